@@ -12,6 +12,8 @@ void check(const LinearCrossEntropyArgs& args) {
                  "x %s, weight %s", x.shape.str().c_str(), w.shape.str().c_str());
   const std::int64_t n = x.shape[0], vocab = w.shape[0];
   TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
+  TESSERA_ASSERT(!args.weights || (args.weights.numel() == n && args.weights.dtype == DType::f32), "weights %s",
+                 args.weights.shape.str().c_str());
   TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s",
                  args.dx.shape.str().c_str());
   TESSERA_ASSERT(!args.dweight || (args.dweight.shape == w.shape && (args.loss_scale || n == 0)), "dweight %s",

@@ -11,7 +11,7 @@ namespace tessera::kernels {
 
 /// Sums over tokens that each call adds to; any split of a batch gives the same total.
 struct LossSums {
-  ExactSum loss;             // Σ -log p(target), natural log
+  ExactSum loss;             // Σ weight·(-log p(target)), natural log
   std::int64_t tokens = 0;   // targets that are not ignore_index
   std::int64_t correct = 0;  // argmax (the lowest index among equals) is the target
 };
@@ -22,9 +22,10 @@ struct LinearCrossEntropyArgs {
   TensorView x;        // (N, C)
   TensorView weight;   // (V, C)
   TensorView targets;  // (N) int32 in [0, V) or ignore_index
+  TensorView weights;  // (N) fp32: factors of the rows' losses; absent: 1. Where the target is ignored: not read
   LossSums* sums = nullptr;
   TensorView workspace;  // linear_cross_entropy_workspace bytes
-  // Gradient of loss_scale·Σ loss; without dx and dweight: evaluation only.
+  // Gradient of loss_scale·Σ weight·loss; without dx and dweight: evaluation only.
   const double* loss_scale = nullptr;  // pointer to 1 / valid tokens of the global batch
   TensorView dx;                       // (N, C), overwritten; may be x; absent: not wanted
   /// (V, C) of weight's dtype, or fp32 if that is 16-bit (a 16-bit one is rounded once per block of some hundred rows);

@@ -6,7 +6,7 @@
 namespace tessera::models {
 
 Head::Head(const HeadSpec& spec, ParamList list)
-    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list) {
+    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), loss_(spec.loss) {
   weight_ =
       spec.tied_to >= 0
           ? list.share(spec.tied_to)
@@ -22,7 +22,7 @@ Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType
   if (phase == Phase::logits) return s;
   if (phase == Phase::train) s.statistics = norm_.allocate(allocator, rows, dtype);
   const std::size_t mark = allocator.mark();
-  s.loss = allocator.take_bytes(kernels::linear_cross_entropy_workspace(rows, vocab_, dtype, shape.device));
+  s.loss = allocator.take_bytes(loss_->workspace_bytes(shape, vocab_, dtype));
   allocator.rewind(mark);
   if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype));
   return s;
@@ -45,12 +45,12 @@ void Head::forward_loss(const ForwardArgs& args) const {
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::eval);
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
-  kernels::linear_cross_entropy({.x = w.normed,
-                                 .weight = at(args.params, weight_),
-                                 .targets = args.batch->targets.reshape({rows}),
-                                 .sums = args.batch->sums,
-                                 .workspace = w.loss},
-                                args.stream);
+  loss_->compute({.shape = args.shape,
+                  .x = w.normed,
+                  .weight = at(args.params, weight_),
+                  .batch = args.batch,
+                  .workspace = w.loss,
+                  .stream = args.stream});
 }
 
 void Head::forward_logits(const ForwardArgs& args) const {
@@ -77,16 +77,15 @@ void Head::backward(const BackwardArgs& args) const {
   const TensorView dnormed = dx ? dx : through_weight ? w.normed : TensorView{};
 
   norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
-  kernels::linear_cross_entropy({.x = w.normed,
-                                 .weight = at(args.params, weight_),
-                                 .targets = args.batch->targets.reshape({rows}),
-                                 .sums = args.batch->sums,
-                                 .workspace = w.loss,
-                                 .loss_scale = args.batch->loss_scale,
-                                 .dx = dnormed,
-                                 .dweight = grads[weight_],
-                                 .accumulate = grads.adds(weight_)},
-                                args.stream);
+  loss_->compute({.shape = args.shape,
+                  .x = w.normed,
+                  .weight = at(args.params, weight_),
+                  .batch = args.batch,
+                  .workspace = w.loss,
+                  .dx = dnormed,
+                  .dweight = grads[weight_],
+                  .accumulate = grads.adds(weight_),
+                  .stream = args.stream});
   if (!through_weight) return;
   norm_.backward({.params = args.params,
                   .grads = grads,

@@ -1,8 +1,9 @@
 #pragma once
-// Head: the last module: final norm, projection to the vocabulary, loss. In training, forward does nothing and backward
-// computes loss and gradients together, so that logits exist in pieces only. The weight is its own, or the token
-// embedding (tied).
+// Head: the last module: final norm, projection to the vocabulary, and a loss that it is given. In training, forward
+// does nothing and backward computes loss and gradients together, so that logits need not exist in full. The weight is
+// its own, or the token embedding (tied).
 
+#include "models/loss.hpp"
 #include "models/module.hpp"
 #include "models/norm.hpp"
 
@@ -14,6 +15,7 @@ struct HeadSpec {
   int tied_to = -1;    // index in the model of the (V, C) weight to share; -1: its own
   std::string weight;  // name of its own weight
   double std = 0.02;   // of its initial values
+  std::shared_ptr<const Loss> loss = cross_entropy();
 };
 
 class Head final : public Module {
@@ -30,6 +32,8 @@ class Head final : public Module {
   /// For evaluation. Training does the forward work in backward; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
+  /// From now on the loss is this one; the plan must be made after.
+  void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
 
  private:
   Head(const HeadSpec& spec, ParamList list);
@@ -46,6 +50,7 @@ class Head final : public Module {
   std::int64_t vocab_, channels_;
   Norm norm_;
   int weight_;
+  std::shared_ptr<const Loss> loss_;
   std::vector<int> params_;
 };
 

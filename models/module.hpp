@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/balance.hpp"
+#include "models/batch.hpp"
 #include "models/params.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/base/stream.hpp"
@@ -31,30 +31,6 @@ struct BatchShape {
 /// train: saves what backward needs. eval: loss only. logits: the last module writes the logits of each row's last
 /// token.
 enum class Phase : unsigned char { train, eval, logits };
-
-/// Inputs of the first and last module. The pointers are fixed; the values change between steps.
-struct Batch {
-  TensorView ids;      // (B, T) int32
-  TensorView targets;  // (B, T) int32, ignore_index for no loss; absent in Phase::logits
-  /// 1 / valid tokens of the global batch; train only. In device memory on a device, as `sums`.
-  const double* loss_scale = nullptr;
-  kernels::LossSums* sums = nullptr;  // results are added to it
-  TensorView logits;                  // (B, V) of the activations' type or fp32; Phase::logits only
-  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
-  /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
-  TensorView positions;
-  /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
-  TensorView router;
-  /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
-  const std::int32_t* lengths = nullptr;
-};
-
-/// Positions and targets, which tell what is padding. Results never depend on padding.
-[[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }
-/// Inputs of the balance losses, once all layers have routed.
-[[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
-  return {batch.router, token_fields(batch), batch.loss_scale};
-}
 
 /// A module's KV cache during generation. Every pass is Phase::logits. Without Batch::positions it is the first pass;
 /// with them, row b continues after the positions[b][0] tokens in the cache.

@@ -173,6 +173,11 @@ class Slice final : public TokenStream {
     check_range(*this, first, count);
     source_->read(first_ + first, count, out);
   }
+  [[nodiscard]] bool weighted() const override { return source_->weighted(); }
+  void read_weights(std::int64_t first, std::int64_t count, float* out) const override {
+    check_range(*this, first, count);
+    source_->read_weights(first_ + first, count, out);
+  }
 
  private:
   std::shared_ptr<const TokenStream> source_;
@@ -180,6 +185,10 @@ class Slice final : public TokenStream {
 };
 
 }  // namespace
+
+void TokenStream::read_weights(std::int64_t, std::int64_t, float*) const {
+  TESSERA_ASSERT(false, "weights of a stream that has none");
+}
 
 Dataset open_dataset(const std::vector<std::string>& paths) {
   if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");

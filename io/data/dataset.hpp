@@ -18,6 +18,10 @@ class TokenStream {
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing.
   virtual void read(std::int64_t first, std::int64_t count, std::int32_t* out) const = 0;
+  /// True if the tokens have weights, by which the loss of each as a target is multiplied.
+  [[nodiscard]] virtual bool weighted() const { return false; }
+  /// Copies the weights of tokens [first, first + count), of a weighted stream. Thread-safe, allocates nothing.
+  virtual void read_weights(std::int64_t first, std::int64_t count, float* out) const;
   /// This stream, if its samples are packed documents; else null.
   [[nodiscard]] virtual const PackedStream* packed() const { return nullptr; }
 };

@@ -169,12 +169,17 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
     source_->read(range.first, range.tokens, to.ids + at);
     source_->read(range.first + 1, range.targets(), to.targets + at);
     if (!range.continues) to.targets[at + range.tokens - 1] = to.no_target;
+    if (to.weights != nullptr) {
+      source_->read_weights(range.first + 1, range.targets(), to.weights + at);
+      std::fill(to.weights + at + range.targets(), to.weights + at + range.tokens, 1.0F);
+    }
     for (std::int32_t t = 0; t < range.tokens; ++t) to.positions[at + t] = t;
     at += range.tokens;
   }
   std::fill(to.ids + at, to.ids + tokens_, 0);
   std::fill(to.targets + at, to.targets + tokens_, to.no_target);
   std::fill(to.positions + at, to.positions + tokens_, 0);
+  if (to.weights != nullptr) std::fill(to.weights + at, to.weights + tokens_, 1.0F);
 }
 
 std::uint64_t PackedStream::hash() const {

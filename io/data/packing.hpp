@@ -44,6 +44,7 @@ struct PackedSample {
   std::int32_t* ids = nullptr;
   std::int32_t* targets = nullptr;
   std::int32_t* positions = nullptr;
+  float* weights = nullptr;    // of the targets; null if the stream has none. Where there is no target: 1
   std::int32_t no_target = 0;  // written to `targets` where there is none
 };
 
@@ -62,6 +63,10 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     source_->read(first, count, out);
+  }
+  [[nodiscard]] bool weighted() const override { return source_->weighted(); }
+  void read_weights(std::int64_t first, std::int64_t count, float* out) const override {
+    source_->read_weights(first, count, out);
   }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 

@@ -39,6 +39,7 @@ template <class T>
 struct LossRows {
   float* logits;                // (rows, pitch); as T with twice the pitch once they are gradients
   const std::int32_t* targets;  // (rows)
+  const float* weights;         // (rows); null: 1
   SumCounters* sums;
   const double* loss_scale;  // null: no gradient
   std::int64_t vocab, pitch;
@@ -142,13 +143,14 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
     own.take(v, count, c);
   }
   const Running all = join_block(own);
+  const double weight = r.weights ? static_cast<double>(r.weights[row]) : 1.0;
   if (threadIdx.x == 0) {
     // A target outside the vocabulary makes the loss NaN.
     const double logit = target >= 0 && target < r.vocab ? static_cast<double>(x[target]) : static_cast<double>(NAN);
-    add_row(r.sums, static_cast<double>(all.max) + log(all.sum) - logit, all.at == target);
+    add_row(r.sums, weight * (static_cast<double>(all.max) + log(all.sum) - logit), all.at == target);
   }
   if (!r.loss_scale) return;
-  const double scale = *r.loss_scale;
+  const double scale = *r.loss_scale * weight;
   const auto factor = static_cast<float>(scale / all.sum), one = static_cast<float>(scale);
   __syncthreads();  // the target's logit has been read
   rewrite<T>(x, r.vocab, [&](float v, std::int64_t c) {
@@ -173,6 +175,7 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
        stream);
   const LossRows<T> rows{logits,
                          data_of<std::int32_t>(args.targets) + first,
+                         args.weights ? data_of<float>(args.weights) + first : nullptr,
                          reinterpret_cast<SumCounters*>(args.sums),
                          trains ? args.loss_scale : nullptr,
                          vocab,

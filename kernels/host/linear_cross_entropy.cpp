@@ -84,6 +84,7 @@ class BlockedRun {
         cut_(args.x.shape[0], vocab_, sizeof(A)),
         workspace_(args.workspace, cut_, vocab_),
         targets_(args.targets.as<std::int32_t>()),
+        weights_(args.weights ? args.weights.as<float>() : nullptr),
         trains_(args.dx || args.dweight),
         sweeps_(cross_entropy_row<A>()) {}
 
@@ -131,6 +132,7 @@ class BlockedRun {
   }
   [[nodiscard]] std::int64_t gradient_stride() const { return full_rows() ? 2 * vocab_ : 0; }
   [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
+  [[nodiscard]] double weight(std::int64_t r) const { return weights_ ? static_cast<double>(weights_[first_ + r]) : 1; }
 
   void pass_logits(std::int64_t c) const {
     kernels::gemm({.a = args_.x.rows(first_, count_),
@@ -169,20 +171,20 @@ class BlockedRun {
       if (ignored(r)) continue;
       Row& row = workspace_.rows[r];
       row.lse = row.max + std::log(row.sum);
-      args_.sums->loss.add(row.lse - row.target);
+      args_.sums->loss.add(weight(r) * (row.lse - row.target));
       args_.sums->tokens += 1;
       args_.sums->correct += row.argmax == targets_[first_ + r] ? 1 : 0;
     }
   }
 
   void pass_gradient(std::int64_t c) const {
-    const double scale = *args_.loss_scale;
     parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         A* const x = line(c, r);
         if (ignored(r)) {
           std::fill_n(x, width(c), A(0));
         } else {
+          const double scale = *args_.loss_scale * weight(r);
           const auto chunk_max = static_cast<double>(workspace_.chunk_max[c * cut_.rows + r]);
           sweeps_.scale(x, width(c), static_cast<A>(std::exp(chunk_max - workspace_.rows[r].lse) * scale));
           const std::int64_t target = targets_[first_ + r] - column(c);
@@ -225,7 +227,8 @@ class BlockedRun {
   Cut cut_;
   Workspace<A> workspace_;
   const std::int32_t* targets_;
-  bool trains_;  // a gradient is wanted
+  const float* weights_;  // null: 1
+  bool trains_;           // a gradient is wanted
   const LinearCrossEntropy<A>& sweeps_;
   std::int64_t first_ = 0, count_ = 0;  // current block of rows
 };

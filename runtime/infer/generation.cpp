@@ -51,7 +51,7 @@ void GenerationBatch::next_pass() {
 
 void GenerationBatch::load(int, const train::BatchMemory& memory) {
   for (std::size_t r = 0; r < count_; ++r) {
-    std::int32_t* to = memory.ids + static_cast<std::int64_t>(r) * tokens_;
+    std::int32_t* to = memory.ids() + static_cast<std::int64_t>(r) * tokens_;
     const std::int32_t* from = rows_[r].ids.data() + (prefill_ ? 0 : positions_[r]);
     const std::int64_t shown = prefill_ ? lengths_[r] : 1;
     std::fill(std::copy_n(from, shown, to), to + tokens_, 0);

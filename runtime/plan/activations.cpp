@@ -24,6 +24,23 @@ std::string cache_name(const models::Model& model, int module) {
   return "cache." + model.modules[static_cast<std::size_t>(module)]->name();
 }
 
+bool has_field(const RunSpec& spec, models::BatchField field) {
+  switch (field) {
+    case models::BatchField::ids: return true;
+    case models::BatchField::targets: return spec.purpose != Purpose::generate;
+    case models::BatchField::positions: return spec.packed;
+    case models::BatchField::loss_weights: return spec.loss_weights;
+  }
+  return false;
+}
+
+/// Slots of a micro-batch of so many tokens.
+static void token_slots(const RunSpec& spec, std::size_t tokens, std::vector<ArenaSlot>& slots) {
+  for (const models::BatchFieldInfo& field : models::batch_fields)
+    if (has_field(spec, field.field))
+      slots.push_back({field.name, Category::buffers, Placement::own, tokens * size_of(field.dtype)});
+}
+
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
@@ -49,12 +66,10 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
         bytes > 0)
       slots.push_back({cache_name(model, i), Category::activations, Placement::own, bytes});
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
-  slots.push_back({ids_name, Category::buffers, Placement::own, tokens * sizeof(std::int32_t)});
+  token_slots(spec, tokens, slots);
   if (generates)
     slots.push_back({logits_name, Category::buffers, Placement::own,
                      static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
-  else slots.push_back({targets_name, Category::buffers, Placement::own, tokens * sizeof(std::int32_t)});
-  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, tokens * sizeof(std::int32_t)});
   return slots;
 }
 
@@ -94,11 +109,8 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                           module.workspace_bytes(eval, model.dtype, models::Phase::eval),
                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
   }
-  const auto token_bytes = static_cast<std::size_t>(rows * spec.tokens) * sizeof(std::int32_t);
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
-  slots.push_back({ids_name, Category::buffers, Placement::own, token_bytes});
-  slots.push_back({targets_name, Category::buffers, Placement::own, token_bytes});
-  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, token_bytes});
+  token_slots(spec, static_cast<std::size_t>(rows * spec.tokens), slots);
   slots.push_back({logits_name, Category::buffers, Placement::own,
                    static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
@@ -108,9 +120,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
 
 namespace {
 
-/// True for token ids, targets and positions, which the host writes for each micro-batch.
-bool is_token_ids(const ArenaSlot& slot) {
-  return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name;
+/// True for the tensors that the host writes for each micro-batch.
+bool is_batch_field(const ArenaSlot& slot) {
+  return std::ranges::any_of(models::batch_fields, [&](const auto& field) { return slot.name == field.name; });
 }
 
 }  // namespace
@@ -125,14 +137,14 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     if (slot.placement != Placement::own) continue;
     slot.memory = shard::is_staging(slot) ? Memory::pinned : Memory::device;
     // Every micro-batch of a step has its own token buffers: the host writes them without waiting for the one before.
-    if (is_token_ids(slot) && spec.purpose == Purpose::train)
+    if (is_batch_field(slot) && spec.purpose == Purpose::train)
       slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
-    if (is_token_ids(slot) || slot.name == logits_name)
+    if (is_batch_field(slot) || slot.name == logits_name)
       more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
   }
   if (spec.purpose == Purpose::generate) {  // decode passes give the positions of their tokens
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
-    both(positions_name, rows, rows);
+    both("positions", rows, rows);
   }
   const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->router.num_losses());
   both(shard::norm_name, (counters + ExactSum::num_words) * sizeof(std::int64_t),

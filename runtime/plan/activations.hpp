@@ -18,11 +18,10 @@ namespace tessera::plan {
 [[nodiscard]] std::string saved_name(const shard::Schedule& train, int module);
 inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of the current module output
 inline constexpr const char* workspace_name = "workspace";
-inline constexpr const char* ids_name = "ids";              // (B, T) int32
-inline constexpr const char* targets_name = "targets";      // (B, T) int32
-inline constexpr const char* positions_name = "positions";  // (B, T) int32: Batch::positions of packed rows
 inline constexpr const char* router_name = "router";  // (layers with experts, 2, E) f64: Batch::router; training only
 inline constexpr const char* logits_name = "logits";  // (1, V); generate: (B, V)
+/// Whether micro-batches of a run have this tensor; its slot has its name.
+[[nodiscard]] bool has_field(const RunSpec& spec, models::BatchField field);
 /// Key-value cache of module i, for B rows of cache_tokens, in generation.
 [[nodiscard]] std::string cache_name(const models::Model& model, int module);
 

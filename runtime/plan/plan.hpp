@@ -40,6 +40,7 @@ struct RunSpec {
   std::int64_t cache_tokens = 0;  // generate: of the longest row, prompt and new tokens
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
   bool packed = false;            // rows hold several documents, which do not attend to one another
+  bool loss_weights = false;      // targets have weights (models::Batch)
   std::size_t index_bytes = 0;    // packed: of the index of documents in rows, over all data (io::PackedStream)
   std::vector<StateSpec> states;  // of the optimizer, in training
   Snapshot snapshot = Snapshot::none;

@@ -107,15 +107,17 @@ models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int modu
 }
 
 template <class Name>
-Executor::BoundSchedule::TokenBuffers token_buffers(const Arena& arena, const Name& name) {
-  const auto ids = [&](const char* slot) { return reinterpret_cast<std::int32_t*>(arena.data_if(name(slot))); };
-  return {ids(plan::ids_name), ids(plan::targets_name), ids(plan::positions_name)};
+BatchMemory batch_memory(const Arena& arena, const Name& name) {
+  BatchMemory memory;
+  for (const models::BatchFieldInfo& field : models::batch_fields)
+    memory.set(field.field, arena.data_if(name(field.name)));
+  return memory;
 }
 
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
 void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena) {
   const shard::Schedule& schedule = *program.schedule;
-  program.pinned = token_buffers(arena, [](const char* name) { return plan::pinned_name(name); });
+  program.pinned = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
   if (program.phase == models::Phase::train) {
     program.tokens_per_micro = plan.spec.batch.micro_batch * plan.spec.tokens;
     program.step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::step_name));
@@ -149,7 +151,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->dx = arena.data_if(plan::gradient_name);
   program->workspace = arena.data(plan::workspace_name);
   program->logits = arena.data_if(plan::logits_name);
-  program->buffers = token_buffers(arena, [](const char* name) { return std::string(name); });
+  program->buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 

@@ -35,18 +35,10 @@ class Executor::BoundSchedule {
   std::vector<Step> steps;
   std::unique_ptr<Event[]> events;  // one per instruction
   std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr;
-  /// Token ids, targets and positions; on a device, those of all micro-batches one after another.
-  struct TokenBuffers {
-    std::int32_t *ids = nullptr, *targets = nullptr;
-    std::int32_t* positions = nullptr;  // packed rows; generation on a device
-  };
-  TokenBuffers buffers, pinned;       // read by kernels; on a device, written by the host
+  /// On a device, those of all micro-batches one after another, and in generation the positions of decode passes.
+  BatchMemory buffers, pinned;        // read by kernels; on a device, written by the host
   std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
-  [[nodiscard]] static TokenBuffers at(const TokenBuffers& all, std::int64_t offset) {
-    const auto from = [offset](std::int32_t* data) { return data != nullptr ? data + offset : nullptr; };
-    return {from(all.ids), from(all.targets), from(all.positions)};
-  }
-  TokenBuffers current_tokens;
+  BatchMemory current_tokens;
   double* router = nullptr;  // training with experts
   // On a device:
   std::byte* pinned_logits = nullptr;

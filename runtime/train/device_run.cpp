@@ -29,24 +29,20 @@ void Executor::begin_on_device(BoundSchedule& program) {
   copy_bytes(program.step, program.pinned_step, sizeof *program.step, compute_.view());
 }
 
-/// Copies token buffers to the device. The previous run no longer reads them: its norm (or, without one, its end) is
+/// Copies a micro-batch to the device. The previous run no longer reads them: its norm (or, without one, its end) is
 /// done.
 void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t rows) {
   const std::int64_t first = micro * program.tokens_per_micro;
-  const auto from = BoundSchedule::at(program.pinned, first), to = BoundSchedule::at(program.buffers, first);
+  const BatchMemory from = program.pinned.from(first), to = program.buffers.from(first);
   const auto n = static_cast<std::size_t>(rows * program.source->tokens());
-  const auto up = [&](std::int32_t* device, const std::int32_t* host, std::size_t count) {
-    copy_bytes(device, host, count * sizeof(std::int32_t), copy_->view());
-  };
-  up(to.ids, from.ids, n);
-  if (program.phase == models::Phase::logits) {
-    if (const std::int32_t* positions = program.source->positions()) {
-      std::copy_n(positions, n, from.positions);
-      up(to.positions, from.positions, n);
-    }
-  } else {
-    up(to.targets, from.targets, n);
-    if (to.positions != nullptr) up(to.positions, from.positions, n);
+  const bool generates = program.phase == models::Phase::logits;
+  const std::int32_t* positions = program.source->positions();
+  if (generates && positions != nullptr) std::copy_n(positions, n, from.positions());
+  for (const models::BatchFieldInfo& field : models::batch_fields) {
+    const bool wanted = !generates || field.field == models::BatchField::ids ||
+                        (field.field == models::BatchField::positions && positions != nullptr);
+    if (wanted && to[field.field] != nullptr)
+      copy_bytes(to[field.field], from[field.field], n * size_of(field.dtype), copy_->view());
   }
   Event& copied = program.copied[static_cast<std::size_t>(micro)];
   copy_->record(copied);

@@ -130,9 +130,9 @@ void Executor::execute(BoundSchedule& program, int i) {
 
 models::Batch Executor::batch(const BoundSchedule& program, std::int64_t rows) const {
   const std::int64_t tokens = program.source->tokens();
-  const auto& buffers = program.current_tokens;
+  const BatchMemory& buffers = program.current_tokens;
   models::Batch batch;
-  batch.ids = {buffers.ids, Shape{rows, tokens}, device_};
+  batch.ids = {buffers.ids(), Shape{rows, tokens}, device_};
   batch.loss_scale =
       on_device() ? (program.step != nullptr ? &program.step->loss_scale : nullptr) : &program.block->loss_scale;
   batch.sums = on_device() ? parts_.manager->loss_sums() : &program.block->local;
@@ -141,25 +141,30 @@ models::Batch Executor::batch(const BoundSchedule& program, std::int64_t rows) c
     batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}, device_};
     const std::int32_t* positions = program.source->positions();
     if (positions != nullptr)
-      batch.positions = {on_device() ? buffers.positions : positions, Shape{rows, tokens}, device_};
+      batch.positions = {on_device() ? buffers.positions() : positions, Shape{rows, tokens}, device_};
     batch.lengths = program.source->lengths();
   } else {
-    batch.targets = {buffers.targets, Shape{rows, tokens}, device_};
-    if (buffers.positions != nullptr) batch.positions = {buffers.positions, Shape{rows, tokens}, device_};
+    for (const models::BatchFieldInfo& field : models::batch_fields)
+      if (std::byte* data = buffers[field.field])
+        batch.*field.tensor = {data, field.dtype, Shape{rows, tokens}, device_};
   }
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;
 }
 
-/// Loads the token ids of a micro-batch into the buffers of the kernels.
+/// Loads a micro-batch into the buffers of the kernels.
 void Executor::load(BoundSchedule& program, int micro, std::int64_t rows) {
   const double begin = now();
   BatchSource& source = *program.source;
-  const auto& to = on_device() ? program.pinned : program.buffers;
-  const auto buffers = BoundSchedule::at(to, micro * program.tokens_per_micro);
-  if (program.phase == models::Phase::logits) source.load(0, {.ids = buffers.ids});
-  else source.load(micro, {buffers.ids, buffers.targets, buffers.positions});
+  const BatchMemory to = (on_device() ? program.pinned : program.buffers).from(micro * program.tokens_per_micro);
+  if (program.phase == models::Phase::logits) {
+    BatchMemory ids;
+    ids.set(models::BatchField::ids, to[models::BatchField::ids]);
+    source.load(0, ids);
+  } else {
+    source.load(micro, to);
+  }
   program.block->data_seconds += now() - begin;
   if (on_device()) load_to_device(program, micro, rows);
 }
@@ -171,7 +176,7 @@ void Executor::forward(BoundSchedule& program, int i) {
   const std::int64_t rows = source.rows(std::max(instruction.micro, 0)), tokens = source.tokens();
   if (rows == 0) return;
   const int micro = std::max(instruction.micro, 0);
-  program.current_tokens = BoundSchedule::at(program.buffers, micro * program.tokens_per_micro);
+  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
   if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
@@ -204,7 +209,7 @@ void Executor::backward(BoundSchedule& program, int i) {
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
-  program.current_tokens = BoundSchedule::at(program.buffers, instruction.micro * program.tokens_per_micro);
+  program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
   const models::BatchShape shape{rows, tokens, device_};

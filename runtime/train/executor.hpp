@@ -1,6 +1,7 @@
 #pragma once
 // Executor: runs a schedule on streams. It reads no policy: what happens, and when, is in the schedule.
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -16,11 +17,31 @@
 
 namespace tessera::train {
 
-/// Buffers that a micro-batch is written to: (rows, T) int32 each.
-struct BatchMemory {
-  std::int32_t* ids = nullptr;
-  std::int32_t* targets = nullptr;    // null: not wanted (generation)
-  std::int32_t* positions = nullptr;  // null: rows are not packed
+/// Buffers that a micro-batch is written to: (rows, T) each. Null: the run has no such tensor, or does not want it.
+class BatchMemory {
+ public:
+  [[nodiscard]] std::int32_t* ids() const { return as<std::int32_t>(models::BatchField::ids); }
+  [[nodiscard]] std::int32_t* targets() const { return as<std::int32_t>(models::BatchField::targets); }
+  [[nodiscard]] std::int32_t* positions() const { return as<std::int32_t>(models::BatchField::positions); }
+  [[nodiscard]] float* loss_weights() const { return as<float>(models::BatchField::loss_weights); }
+
+  [[nodiscard]] std::byte* operator[](models::BatchField field) const { return data_[static_cast<std::size_t>(field)]; }
+  void set(models::BatchField field, std::byte* data) { data_[static_cast<std::size_t>(field)] = data; }
+  /// The same tensors from token `token` on.
+  [[nodiscard]] BatchMemory from(std::int64_t token) const {
+    BatchMemory rest;
+    for (const models::BatchFieldInfo& field : models::batch_fields)
+      if (std::byte* data = (*this)[field.field])
+        rest.set(field.field, data + token * static_cast<std::int64_t>(size_of(field.dtype)));
+    return rest;
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] T* as(models::BatchField field) const {
+    return reinterpret_cast<T*>((*this)[field]);
+  }
+  std::array<std::byte*, models::batch_fields.size()> data_{};
 };
 
 /// Source of micro-batches, in host memory. Called on the compute stream; must not allocate.
@@ -155,7 +176,7 @@ class Executor {
   kernels::StepScalars step_;  // on the host: what the updates read
   Event ended_;                // on a device: the end of a run, updates included
   Stream compute_;
-  std::unique_ptr<Stream> copy_;  // on a device: host-to-device copies of token buffers
+  std::unique_ptr<Stream> copy_;  // on a device: host-to-device copies of micro-batches
   // Last, so that they end before what they use. reduce_ is null if comm_ has both gather and reduce.
   std::unique_ptr<Stream> comm_, reduce_;
   Stream* streams_[shard::num_streams];

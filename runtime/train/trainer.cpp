@@ -177,6 +177,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   if (!p.aux_losses.empty()) report.aux_loss = p.aux_losses.front();
   report.tokens = block.sums.tokens;
   report.loss = block.sums.loss.value() / static_cast<double>(block.sums.tokens);
+  report.token_accuracy = static_cast<double>(block.sums.correct) / static_cast<double>(block.sums.tokens);
   report.grad_norm = block.grad_norm;
   report.data_seconds = block.data_seconds;
   report.comm_seconds = block.comm_seconds;

@@ -36,10 +36,11 @@ struct TrainerOptions {
 
 /// One optimizer step; the same on every rank, except the seconds.
 struct StepReport {
-  std::int64_t step = 0;  // 1-based
-  double loss = 0;        // Σ over the global batch's tokens / valid tokens
-  double aux_loss = 0;    // load-balancing loss of the experts, without coefficient, not included in `loss`
-  double grad_norm = 0;   // before clipping
+  std::int64_t step = 0;      // 1-based
+  double loss = 0;            // Σ over the global batch's tokens, each times its loss weight / valid tokens
+  double token_accuracy = 0;  // share of the valid tokens that have the largest logit (the first among equals)
+  double aux_loss = 0;        // load-balancing loss of the experts, without coefficient, not included in `loss`
+  double grad_norm = 0;       // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;  // valid tokens of the global batch
   std::int64_t samples = 0;

@@ -9,6 +9,7 @@ namespace {
 
 using Vector = std::vector<double>;
 using Targets = std::vector<std::int32_t>;
+using Weights = std::vector<float>;  // of rows; empty: 1
 
 struct Case {
   std::int64_t n, c, v;
@@ -36,11 +37,13 @@ struct Reference {
   std::int64_t tokens = 0, correct = 0;
 };
 
-Reference reference(const Case& s, const Vector& x, const Vector& w, const Targets& targets, double scale) {
+Reference reference(const Case& s, const Vector& x, const Vector& w, const Targets& targets, double scale,
+                    const Weights& weights) {
   Reference r{Vector(x.size()), Vector(w.size())};
   for (std::int64_t i = 0; i < s.n; ++i) {
     const auto target = targets[static_cast<std::size_t>(i)];
     if (target == ignore_index) continue;
+    const double weight = weights.empty() ? 1 : static_cast<double>(weights[static_cast<std::size_t>(i)]);
     Vector logits(static_cast<std::size_t>(s.v));
     for (std::int64_t j = 0; j < s.v; ++j) {
       for (std::int64_t c = 0; c < s.c; ++c)
@@ -54,9 +57,9 @@ Reference reference(const Case& s, const Vector& x, const Vector& w, const Targe
     double sum = 0;
     const double target_logit = logits[static_cast<std::size_t>(target)];
     for (double& l : logits) sum += l = std::exp(l - max);
-    r.loss += max + std::log(sum) - target_logit;
+    r.loss += weight * (max + std::log(sum) - target_logit);
     for (std::int64_t j = 0; j < s.v; ++j) {
-      const double d = scale * (logits[static_cast<std::size_t>(j)] / sum - (j == target ? 1 : 0));
+      const double d = weight * scale * (logits[static_cast<std::size_t>(j)] / sum - (j == target ? 1 : 0));
       for (std::int64_t c = 0; c < s.c; ++c) {
         r.dx[static_cast<std::size_t>(i * s.c + c)] += d * w[static_cast<std::size_t>(j * s.c + c)];
         r.dweight[static_cast<std::size_t>(j * s.c + c)] += d * x[static_cast<std::size_t>(i * s.c + c)];
@@ -68,7 +71,7 @@ Reference reference(const Case& s, const Vector& x, const Vector& w, const Targe
 
 template <class T>
 Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, double scale,
-              const std::vector<T>& dweight_before = {}) {
+              const std::vector<T>& dweight_before = {}, Weights weights = {}) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
   Result<T> r{
       std::vector<T>(x.size(), nan), dweight_before.empty() ? std::vector<T>(w.size(), nan) : dweight_before, {}};
@@ -76,6 +79,7 @@ Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets
   linear_cross_entropy({.x = view(x, {s.n, s.c}),
                         .weight = view(w, {s.v, s.c}),
                         .targets = view(targets),
+                        .weights = weights.empty() ? TensorView{} : view(weights),
                         .sums = &r.sums,
                         .workspace = workspace.view(),
                         .loss_scale = &scale,
@@ -88,12 +92,13 @@ Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets
 }
 
 template <class T>
-LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets) {
+LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, Weights weights = {}) {
   LossSums sums;
   Workspace workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value));
   linear_cross_entropy({.x = view(x, {s.n, s.c}),
                         .weight = view(w, {s.v, s.c}),
                         .targets = view(targets),
+                        .weights = weights.empty() ? TensorView{} : view(weights),
                         .sums = &sums,
                         .workspace = workspace.view()},
                        host_stream);
@@ -102,19 +107,19 @@ LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets tar
 }
 
 template <class T>
-void expect_as_reference(const Case& s, double tolerance) {
+void expect_as_reference(const Case& s, double tolerance, const Weights& weights = {}) {
   SCOPED_TRACE(testing::Message() << "N " << s.n << " C " << s.c << " V " << s.v);
   const auto x = random_vector<T>(s.n * s.c, 22), w = random_vector<T>(s.v * s.c, 23, 0.5);
   const auto targets = random_targets(s, 2);
   const double scale = 1.0 / 7;
-  const auto expected = reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale);
-  const auto got = run<T>(s, x, w, targets, scale);
+  const auto expected = reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale, weights);
+  const auto got = run<T>(s, x, w, targets, scale, {}, weights);
   EXPECT_NEAR(got.sums.loss.value(), expected.loss, tolerance * (1 + expected.loss));
   EXPECT_EQ(got.sums.tokens, expected.tokens);
   EXPECT_EQ(got.sums.correct, expected.correct);
   EXPECT_LT(relative_error(got.dx, expected.dx), tolerance);
   EXPECT_LT(relative_error(got.dweight, expected.dweight), tolerance);
-  const LossSums evaluated = evaluate<T>(s, x, w, targets);
+  const LossSums evaluated = evaluate<T>(s, x, w, targets, weights);
   EXPECT_EQ(evaluated.loss.value(), got.sums.loss.value());
   EXPECT_EQ(evaluated.correct, got.sums.correct);
 }
@@ -128,6 +133,37 @@ TEST(LinearCrossEntropy, MatchesTheReferenceOnEveryInstructionSet) {
       expect_as_reference<double>(s, 1e-13);
     }
   }
+}
+
+/// Weights of n rows: 0, fractions, above 1, and below 0, as gradients of other losses have them.
+Weights row_weights(std::int64_t n) {
+  Weights weights;
+  for (std::int64_t i = 0; i < n; ++i) weights.push_back(i % 5 == 2 ? 0 : 0.37F * static_cast<float>(i % 7 - 2));
+  return weights;
+}
+
+TEST(LinearCrossEntropy, WeightsMultiplyTheLossAndTheGradientOfARow) {
+  for (const Isa set : instruction_sets()) {
+    SCOPED_TRACE(name_of(set));
+    const Setting setting(2, set);
+    for (const Case& s : {Case{13, 24, 67}, Case{37, 16, 2049}, Case{2100, 3, 31}}) {
+      expect_as_reference<float>(s, 5e-6, row_weights(s.n));
+      expect_as_reference<double>(s, 1e-13, row_weights(s.n));
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, WeightsOfOneHaveTheBitsOfNone) {
+  const Case s{70, 24, 2049};
+  const auto x = random_vector<float>(s.n * s.c, 22), w = random_vector<float>(s.v * s.c, 23, 0.5);
+  const auto targets = random_targets(s, 2);
+  Weights ones(70, 1.0F);
+  for (std::size_t i = 0; i < ones.size(); ++i)  // not read where there is no target
+    if (targets[i] == ignore_index) ones[i] = std::numeric_limits<float>::quiet_NaN();
+  const auto without = run<float>(s, x, w, targets, 1.0 / 7), with = run<float>(s, x, w, targets, 1.0 / 7, {}, ones);
+  EXPECT_EQ(with.sums.loss.value(), without.sums.loss.value());
+  EXPECT_EQ(with.dx, without.dx);
+  EXPECT_EQ(with.dweight, without.dweight);
 }
 
 TEST(LinearCrossEntropy, BlocksOfRowsAndChunksOfALargeVocabulary) {

@@ -99,6 +99,23 @@ TEST(PlanDevice, EachMicroBatchHasItsTokenBuffers) {
   EXPECT_EQ(slot(plan, plan::gemm_workspace_name).bytes, kernels::gemm_device_workspace);
 }
 
+TEST(PlanDevice, LossWeightsHaveBuffersOnlyIfTheRunHasThem) {
+  const auto num_weights = [](const plan::RunSpec& spec) {
+    const plan::RunPlan plan = plan::make_plan(spec);
+    return std::ranges::count_if(plan.slots,
+                                 [](const ArenaSlot& s) { return s.name.find("loss_weights") != std::string::npos; });
+  };
+  plan::RunSpec spec = spec_of(model(), nccl);
+  EXPECT_EQ(num_weights(spec), 0);
+  spec.loss_weights = true;
+  EXPECT_EQ(num_weights(spec), 2);
+  for (const char* name : {"loss_weights", "pinned.loss_weights"})
+    EXPECT_EQ(slot(plan::make_plan(spec), name).bytes, 3u * 2 * 16 * 4) << name;
+  spec.device = host_device;
+  EXPECT_EQ(num_weights(spec), 1);
+  EXPECT_EQ(slot(plan::make_plan(spec), "loss_weights").bytes, 2u * 16 * 4);
+}
+
 TEST(PlanDevice, CudnnsScratchIsPlanned) {
   if (!cuda_built) GTEST_SKIP() << "what kernels on a device take is known where CUDA is built";
   const models::Model small = models::make(

@@ -16,7 +16,10 @@ Golden load_golden(const std::string& shape, const std::string& file) {
   g.directory = std::string(TESSERA_GOLDEN) + "/" + shape;
   g.expected = json::parse(io::read_text(g.directory + "/" + file));
   g.model = models::make(io::read_text(g.directory + "/config.json"), shape);
-  g.data = io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()});
+  g.tokens = std::move(io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()}).tokens);
+  if (g.expected.contains("loss_weights"))
+    g.tokens =
+        std::make_unique<WeightedTokens>(std::move(g.tokens), g.expected["loss_weights"].get<std::vector<float>>());
   return g;
 }
 
@@ -77,6 +80,7 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
   options.lr = {
       train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};
   options.max_grad_norm = o["max_grad_norm"];
+  options.run.loss_weights = g.tokens->weighted();
   return options;
 }
 
@@ -144,6 +148,8 @@ class Comparison {
     const std::string at = strfmt("step %zu", s + 1);
     near("loss", report.loss, e["loss"][s], relative, at);
     near("norm", report.grad_norm, e["grad_norm"][s], relative, at);
+    if (e.contains("correct"))
+      near("right tokens", report.token_accuracy * static_cast<double>(report.tokens), e["correct"][s], 1e-12, at);
     near("learning rate", report.learning_rate, e["learning_rate"][s], 1e-9, at);
     run_.curve.insert(run_.curve.end(), {report.loss, report.grad_norm});
     if (!e.contains("aux_loss")) return;
@@ -186,10 +192,10 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   trainer.parameters_changed();
   std::vector<std::vector<float>> before;
   for (const auto& shard : shards) before.push_back(as_floats(shard.data));
-  const io::Sampler in_file_order(io::count_samples(g.data.tokens->size(), v.tokens).samples, false, 0);
+  const io::Sampler in_file_order(io::count_samples(g.tokens->size(), v.tokens).samples, false, 0);
   for (std::size_t s = 0; s < e["steps"].get<std::size_t>(); ++s) {
     comparison.step(
-        s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
+        s, trainer.step(*g.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
         trainer.layer_aux_losses());
     if (s > 0) continue;
     for (const auto& shard : shards)

@@ -13,9 +13,10 @@ struct Golden {
   std::string directory;
   nlohmann::json expected;
   models::Model model;
-  io::Dataset data;
+  std::unique_ptr<io::TokenStream> tokens;
 };
-/// `file`: golden.json, or a run of another optimizer (sgd.json, param_groups.json, adamw_8bit.json).
+/// `file`: golden.json, or a run of another optimizer (sgd.json, param_groups.json, adamw_8bit.json), or with loss
+/// weights (weighted.json).
 [[nodiscard]] Golden load_golden(const std::string& shape, const std::string& file = "golden.json");
 
 /// A run of a directory's frozen.json, whose parameters are frozen in the model.

@@ -66,6 +66,17 @@ TEST(GoldenGroups, TenStepsOfPyTorchsAdamWWithParameterGroups) {
     for (const char* stage : {"0", "2", "3"}) (void)check(golden, golden_stage(golden, world, stage));
 }
 
+TEST(GoldenWeighted, TenStepsOfPyTorchWithLossWeights) {
+  for (const char* shape : {"tiny", "qwen2"}) {
+    const Golden golden = load_golden(shape, "weighted.json");
+    for (const int world : {1, 2, 3, 4}) {
+      const auto first = check(golden, golden_stage(golden, world, "0"));
+      for (const char* stage : {"2", "3"})
+        EXPECT_EQ(check(golden, golden_stage(golden, world, stage)), first) << "ZeRO-" << stage;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenShape, ::testing::Values("tiny", "odd", "text"));
 
 class GoldenFamily : public ::testing::TestWithParam<const char*> {};

@@ -109,6 +109,30 @@ TEST(PackedRuns, PackedStepEqualsSeparateDocumentsInEveryDtype) {
     }
 }
 
+TEST(PackedRuns, WeightsFollowTheirTokens) {
+  const models::Model model = models::make(config_json({.positions = 40}), "test");
+  std::vector<std::int64_t> ends;
+  for (std::int64_t at = 0, i = 0; i < 12; ++i) ends.push_back(at += 8 + i * i % 6);
+  const auto plain = std::make_shared<RandomTokens>(ends.back(), 37);
+  const auto outcome = [&](const std::shared_ptr<const io::TokenStream>& tokens, std::int64_t length) {
+    const io::PackedStream stream(tokens, {0, ends}, length, io::Packing::binpack);
+    const Variant v{.world = 2, .global_batch = stream.count().samples, .micro_batch = 2, .tokens = length};
+    return run({&model, &stream, 2, "", true, {}}, v);
+  };
+  const auto weighted = [&](const std::vector<float>& weights) {
+    return std::make_shared<WeightedTokens>(plain, weights);
+  };
+  EXPECT_EQ(difference(outcome(weighted({1}), 39), outcome(plain, 39)), "");
+  const std::vector<float> weights = {2, 0.5F, 0, 1, 0.25F};
+  const Outcome alone = outcome(weighted(weights), 13), joint = outcome(weighted(weights), 39);
+  EXPECT_NE(difference(joint, outcome(plain, 39)), "");
+  EXPECT_EQ(alone.tokens, joint.tokens);
+  for (std::size_t s = 0; s < 2; ++s) {
+    EXPECT_NEAR(alone.losses[s], joint.losses[s], 2e-6 * joint.losses[s]);
+    EXPECT_NEAR(alone.norms[s], joint.norms[s], 2e-5 * joint.norms[s]);
+  }
+}
+
 TEST(PackedRuns, FlopsCountDocumentsAndThePlanHasTheIndex) {
   const models::Model model = models::make(config_json({}), "test");
   run_local(2, [&](World& world) {

@@ -135,6 +135,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
       [&](World& world) {
         train::TrainerOptions options = options_of(*input.model, variant, input.steps);
         options.run.packed = input.tokens->packed() != nullptr;
+        options.run.loss_weights = input.tokens->weighted();
         train::Trainer trainer(world, options);
         if (input.model_directory.empty()) {
           trainer.initialize();

@@ -21,6 +21,25 @@ class RandomTokens : public io::TokenStream {
   std::vector<std::int32_t> ids_;
 };
 
+/// A stream whose token i has the weight weights[i modulo their number].
+class WeightedTokens : public io::TokenStream {
+ public:
+  WeightedTokens(std::shared_ptr<const io::TokenStream> source, std::vector<float> weights)
+      : source_(std::move(source)), weights_(std::move(weights)) {}
+  [[nodiscard]] std::int64_t size() const override { return source_->size(); }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    source_->read(first, count, out);
+  }
+  [[nodiscard]] bool weighted() const override { return true; }
+  void read_weights(std::int64_t first, std::int64_t count, float* out) const override {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = weights_[static_cast<std::size_t>(first + i) % weights_.size()];
+  }
+
+ private:
+  std::shared_ptr<const io::TokenStream> source_;
+  std::vector<float> weights_;
+};
+
 struct ModelShape {
   int layers = 2, hidden = 24, heads = 3, vocab = 37, positions = 16;
 };

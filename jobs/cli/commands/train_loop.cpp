@@ -87,7 +87,8 @@ void TrainRun::log_step(const train::StepReport& report) {
   log::info(step_line(line));
   Json json = {{"loss", json_number(report.loss)},
                {"grad_norm", json_number(report.grad_norm)},
-               {"learning_rate", report.learning_rate}};
+               {"learning_rate", report.learning_rate},
+               {"token_acc", json_number(report.token_accuracy)}};
   if (line.scaled)
     json.update(
         {{"loss_scale", report.loss_scale}, {"skipped", int{report.skipped}}, {"skipped_steps", progress_.skipped}});

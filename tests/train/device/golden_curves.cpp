@@ -53,6 +53,13 @@ int golden_curves(World& world, Truth truth) {
     if (truth == Truth::exact && golden.model.router.layers > 0)
       wrong += compare_with_host(world, golden, golden_family(golden, world.size()), curve);
   }
+  for (const char* shape : {"tiny", "qwen2"}) {
+    const Golden golden = load_golden(shape, "weighted.json");
+    std::vector<double> curve;
+    wrong += check(world, golden, golden_stage(golden, world.size(), "3"), curve);
+    if (truth == Truth::exact)
+      wrong += compare_with_host(world, golden, golden_stage(golden, world.size(), "3"), curve);
+  }
   for (const FrozenGolden& frozen : frozen_goldens) {
     const Golden golden = load_golden(frozen);
     std::vector<double> curve;

@@ -35,11 +35,13 @@ class DeviceSums {
 
 template <class T>
 struct Problem {
-  explicit Problem(const Case& s, double spread = 1)
+  explicit Problem(const Case& s, double spread = 1, bool with_weights = false)
       : size(s),
         x(normals_of<T>(s.n * s.c, 1), Shape{s.n, s.c}),
         weight(normals_of<T>(s.v * s.c, 2, 0.3 * spread), Shape{s.v, s.c}),
         targets(targets_of(s), Shape{s.n}),
+        row_weights(weights_of(s), Shape{s.n}),
+        weighted(with_weights),
         dx(Shape{s.n, s.c}, T(7.0F)),
         dweight(normals_of<float>(s.v * s.c, 3), Shape{s.v, s.c}),
         host_workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
@@ -53,10 +55,16 @@ struct Problem {
       t[i] = i % 5 == 3 ? ignore_index : static_cast<std::int32_t>(uniform(4, i) * static_cast<double>(s.v));
     return t;
   }
+  static std::vector<float> weights_of(const Case& s) {
+    std::vector<float> weights(static_cast<std::size_t>(s.n));
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.37F * static_cast<float>(i % 7) - 0.5F;
+    return weights;
+  }
   void on_host(LossSums& sums, bool accumulate) {
     linear_cross_entropy({.x = x.on_host(),
                           .weight = weight.on_host(),
                           .targets = targets.on_host(),
+                          .weights = weighted ? row_weights.on_host() : TensorView{},
                           .sums = &sums,
                           .workspace = host_workspace.view(),
                           .loss_scale = &loss_scale,
@@ -69,6 +77,7 @@ struct Problem {
     linear_cross_entropy({.x = x.on_device(),
                           .weight = weight.on_device(),
                           .targets = targets.on_device(),
+                          .weights = weighted ? row_weights.on_device() : TensorView{},
                           .sums = sums,
                           .workspace = workspace.view(),
                           .loss_scale = static_cast<const double*>(scale.view().data),
@@ -81,6 +90,7 @@ struct Problem {
     linear_cross_entropy({.x = x.on_device(),
                           .weight = weight.on_device(),
                           .targets = targets.on_device(),
+                          .weights = weighted ? row_weights.on_device() : TensorView{},
                           .sums = sums,
                           .workspace = workspace.view()},
                          stream);
@@ -89,6 +99,8 @@ struct Problem {
   Case size;
   HostDeviceTensor<T> x, weight;
   HostDeviceTensor<std::int32_t> targets;
+  HostDeviceTensor<float> row_weights;
+  bool weighted;
   HostDeviceTensor<T> dx;
   HostDeviceTensor<float> dweight;
   Workspace host_workspace;
@@ -128,6 +140,35 @@ TYPED_TEST(CudaHeadLoss, IsTheHosts) {
       for (int i = 0; i < 3; ++i) expected.add(sums.loss);
       EXPECT_EQ(thrice.loss.value(), expected.value());
     }
+}
+
+TYPED_TEST(CudaHeadLoss, WeightsOfRowsAsTheHosts) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Case& s : {Case{13, 24, 67}, Case{130, 40, 2049}}) {
+    Problem<T> p(s, 1, true), plain(s);
+    LossSums host;
+    DeviceSums device, of_plain;
+    DeviceStream stream;
+    p.on_host(host, false);
+    p.on_device(device.get(), false, stream.view());
+    plain.on_device(of_plain.get(), false, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(device.read().tokens, host.tokens);
+    EXPECT_EQ(device.read().correct, host.correct);
+    EXPECT_NEAR(device.read().loss.value(), host.loss.value(), 2e-6 * of_plain.read().loss.value());
+    EXPECT_NE(device.read().loss.value(), of_plain.read().loss.value());
+    EXPECT_LE(device_error(p.dx), 4 * tolerance<T>);
+    EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
+    std::ranges::fill(p.row_weights.host(), 1.0F);
+    p.row_weights.upload();
+    DeviceSums ones;
+    p.on_device(ones.get(), false, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(ones.read().loss.value(), of_plain.read().loss.value());
+    EXPECT_EQ(bytes_of(p.dx.download()), bytes_of(plain.dx.download()));
+    EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(plain.dweight.download()));
+  }
 }
 
 TEST(CudaHeadLossEdges, ExtremesNaNAndTargetsThatDoNotExist) {

@@ -1,0 +1,57 @@
+#pragma once
+// Batch: the named tensors of a micro-batch, and the normalizer of its loss.
+
+#include <array>
+#include <string_view>
+
+#include "kernels/balance.hpp"
+#include "kernels/linear_cross_entropy.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::models {
+
+/// What modules and the loss read of a micro-batch. The pointers are fixed; the values change between steps.
+struct Batch {
+  TensorView ids;      // (B, T) int32
+  TensorView targets;  // (B, T) int32, ignore_index for no loss; absent in Phase::logits
+  /// The normalizer, known before backward: 1 / valid tokens of the global batch, whatever their weights (a loss over
+  /// pairs: 1 / pairs), times the gradient scale of fp16. Train only. In device memory on a device, as `sums`.
+  const double* loss_scale = nullptr;
+  kernels::LossSums* sums = nullptr;  // results are added to it
+  TensorView logits;                  // (B, V) of the activations' type or fp32; Phase::logits only
+  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
+  /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
+  TensorView positions;
+  /// (B, T) fp32: factors of the targets' losses; absent: 1. The loss is Σ weight·loss over the number of targets, not
+  /// over Σ weight.
+  TensorView loss_weights;
+  /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
+  TensorView router;
+  /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
+  const std::int32_t* lengths = nullptr;
+};
+
+/// The tensors that a source of micro-batches fills, one value for each token. The plan has a buffer of that name for
+/// each one that a run has, and the executor copies them to a device. A new one needs a member of Batch, an enumerator,
+/// a row of the table, and its condition in plan::has_field.
+enum class BatchField : unsigned char { ids, targets, positions, loss_weights };
+struct BatchFieldInfo {
+  BatchField field;
+  const char* name;
+  DType dtype;
+  TensorView Batch::*tensor;
+};
+inline constexpr std::array<BatchFieldInfo, 4> batch_fields = {
+    {{BatchField::ids, "ids", DType::i32, &Batch::ids},
+     {BatchField::targets, "targets", DType::i32, &Batch::targets},
+     {BatchField::positions, "positions", DType::i32, &Batch::positions},
+     {BatchField::loss_weights, "loss_weights", DType::f32, &Batch::loss_weights}}};
+
+/// Positions and targets, which tell what is padding. Results never depend on padding.
+[[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }
+/// Inputs of the balance losses, once all layers have routed.
+[[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
+  return {batch.router, token_fields(batch), batch.loss_scale};
+}
+
+}  // namespace tessera::models
