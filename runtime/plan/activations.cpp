@@ -10,7 +10,7 @@ namespace tessera::plan {
 std::string boundary_name(int module) { return "x." + std::to_string(module); }
 
 std::string train_boundary_name(const shard::Schedule& train, int module) {
-  return boundary_name(module + 1 < train.first_backward() ? module % 2 : module);
+  return boundary_name(module + 1 < first_backward(train.modules) ? module % 2 : module);
 }
 
 std::string saved_name(const shard::Schedule& train, int module) {
@@ -86,7 +86,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const int last = static_cast<int>(model.modules.size()) - 1;
 
   std::vector<ArenaSlot> slots;
-  const int first = schedule.first_backward();
+  const int first = first_backward(schedule.modules);
   for (int i = 0; i < last; ++i)  // evaluation and generation use the first two alternately
     if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
       slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? rows : train.batch)});

@@ -101,8 +101,8 @@ void price(RunPlan& plan) {
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
-  const auto first_backward = static_cast<std::size_t>(plan.train.first_backward());  // nothing before is recomputed
-  for (std::size_t m = first_backward; plan.train.recompute && m < plan.train.modules.size(); ++m)
+  const auto first = static_cast<std::size_t>(first_backward(plan.train.modules));  // nothing before is recomputed
+  for (std::size_t m = first; plan.train.recompute && m < plan.train.modules.size(); ++m)
     if (plan.train.modules[m].recomputable)
       costs.recompute_flops_per_step += spec.model->modules[m]->forward_flops({spec.batch.global_batch, spec.tokens});
 }

@@ -31,13 +31,12 @@ void check(const ScheduleInput& in, ScheduleKind kind) {
 
 std::vector<ModuleExecution> executions_of(const ScheduleInput& in, ScheduleKind kind) {
   const bool train = kind == ScheduleKind::train;
-  const int n = static_cast<int>(in.modules.size()), num_micro = train ? in.num_micro : 1;
-  const auto trains = [](const ModuleUse& module) { return !module.grad_units.empty(); };
-  const int lowest = static_cast<int>(std::ranges::find_if(in.modules, trains) - in.modules.begin());
+  const int n = static_cast<int>(in.modules.size()), num_micro = train ? in.num_micro : 1,
+            first = first_backward(in.modules);
   std::vector<ModuleExecution> out;
   for (int m = 0; m < num_micro; ++m) {
     for (int i = 0; i < n; ++i) out.push_back({i, m, true, union_of({}, in.modules[at(i)].forward_units)});
-    for (int i = n - 1; train && i >= lowest; --i) {
+    for (int i = n - 1; train && i >= first; --i) {
       const ModuleUse& use = in.modules[at(i)];
       const bool recomputes = in.policy.recompute && use.recomputable;
       out.push_back({i, m, false, union_of(recomputes ? use.forward_units : std::vector<int>{}, use.backward_units)});
@@ -185,7 +184,7 @@ ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit) 
           .replicate_axes = input.mesh.used(policy.replicate_axes),
           .params_resident = !sharded || !policy.shard_params || !policy.reshard_after_forward || in_place,
           .params_in_place = in_place,
-          .master_dtype = unit.storage_dtype,
+          .storage_dtype = unit.storage_dtype,
           .param_dtype = policy.param_dtype,
           .reduce_dtype = policy.reduce_dtype};
 }

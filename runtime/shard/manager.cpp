@@ -35,7 +35,7 @@ std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
 }
 
 TensorView ShardManager::shard(int unit) const {
-  return {units_[static_cast<std::size_t>(unit)].master, scheduled(unit).master_dtype,
+  return {units_[static_cast<std::size_t>(unit)].master, scheduled(unit).storage_dtype,
           Shape{parts_.layout->shard_numel(unit)}, parts_.device};
 }
 
@@ -63,23 +63,21 @@ void ShardManager::bind_unit(int u) {
   unit.master = interval != nullptr && !separate ? interval : parts_.arena->data(master_name(layout, u));
   unit.low_precision = separate ? interval : nullptr;
   for (const Segment& segment : layout.segments(u, unit.shard))
-    unit.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
+    unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
   const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
   if (layout.trainable(u))
     for (const StateSpec& state : parts_.states)
-      unit.states.emplace_back(parts_.arena->data(state_name(layout, u, state)), state.dtype,
-                               Shape{state.count(layout.shard_numel(u))}, parts_.device);
+      unit.view.states.emplace_back(parts_.arena->data(state_name(layout, u, state)), state.dtype,
+                                    Shape{state.count(layout.shard_numel(u))}, parts_.device);
   for (int p = 0; p < record.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
   if (!has_gradient) return;
   // The finished gradient: the first accumulator, or this rank's interval of the resident gradient slot.
   unit.reduced = record.num_accumulators > 0 ? unit.accumulators[0] : floats(resident_grad_name(layout, u)) + offset;
 
-  unit.view = {.ranges = unit.ranges,
-               .numel = layout.shard_numel(u),
-               .master = master(u),
-               .grad = unit.reduced,
-               .states = unit.states,
-               .device = parts_.device};
+  unit.view.numel = layout.shard_numel(u);
+  unit.view.master = master(u);
+  unit.view.grad = unit.reduced;
+  unit.view.device = parts_.device;
   if (unit.low_precision != nullptr)
     unit.view.low_precision = {unit.low_precision, record.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
 }
@@ -212,13 +210,14 @@ std::uint64_t ShardManager::state_hash() const {
     hash = hash64({static_cast<const char*>(data), bytes}, hash);
   };
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    const Unit& unit = units_[u];
-    const std::size_t element = size_of(scheduled(static_cast<int>(u)).master_dtype);
-    for (const auto& range : unit.ranges) {
+    const std::byte* const master = units_[u].master;
+    const UpdateView& view = units_[u].view;
+    const std::size_t element = size_of(scheduled(static_cast<int>(u)).storage_dtype);
+    for (const auto& range : view.ranges) {
       const auto begin = static_cast<std::size_t>(range.begin), length = static_cast<std::size_t>(range.length);
-      mix(unit.master + begin * element, length * element);
-      for (std::size_t s = 0; s < unit.states.size(); ++s)
-        mix(static_cast<const std::byte*>(unit.states[s].data) + parts_.states[s].bytes(range.begin),
+      mix(master + begin * element, length * element);
+      for (std::size_t s = 0; s < view.states.size(); ++s)
+        mix(static_cast<const std::byte*>(view.states[s].data) + parts_.states[s].bytes(range.begin),
             parts_.states[s].bytes(range.length));
     }
   }

@@ -72,13 +72,13 @@ class ShardManager {
 
   /// Start of a slot of `schedule`. Looks it up by name: for binding, before the first step.
   [[nodiscard]] std::byte* slot(const Schedule& schedule, int slot) const;
-  /// This rank's master shard of a unit: shard_numel(unit) elements of ScheduledUnit::master_dtype.
+  /// This rank's master shard of a unit: shard_numel(unit) elements of ScheduledUnit::storage_dtype.
   [[nodiscard]] TensorView shard(int unit) const;
   /// The same of a unit that is trainable: fp32.
   [[nodiscard]] float* master(int unit) const { return shard(unit).as<float>(); }
   /// This rank's shard of the unit's optimizer states, in the order of the specs; none: the unit is frozen.
   [[nodiscard]] std::span<const TensorView> states(int unit) const {
-    return units_[static_cast<std::size_t>(unit)].states;
+    return units_[static_cast<std::size_t>(unit)].view.states;
   }
 
   /// On a device, before the first operation: the stream of gather, reduce and norm, and of the communicators.
@@ -131,13 +131,11 @@ class ShardManager {
     int shard = 0;                                        // this rank's shard
     bool first_replica = true;                            // which adds the unit to the norm
     Communicator *shards = nullptr, *replicas = nullptr;  // null: groups of one rank
-    std::vector<UpdateView::ParamRange> ranges;
     std::byte* master = nullptr;
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
-    std::vector<TensorView> states;
     std::vector<float*> accumulators;
     float* reduced = nullptr;  // the finished gradient
-    UpdateView view;
+    UpdateView view;           // of a unit without a gradient: ranges and states alone
   };
   void bind_unit(int unit);
   [[nodiscard]] const ScheduledUnit& scheduled(int unit) const {

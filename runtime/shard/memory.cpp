@@ -29,7 +29,7 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
     if (!unit.params_resident || unit.has_separate_masters())
       slots.push_back({master_name(layout, u), Category::params, Placement::own,
-                       bytes_of(layout.shard_numel(u), unit.master_dtype)});
+                       bytes_of(layout.shard_numel(u), unit.storage_dtype)});
   }
   for (const Schedule* schedule : in.schedules)
     for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
@@ -72,10 +72,11 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   if (largest > 0) slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
 }
 
-/// Bytes of the largest collective of a group that needs staging: sums do; with device memory, gathers do too.
+/// Bytes of the largest collective of a group that needs staging: sums do; with device memory, gathers do too, and the
+/// counters of norm, which may be all that the group has.
 std::uint64_t largest_staged(const MemoryInput& in, AxisSet axes) {
   const Schedule& main = *in.schedules.front();
-  std::size_t largest = 0;
+  std::size_t largest = in.topology.staged ? page_bytes : 0;
   for (int u = 0; u < in.layout->num_units(); ++u) {
     const ScheduledUnit& unit = main.units[static_cast<std::size_t>(u)];
     const bool sums = !main.grad_slots.empty() && unit.trainable;

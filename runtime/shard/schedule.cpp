@@ -76,7 +76,7 @@ std::int64_t Schedule::slot_bytes(int slot) const {
   return bytes;
 }
 
-int Schedule::first_backward() const {
+int first_backward(const std::vector<ModuleUse>& modules) {
   const auto trains = [](const ModuleUse& module) { return !module.grad_units.empty(); };
   return static_cast<int>(std::ranges::find_if(modules, trains) - modules.begin());
 }

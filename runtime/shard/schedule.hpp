@@ -38,6 +38,9 @@ struct ModuleUse {
   bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head
 };
 
+/// Modules from this one on have a backward: nothing before it is trainable. modules.size() if nothing is.
+[[nodiscard]] int first_backward(const std::vector<ModuleUse>& modules);
+
 /// How the reduced gradient x of a micro-batch is added to those of earlier ones: for i in inputs, in order,
 /// x = accumulator[i] + x; then accumulator[target] = x.
 struct Accumulation {
@@ -72,12 +75,12 @@ struct ScheduledUnit {
                                        // low-precision copy; peers read it there
   bool grads_resident = false;         // has its own gradient slot
   int num_accumulators = 0;            // gradient accumulators; 0: none, reduced in place in the resident gradient slot
-  DType master_dtype = DType::f32;     // of this rank's shard; fp32 if trainable
+  DType storage_dtype = DType::f32;    // of this rank's shard; fp32 if trainable
   DType param_dtype = DType::f32;      // of parameter slots
   DType reduce_dtype = DType::f32;     // of gradient slots; accumulators are fp32
   /// True if master weights are separate buffers of another type, and the parameter slots hold low-precision copies.
   /// Where slots are resident, the update writes master and copy together.
-  [[nodiscard]] bool has_separate_masters() const { return master_dtype != param_dtype; }
+  [[nodiscard]] bool has_separate_masters() const { return storage_dtype != param_dtype; }
   [[nodiscard]] bool sharded() const { return !shard_axes.empty(); }
   /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before.
   [[nodiscard]] bool gathered_in_runs() const { return sharded() && (trainable || !params_resident); }
@@ -109,8 +112,6 @@ struct Schedule {
 
   /// Bytes of a slot: those of its largest unit.
   [[nodiscard]] std::int64_t slot_bytes(int slot) const;
-  /// Modules from this one on have a backward: nothing before it is trainable. modules.size() if nothing is.
-  [[nodiscard]] int first_backward() const;
 };
 
 /// "backward h.2 m0": operation, unit or module, micro-batch. Schedules, traces and the verifier's messages name

@@ -107,7 +107,7 @@ class Form {
     const int n = static_cast<int>(s_.modules.size());
     for (int m = 0; m < s_.num_micro; ++m) {
       for (int i = 0; i < n; ++i) expected.push_back({.op = Op::forward, .module = i, .micro = m});
-      for (int i = n - 1; train && i >= s_.first_backward(); --i) {
+      for (int i = n - 1; train && i >= first_backward(s_.modules); --i) {
         if (s_.recompute && s_.modules[at(i)].recomputable)
           expected.push_back({.op = Op::recompute, .module = i, .micro = m});
         expected.push_back({.op = Op::backward, .module = i, .micro = m});

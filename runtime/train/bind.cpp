@@ -158,7 +158,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   const auto boundary = [&](int module) {
     return arena.data(train ? plan::train_boundary_name(schedule, module) : plan::boundary_name(module % 2));
   };
-  const int first_backward = train ? schedule.first_backward() : 0;
+  const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager);
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
@@ -168,8 +168,8 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
     if (instruction.module >= 0) {
       const int m = instruction.module;
       step.module = model.modules[static_cast<std::size_t>(m)].get();
-      step.phase = m < first_backward ? models::Phase::eval : phase;
-      step.wants_dx = m > first_backward;
+      step.phase = m < first ? models::Phase::eval : phase;
+      step.wants_dx = m > first;
       if (m > 0) step.x = boundary(m - 1);
       if (m < last) step.y = boundary(m);
       if (step.phase == models::Phase::train &&

@@ -91,6 +91,18 @@ TEST(PlanDevice, HostAccessedSlotsArePinnedOthersAreOnTheDevice) {
   }
 }
 
+TEST(PlanDevice, AGroupThatOnlyNormUsesHasStaging) {
+  plan::RunSpec spec = spec_of(model(), staged);
+  spec.strategy = shard::make_strategy("HYBRID_SHARD", 4, 2, 2, {{"*", "NO_SHARD"}});
+  spec.purpose = plan::Purpose::evaluate;
+  spec.states.clear();
+  const plan::RunPlan plan = plan::make_plan(spec);
+  EXPECT_EQ(plan.groups.norm.size(), 2u);
+  for (const AxisSet axes : plan.groups.all)
+    EXPECT_EQ(slot(plan, shard::staging_name(axes)).bytes,
+              staging_bytes(staged, spec.strategy.mesh, axes, spec.rank, Arena::alignment));
+}
+
 TEST(PlanDevice, EachMicroBatchHasItsTokenBuffers) {
   const plan::RunPlan plan = plan::make_plan(spec_of(model(), nccl));
   for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"})
