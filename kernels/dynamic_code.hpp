@@ -9,11 +9,9 @@
 #include <limits>
 
 #include "kernels/dynamic_code_values.hpp"
+#include "kernels/quantization_block.hpp"
 
 namespace tessera::kernels {
-
-/// Elements of a block.
-inline constexpr std::int64_t quantization_block = 256;
 
 struct DynamicCode {
   float values[256] = {};      // ascending

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/host/adamw.hpp"
+#include "kernels/quantization_block.hpp"
 
 namespace tessera::kernels::host {
 

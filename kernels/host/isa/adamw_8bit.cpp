@@ -6,8 +6,6 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t moment_block = 256;
-
 /// Stores x (n elements of a block) as codes and magnitude.
 void quantize(const MomentBlocks& to, std::int64_t index, const float* x, std::int64_t n) {
   float largest = 0;
@@ -19,7 +17,7 @@ void quantize(const MomentBlocks& to, std::int64_t index, const float* x, std::i
   to.absmax[index] = largest;
   const float divisor = largest > 0 ? largest : 1.0F;
   const float* const thresholds = to.code.thresholds;
-  std::int32_t found[moment_block];
+  std::int32_t found[quantization_block];
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const float scaled = x[i] / divisor;
@@ -34,16 +32,16 @@ void quantize(const MomentBlocks& to, std::int64_t index, const float* x, std::i
     low += scaled > thresholds[low] ? 1 : 0;
     found[i] = low;
   }
-  std::uint8_t* const codes = to.codes + index * moment_block;
+  std::uint8_t* const codes = to.codes + index * quantization_block;
   for (std::int64_t i = 0; i < n; ++i) codes[i] = static_cast<std::uint8_t>(found[i]);
 }
 
 void step(const AdamWStep& step, const float* grad, float* param, const MomentBlocks& exp_avg,
           const MomentBlocks& exp_avg_sq, std::int64_t n) {
   const AdamWStep s = step;
-  for (std::int64_t begin = 0, index = 0; begin < n; begin += moment_block, ++index) {
-    const std::int64_t count = n - begin < moment_block ? n - begin : moment_block;
-    float m[moment_block], v[moment_block];
+  for (std::int64_t begin = 0, index = 0; begin < n; begin += quantization_block, ++index) {
+    const std::int64_t count = n - begin < quantization_block ? n - begin : quantization_block;
+    float m[quantization_block], v[quantization_block];
     const float m_scale = exp_avg.absmax[index], v_scale = exp_avg_sq.absmax[index];
     const std::uint8_t *const m_codes = exp_avg.codes + begin, *const v_codes = exp_avg_sq.codes + begin;
     const float *const m_values = exp_avg.code.values, *const v_values = exp_avg_sq.code.values;
