@@ -107,7 +107,7 @@ void clear_padding(const shard::ShardLayout& layout, const TrainingState& state)
       const std::int64_t from = std::max(first, offset) - first, to = std::min(last, offset + length) - first;
       if (from >= to) continue;
       for (std::size_t v = 0; v < view.data.size() && v <= state.states.size(); ++v) {
-        const StateSpec values = v == 0 ? StateSpec{.name = {}, .dtype = view.data[0].dtype} : state.states[v - 1];
+        const StateSpec values = values_of(state, view, v);
         const std::size_t begin = values.bytes(from), end = values.bytes(to);
         if (begin < end)
           clear_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + begin, end - begin);

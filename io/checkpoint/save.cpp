@@ -37,9 +37,6 @@ struct ShardsCrc {
 std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
   const shard::ShardLayout& layout = *request.layout;
   const TrainingState& state = request.state;
-  const auto values = [&](const StateView& view, std::size_t vector) {
-    return vector == 0 ? StateSpec{.name = {}, .dtype = view.data[0].dtype} : state.states[vector - 1];
-  };
   std::vector<ShardsCrc> crcs;
   for (const StateView& view : state.shards) {
     if (layout.num_replicas(view.unit) == 1) continue;
@@ -48,11 +45,12 @@ std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
     if (of == crcs.end()) of = crcs.insert(of, {axes, view.shard});
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard))
-      for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v)
-        of->crc =
-            crc_of(of->crc, view.data[v].device,
-                   {static_cast<const std::byte*>(view.data[v].data) + values(view, v).bytes(s.unit_offset - begin),
-                    values(view, v).bytes(s.length)});
+      for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v) {
+        const StateSpec values = values_of(state, view, v);
+        of->crc = crc_of(of->crc, view.data[v].device,
+                         {static_cast<const std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - begin),
+                          values.bytes(s.length)});
+      }
   }
   return crcs;
 }

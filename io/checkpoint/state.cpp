@@ -50,6 +50,10 @@ std::vector<std::int64_t> shape_in_file(const ParamSpec& param, const StateSpec&
 
 std::string group_of(const StateSpec& state) { return std::string(optimizer_group) + state.name + "/"; }
 
+StateSpec values_of(const TrainingState& state, const StateView& view, std::size_t index) {
+  return index == 0 ? StateSpec{.name = {}, .dtype = view.data[0].dtype} : state.states[index - 1];
+}
+
 std::vector<std::string> state_names(const std::vector<StateFile>& files) {
   std::vector<std::string> names;
   for (const StateFile& file : files)

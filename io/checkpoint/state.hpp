@@ -34,6 +34,9 @@ struct TrainingState {
   std::vector<StateView> shards;
 };
 
+/// What vector `index` of StateView::data holds: the parameters, in the type they are stored in, or a state.
+[[nodiscard]] StateSpec values_of(const TrainingState& state, const StateView& view, std::size_t index);
+
 /// Which parameters a checkpoint holds: all, or what is trained.
 enum class SavedParams : unsigned char { all, trainable };
 
