@@ -9,6 +9,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"

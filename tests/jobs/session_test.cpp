@@ -1,4 +1,4 @@
-// Pure parts of a run: shares of cores, lines, JSON, lengths, strategies from options.
+// Pure parts of a run: shares of cores, lines, JSON, what a resume reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,17 +6,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
-#include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/run_directory.hpp"
-#include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "tests/jobs/parse.hpp"
 
@@ -231,176 +227,6 @@ TEST(Lines, PrintableKeepsTextAndNothingElse) {
   EXPECT_EQ(printable(ids("a\n\xC3\xA9\xE2\x82\xAC")), "a\n\xC3\xA9\xE2\x82\xAC");
   EXPECT_EQ(printable(ids("\x1b[2J\xC3(\xF0\x9F")), "?[2J?(??");
   EXPECT_EQ(printable({65, 300, -1}), "A??");
-}
-
-Options options_of(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "train");
-  return parsed(std::move(arguments)).options;
-}
-
-TEST(Length, LastPartialBatchCounts) {
-  const RunLength length = run_length(options_of({"--num_train_epochs", "2"}), 10, 4);
-  EXPECT_EQ(length.total_steps, 6);
-  std::int64_t samples = 0;
-  for (std::int64_t step = 0; step < length.total_steps; ++step) samples += length.next(samples, 4);
-  EXPECT_EQ(samples, 20);
-  EXPECT_EQ(run_length(options_of({"--max_steps", "7"}), 10, 4).total_steps, 7);
-  EXPECT_EQ(run_length(options_of({"--num_train_epochs", "0.5"}), 10, 1).total_steps, 5);
-  EXPECT_THROW((void)run_length(options_of({"--num_train_epochs", "0"}), 10, 4), Error);
-}
-
-TEST(Length, GoesOnAfterAResume) {
-  RunLength same = run_length(options_of({"--num_train_epochs", "2"}), 10, 4);
-  same.resume(4, 14, 4);
-  EXPECT_EQ(same.total_steps, 6);
-  RunLength smaller =
-      run_length(options_of({"--num_train_epochs", "2"}), 10, 2);  // after four steps of 4, 4, 2 and 4 samples
-  smaller.resume(4, 14, 2);
-  EXPECT_EQ(smaller.total_steps, 4 + 3);
-  std::int64_t samples = 14;
-  for (int step = 4; step < 7; ++step) samples += smaller.next(samples, 2);
-  EXPECT_EQ(samples, 20);
-}
-
-template <class F>
-std::string refused(const F& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(ExitCode::usage)) << error.line();
-    return error.line();
-  }
-  ADD_FAILURE() << "not refused";
-  return "";
-}
-
-TEST(Setup, Optimizers) {
-  const auto of = [](std::vector<std::string> arguments) {
-    return optimizer_options(options_of(std::move(arguments)));
-  };
-  for (const char* spelling : {"adamw", "adamw_torch", "adamw_torch_fused"})
-    EXPECT_EQ(of({"--optim", spelling, "--adam_beta2", "0.95"}).kind, train::OptimizerKind::adamw) << spelling;
-  for (const char* spelling : {"adamw_8bit", "adamw_bnb_8bit"})
-    EXPECT_EQ(of({"--optim", spelling}).kind, train::OptimizerKind::adamw_8bit) << spelling;
-  const train::OptimizerOptions sgd =
-      of({"--optim", "sgd", "--sgd_momentum", "0.9", "--nesterov", "--weight_decay", "0.1"});
-  EXPECT_EQ(sgd.kind, train::OptimizerKind::sgd);
-  EXPECT_EQ(sgd.momentum, 0.9);
-  EXPECT_TRUE(sgd.nesterov);
-  EXPECT_EQ(sgd.weight_decay, 0.1);
-  EXPECT_EQ(train::optimizer_states(sgd), (std::vector<StateSpec>{{.name = "momentum_buffer"}}));
-  EXPECT_TRUE(train::optimizer_states(of({"--optim", "sgd"})).empty());
-  EXPECT_THAT(refused([&] { (void)of({"--momentum", "0.9"}); }), HasSubstr("--momentum is for --optim sgd"));
-  EXPECT_THAT(refused([&] { (void)of({"--optim", "sgd", "--adam_beta1", "0.8"}); }), HasSubstr("--adam_beta1"));
-  EXPECT_THAT(refused([&] { (void)of({"--optim", "sgd", "--nesterov"}); }), HasSubstr("--momentum is 0"));
-}
-
-TEST(Setup, BatchEquation) {
-  const Options bad = options_of(
-      {"--global_batch_size", "96", "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "5"});
-  const std::string line = refused([&] { (void)batch_of(bad, 8); });
-  EXPECT_THAT(line, HasSubstr("global_batch_size 96 != micro 4 x accumulation 5 x ranks 8 = 160"));
-  EXPECT_THAT(line, HasSubstr("gradient_accumulation_steps=3"));
-  EXPECT_THAT(line, HasSubstr("--global_batch_size: command line"));
-  EXPECT_EQ(batch_of(options_of({"--global_batch_size", "10", "--per_device_train_batch_size", "2"}), 2).accumulation,
-            3);
-}
-
-TEST(Setup, StrategiesAndPolicies) {
-  EXPECT_EQ(strategy_of(options_of({"--zero_stage", "3"}), 4, 4).mesh, Mesh(1, 4));
-  EXPECT_EQ(strategy_of(options_of({"--zero_stage", "0"}), 4, 4).mesh, Mesh(4, 1));
-  EXPECT_EQ(strategy_of(options_of({"--sharding_strategy", "HYBRID_SHARD", "--shard_group_size", "2"}), 4, 4).mesh,
-            Mesh(2, 2));
-  EXPECT_EQ(strategy_of(options_of({"--sharding_strategy", "HYBRID_SHARD"}), 8, 4).mesh, Mesh(2, 4));
-  const shard::ShardPolicy policy =
-      strategy_of(options_of({"--forward_prefetch", "3", "--reduce_gradients", "last", "--gradient_checkpointing",
-                              "full", "--no-reshard_after_forward"}),
-                  2, 2)
-          .policy;
-  EXPECT_EQ(policy.forward_prefetch, 3);
-  EXPECT_EQ(policy.reduce, shard::Reduce::last);
-  EXPECT_TRUE(policy.recompute);
-  EXPECT_FALSE(policy.reshard_after_forward);
-}
-
-TEST(Setup, Refusals) {
-  EXPECT_THAT(refused([] { (void)strategy_of(options_of({"--shard_group_size", "3"}), 4, 4); }), HasSubstr("3"));
-  EXPECT_THAT(refused([] {
-                (void)strategy_of(options_of({"--shard_group_size", "8"}), 4, 4);
-              }),
-              HasSubstr("larger than the world"));
-  EXPECT_THAT(refused([] {
-                (void)strategy_of(options_of({"--shard_group_size", "2", "--zero_stage", "0"}), 4, 4);
-              }),
-              HasSubstr("shards nothing"));
-  EXPECT_THAT(refused([] { (void)strategy_of(options_of({"--reproducible"}), 3, 3); }), HasSubstr("power of two"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--reproducible", "--reduce_gradients", "last"}));
-              }),
-              HasSubstr("reduce_gradients"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--gemm_choice", "measured", "--reproducible"}));
-              }),
-              HasSubstr("timing chooses"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn"})); }), HasSubstr("bf16 or fp16"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"}));
-              }),
-              HasSubstr("packed documents"));
-  for (const char* word : {"cudnn", "measured"})
-    EXPECT_THAT(refused([&] {
-                  choose_attention(options_of({"--attention", word, "--bf16"}), host_device);
-                }),
-                HasSubstr("on the CPU"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--attention", "measured", "--reproducible"}));
-              }),
-              HasSubstr("timing chooses"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--gemm_choice_file", "x"}));
-              }),
-              HasSubstr("is for --gemm_choice measured"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--eval_steps", "5"})); }), HasSubstr("validation data"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--baseline", "bigram"})); }), HasSubstr("validation data"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--val_dataset", "x", "--split_dataset_ratio", "0.1"}));
-              }),
-              HasSubstr("Keep one"));
-  const models::Model model = models::make(model_preset_config("small"), "small");
-  EXPECT_THAT(refused([&] { (void)sequence_length(options_of({"--max_length", "4000"}), model); }), HasSubstr("1024"));
-  EXPECT_EQ(sequence_length(options_of({}), model), 1024);
-}
-
-TEST(Setup, BuiltInShapesHaveTheirSizes) {
-  const std::map<std::string, std::int64_t> sizes = {{"gpt2", 124'439'808},
-                                                     {"gpt2-medium", 354'823'168},
-                                                     {"gpt2-large", 774'030'080},
-                                                     {"gpt2-xl", 1'557'611'200},
-                                                     {"small", 11'139'072},
-                                                     {"llama-3.2-1b", 1'235'814'400},
-                                                     {"llama-3.2-3b", 3'212'749'824},
-                                                     {"llama-3.1-8b", 8'030'261'248},
-                                                     {"llama-3.1-70b", 70'553'706'496},
-                                                     {"qwen2.5-0.5b", 494'032'768},
-                                                     {"qwen2.5-1.5b", 1'543'714'304},
-                                                     {"qwen2.5-3b", 3'085'938'688},
-                                                     {"qwen2.5-7b", 7'615'616'512},
-                                                     {"qwen2.5-14b", 14'770'033'664},
-                                                     {"qwen2.5-32b", 32'763'876'352},
-                                                     {"qwen2.5-72b", 72'706'203'648},
-                                                     {"qwen3-0.6b", 596'049'920},
-                                                     {"qwen3-1.7b", 1'720'574'976},
-                                                     {"qwen3-4b", 4'022'468'096},
-                                                     {"qwen3-8b", 8'190'735'360},
-                                                     {"qwen3-14b", 14'768'307'200},
-                                                     {"qwen3-32b", 32'762'123'264},
-                                                     {"qwen3-30b-a3b", 30'532'122'624},
-                                                     {"mixtral-8x7b", 46'702'792'704}};
-  for (const auto& [word, size] : sizes)
-    EXPECT_EQ(models::make(model_preset_config(word), word).num_params(), size) << word;
-  EXPECT_EQ(std::count(model_preset_names, model_preset_names + std::strlen(model_preset_names), '|') + 1,
-            static_cast<std::ptrdiff_t>(sizes.size()));
-  EXPECT_EQ(models::make(model_preset_config("small"), "small").vocab, 256);
 }
 
 TEST(Trace, IsJsonWithLanes) {

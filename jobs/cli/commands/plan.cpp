@@ -5,6 +5,7 @@
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"

@@ -118,6 +118,15 @@ Error Options::refuse(const char* name, const std::string& what, const std::stri
   return Error(ExitCode::usage, what, std::string("--") + name + ": " + value(name).source.text, to_do);
 }
 
+std::string option_sources(const Options& options, std::initializer_list<const char*> names) {
+  std::string text;
+  for (const char* name : names) {
+    if (!options.given(name)) continue;
+    text += (text.empty() ? "--" : "; --") + std::string(name) + ": " + options.value(name).source.text;
+  }
+  return text;
+}
+
 void Options::check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source) {
   for (const std::string& item : items) {
     const std::string expected = expected_value(spec, item);

@@ -110,6 +110,9 @@ class Options {
   int files_ = 0, assigned_ = 0;
 };
 
+/// Where those of these options that the user set come from: "--bf16: command line; --fp16: run.yaml:3".
+[[nodiscard]] std::string option_sources(const Options& options, std::initializer_list<const char*> names);
+
 /// A parsed command line.
 struct Invocation {
   std::string command;                // "" if none was given

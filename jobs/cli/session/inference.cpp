@@ -2,6 +2,7 @@
 
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "kernels/threads.hpp"

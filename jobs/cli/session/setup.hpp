@@ -1,5 +1,5 @@
 #pragma once
-// Options to the parts of a run: model, strategy, batch, trainer options, data. Functions that take a World are
+// Options to the parts of a run: model, batch, trainer options, data. Functions that take a World are
 // collective.
 
 #include <memory>
@@ -29,12 +29,6 @@ struct ModelConfig {
 
 /// Sequence length T: --max_length, else the model's maximum. Throws Error (usage) beyond that.
 [[nodiscard]] std::int64_t sequence_length(const Options& options, const models::Model& model);
-
-/// The strategy and its policy, from all sharding options. Throws Error (usage) that names the option and its source.
-[[nodiscard]] shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node);
-
-/// Sets the fields of the policy that options set for any strategy.
-void apply_policy(const Options& options, shard::ShardPolicy& policy);
 
 /// Solves the batch equation. Throws Error (usage) that names contradicting options and what to change.
 [[nodiscard]] plan::BatchPlan batch_of(const Options& options, int world);

@@ -1,0 +1,75 @@
+#include "jobs/cli/session/strategy.hpp"
+
+#include "jobs/cli/session/precision.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+std::vector<shard::UnitStrategy> unit_strategies_of(const Options& options) {
+  std::vector<shard::UnitStrategy> strategies;
+  for (const std::string& item : options.list("unit_strategy")) {
+    const std::size_t equals = item.rfind('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == item.size())
+      throw options.refuse("unit_strategy", "'" + item + "' is not of the form GLOB=STRATEGY",
+                           "Write, for example, --unit_strategy 'embed=NO_SHARD' 'layers.*=FULL_SHARD'");
+    strategies.push_back({item.substr(0, equals), item.substr(equals + 1)});
+  }
+  return strategies;
+}
+
+}  // namespace
+
+void apply_policy(const Options& options, shard::ShardPolicy& policy) {
+  policy.reshard_after_forward = options.flag("reshard_after_forward");
+  policy.reduce = options.text("reduce_gradients") == "last" ? shard::Reduce::last : shard::Reduce::each;
+  policy.experts = options.text("expert_units") == "block" ? shard::ExpertUnits::block : shard::ExpertUnits::own;
+  policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
+  policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
+  policy.recompute = options.text("gradient_checkpointing") == "full";
+  policy.reproducible = options.flag("reproducible");
+  const Precision precision = precision_of(options);
+  policy.param_dtype = precision.compute;
+  policy.reduce_dtype = precision.reduce;
+}
+
+shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {
+  const std::string word = options.text("sharding_strategy");
+  const std::string group_word = options.text("shard_group_size");
+  const int group = group_word.empty()     ? 0
+                    : group_word == "node" ? ranks_per_node
+                                           : static_cast<int>(*parse_integer(group_word));
+  if (group > 1 && word == "zero0") {
+    throw options.refuse("shard_group_size", "ZeRO-0 shards nothing, so it has no shard group",
+                         "Drop it, or choose another strategy");
+  }
+  if (group > world) {
+    throw options.refuse("shard_group_size",
+                         strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
+                         "Give a divisor of the number of ranks");
+  }
+  if (group > 0 && world % group != 0) {
+    int below = group, above = group;
+    while (world % below != 0) --below;
+    while (world % above != 0) ++above;
+    throw options.refuse("shard_group_size",
+                         strfmt("a shard group of %d ranks does not divide the world of %d", group, world),
+                         strfmt("The nearest sizes that do are %d and %d", below, above));
+  }
+  if (options.flag("reproducible") && (world & (world - 1)) != 0) {
+    throw options.refuse("reproducible", strfmt("--reproducible needs a power of two of ranks, not %d", world),
+                         "Start 1, 2, 4, 8, ... ranks, or drop it");
+  }
+  shard::Strategy strategy;
+  try {
+    strategy =
+        shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node, unit_strategies_of(options));
+  } catch (const Error& error) {
+    throw Error(error.code(), error.line(),
+                option_sources(options, {"sharding_strategy", "unit_strategy", "shard_group_size", "ranks_per_node"}));
+  }
+  apply_policy(options, strategy.policy);
+  return strategy;
+}
+
+}  // namespace tessera::jobs
