@@ -82,6 +82,10 @@ TEST(Binary, PlanFitsOrExitsWithFour) {
   EXPECT_EQ(good.code, 0) << good.out;
   for (const char* word : {"ZeRO-0", "ZeRO-3", "HYBRID", "activations", "largest micro-batch", "forward", "reduce"})
     EXPECT_THAT(good.out, HasSubstr(word));
+  EXPECT_THAT(good.out, testing::Not(HasSubstr("before the first step")));
+  const Outcome frozen =
+      run("plan --shape small --world_size 4 --zero_stage 2 --freeze_parameters 'h.0.*' --print_schedule");
+  EXPECT_THAT(frozen.out, HasSubstr("schedule before the first step, verified\ngather     h.0"));
   const Outcome bad = run("plan --shape small --world_size 2 --max_length 64 --device_memory 1MiB");
   EXPECT_EQ(bad.code, 4) << bad.out;
   EXPECT_THAT(bad.out, HasSubstr("error: "));

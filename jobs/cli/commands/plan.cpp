@@ -170,6 +170,11 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                    human_bytes(io::state_bytes(model.params, {}, saved)).c_str()));
 }
 
+void print_schedules(const plan::RunPlan& plan) {
+  if (!plan.load.list.empty()) log::info("schedule before the first step, verified\n" + shard::text(plan.load));
+  log::info("schedule of a training step, verified\n" + shard::text(plan.train));
+}
+
 }  // namespace
 
 void print_plan(const PlanOf& of) {
@@ -203,7 +208,10 @@ void print_plan(const PlanOf& of) {
                      {"accumulation", chosen.spec.batch.accumulation}};
     for (const Row& row : rows) json["strategies"].push_back(row_json(row));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
-    if (options.flag("print_schedule")) json["schedule"] = shard::text(chosen.train);
+    if (options.flag("print_schedule")) {
+      if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
+      json["schedule"] = shard::text(chosen.train);
+    }
     log::info(json.dump(2));
   } else {
     print_head(chosen, config, of.world != nullptr,
@@ -219,8 +227,7 @@ void print_plan(const PlanOf& of) {
                        fits ? "yes" : "no", largest > 0 ? std::to_string(largest).c_str() : "none"));
     }
     if (options.flag("explain")) explain(chosen.spec);
-    if (options.flag("print_schedule"))
-      log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
+    if (options.flag("print_schedule")) print_schedules(chosen);
   }
   if (fits) return;
   throw Error(
