@@ -55,7 +55,7 @@ struct ForwardArgs {
 struct BackwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;
-  /// In the order of params(); of the activations' type, or fp32 where those have 16 bits. Absent: the parameter is
+  /// In the order of params(); of the activations' type, or, beside 16-bit activations, fp32. Absent: the parameter is
   /// frozen; nothing is computed for it. What is computed has the same bits, whatever else is wanted.
   std::span<const TensorView> dparams;
   std::span<const std::uint8_t> accumulate;  // per parameter: add to dparams, or overwrite (every element)
@@ -75,7 +75,7 @@ struct BackwardArgs {
 class Module {
  public:
   virtual ~Module() = default;
-  /// "embed", "h.3", "head": also the name of the shard unit of its own parameters.
+  /// "embed", "h.3" or "layers.3", "layers.3.experts", "head": also the name of the shard unit of its own parameters.
   [[nodiscard]] virtual std::string name() const = 0;
   /// Consecutive modules of one group, such as a layer and its experts, may form one shard unit of that name.
   [[nodiscard]] virtual std::string group() const { return name(); }
@@ -128,7 +128,7 @@ struct Model {
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;  // longest sequence
   bool packs = false;           // every module respects Batch::positions in training and evaluation (packing)
-  DType dtype = DType::f32;     // of parameters and activations; fp64 in gradient checks
+  DType dtype = DType::f32;     // of activations, and of parameters as modules read them; fp64 in gradient checks
 
   [[nodiscard]] std::int64_t num_params() const;
   /// Parameters in GEMMs per token, N of 6·N·tokens: no norms, biases or lookups; a tied head counts.

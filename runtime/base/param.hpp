@@ -19,7 +19,7 @@ struct Initializer {
 
 /// One parameter of a model, by its canonical (Hugging Face) name. Value type.
 struct ParamSpec {
-  std::string name;  // "h.0.attn.c_attn.weight"; no "transformer." prefix
+  std::string name;  // "h.0.attn.c_attn.weight", "model.layers.0.mlp.up_proj.weight"
   Shape shape;
   Initializer init;
   bool decay = true;  // weight decay applies (not to biases and norm weights)

@@ -201,16 +201,17 @@ class Checker {
       for (std::size_t k = 0; k < count_; ++k) full[k] = term(me_, k);
       auto before = comm_->traffic();
       comm_->reduce_scatter({"reduce", name_of(dtype), 1}, SourceBuffer(full, dtype), mine.data(), chunk_);
-      counted(before, priced_sum(CollectiveKind::reduce_scatter, dtype), "reduce of halves");
+      counted(before, priced_sum(CollectiveKind::reduce_scatter, dtype), "reduce of 16-bit floats");
       const auto summed_up = [&](std::size_t k) {
         return tree(size_, [&](int i) { return static_cast<float>(term(i, k)); });
       };
-      for (std::size_t k = 0; k < chunk_; ++k) same(mine[k], summed_up(first + k), "reduce of halves", k);
+      for (std::size_t k = 0; k < chunk_; ++k) same(mine[k], summed_up(first + k), "reduce of 16-bit floats", k);
       before = comm_->traffic();
       comm_->all_reduce({"reduce", name_of(dtype), 2}, SourceBuffer(full, dtype), sums.data(), count_);
-      counted(before, priced_sum(CollectiveKind::all_reduce, dtype), "all_reduce of halves");
-      for (std::size_t k = 0; k < count_; ++k) same(sums[k], summed_up(k), "all_reduce of halves", k);
-      for (std::size_t k = 0; k < count_; ++k) same(full[k], term(me_, k), "a reduce of halves changed its input", k);
+      counted(before, priced_sum(CollectiveKind::all_reduce, dtype), "all_reduce of 16-bit floats");
+      for (std::size_t k = 0; k < count_; ++k) same(sums[k], summed_up(k), "all_reduce of 16-bit floats", k);
+      for (std::size_t k = 0; k < count_; ++k)
+        same(full[k], term(me_, k), "a reduce of 16-bit floats changed its input", k);
     }
   }
   TrafficCount priced_sum(CollectiveKind kind, DType dtype) const {

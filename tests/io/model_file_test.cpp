@@ -135,14 +135,14 @@ TEST(ModelFile, UnitsOfOtherTypes) {
     const std::string directory = folder / strfmt("%dx%d", shape.replicate, shape.shard);
     run_local(mesh.world(), [&](World& world) {
       Rank rank(mesh, world.rank());
-      std::vector<std::vector<bf16>> halves;
+      std::vector<std::vector<bf16>> bf16_memory;
       for (const std::size_t u : {std::size_t{0}, std::size_t{2}}) {
-        halves.emplace_back(rank.memory[u].size(), bf16(-1.0F));
-        rank.views[u].data = {halves.back().data(), rank.views[u].data.shape};
+        bf16_memory.emplace_back(rank.memory[u].size(), bf16(-1.0F));
+        rank.views[u].data = {bf16_memory.back().data(), rank.views[u].data.shape};
       }
       (void)io::read_model(world, folder / "in", params, rank.layout, rank.views, same);
-      for (const auto& half : halves)
-        for (const bf16& element : half)
+      for (const auto& shard : bf16_memory)
+        for (const bf16& element : shard)
           if (element.bits == bf16(-1.0F).bits) throw std::runtime_error("not filled");
       io::write_model(world, directory, config, params, rank.layout, rank.views);
     });
