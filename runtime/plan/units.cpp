@@ -1,6 +1,7 @@
 #include "runtime/plan/units.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "runtime/base/error.hpp"
 
@@ -8,26 +9,91 @@ namespace tessera::plan {
 
 namespace {
 
-/// The unit of a module, or of its group, for parameters like this one; new if there is none yet. Units of one name are
-/// the last of the list.
-shard::UnitSpec& unit_for(std::vector<shard::UnitSpec>& units, const std::string& name, const ParamSpec& param) {
-  for (auto unit = units.rbegin(); unit != units.rend() && unit->name == name; ++unit)
-    if (unit->trainable == param.trainable && unit->storage_dtype == param.storage_dtype) return *unit;
-  return units.emplace_back(
-      shard::UnitSpec{.name = name, .params = {}, .trainable = param.trainable, .storage_dtype = param.storage_dtype});
+/// A transformer block: consecutive modules of one group, as indices into Model::modules.
+struct Block {
+  std::string name;
+  std::size_t first = 0, last = 0;
+  std::int64_t numel = 0;  // of the parameters it reads
+};
+
+/// The blocks of a model: its modules between the first and the last.
+std::vector<Block> blocks_of(const models::Model& model) {
+  std::vector<Block> blocks;
+  for (std::size_t m = 1; m + 1 < model.modules.size(); ++m) {
+    const models::Module& module = *model.modules[m];
+    if (blocks.empty() || blocks.back().name != module.group()) blocks.push_back({module.group(), m, m, 0});
+    blocks.back().last = m;
+    for (const int param : module.params())
+      blocks.back().numel += model.params[static_cast<std::size_t>(param)].numel();
+  }
+  return blocks;
 }
 
-/// Where a module has several units, its name is that of the trainable one; the others are "h.3.frozen", or with their
+/// "h.0" and "h.2": "h.0-2".
+std::string range_name(const std::string& first, const std::string& last) {
+  if (first == last) return first;
+  const std::size_t dot = first.rfind('.') + 1;  // 0: none
+  return first + "-" + (first.compare(0, dot, last, 0, dot) == 0 ? last.substr(dot) : last);
+}
+
+/// Where the blocks of each unit end: indices of the last ones.
+std::vector<std::size_t> last_blocks(const std::vector<Block>& blocks, const shard::WrapPolicy& wrap) {
+  std::vector<std::size_t> last;
+  std::int64_t count = 0, numel = 0;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    ++count;
+    numel += blocks[b].numel;
+    const bool full =
+        wrap.kind == shard::WrapPolicy::Kind::size ? numel >= wrap.min_num_params : count >= wrap.blocks_per_unit;
+    if (!full && b + 1 < blocks.size()) continue;
+    last.push_back(b);
+    count = numel = 0;
+  }
+  return last;
+}
+
+/// The name of the unit that has each module's own parameters.
+std::vector<std::string> unit_names(const models::Model& model, const shard::ShardPolicy& policy) {
+  if (policy.wrap.kind == shard::WrapPolicy::Kind::model)
+    return std::vector<std::string>(model.modules.size(), whole_model_name);
+  const bool by_group = policy.experts == shard::ExpertUnits::block;
+  std::vector<std::string> names;
+  for (const auto& module : model.modules) names.push_back(by_group ? module->group() : module->name());
+  const std::vector<Block> blocks = blocks_of(model);
+  std::size_t first = 0;
+  for (const std::size_t last : last_blocks(blocks, policy.wrap)) {
+    const std::string range = range_name(blocks[first].name, blocks[last].name);
+    for (std::size_t b = first; b <= last && first < last; ++b)
+      for (std::size_t m = blocks[b].first; m <= blocks[b].last; ++m) {
+        const bool in_group = names[m].starts_with(blocks[b].name);
+        names[m] = range + (in_group ? names[m].substr(blocks[b].name.size()) : "." + names[m]);
+      }
+    first = last + 1;
+  }
+  return names;
+}
+
+using UnitsOfName = std::map<std::string, std::vector<std::size_t>>;  // name → units, which differ in their parameters
+
+/// The unit of that name for parameters like this one, as an index; new if there is none yet.
+std::size_t unit_for(std::vector<shard::UnitSpec>& units, std::vector<std::size_t>& of_name, const std::string& name,
+                     const ParamSpec& param) {
+  for (const std::size_t u : of_name)
+    if (units[u].trainable == param.trainable && units[u].storage_dtype == param.storage_dtype) return u;
+  of_name.push_back(units.size());
+  units.push_back({.name = name, .params = {}, .trainable = param.trainable, .storage_dtype = param.storage_dtype});
+  return of_name.back();
+}
+
+/// Where several units have one name, it stays that of the trainable one; the others are "h.3.frozen", or with their
 /// storage types, "h.3.frozen.bf16".
-void name_apart(std::vector<shard::UnitSpec>& units) {
-  for (auto first = units.begin(), end = first; first != units.end(); first = end) {
-    end = std::find_if(first, units.end(), [&](const shard::UnitSpec& unit) { return unit.name != first->name; });
-    const auto frozen = std::count_if(first, end, [](const shard::UnitSpec& unit) { return !unit.trainable; });
-    if (end - first == 1) continue;
-    const std::string name = first->name;
-    for (auto unit = first; unit != end; ++unit)
-      if (!unit->trainable)
-        unit->name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(unit->storage_dtype) : "");
+void name_apart(std::vector<shard::UnitSpec>& units, const UnitsOfName& names) {
+  for (const auto& [name, of_name] : names) {
+    if (of_name.size() == 1) continue;
+    const auto frozen = std::ranges::count_if(of_name, [&](std::size_t u) { return !units[u].trainable; });
+    for (const std::size_t u : of_name)
+      if (!units[u].trainable)
+        units[u].name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(units[u].storage_dtype) : "");
   }
 }
 
@@ -44,18 +110,24 @@ void check_unit_strategies(const shard::Strategy& strategy, const std::vector<sh
 }  // namespace
 
 std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy) {
-  const bool by_group = strategy.policy.experts == shard::ExpertUnits::block;
+  const std::vector<std::string> names = unit_names(model, strategy.policy);
   std::vector<shard::UnitSpec> units;
+  UnitsOfName of_name;
   std::vector<bool> taken(model.params.size(), false);
-  for (const auto& module : model.modules) {
-    const std::string name = by_group ? module->group() : module->name();
-    for (const int param : module->params()) {
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    std::vector<std::size_t> begun;  // units with parameters of this module
+    for (const int param : model.modules[m]->params()) {
       if (taken[static_cast<std::size_t>(param)]) continue;
       taken[static_cast<std::size_t>(param)] = true;
-      unit_for(units, name, model.params[static_cast<std::size_t>(param)]).params.push_back(param);
+      const std::size_t u = unit_for(units, of_name[names[m]], names[m], model.params[static_cast<std::size_t>(param)]);
+      if (std::ranges::find(begun, u) == begun.end()) {
+        begun.push_back(u);
+        units[u].module_firsts.push_back(param);
+      }
+      units[u].params.push_back(param);
     }
   }
-  name_apart(units);
+  name_apart(units, of_name);
   check_unit_strategies(strategy, units);
   for (shard::UnitSpec& unit : units) unit.policy = strategy.unit_policy(unit.name);
   return units;

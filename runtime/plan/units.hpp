@@ -10,10 +10,18 @@
 
 namespace tessera::plan {
 
-/// One unit per module that has parameters which no earlier module reads; a tied parameter belongs to its first reader.
-/// With ExpertUnits::block, a layer and its experts are one unit. Where only some of these parameters are trainable,
-/// the frozen ones are a second unit, "h.3.frozen"; or, if they are stored in several types, a unit for each, as
-/// "h.3.frozen.bf16". Throws Error (usage) if a glob of Strategy::unit_strategies matches no unit.
+/// The unit's name in WrapPolicy::Kind::model.
+inline constexpr const char* whole_model_name = "model";
+
+/// The units of a model, in the order of its modules. A parameter belongs to the first module that reads it. A module
+/// is a unit of its name, unless it shares one with others:
+/// - WrapPolicy: consecutive blocks are one unit ("h.0-2"), or the whole model is ("model"). A block is the modules of
+///   one group; embedding and head are the first and the last module.
+/// - ExpertUnits::own: the experts of these blocks are a second unit ("layers.0-2.experts"); block: they are in the
+///   unit of the layer.
+/// Where only some of a unit's parameters are trainable, the frozen ones are a unit of their own, "h.3.frozen"; or, if
+/// they are stored in several types, a unit for each, as "h.3.frozen.bf16". Throws Error (usage) if a glob of
+/// Strategy::unit_strategies matches no unit.
 [[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy);
 
 /// Units that each module reads and contributes gradients to, in a phase.

@@ -58,14 +58,14 @@ class BeladyReplacement {
     return std::find(units.begin(), units.end(), unit) != units.end();
   }
 
-  /// Issues the gathers of the executions ahead.
+  /// Issues the gathers of the executions ahead. Executions that are not among first_reads_ need none of their own.
   void prefetch() {
-    int distance = 0;
-    for (int t = now_ + 1; t < static_cast<int>(executions_.size()); ++t) {
+    while (ahead_from_ < first_reads_.size() && first_reads_[ahead_from_] <= now_) ++ahead_from_;
+    for (std::size_t k = ahead_from_; k < first_reads_.size(); ++k) {
+      const int t = first_reads_[k];
       const ModuleExecution& execution = executions_[at(t)];
-      if (execution.units.empty()) continue;
       const int depth = execution.forward ? depth_.forward : depth_.backward;
-      if (++distance > depth) return;
+      if (static_cast<int>(k - ahead_from_) >= depth) return;
       for (const int u : execution.units) {
         if (lifetime_of_[at(u)] >= 0) continue;
         if (static_cast<int>(ahead_.size()) >= depth || !gather(u, t)) return;
@@ -99,6 +99,8 @@ class BeladyReplacement {
   }
 
   const std::vector<ModuleExecution>& executions_;
+  const std::vector<int> first_reads_ = first_reads(executions_);
+  std::size_t ahead_from_ = 0;  // the first of first_reads_ after now_
   PrefetchDepth depth_;
   int now_ = 0;
   std::vector<int> lifetime_of_;  // unit → its lifetime, -1: not in a slot
@@ -110,6 +112,18 @@ class BeladyReplacement {
 };
 
 }  // namespace
+
+std::vector<int> first_reads(const std::vector<ModuleExecution>& executions) {
+  std::vector<int> out;
+  const std::vector<int>* before = nullptr;
+  for (int t = 0; t < static_cast<int>(executions.size()); ++t) {
+    const std::vector<int>& units = executions[at(t)].units;
+    const auto is_new = [&](int u) { return before == nullptr || std::ranges::find(*before, u) == before->end(); };
+    if (std::ranges::any_of(units, is_new)) out.push_back(t);
+    if (!units.empty()) before = &units;
+  }
+  return out;
+}
 
 std::vector<BufferLifetime> plan_buffer_lifetimes(const std::vector<ModuleExecution>& executions, int num_units,
                                                   const std::vector<SlotClass>& classes,

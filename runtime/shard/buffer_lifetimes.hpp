@@ -30,8 +30,12 @@ struct PrefetchDepth {
   int forward = 0, backward = 0;
 };
 
+/// Executions, by index, that read a unit which the execution before them (of those that read units) does not read.
+/// Where each unit has one module, these are all that read units. Prefetch depths count them.
+[[nodiscard]] std::vector<int> first_reads(const std::vector<ModuleExecution>& executions);
+
 /// Lifetimes in the order of their gathers, which is the order of first reads. A gather is issued up to `depth`
-/// executions (those that read units) ahead, with at most `depth` gathers ahead at a time. It takes the slot whose unit
+/// executions (those of first_reads) ahead, with at most `depth` gathers ahead at a time. It takes the slot whose unit
 /// is read again last. A unit stays gathered until its slot is taken, and is not gathered again if it is read before
 /// that. slots[c]: the slots of classes[c], at least as many as one execution reads of that class.
 [[nodiscard]] std::vector<BufferLifetime> plan_buffer_lifetimes(const std::vector<ModuleExecution>& executions,

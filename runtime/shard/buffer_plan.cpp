@@ -67,23 +67,24 @@ int lowest_unit(const SlotClass& c) { return c.units.front(); }
 /// one micro-batch: the others are the same, each prefetched during the one before.
 std::vector<SlotDemand> param_demands(const ScheduleInput& in, const BufferPlan& plan, int num_micro) {
   const int length = static_cast<int>(plan.executions.size()) / num_micro;
-  const auto shares = [&](int u) { return !plan.units[at(u)].params_resident; };
-  std::vector<int> reading;  // executions that read units which share slots
-  for (int t = 0; t < length; ++t)
-    if (std::ranges::any_of(plan.executions[at(t)].units, shares)) reading.push_back(t);
+  std::vector<ModuleExecution> executions(plan.executions.begin(), plan.executions.begin() + length);
+  for (ModuleExecution& execution : executions)
+    std::erase_if(execution.units, [&](int u) { return plan.units[at(u)].params_resident; });
+  const std::vector<int> firsts = first_reads(executions);
   std::vector<SlotDemand> demands;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     const ScheduledUnit& unit = plan.units[at(u)];
     demands.push_back({u, unit.numel * static_cast<std::int64_t>(size_of(unit.param_dtype)), {}});
   }
-  const int n = static_cast<int>(reading.size());
-  for (int k = 0; k < n; ++k) {
-    const ModuleExecution& execution = plan.executions[at(reading[at(k)])];
-    const int depth = std::min(execution.forward ? in.policy.forward_prefetch : in.policy.backward_prefetch,
-                               num_micro > 1 ? n - 1 : k);
-    const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + length) % length;
+  for (int t = 0; t < length; ++t) {
+    const ModuleExecution& execution = executions[at(t)];
+    const int depth = execution.forward ? in.policy.forward_prefetch : in.policy.backward_prefetch;
+    const int most = num_micro > 1 ? length - 1 : t;  // executions ahead
+    int ahead = 0;
+    for (int counted = 0; ahead < most; ++ahead)
+      if (std::ranges::binary_search(firsts, (t - ahead + length) % length) && ++counted > depth) break;
     for (const int u : execution.units)
-      for (int t = 0; shares(u) && t <= ahead; ++t) demands[at(u)].times.push_back((first + t) % length);
+      for (int k = 0; k <= ahead; ++k) demands[at(u)].times.push_back((t - k + length) % length);
   }
   for (SlotDemand& d : demands) {
     std::sort(d.times.begin(), d.times.end());

@@ -6,6 +6,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "kernels/reduce.hpp"
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 
@@ -32,6 +33,7 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
     const std::int64_t alignment = std::max(param_alignment, units_[at(u)].granularity);
     TESSERA_ASSERT(std::has_single_bit(static_cast<std::uint64_t>(alignment)), "an alignment of %ld", alignment);
     std::int64_t end = 0, numel = 0;
+    auto module_first = units_[at(u)].module_firsts.begin();
     for (const int p : units_[at(u)].params) {
       if (p < 0 || at(p) >= params.size())
         throw std::logic_error(strfmt("unit %s names parameter %d", unit_name(u).c_str(), p));
@@ -44,7 +46,10 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
                                unit_name(u) + " is not");
       unit_of_[at(p)] = u;
       param_numel_[at(p)] = spec.numel();
-      offset_of_[at(p)] = round_up(end, alignment);
+      const bool begins_module = module_first != units_[at(u)].module_firsts.end() && *module_first == p;
+      if (begins_module) ++module_first;
+      offset_of_[at(p)] =
+          round_up(end, begins_module ? std::max<std::int64_t>(alignment, kernels::norm_block) : alignment);
       end = offset_of_[at(p)] + spec.numel();
       numel += spec.numel();
     }

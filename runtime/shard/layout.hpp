@@ -3,11 +3,12 @@
 // computes offsets.
 //
 // A unit is one flat buffer: its parameters one after another, each aligned to param_alignment elements, padded at the
-// end, and split into S equal shards (S: size of the unit's shard group). The padding makes a shard a multiple of
-// quantum elements, and of a trainable unit, whose shards are summed over R replicas, of R·quantum. So all strategies
-// of one world pad trainable units alike. Alignment and quantum are at least the granularity of the optimizer's states,
-// so that no block of them crosses a shard. Offsets are in elements: master weights, gathered parameters and gradients
-// of a unit have the same layout, whatever their types.
+// end, and split into S equal shards (S: size of the unit's shard group). The first parameter of a module is aligned to
+// kernels::norm_block, so that the blocks in which the gradient norm is summed do not depend on which modules share a
+// unit. The padding makes a shard a multiple of quantum elements, and of a trainable unit, whose shards are summed over
+// R replicas, of R·quantum. So all strategies of one world pad trainable units alike. Alignment and quantum are at
+// least the granularity of the optimizer's states, so that no block of them crosses a shard. Offsets are in elements:
+// master weights, gathered parameters and gradients of a unit have the same layout, whatever their types.
 
 #include <cstdint>
 #include <span>
@@ -25,10 +26,11 @@ namespace tessera::shard {
 struct UnitSpec {
   std::string name;
   std::vector<int> params;
-  bool trainable = true;             // false: frozen, without gradients and optimizer states
-  DType storage_dtype = DType::f32;  // of the shards; fp32 if trainable: they are the master weights
-  UnitPolicy policy = {};            // its axes are those of the mesh that the layout is made for
-  std::int64_t granularity = 1;      // of the optimizer's states (runtime/base/param.hpp); a power of two
+  bool trainable = true;                // false: frozen, without gradients and optimizer states
+  DType storage_dtype = DType::f32;     // of the shards; fp32 if trainable: they are the master weights
+  UnitPolicy policy = {};               // its axes are those of the mesh that the layout is made for
+  std::int64_t granularity = 1;         // of the optimizer's states (runtime/base/param.hpp); a power of two
+  std::vector<int> module_firsts = {};  // the first of each module's parameters, in the order of `params`
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.

@@ -2,6 +2,7 @@
 // ShardPolicy: a sharding strategy as data. The layout and the schedule builder turn it into
 // offsets and instructions; nothing at run time asks which strategy it is.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,19 @@ enum class Reduce : unsigned char { each, last };
 
 /// Whether the experts of a layer are a unit of their own, or in the layer's unit.
 enum class ExpertUnits : unsigned char { own, block };
+
+/// Which transformer blocks share a unit, as FSDP's auto-wrap policies say it. Embedding and head are units of their
+/// own, except in Kind::model.
+struct WrapPolicy {
+  enum class Kind : unsigned char {
+    blocks,  // blocks_per_unit consecutive blocks; a remainder is a smaller unit
+    size,    // consecutive blocks, until they have min_num_params parameters
+    model,   // the whole model is one unit
+  };
+  Kind kind = Kind::blocks;
+  std::int64_t blocks_per_unit = 1, min_num_params = 100'000'000;
+  friend bool operator==(const WrapPolicy&, const WrapPolicy&) = default;
+};
 
 /// The part of a policy that may differ between the units of a run.
 struct UnitPolicy {
@@ -34,6 +48,7 @@ struct ShardPolicy : UnitPolicy {
   int forward_prefetch = 1;   // how many forward passes ahead a gather is issued
   int backward_prefetch = 1;  // the same for backward passes
   bool recompute = false;     // activation checkpointing: forward of a block again before its backward
+  WrapPolicy wrap;
   ExpertUnits experts = ExpertUnits::own;
   bool reproducible = false;  // sum micro-batches by the binary counter over m = a·W + r
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;

@@ -1,6 +1,7 @@
 #pragma once
 // Small models, and the schedule inputs that the tests of this folder make of them.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,9 @@ namespace tessera::test {
 /// A model: its modules, and the sizes of its units.
 struct ModelShape {
   int num_blocks = 2;
-  bool tied = true;       // the head reads, and contributes to, the embedding
-  bool adapters = false;  // one more unit, which every block reads and contributes to
+  int blocks_per_unit = 1;  // the last unit of blocks may have fewer
+  bool tied = true;         // the head reads, and contributes to, the embedding
+  bool adapters = false;    // one more unit, which every block reads and contributes to
   bool frozen_embed = false;
   int frozen_blocks = 0;          // the first ones
   bool embed_reads_late = false;  // the first module's backward reads its unit, and contributes to that of the head
@@ -31,8 +33,17 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   };
   using Units = std::vector<int>;
   const int embed = unit("embed", shape.embed);
-  Units blocks;
-  for (int i = 0; i < shape.num_blocks; ++i) blocks.push_back(unit("h." + std::to_string(i), shape.block));
+  Units blocks;  // the unit of each
+  for (int i = 0; i < shape.num_blocks; ++i) {
+    if (i % shape.blocks_per_unit != 0) {
+      blocks.push_back(blocks.back());
+      continue;
+    }
+    const int last = std::min(i + shape.blocks_per_unit, shape.num_blocks) - 1;
+    std::string name = "h." + std::to_string(i);
+    if (last > i) name += "-" + std::to_string(last);
+    blocks.push_back(unit(name, (last - i + 1) * shape.block));
+  }
   const int head = unit("head", shape.head);
   const int adapters = shape.adapters ? unit("adapters", shape.head) : -1;
   in.units[static_cast<std::size_t>(embed)].trainable = !shape.frozen_embed;
@@ -45,9 +56,10 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
 
   if (shape.embed_reads_late) in.modules.push_back({"embed", {embed}, {embed}, {head}, false});
   else in.modules.push_back({"embed", {embed}, {}, trainable({embed}), false});
-  for (const int b : blocks) {
+  for (int i = 0; i < shape.num_blocks; ++i) {
+    const int b = blocks[static_cast<std::size_t>(i)];
     const Units reads = shape.adapters ? Units{b, adapters} : Units{b};
-    in.modules.push_back({in.units[static_cast<std::size_t>(b)].name, reads, reads, trainable(reads), true});
+    in.modules.push_back({"h." + std::to_string(i), reads, reads, trainable(reads), true});
   }
   const Units reads = shape.tied ? Units{embed, head} : Units{head};
   in.modules.push_back({"head", {}, reads, trainable(reads), false});

@@ -90,6 +90,65 @@ TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
   }
 }
 
+// Three blocks a unit: G full units share K = min(G, 1 + prefetch) slots, as single blocks do. A remainder of two
+// blocks is similar enough in size to be one of them; one of a single block has a slot of its own, as the embedding.
+TEST(Counts, UnitsOfSeveralBlocksAreGatheredAndReducedOnce) {
+  for (const char* word : {"0", "2", "3", "HYBRID_SHARD"})
+    for (int blocks = 1; blocks <= 13; ++blocks)
+      for (int num_micro = 1; num_micro <= 3; ++num_micro)
+        for (int prefetch = 0; prefetch <= 3; ++prefetch) {
+          SCOPED_TRACE(strfmt("%s, %d blocks, A %d, prefetch %d", word, blocks, num_micro, prefetch));
+          ScheduleInput in = schedule_input({.num_blocks = blocks, .blocks_per_unit = 3, .embed = 50000},
+                                            make_strategy(word, 4, 0, 2), num_micro);
+          in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
+          const int units = (blocks + 2) / 3 + 2, alone = blocks % 3 == 1 ? 3 : 2, sharing = units - alone;
+          const int slots = std::min(sharing, 1 + prefetch);
+          const int sharded = alone + sharing + (2 * num_micro - 1) * (sharing - slots);
+          const int gathers = word[0] == '0' ? 0 : word[0] == '2' ? units : sharded;
+          for (const bool recompute : {false, true}) {
+            in.policy.recompute = recompute;
+            const Schedule s = build_train(in);
+            EXPECT_EQ(count(s),
+                      (Count{gathers, word[0] == '0' || word[0] == '2' ? 0 : gathers, units * num_micro, 1, units}))
+                << text(s);
+            EXPECT_NO_THROW(require_safe(s, in.mesh));
+          }
+          in.policy.reduce = Reduce::last;
+          EXPECT_EQ(count(build_train(in)).reduces, units);
+        }
+}
+
+// A gather is issued when the unit before it is first read, not before its last block.
+TEST(Counts, AUnitOfSeveralBlocksIsPrefetchedDuringAllOfTheOneBefore) {
+  const ScheduleInput in = schedule_input({.num_blocks = 9, .blocks_per_unit = 3}, make_strategy("3", 4, 0, 2), 1);
+  const Schedule s = build_train(in);
+  const auto position = [&](Op op, const char* name) {
+    return std::ranges::find_if(s.list,
+                                [&](const Instruction& i) {
+                                  return i.op == op && instruction_name(s, i).find(name) != std::string::npos;
+                                }) -
+           s.list.begin();
+  };
+  EXPECT_LT(position(Op::gather, "h.3-5"), position(Op::forward, "h.0 "));
+  EXPECT_LT(position(Op::gather, "h.6-8"), position(Op::forward, "h.3 "));
+  EXPECT_GT(position(Op::gather, "h.6-8"), position(Op::forward, "h.2 "));
+  EXPECT_LT(position(Op::backward, "h.6 "), position(Op::reduce, "h.6-8"));
+}
+
+TEST(Counts, TheWholeModelInOneUnit) {
+  for (const char* word : {"2", "3"})
+    for (int num_micro = 1; num_micro <= 3; ++num_micro) {
+      ScheduleInput in = schedule_input({.num_blocks = 4}, make_strategy(word, 4, 0, 2), num_micro);
+      in.units = {{.name = "model", .numel = 9100}};
+      for (ModuleUse& module : in.modules)
+        for (auto* units : {&module.forward_units, &module.backward_units, &module.grad_units})
+          if (!units->empty()) *units = {0};
+      const Schedule s = build_train(in);
+      EXPECT_EQ(count(s), (Count{1, word[0] == '3' ? 1 : 0, num_micro, 1, 1})) << text(s);
+      EXPECT_NO_THROW(require_safe(s, in.mesh));
+    }
+}
+
 TEST(Counts, PeakByFormula) {
   const ModelShape shape;
   const auto bytes_of = [&](int blocks) { return 4 * (shape.embed + shape.head + blocks * shape.block); };

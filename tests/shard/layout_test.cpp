@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/groups.hpp"
 #include "runtime/shard/sum_bounds.hpp"
 
 namespace tessera::test {
@@ -16,6 +17,7 @@ namespace {
 
 using shard::Segment;
 using shard::ShardLayout;
+using shard::UnitPolicy;
 using shard::UnitSpec;
 
 ParamSpec param(const std::string& name, Shape shape) {
@@ -104,6 +106,141 @@ TEST(Layout, EveryElementIsInOneShard) {
         EXPECT_EQ(layout.all_segments(u), first.all_segments(u));
       }
     }
+  }
+}
+
+/// Shard and replicate axes of units, as any two sets of axes without a common one.
+std::vector<UnitPolicy> policies(const std::vector<AxisSet>& sets) {
+  std::vector<UnitPolicy> out;
+  for (const AxisSet shard : sets)
+    for (const AxisSet replicate : sets) {
+      UnitPolicy policy;
+      policy.shard_axes = shard;
+      policy.replicate_axes = replicate;
+      bool apart = true;
+      for (int a = 0; a < num_axes; ++a)
+        apart = apart && !(shard.contains(static_cast<Axis>(a)) && replicate.contains(static_cast<Axis>(a)));
+      if (apart) out.push_back(policy);
+    }
+  return out;
+}
+
+// Units over any of three axes: padded for their own groups, not for the world; the ranks of a shard group hold every
+// element once, and those of a replicate group the same.
+TEST(Layout, UnitsOverAnyOfThreeAxes) {
+  const std::vector<AxisSet> sets = {{},
+                                     Axis::replicate,
+                                     Axis::shard,
+                                     Axis::expert,
+                                     Axis::replicate | Axis::shard,
+                                     Axis::replicate | Axis::expert,
+                                     Axis::shard | Axis::expert,
+                                     Axis::replicate | Axis::shard | Axis::expert};
+  for (const auto& sizes : {std::vector<AxisSize>{{Axis::replicate, 2}, {Axis::shard, 3}, {Axis::expert, 4}},
+                            {{Axis::expert, 2}, {Axis::replicate, 5}, {Axis::shard, 1}},
+                            {{Axis::shard, 4}, {Axis::expert, 2}, {Axis::replicate, 3}}}) {
+    const Mesh mesh(sizes);
+    for (const UnitPolicy& policy : policies(sets))
+      for (const bool trainable : {true, false}) {
+        SCOPED_TRACE(mesh.str() + " " + policy.shard_axes.str() + " " + policy.replicate_axes.str());
+        Model model = odd_model();
+        for (ParamSpec& spec : model.params) spec.trainable = trainable;
+        for (UnitSpec& unit : model.units) {
+          unit.policy = policy;
+          unit.trainable = trainable;
+        }
+        const ShardLayout layout(model.params, model.units, mesh);
+        expect_partition(layout, model);
+        expect_aligned_and_covered(layout, model);
+        const int shards = mesh.size(policy.shard_axes), replicas = mesh.size(policy.replicate_axes);
+        for (int u = 0; u < layout.num_units(); ++u) {
+          ASSERT_EQ(layout.num_shards(u), shards);
+          ASSERT_EQ(layout.num_replicas(u), replicas);
+          const std::int64_t step = ShardLayout::quantum({}) * shards * (trainable ? replicas : 1);
+          const Segment& last = layout.all_segments(u).back();
+          EXPECT_EQ(layout.padded_numel(u), (last.unit_offset + last.length + step - 1) / step * step);
+          for (int rank = 0; rank < mesh.world(); ++rank) {
+            const std::vector<int> group = mesh.members(rank, policy.shard_axes),
+                                   same = mesh.members(rank, policy.replicate_axes);
+            for (int s = 0; s < shards; ++s) EXPECT_EQ(layout.shard_of(u, group[static_cast<std::size_t>(s)]), s);
+            for (int r = 0; r < replicas; ++r) {
+              const int peer = same[static_cast<std::size_t>(r)];
+              EXPECT_EQ(layout.replica_of(u, peer), r);
+              EXPECT_EQ(layout.shard_of(u, peer), layout.shard_of(u, rank));
+            }
+          }
+        }
+      }
+  }
+}
+
+// An expert unit and a dense one on the mesh {replicate 2, shard 2, expert 2}, by hand.
+TEST(Layout, ExpertsAndOthersByHand) {
+  const Mesh mesh({{Axis::replicate, 2}, {Axis::shard, 2}, {Axis::expert, 2}});
+  Model model;
+  model.params = {param("dense", {1000}), param("experts", {1000})};
+  model.units = {{"h.0", {0}}, {"h.0.experts", {1}}};
+  model.units[0].policy.shard_axes = Axis::shard | Axis::expert;
+  model.units[0].policy.replicate_axes = Axis::replicate;
+  model.units[1].policy.shard_axes = Axis::shard;  // each rank of the expert axis has other experts
+  model.units[1].policy.replicate_axes = Axis::replicate;
+  const ShardLayout layout(model.params, model.units, mesh);
+  EXPECT_EQ(layout.padded_numel(0), 1024);  // 128 x 4 shards x 2 replicas
+  EXPECT_EQ(layout.shard_numel(0), 256);
+  EXPECT_EQ(layout.padded_numel(1), 1024);  // 128 x 2 x 2, twice
+  EXPECT_EQ(layout.shard_numel(1), 512);
+  const int shards[] = {0, 1, 2, 3, 0, 1, 2, 3}, of_experts[] = {0, 0, 1, 1, 0, 0, 1, 1};
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(layout.shard_of(0, rank), shards[rank]);
+    EXPECT_EQ(layout.shard_of(1, rank), of_experts[rank]);
+    EXPECT_EQ(layout.replica_of(0, rank), rank / 4);
+    EXPECT_EQ(layout.replica_of(1, rank), rank / 4);
+  }
+}
+
+// The communicators of units over different axes of three: each set of axes with more than one rank once, and norm over
+// the world.
+TEST(Layout, GroupsOfUnitsOverThreeAxes) {
+  const auto unit = [](AxisSet shard_axes, AxisSet replicate_axes, bool trainable = true) {
+    return shard::ScheduledUnit{.trainable = trainable, .shard_axes = shard_axes, .replicate_axes = replicate_axes};
+  };
+  const AxisSet all = Axis::replicate | Axis::shard | Axis::expert, dense = Axis::shard | Axis::expert;
+  const Mesh mesh({{Axis::replicate, 2}, {Axis::shard, 2}, {Axis::expert, 2}});
+  const shard::Groups groups = shard::groups_of(
+      {unit(dense, Axis::replicate), unit(Axis::shard, Axis::replicate), unit(dense, Axis::replicate)}, mesh);
+  // Without a unit over the world, norm takes one axis after the other.
+  EXPECT_EQ(groups.all, (std::vector<AxisSet>{dense, Axis::replicate, Axis::shard, Axis::expert}));
+  EXPECT_EQ(groups.norm, (std::vector<AxisSet>{Axis::expert, Axis::shard, Axis::replicate}));
+  EXPECT_EQ(groups.index_of(Axis::shard), 2);
+  EXPECT_EQ(groups.index_of(Axis::replicate | Axis::expert), -1);
+  EXPECT_EQ(groups.index_of({}), -1);
+  const shard::Groups world = shard::groups_of({unit({}, all), unit(Axis::shard, Axis::replicate, false)}, mesh);
+  EXPECT_EQ(world.all, (std::vector<AxisSet>{all, Axis::shard}));  // a frozen unit is never reduced
+  EXPECT_EQ(world.norm, std::vector<AxisSet>{all});
+  // An axis of one rank is in no group.
+  const Mesh flat({{Axis::replicate, 1}, {Axis::shard, 4}, {Axis::expert, 2}});
+  const shard::Groups two = shard::groups_of({unit(Axis::shard, {})}, flat);
+  EXPECT_EQ(two.all, (std::vector<AxisSet>{Axis::shard, Axis::expert}));
+  EXPECT_EQ(two.norm, (std::vector<AxisSet>{Axis::expert, Axis::shard}));
+}
+
+// The first parameter of a module begins a block of the norm, whatever lies before it in the unit.
+TEST(Layout, ModulesThatShareAUnitBeginWithABlockOfTheNorm) {
+  Model model;
+  for (int p = 0; p < 6; ++p) model.params.push_back(param("p" + std::to_string(p), {p % 2 == 0 ? 75 : 40}));
+  for (const std::int64_t block : {1, 256}) {
+    model.units = {{"h.0", {0, 1}}, {"h.1", {2, 3}}, {"h.2", {4, 5}}};
+    for (UnitSpec& unit : model.units) unit.granularity = block;
+    const ShardLayout apart(model.params, model.units, Mesh(1, 3));
+    model.units = {{"h.0-2", {0, 1, 2, 3, 4, 5}}};
+    model.units[0].granularity = block;
+    model.units[0].module_firsts = {0, 2, 4};
+    const ShardLayout together(model.params, model.units, Mesh(1, 3));
+    expect_partition(together, model);
+    expect_aligned_and_covered(together, model);
+    for (int p = 0; p < 6; ++p) EXPECT_EQ(together.offset_of(p) % 128, apart.offset_of(p) % 128) << p;
+    EXPECT_EQ(together.offset_of(2), block == 1 ? 256 : 512);  // not 192
+    EXPECT_EQ(together.offset_of(3), block == 1 ? 384 : 768);
   }
 }
 

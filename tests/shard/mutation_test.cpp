@@ -167,7 +167,7 @@ std::vector<Subject> subjects() {
     for (const int num_micro : {1, 2, 3}) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && !strategy.policy.shard_params) continue;
-        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}) {
+        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}) {
           ModelShape shape{.num_blocks = 3};
           ScheduleInput in;
           if (variant == 1) shape.tied = false;
@@ -176,16 +176,17 @@ std::vector<Subject> subjects() {
           if (variant == 13 || variant == 14) shape = {.num_blocks = 3, .frozen_embed = true, .frozen_blocks = 2};
           if (variant >= 15) shape = {.num_blocks = 2, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
           if (variant == 9) shape.embed_reads_late = true;
+          if (variant >= 17) shape = {.num_blocks = 4, .blocks_per_unit = 3, .tied = variant != 18};
           in = schedule_input(shape, strategy, num_micro);
           in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
-          if (variant == 4) in.policy.recompute = true;
-          if (variant == 5) in.policy.reduce = Reduce::last;
+          if (variant == 4 || variant == 18) in.policy.recompute = true;
+          if (variant == 5 || variant == 19) in.policy.reduce = Reduce::last;
           if (variant == 6 || variant == 9) in.params_in_place = true;
           if (variant == 7) in.policy.reproducible = true;
           if (variant == 8 || variant == 12) in.policy.reshard_after_forward = false;
           if (variant >= 10 && variant <= 14) in.policy.param_dtype = DType::bf16;  // separate fp32 masters
           if (variant >= 11 && variant <= 12) in.policy.reduce_dtype = DType::bf16;
-          if (variant == 11 || variant == 14 || variant == 16) in.params_in_place = true;
+          if (variant == 11 || variant == 14 || variant == 16 || variant == 19) in.params_in_place = true;
           if (variant == 12) in.policy.reduce = Reduce::last;
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }

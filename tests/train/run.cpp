@@ -72,6 +72,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
   policy.experts = v.experts;
+  policy.wrap = v.wrap;
   policy.param_dtype = v.dtype;
   if (v.dtype == DType::f16) options.loss_scale = v.loss_scale;
   policy.reduce_dtype = v.reduce_dtype;

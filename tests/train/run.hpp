@@ -77,6 +77,7 @@ struct Variant {
   bool copies = false;  // no shared memory between the threads
   int ranks_per_node = 0;
   shard::ExpertUnits experts = shard::ExpertUnits::own;
+  shard::WrapPolicy wrap = {};
   Stream::Mode streams = Stream::Mode::threaded;
   Delay delay;
   DType dtype = DType::f32, reduce_dtype = DType::f32;

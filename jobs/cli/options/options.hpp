@@ -104,6 +104,7 @@ class Options {
   bool assign_strategy(const OptionSpec& spec, const std::string& value, const Source& source);
   void resolve_strategy();
   void resolve_backend();
+  void resolve_wrap_policy();
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;

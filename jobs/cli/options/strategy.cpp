@@ -124,9 +124,27 @@ void Options::resolve_backend() {
   if (cpu || !same_source) backend = {{cpu ? "cpu" : "auto"}, {asked.precedence, asked.text + " --use_cpu"}};
 }
 
+/// blocks_per_unit and min_num_params ask for the wrap policy that reads them.
+void Options::resolve_wrap_policy() {
+  Value& policy = values_.find("wrap_policy")->second;
+  static constexpr const char* readers[][2] = {{"blocks_per_unit", "TRANSFORMER_BASED_WRAP"},
+                                               {"min_num_params", "SIZE_BASED_WRAP"}};
+  for (const auto& [option, wanted] : readers) {
+    if (!given(option)) continue;
+    const Source& asked = value(option).source;
+    const bool same = canonical_spelling(policy.items.front()) == canonical_spelling(wanted);
+    if (policy.source.precedence > asked.precedence || (same && policy.source.precedence == asked.precedence)) continue;
+    if (policy.source.precedence == asked.precedence)
+      throw Error(ExitCode::usage, strfmt("--%s is for --wrap_policy %s, and another is asked for", option, wanted),
+                  both_sources(policy.source, asked), "Keep one of the two");
+    policy = {{canonical_spelling(wanted)}, {asked.precedence, asked.text + " --" + option}};
+  }
+}
+
 void Options::resolve() {
   resolve_strategy();
   resolve_backend();
+  resolve_wrap_policy();
 }
 
 }  // namespace tessera::jobs

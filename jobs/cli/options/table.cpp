@@ -144,6 +144,17 @@ const OptionSpec sharding_options[] = {
     {.name = "unit_strategy", .type = Type::list, .values = "GLOB=STRATEGY ...", .group = "Sharding",
      .help = "strategies of single units: 'embed=NO_SHARD' 'layers.*=FULL_SHARD'; the last glob that matches the "
              "whole name of a unit decides; words as in sharding_strategy, or 0 to 3", .commands = for_computing},
+    {.name = "wrap_policy", .type = Type::choice, .default_value = "TRANSFORMER_BASED_WRAP",
+     .values = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP|NO_WRAP", .group = "Sharding",
+     .help = "what is gathered and reduced together, as a unit: a transformer block (see --blocks_per_unit), consecutive "
+             "blocks of --min_num_params parameters, or the whole model. Embedding and head are units of their own, "
+             "except with NO_WRAP",
+     .equivalents = "accelerate fsdp_auto_wrap_policy", .commands = for_computing},
+    {.name = "blocks_per_unit", .type = Type::integer, .default_value = "1", .group = "Sharding",
+     .help = "transformer blocks in a unit; the last one may have fewer", .commands = for_computing, .min = 1},
+    {.name = "min_num_params", .type = Type::integer, .default_value = "100000000", .group = "Sharding",
+     .help = "parameters from which on consecutive blocks are a unit; sets --wrap_policy SIZE_BASED_WRAP",
+     .equivalents = "accelerate fsdp_min_num_params", .commands = for_computing, .min = 1},
     {.name = "shard_group_size", .values = "node|N", .group = "Sharding",
      .help = "ranks that share one sharded copy of the training state [HYBRID_SHARD: those of a node; otherwise all]",
      .equivalents = "DeepSpeed mics_shard_size; torchtitan data_parallel_shard_degree", .commands = for_computing},

@@ -18,11 +18,22 @@ std::vector<shard::UnitStrategy> unit_strategies_of(const Options& options) {
   return strategies;
 }
 
+shard::WrapPolicy wrap_policy_of(const Options& options) {
+  using Kind = shard::WrapPolicy::Kind;
+  const std::string word = canonical_spelling(options.text("wrap_policy"));
+  return {.kind = word == "no_wrap"           ? Kind::model
+                  : word == "size_based_wrap" ? Kind::size
+                                              : Kind::blocks,
+          .blocks_per_unit = options.integer("blocks_per_unit"),
+          .min_num_params = options.integer("min_num_params")};
+}
+
 }  // namespace
 
 void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.reshard_after_forward = options.flag("reshard_after_forward");
   policy.reduce = options.text("reduce_gradients") == "last" ? shard::Reduce::last : shard::Reduce::each;
+  policy.wrap = wrap_policy_of(options);
   policy.experts = options.text("expert_units") == "block" ? shard::ExpertUnits::block : shard::ExpertUnits::own;
   policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
   policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
