@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -119,6 +120,45 @@ TEST(Accelerate, NumbersAndVersionTwo) {
   EXPECT_EQ(
       options_of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}").text("sharding_strategy"),
       "zero3");
+}
+
+TEST(Accelerate, WrapPolicies) {
+  const auto wrap = [](const std::string& keys) {
+    return options_of_yaml("fsdp_config: {" + keys + "}").text("wrap_policy");
+  };
+  EXPECT_EQ(wrap("fsdp_version: 1"), "TRANSFORMER_BASED_WRAP");
+  EXPECT_EQ(wrap("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_transformer_layer_cls_to_wrap: GPT2Block"),
+            "TRANSFORMER_BASED_WRAP");
+  EXPECT_EQ(wrap("fsdp_auto_wrap_policy: NO_WRAP"), "NO_WRAP");
+  const Options by_size =
+      options_of_yaml("fsdp_config: {fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_min_num_params: 2000}");
+  EXPECT_EQ(by_size.text("wrap_policy"), "SIZE_BASED_WRAP");
+  EXPECT_EQ(by_size.integer("min_num_params"), 2000);
+  EXPECT_EQ(wrap("min_num_params: 2000"), "SIZE_BASED_WRAP");  // as Hugging Face's Trainer
+  EXPECT_EQ(wrap("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_min_num_params: 0"), "TRANSFORMER_BASED_WRAP");
+  EXPECT_EQ(
+      error_line_of_yaml("fsdp_config:\n  fsdp_auto_wrap_policy: NO_WRAP\n  fsdp_min_num_params: 2000\n"),
+      "--min_num_params is for --wrap_policy SIZE_BASED_WRAP, and another is asked for [conf.yaml:2; conf.yaml:3]. "
+      "Keep one of the two");
+}
+
+TEST(Strategies, OptionsOfWrapPolicies) {
+  const auto wrap = [](const std::vector<std::string>& arguments) {
+    const Options options = parsed(arguments).options;
+    shard::ShardPolicy policy;
+    apply_policy(options, policy);
+    return policy.wrap;
+  };
+  using Kind = shard::WrapPolicy::Kind;
+  EXPECT_EQ(wrap({"train"}), shard::WrapPolicy());
+  EXPECT_EQ(wrap({"train", "--blocks_per_unit", "3"}), (shard::WrapPolicy{.blocks_per_unit = 3}));
+  EXPECT_EQ(wrap({"train", "--wrap_policy", "no_wrap"}).kind, Kind::model);
+  EXPECT_EQ(wrap({"train", "--min_num_params", "50"}), (shard::WrapPolicy{.kind = Kind::size, .min_num_params = 50}));
+  EXPECT_THAT(error_line({"train", "--blocks_per_unit", "3", "--min_num_params", "5"}), HasSubstr("Keep one"));
+  EXPECT_THAT(error_line({"train", "--blocks_per_unit", "3", "--wrap_policy", "NO_WRAP"}), HasSubstr("Keep one"));
+  EXPECT_THAT(error_line({"train", "--blocks_per_unit", "0"}), HasSubstr("blocks_per_unit"));
+  EXPECT_THAT(error_line({"train", "--wrap_policy", "LAYERS"}),
+              HasSubstr("TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP"));
 }
 
 TEST(Accelerate, UnsupportedValuesAreErrors) {

@@ -177,6 +177,28 @@ TEST(Resume, AtEqualWorldContinuesBitForBit) {
   }
 }
 
+// Checkpoints know parameters, not units: their bytes are the same, and a run of other units continues.
+TEST(Resume, WithOtherUnitsContinuesBitForBit) {
+  const TempDir folder(TempDir::Storage::memory);
+  const std::string there = folder / "checkpoint-3", again = folder / "again";
+  for (const auto kind : {train::OptimizerKind::adamw, train::OptimizerKind::adamw_8bit}) {
+    Variant v{.world = 3, .strategy = "3"};
+    v.optimizer.kind = kind;
+    const Record uninterrupted = train_part(v, {});
+    (void)train_part(v, {.to = there, .last = half});
+    for (const shard::WrapPolicy& wrap :
+         {shard::WrapPolicy{.blocks_per_unit = 2}, {.kind = shard::WrapPolicy::Kind::model}}) {
+      Variant other = v;
+      other.wrap = wrap;
+      EXPECT_EQ(difference(uninterrupted, train_part(other, {.from = there, .first = half}), numbers_of_half), "");
+      (void)train_part(other, {.to = again, .last = half});
+      EXPECT_TRUE(state_files(there) == state_files(again));
+      (void)train_part(other, {.to = again, .in_background = true});
+      EXPECT_TRUE(state_files(there) == state_files(again));
+    }
+  }
+}
+
 TEST(Resume, ContinuesBitForBitInBf16) {
   const TempDir folder(TempDir::Storage::memory);
   const std::string there = folder / "checkpoint-3";

@@ -141,6 +141,15 @@ void print_device(const plan::RunPlan& plan, bool has_gpu) {
              least.gemm_s, least.states_s));
 }
 
+/// "units     34 | the largest: embed, 38.6M parameters"
+std::string units_line(const shard::ShardLayout& layout) {
+  int largest = 0;
+  for (int u = 1; u < layout.num_units(); ++u)
+    if (layout.numel(u) > layout.numel(largest)) largest = u;
+  return strfmt("units     %d | the largest: %s, %s parameters", layout.num_units(), layout.unit_name(largest).c_str(),
+                human_count(layout.numel(largest)).c_str());
+}
+
 void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu, io::SavedParams saved) {
   const models::Model& model = *plan.spec.model;
   const bool all_trainable = num_trainable(model.params) == model.num_params();
@@ -151,6 +160,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
+  log::info(units_line(plan.layout));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty()) log::info("precision " + precision.str() + " | " + state_precision(plan.spec.states));
   log::info("batch     " + batch_line(plan.spec.batch));
@@ -206,6 +216,8 @@ void print_plan(const PlanOf& of) {
     json["batch"] = {{"global", chosen.spec.batch.global_batch},
                      {"micro", chosen.spec.batch.micro_batch},
                      {"accumulation", chosen.spec.batch.accumulation}};
+    for (int u = 0; u < chosen.layout.num_units(); ++u)
+      json["units"].push_back({{"name", chosen.layout.unit_name(u)}, {"parameters", chosen.layout.numel(u)}});
     for (const Row& row : rows) json["strategies"].push_back(row_json(row));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
     if (options.flag("print_schedule")) {

@@ -137,7 +137,7 @@ void Options::resolve_wrap_policy() {
     if (policy.source.precedence == asked.precedence)
       throw Error(ExitCode::usage, strfmt("--%s is for --wrap_policy %s, and another is asked for", option, wanted),
                   both_sources(policy.source, asked), "Keep one of the two");
-    policy = {{canonical_spelling(wanted)}, {asked.precedence, asked.text + " --" + option}};
+    policy = {{wanted}, {asked.precedence, asked.text + " --" + option}};
   }
 }
 
