@@ -25,13 +25,22 @@ namespace {
 
 bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && launcher_environment().size > 1; }
 
+/// Several refused options are printed on a line each.
+void print(const Error& error) {
+  if (const auto* all = dynamic_cast<const RefusedOptions*>(&error)) {
+    for (const std::string& line : all->lines) log::error(line);
+  } else {
+    log::error(error.line());
+  }
+}
+
 int code_of(const Error& error) { return static_cast<int>(error.code()); }
 
 /// For an error that every process finds before MPI starts: rank 0 prints it. The others wait, because some launchers
 /// kill all processes when the first one exits.
 int print_on_rank_0(const Error& error) {
   if (launcher_environment().rank == 0) {
-    log::error(error.line());
+    print(error);
   } else {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
@@ -45,7 +54,7 @@ int exit_on_all_ranks(const Error& error) {
     WorldOptions options;
     options.comm = WorldOptions::Comm::mpi;
     const std::unique_ptr<World> world = bootstrap(options);
-    if (world->rank() == 0) log::error(error.line());
+    if (world->rank() == 0) print(error);
     world->barrier();
   } catch (const Error&) { return print_on_rank_0(error); }
   return code_of(error);

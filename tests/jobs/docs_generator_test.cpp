@@ -9,6 +9,7 @@
 
 #include "jobs/cli/options/config_files.hpp"
 #include "jobs/cli/options/docs_generator.hpp"
+#include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 #include "runtime/base/error.hpp"
 
@@ -32,6 +33,7 @@ TEST(Table, NamesAreFrozen) {
   for (const OptionSpec& spec : option_table())
     lines.insert(spec.aliases[0] == '\0' ? std::string(spec.name) : std::string(spec.name) + " " + spec.aliases);
   for (const UnsupportedOption& option : unsupported_options()) lines.insert(option.names);
+  for (const OtherToolsOption& option : other_tools_options()) lines.insert(option.names);
   std::string names;
   for (const std::string& line : lines) names += line + "\n";
   EXPECT_EQ(names, read(std::string(TESSERA_TEST_DATA) + "/option_names.txt"));

@@ -44,22 +44,22 @@ std::string error_line_of_yaml(const std::string& text) {
 namespace {
 
 TEST(CanonicalArguments, DashesAliasesAndEquals) {
-  EXPECT_THAT(canonical_arguments({"--micro-batch-size", "4", "--lr=1e-4", "--seq_len=128"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--micro-batch-size", "4", "--lr=1e-4", "--seq_len=128"}, for_train).arguments,
               ElementsAre("--per_device_train_batch_size=4", "--learning_rate=1e-4", "--max_length=128"));
 }
 
 TEST(CanonicalArguments, FlagsTakeOnlyABoolean) {
-  EXPECT_THAT(canonical_arguments({"--from_scratch", "conf.yaml"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--from_scratch", "conf.yaml"}, for_train).arguments,
               ElementsAre("--from_scratch=true", "conf.yaml"));
-  EXPECT_THAT(canonical_arguments({"--from-scratch", "True", "--dataset_shuffle", "no"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--from-scratch", "True", "--dataset_shuffle", "no"}, for_train).arguments,
               ElementsAre("--from_scratch=True", "--dataset_shuffle=no"));
-  EXPECT_THAT(canonical_arguments({"--no-from_scratch", "--no_add_version", "--packing=1"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--no-from_scratch", "--no_add_version", "--packing=1"}, for_train).arguments,
               ElementsAre("--from_scratch=false", "--add_version=false", "--packing=1"));
 }
 
 TEST(CanonicalArguments, ListsAtSpacesAndCommas) {
-  EXPECT_THAT(canonical_arguments({"--dataset", "a.txt", "b.txt,c.txt", "--seed", "-1"}, for_train),
-              ElementsAre("--dataset=a.txt", "--dataset=b.txt", "--dataset=c.txt", "--seed=-1"));
+  EXPECT_THAT(canonical_arguments({"--dataset", "a.txt", "b.txt,c.txt", "--max_steps", "-1"}, for_train).arguments,
+              ElementsAre("--dataset=a.txt", "--dataset=b.txt", "--dataset=c.txt", "--max_steps=-1"));
 }
 
 TEST(Parse, PrefixesOfNamesAreUnknown) {
@@ -80,7 +80,7 @@ TEST(Parse, UnknownNamesGetTheNearestThree) {
 TEST(Parse, UnknownCommandsGetAHint) {
   EXPECT_THAT(error_line({"trian"}), HasSubstr("train"));
   EXPECT_THAT(error_line({"template"}), HasSubstr("not built yet"));
-  EXPECT_THAT(error_line({"sft"}), HasSubstr("plain text"));
+  EXPECT_THAT(error_line({"rlhf"}), HasSubstr("tessera sft"));
 }
 
 TEST(Parse, OptionsOfOtherCommandsAreNamed) {
@@ -177,7 +177,8 @@ TEST(Values, Integers) {
 // that asks for nothing that is missing is accepted.
 TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
   for (const UnsupportedOption& option : unsupported_options()) {
-    for (const std::string& name : split_words(option.names, ' ')) {
+    for (std::string name : split_words(option.names, ' ')) {
+      std::replace(name.begin(), name.end(), '*', 'x');  // any end of a name
       std::string variable = "TESSERA_" + name + "=77";
       for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
       for (const std::string& line :
@@ -192,8 +193,9 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
       }
     }
   }
-  EXPECT_EQ(error_line({"train", "--stage", "dpo"}),
-            "--stage dpo: not built yet [command line]. Only training on plain text is built. Accepted: pt");
+  EXPECT_EQ(error_line({"train", "--task-type", "embedding"}),
+            "--task-type embedding: not built yet [command line]. Classification, embedding and reranking are missing. "
+            "Accepted: causal_lm");
   EXPECT_THAT(error_line({"train", "--cpu_offload"}), HasSubstr("use --zero_stage 3"));
   EXPECT_THAT(error_line({"train", "--sliding_window", "128"}), HasSubstr("--max_length"));
   EXPECT_THAT(error_line({"train", "--use-rslora"}), HasSubstr("LoRA"));

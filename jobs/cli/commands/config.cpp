@@ -28,6 +28,7 @@ void config_command(const Call& call) {
   }
   for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.outcome);
   for (const std::string& text : options.without_effect) log::info(text);
+  if (!stage_line(options).empty()) log::info("stage " + stage_line(options));
 }
 
 }  // namespace tessera::jobs

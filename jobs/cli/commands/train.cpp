@@ -269,6 +269,7 @@ void TrainRun::announce() {
        .memory_limit = memory_limit_,
        .choices = kernel_choices_,
        .output = output_->path(),
+       .stage = stage_line(options_),
        .external_keys = &options_.external_keys});
   for (const std::string& line : lines) log::info(line);
   for (const std::string& line : resume_lines_) log::info(line);

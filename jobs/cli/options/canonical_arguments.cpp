@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
@@ -25,12 +26,19 @@ std::string instead_of(const OptionSpec& spec, unsigned commands) {
     for (const CommandSpec& command : command_table()) {
       if ((elsewhere->commands & command.bit) != 0) takers += (takers.empty() ? "" : ", ") + std::string(command.name);
     }
-    throw Error(ExitCode::usage, "this command has no option --" + name, "command line",
-                instead_of(*elsewhere, commands) + "Commands that have it: " + takers);
+    throw RefusedOption(RefusedOption::Group::not_supported, "this command has no option --" + name, "command line",
+                        instead_of(*elsewhere, commands) + "Commands that have it: " + takers);
   }
   const std::string near = suggestion(name, option_names(commands));
-  throw Error(ExitCode::usage, "unknown option " + dashes + name, "command line",
-              near.empty() ? "See --help-all" : near);
+  throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + dashes + name, "command line",
+                      near.empty() ? "See --help-all" : near);
+}
+
+/// True for a file that could be an operand of the command: no value of an option that takes none.
+bool is_config_file(const std::string& text) {
+  std::error_code ignored;
+  return (text.ends_with(".yaml") || text.ends_with(".yml") || text.ends_with(".json")) &&
+         std::filesystem::exists(text, ignored);
 }
 
 class ArgumentScanner {
@@ -38,26 +46,46 @@ class ArgumentScanner {
   ArgumentScanner(const std::vector<std::string>& arguments, unsigned commands)
       : arguments_(arguments), commands_(commands) {}
 
-  std::vector<std::string> run() {
+  ScannedArguments run() {
     while (next_ < arguments_.size()) {
       const std::string token = arguments_[next_++];
-      if (token == "-h") out_.emplace_back("--help=true");
-      else if (token == "-V") out_.emplace_back("--version=true");
-      else if (looks_like_option(token)) option(token);
-      else if (token.size() > 1 && token[0] == '-' && token != "--") unknown("-", token.substr(1), commands_);
-      else out_.push_back(token);
+      try {
+        argument(token);
+      } catch (const RefusedOption& refusal) {
+        refusals_.push_back(refusal);
+        (void)values_behind();
+      }
     }
-    return std::move(out_);
+    return {std::move(out_), std::move(other_tools_), std::move(refusals_)};
   }
 
  private:
+  using Group = RefusedOption::Group;
+
+  void argument(const std::string& token) {
+    if (token == "-h") out_.emplace_back("--help=true");
+    else if (token == "-V") out_.emplace_back("--version=true");
+    else if (looks_like_option(token)) option(token);
+    else if (token.size() > 1 && token[0] == '-' && token != "--") unknown("-", token.substr(1), commands_);
+    else out_.push_back(token);
+  }
+
+  /// Takes the arguments up to the next option or configuration file.
+  std::vector<std::string> values_behind() {
+    std::vector<std::string> found;
+    while (next_ < arguments_.size() && !looks_like_option(arguments_[next_]) && !is_config_file(arguments_[next_]))
+      found.push_back(arguments_[next_++]);
+    return found;
+  }
+
   void option(const std::string& token) {
     const std::size_t equals = token.find('=');
     const bool has_value = equals != std::string::npos;
     const std::string name = token.substr(2, has_value ? equals - 2 : std::string::npos);
-    if (const UnsupportedOption* option = find_unsupported(name))
-      return unsupported(*option, has_value ? token.substr(equals + 1) : "");
     const OptionSpec* spec = find_option(name);
+    if (spec == nullptr && name == "config") return config_file(has_value ? token.substr(equals + 1) : "");
+    if (spec == nullptr && (find_unsupported(name) != nullptr || takes_other_tools(name)))
+      return not_ours(name, has_value ? split_words(token.substr(equals + 1), ',') : values_behind());
     bool negated = false;
     if (spec == nullptr && (name.rfind("no-", 0) == 0 || name.rfind("no_", 0) == 0)) {
       spec = find_option(name.substr(3));
@@ -66,27 +94,43 @@ class ArgumentScanner {
     }
     if (spec == nullptr || (spec->commands & commands_) == 0) unknown("--", name, commands_);
     if (negated && has_value)
-      throw Error(ExitCode::usage, "--" + name + " takes no value", "command line", "Write --" + name);
+      throw RefusedOption(Group::wrong_value, "--" + name + " takes no value", "command line", "Write --" + name);
     const std::string head = std::string("--") + spec->name + "=";
     if (negated) out_.push_back(head + "false");
-    else if (has_value) values(head, *spec, token.substr(equals + 1));
+    else if (has_value) values(head, *spec, name, token.substr(equals + 1));
     else if (spec->type == Type::flag) flag(head, name);
     else following(head, *spec, name);
   }
 
-  /// Drops the option if its value asks for nothing that is missing. Throws Error (usage) otherwise.
-  void unsupported(const UnsupportedOption& option, std::string value) {
-    if (value.empty()) {
-      const bool alone = next_ == arguments_.size() || looks_like_option(arguments_[next_]);
-      value = alone ? "true" : arguments_[next_++];
-    }
-    check_unsupported(option, split_list(value), "command line");
+  /// ms-swift's --config FILE: an operand.
+  void config_file(std::string path) {
+    if (path.empty() && next_ < arguments_.size() && !looks_like_option(arguments_[next_])) path = arguments_[next_++];
+    if (path.empty()) throw RefusedOption(Group::wrong_value, "--config: expected a YAML or JSON file", "command line");
+    out_.push_back(path);
   }
 
-  void values(const std::string& head, const OptionSpec& spec, const std::string& text) {
+  /// True if this command takes that option of another tool: with its target, if there is one.
+  [[nodiscard]] bool takes_other_tools(const std::string& name) const {
+    const OtherToolsOption* found = find_other_tools(name);
+    if (found == nullptr) return false;
+    return found->target[0] == '\0' || (find_option(found->target)->commands & commands_) != 0;
+  }
+
+  /// Drops an unsupported option if its values ask for nothing that is missing.
+  void not_ours(const std::string& name, std::vector<std::string> items) {
+    if (items.empty()) items.emplace_back("true");
+    if (const UnsupportedOption* unsupported = find_unsupported(name))
+      return check_unsupported(*unsupported, name, items, "command line");
+    other_tools_.emplace_back(name, std::move(items));
+  }
+
+  void values(const std::string& head, const OptionSpec& spec, const std::string& name, const std::string& text) {
     if (text.empty())
-      throw Error(ExitCode::usage, std::string("--") + spec.name + ": expected a value", "command line",
-                  "Leave the option out to keep the default");
+      throw RefusedOption(Group::wrong_value, "--" + name + ": expected a value", "command line",
+                          "Leave the option out to keep the default");
+    const std::string expected = expected_value(spec, text);
+    if (!expected.empty())
+      throw RefusedOption(Group::wrong_value, "--" + name + " " + text + ": expected " + expected, "command line");
     if (spec.type != Type::list) {
       out_.push_back(head + text);
       return;
@@ -108,7 +152,7 @@ class ArgumentScanner {
       ++next_;
     } else if ((commands_ & (for_train | for_plan)) != 0 && text.find_first_of("./-") == std::string::npos &&
                !std::filesystem::exists(text, ignored)) {
-      throw Error(ExitCode::usage, "--" + name + " " + text + ": expected true or false", "command line");
+      throw RefusedOption(Group::wrong_value, "--" + name + " " + text + ": expected true or false", "command line");
     } else {
       out_.push_back(head + "true");
     }
@@ -117,7 +161,7 @@ class ArgumentScanner {
   void following(const std::string& head, const OptionSpec& spec, const std::string& name) {
     const std::size_t before = out_.size();
     while (next_ < arguments_.size() && !looks_like_option(arguments_[next_])) {
-      values(head, spec, arguments_[next_++]);
+      values(head, spec, name, arguments_[next_++]);
       if (spec.type != Type::list) break;
     }
     if (out_.size() != before) return;
@@ -129,18 +173,20 @@ class ArgumentScanner {
     }
     std::string expected = expected_value(spec, "");
     if (expected.empty()) expected = spec.values[0] != '\0' ? spec.values : "a value";
-    throw Error(ExitCode::usage, "--" + name + ": expected " + expected, "command line");
+    throw RefusedOption(Group::wrong_value, "--" + name + ": expected " + expected, "command line");
   }
 
   const std::vector<std::string>& arguments_;
   unsigned commands_;
   std::size_t next_ = 0;
   std::vector<std::string> out_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> other_tools_;
+  std::vector<RefusedOption> refusals_;
 };
 
 }  // namespace
 
-std::vector<std::string> canonical_arguments(const std::vector<std::string>& arguments, unsigned commands) {
+ScannedArguments canonical_arguments(const std::vector<std::string>& arguments, unsigned commands) {
   return ArgumentScanner(arguments, commands).run();
 }
 

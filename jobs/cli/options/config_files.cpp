@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
@@ -51,11 +52,11 @@ std::string ConfigFileReader::scalar(const io::ConfigNode& node, const std::stri
 
 void ConfigFileReader::option(const std::string& name, const io::ConfigNode& node, const std::string& key) {
   if (is_null(node)) return;  // leaves the default
-  if (const UnsupportedOption* unsupported = find_unsupported(name)) {
-    const std::vector<std::string> values = is_scalar(node) ? split_list(node.text) : std::vector<std::string>{"{...}"};
-    return check_unsupported(*unsupported, values, source(node).text);
-  }
   const OptionSpec* spec = find_option(name);
+  if (spec == nullptr) {
+    const std::vector<std::string> values = is_scalar(node) ? split_list(node.text) : std::vector<std::string>{"{...}"};
+    return options_.assign(name, values, source(node));
+  }
   if (node.kind == io::ConfigNode::Kind::map)
     throw Error(ExitCode::usage, key + ": expected a value (" + name_of(spec->type) + "), got a block",
                 source(node).text);
@@ -166,10 +167,13 @@ void ConfigFileReader::read_block(const std::string& block, const io::ConfigNode
       spec = find_external_key(block, "fsdp_" + name);  // Hugging Face's form has no prefix
     if (spec == nullptr) {
       const std::string near = suggestion(name, keys_of(block));
-      throw Error(ExitCode::usage, "unknown key " + prefix + "." + name, source(child).text,
-                  near.empty() ? "Remove it" : near);
+      options_.refuse_later(RefusedOption(RefusedOption::Group::unknown, "unknown key " + prefix + "." + name,
+                                          source(child).text, near.empty() ? "Remove it" : near));
+      continue;
     }
-    apply(*spec, child, prefix + "." + name);
+    try {
+      apply(*spec, child, prefix + "." + name);
+    } catch (const RefusedOption& refusal) { options_.refuse_later(refusal); }
   }
 }
 
@@ -186,25 +190,32 @@ void ConfigFileReader::read_env(const io::ConfigNode& node) {
 
 void ConfigFileReader::read_top(const io::ConfigNode& root) {
   for (const auto& [name, child] : root.entries) {
-    const OptionSpec* spec = find_option(name);
-    const bool nested = child.kind == io::ConfigNode::Kind::map;
-    const ExternalKeySpec* accelerate = find_external_key("accelerate", name);
-    const ExternalKeySpec* deepspeed = find_external_key("deepspeed", name);
-    if (name == "env" || name == "ENV") read_env(child);
-    else if (name == "zero_optimization" || (nested && (name == "deepspeed" || name == "bf16" || name == "fp16")))
-      read_block(name, child, name);
-    else if (accelerate != nullptr) apply(*accelerate, child, name);
-    else if (deepspeed != nullptr && (spec == nullptr || is_auto(child))) apply(*deepspeed, child, name);
-    else if (spec != nullptr || find_unsupported(name) != nullptr) option(name, child, name);
-    else {
-      std::vector<std::string> names = option_names();
-      for (const char* block : {"accelerate", "deepspeed"}) {
-        for (std::string& key : keys_of(block)) names.push_back(std::move(key));
-      }
-      const std::string near = suggestion(name, names);
-      throw Error(ExitCode::usage, "unknown key " + name, source(child).text,
-                  near.empty() ? "See tessera train --help-all" : near);
+    try {
+      read_entry(name, child);
+    } catch (const RefusedOption& refusal) { options_.refuse_later(refusal); }
+  }
+}
+
+void ConfigFileReader::read_entry(const std::string& name, const io::ConfigNode& child) {
+  const OptionSpec* spec = find_option(name);
+  const bool nested = child.kind == io::ConfigNode::Kind::map;
+  const ExternalKeySpec* accelerate = find_external_key("accelerate", name);
+  const ExternalKeySpec* deepspeed = find_external_key("deepspeed", name);
+  if (name == "env" || name == "ENV") read_env(child);
+  else if (name == "zero_optimization" || (nested && (name == "deepspeed" || name == "bf16" || name == "fp16")))
+    read_block(name, child, name);
+  else if (accelerate != nullptr) apply(*accelerate, child, name);
+  else if (deepspeed != nullptr && (spec == nullptr || is_auto(child))) apply(*deepspeed, child, name);
+  else if (spec != nullptr || find_unsupported(name) != nullptr || find_other_tools(name) != nullptr)
+    option(name, child, name);
+  else {
+    std::vector<std::string> names = option_names();
+    for (const char* block : {"accelerate", "deepspeed"}) {
+      for (std::string& key : keys_of(block)) names.push_back(std::move(key));
     }
+    const std::string near = suggestion(name, names);
+    throw RefusedOption(RefusedOption::Group::unknown, "unknown key " + name, source(child).text,
+                        near.empty() ? "See tessera train --help-all" : near);
   }
 }
 

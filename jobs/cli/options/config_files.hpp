@@ -37,6 +37,7 @@ class ConfigFileReader {
   void read_top(const io::ConfigNode& root);
 
  private:
+  void read_entry(const std::string& name, const io::ConfigNode& child);
   void read_block(const std::string& block, const io::ConfigNode& node, const std::string& prefix);
   void read_env(const io::ConfigNode& node);
   void apply(const ExternalKeySpec& spec, const io::ConfigNode& node, const std::string& key);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
@@ -15,7 +16,8 @@ namespace {
 
 [[noreturn]] void wrong_value(const OptionSpec& spec, const std::string& item, const std::string& expected,
                               const Source& source) {
-  throw Error(ExitCode::usage, "--" + std::string(spec.name) + " " + item + ": expected " + expected, source.text);
+  throw RefusedOption(RefusedOption::Group::wrong_value,
+                      "--" + std::string(spec.name) + " " + item + ": expected " + expected, source.text);
 }
 
 /// The one spelling in which the program reads a value.
@@ -136,17 +138,19 @@ void Options::check(const OptionSpec& spec, const std::vector<std::string>& item
 
 void Options::assign(const std::string& name, std::vector<std::string> items, const Source& source,
                      std::vector<int> positions) {
-  if (const UnsupportedOption* unsupported = find_unsupported(name))
-    return check_unsupported(*unsupported, items, source.text);
   const OptionSpec* spec = find_option(name);
   if (spec == nullptr) {
+    if (const UnsupportedOption* unsupported = find_unsupported(name))
+      return check_unsupported(*unsupported, name, items, source.text);
+    if (find_other_tools(name) != nullptr) return assign_other_tools(name, items, source);
     const std::string near = suggestion(name, option_names());
-    throw Error(ExitCode::usage, "unknown option " + name, source.text, near.empty() ? "See --help-all" : near);
+    throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + name, source.text,
+                        near.empty() ? "See --help-all" : near);
   }
   const bool many = spec->type == Type::list || spec->type == Type::repeated_text;
   if (many ? items.empty() : items.size() != 1)
-    throw Error(
-        ExitCode::usage,
+    throw RefusedOption(
+        RefusedOption::Group::wrong_value,
         strfmt("--%s: expected %s, got %zu", spec->name, many ? "at least one value" : "one value", items.size()),
         source.text);
   if (!many && assign_strategy(*spec, items.front(), source)) return;
@@ -158,6 +162,29 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
     without_effect.push_back(strfmt("--%s has no effect: %s [%s]", spec->name, spec->help, source.text.c_str()));
   if (positions.empty()) positions.assign(items.size(), assigned_++);
   slot = {std::move(items), source, std::move(positions)};
+}
+
+void Options::assign_other_tools(const std::string& name, const std::vector<std::string>& items, const Source& source) {
+  const OtherToolsOption& option = *find_other_tools(name);
+  std::string given_value;
+  for (const std::string& item : items) given_value += (given_value.empty() ? "" : " ") + item;
+  const std::string key = "--" + name + (given_value.empty() ? "" : " " + given_value);
+  const OtherToolsRequest request = request_of(option, given_value);
+  if (!request.accepted)
+    throw RefusedOption(RefusedOption::Group::not_supported, key + ": not supported", source.text, option.note);
+  if (request.value.empty()) {
+    const bool harmless = option.target[0] == '\0';
+    external_keys.push_back({source.text, key, std::string("ignored: ") + (harmless ? option.note : "the default")});
+    return;
+  }
+  const Value& set_before = value(option.target);
+  if (set_before.source.precedence == source.precedence && set_before.items != std::vector<std::string>{request.value})
+    throw RefusedOption(
+        RefusedOption::Group::wrong_value,
+        key + " asks for --" + option.target + " " + request.value + ", but it is " + text(option.target),
+        both_sources(source, set_before.source), "Keep one of the two");
+  assign(option.target, {request.value}, source);
+  external_keys.push_back({source.text, key, std::string("mapped to ") + option.target + " " + request.value});
 }
 
 void Options::read_environment(char** environment) {
@@ -174,7 +201,9 @@ void Options::read_environment(char** environment) {
     const std::string value = text.substr(equals + 1);
     std::vector<std::string> items{value};
     if (spec != nullptr && spec->type == Type::list) items = split_list(value);
-    assign(name, std::move(items), source);
+    try {
+      assign(name, std::move(items), source);
+    } catch (const RefusedOption& refusal) { refuse_later(refusal); }
   }
 }
 

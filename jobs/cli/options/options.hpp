@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/config/yaml.hpp"
+#include "jobs/cli/options/refusals.hpp"
 #include "jobs/cli/options/table.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "runtime/base/error.hpp"
@@ -35,9 +36,9 @@ struct Value {
   std::vector<int> positions = {};  // of each item among those of all options of its source
 };
 
-/// A key of an accelerate or DeepSpeed file, and what was done with it.
+/// A key of an accelerate or DeepSpeed file, or an option of another tool, and what was done with it.
 struct ExternalKey {
-  std::string where, key;  // "accelerate.yaml:7", "fsdp_config.fsdp_sharding_strategy"
+  std::string where, key;  // "accelerate.yaml:7", "fsdp_config.fsdp_sharding_strategy"; "command line", "--attn_impl"
   std::string outcome;     // "used", "mapped to sharding_strategy FULL_SHARD", "ignored: set by the launcher"
 };
 
@@ -70,24 +71,29 @@ class Options {
   [[nodiscard]] Error refuse(const char* name, const std::string& what, const std::string& to_do) const;
 
   /// Sets an option, unless a source of higher precedence has set it. Other tools' names for a sharding strategy (fsdp,
-  /// deepspeed, …) become requests for sharding_strategy. Throws Error (usage) for a value of another type or an option
-  /// that is not built. `positions`: of the items on the command line; empty: after those of earlier calls.
+  /// deepspeed, …) become requests for sharding_strategy. Throws RefusedOption for a value of another type, an option
+  /// that is not built or not known. `positions`: of the items on the command line; empty: after those of earlier
+  /// calls.
   void assign(const std::string& name, std::vector<std::string> items, const Source& source,
               std::vector<int> positions = {});
   /// Reads a configuration file, the blocks of accelerate and DeepSpeed included.
   void read_file(const std::string& path);
   void read_tree(const io::ConfigNode& root, const std::string& path);
-  /// Reads the variables TESSERA_<NAME>. Throws Error (usage) for a name that is no option.
+  /// Reads the variables TESSERA_<NAME>. A refused one is kept for resolve().
   void read_environment(char** environment);
-  /// Call once, after the last source: sets sharding_strategy and backend from the options that stand for them. Throws
-  /// Error (usage) if two options of the same source contradict each other.
+  /// Keeps a refused option; resolve() throws all of them at once.
+  void refuse_later(const RefusedOption& refusal) { refusals_.push_back(refusal); }
+  /// Call once, after the last source: sets sharding_strategy and backend from the options that stand for them, and the
+  /// defaults that depend on the stage. Throws Error (usage) for what was refused before, and if two options of the
+  /// same source contradict each other.
   void resolve();
 
   /// JSON object: every option's value and source.
   [[nodiscard]] std::string json() const;
 
   unsigned commands = for_all;              // of the command that runs
-  std::vector<ExternalKey> external_keys;   // keys of accelerate and DeepSpeed files
+  std::vector<ExternalKey> external_keys;   // other tools' keys and options that were accepted
+  std::vector<std::string> stage_defaults;  // "learning_rate 1e-5": values that --stage chose
   std::vector<std::string> without_effect;  // options that were accepted and change nothing, with their source
 
  private:
@@ -102,17 +108,26 @@ class Options {
   void check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source);
   /// True if `spec` is one of the options that stand for a sharding strategy; its request is then stored.
   bool assign_strategy(const OptionSpec& spec, const std::string& value, const Source& source);
+  /// Sets the option that stands for one of another tool, or notes that it has no effect.
+  void assign_other_tools(const std::string& name, const std::vector<std::string>& items, const Source& source);
   void resolve_strategy();
+  void resolve_stage();
   void resolve_backend();
   void resolve_wrap_policy();
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;
+  std::vector<RefusedOption> refusals_;
   int files_ = 0, assigned_ = 0;
 };
 
 /// Where those of these options that the user set come from: "--bf16: command line; --fp16: run.yaml:3".
 [[nodiscard]] std::string option_sources(const Options& options, std::initializer_list<const char*> names);
+/// "sft, with its defaults learning_rate 1e-5, …"; "" if the stage chose nothing.
+[[nodiscard]] std::string stage_line(const Options& options);
+
+/// With --stage sft, the number of samples of a step that gradient accumulation reaches by default.
+inline constexpr long sft_global_batch = 16;
 
 /// A parsed command line.
 struct Invocation {
@@ -124,11 +139,16 @@ struct Invocation {
 /// Parses the arguments of main, without the program's name, and resolves all sources. Throws Error (usage, data).
 [[nodiscard]] Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment);
 
+/// Arguments in one form, and what is not an option of Tessera.
+struct ScannedArguments {
+  std::vector<std::string> arguments;
+  std::vector<std::pair<std::string, std::vector<std::string>>> other_tools;  // options of other_tools.hpp, with values
+  std::vector<RefusedOption> refusals;
+};
 /// Rewrites arguments to "--name=value", one per value of a list: resolves aliases, '-' in names, flags with and
-/// without a value, "--no-x" and lists. Operands stay as they are. Throws Error (usage) for unknown names and missing
-/// values.
-[[nodiscard]] std::vector<std::string> canonical_arguments(const std::vector<std::string>& arguments,
-                                                           unsigned commands);
+/// without a value, "--no-x", "--config FILE" and lists. Operands stay as they are. Refusals are unknown and
+/// unsupported options, and missing and wrong values.
+[[nodiscard]] ScannedArguments canonical_arguments(const std::vector<std::string>& arguments, unsigned commands);
 
 /// The strategy ("zero3", "hybrid_shard", …) that any tool's name stands for; "" if there is none.
 [[nodiscard]] std::string canonical_strategy(const std::string& name);

@@ -78,20 +78,41 @@ void take_operands(Invocation& result, const std::vector<std::string>& operands)
   }
 }
 
+/// Assigns an option of the command line; a refused one is kept for resolve().
+void assign_from(Options& options, const std::string& name, std::vector<std::string> items,
+                 std::vector<int> positions) {
+  try {
+    options.assign(name, std::move(items), {precedence::command_line, "command line"}, std::move(positions));
+  } catch (const RefusedOption& refusal) { options.refuse_later(refusal); }
+}
+
+/// The commands sft and pt are train with that --stage.
+void assign_stage(Options& options, const std::string& stage) {
+  const Source source{precedence::command_line, "command tessera " + stage};
+  if (options.given("stage") && options.text("stage") != stage)
+    throw Error(ExitCode::usage,
+                "tessera " + stage + " is --stage " + stage + ", but --stage is " + options.text("stage"),
+                options.value("stage").source.text, "Drop one of the two, or use tessera train");
+  options.assign("stage", {stage}, source);
+}
+
 }  // namespace
 
 Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment) {
   Invocation result;
   std::vector<std::string> rest = arguments;
+  std::string by_stage;  // the command "sft" or "pt"
   if (!rest.empty() && (rest[0].empty() || rest[0][0] != '-')) {
     const CommandSpec* command = find_command(rest[0]);
     if (command == nullptr)
       throw Error(ExitCode::usage, "unknown command \"" + rest[0] + "\"", "command line", command_hint(rest[0]));
     result.command = command->name;
+    by_stage = rest[0] == "sft" || rest[0] == "pt" ? rest[0] : "";
     result.options.commands = command->bit;
     rest.erase(rest.begin());
   }
-  const std::vector<std::string> tokens = canonical_arguments(rest, result.options.commands);
+  ScannedArguments scanned = canonical_arguments(rest, result.options.commands);
+  const std::vector<std::string>& tokens = scanned.arguments;
   const po::variables_map map = parse_tokens(tokens);
 
   const std::vector<std::string> operands =
@@ -100,12 +121,14 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
   // These print and exit: they read no file and no environment.
   if (given("help") || given("help_all") || given("version") || given("man") || given("schema") ||
       given("help_markdown")) {
+    throw_refusals(scanned.refusals);
     for (const auto& [name, value] : map) {
       if (name != "operand")
         result.options.assign(name, value.as<std::vector<std::string>>(), {precedence::command_line, "command line"});
     }
     return result;
   }
+  for (const RefusedOption& refusal : scanned.refusals) result.options.refuse_later(refusal);
   take_operands(result, operands);
   result.options.read_environment(environment);
   for (const auto& [name, value] : map) {
@@ -117,8 +140,10 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
       items.erase(items.begin(), items.end() - 1);
       positions.erase(positions.begin(), positions.end() - 1);
     }
-    result.options.assign(name, std::move(items), {precedence::command_line, "command line"}, std::move(positions));
+    assign_from(result.options, name, std::move(items), std::move(positions));
   }
+  for (auto& [name, items] : scanned.other_tools) assign_from(result.options, name, std::move(items), {});
+  if (!by_stage.empty()) assign_stage(result.options, by_stage);
   result.options.resolve();
   return result;
 }

@@ -132,7 +132,8 @@ std::vector<std::string> option_names(unsigned commands) {
 
 std::span<const CommandSpec> command_table() {
   static const CommandSpec commands[] = {
-      {"train", for_train, "[CONFIG.yaml|json ...]", "train a model"},
+      {"train", for_train, "[CONFIG.yaml|json ...]",
+       "train a model (also: pt, sft, which are train --stage pt and --stage sft)"},
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
       {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a dataset"},
@@ -160,7 +161,8 @@ std::string command_names() {
 
 const CommandSpec* find_command(std::string_view name) {
   for (const CommandSpec& command : command_table()) {
-    if (name == command.name || (name == "infer" && command.bit == for_generate)) return &command;
+    const bool by_stage = command.bit == for_train && (name == "sft" || name == "pt");
+    if (name == command.name || by_stage || (name == "infer" && command.bit == for_generate)) return &command;
   }
   return nullptr;
 }

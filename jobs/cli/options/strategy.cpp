@@ -49,11 +49,12 @@ void Options::request_strategy(const std::string& option, const std::string& nam
     static const std::vector<std::string> names = {
         "zero0",         "zero1",      "zero2",        "zero3", "ddp",    "no_shard",          "fsdp2",
         "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
-    throw Error(ExitCode::usage,
-                option + " " + name +
-                    ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one" +
-                    (option == "--deepspeed" ? ", or a DeepSpeed FILE.json" : ""),
-                source.text, suggestion(name, names));
+    throw RefusedOption(
+        RefusedOption::Group::wrong_value,
+        option + " " + name +
+            ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one" +
+            (option == "--deepspeed" ? ", or a DeepSpeed FILE.json" : ""),
+        source.text, suggestion(name, names));
   }
   strategy_requests_.push_back({std::move(strategy), option, source});
 }
@@ -74,8 +75,8 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
   } else if (name == "deepspeed" && value.size() > 5 && lower.rfind(".json") == value.size() - 5) {
     read_file(value);
   } else if (lower.find("offload") != std::string::npos) {
-    throw Error(ExitCode::usage, option + " " + value + ": offload is not built yet", source.text,
-                find_unsupported("offload_params")->message);
+    throw RefusedOption(RefusedOption::Group::not_supported, option + " " + value + ": offload is not built yet",
+                        source.text, find_unsupported("offload_params")->message);
   } else if (name == "fsdp") {
     // Hugging Face writes "full_shard auto_wrap"; units are transformer blocks with and without auto_wrap.
     for (const std::string& part : split_words(lower, ' ')) {
@@ -142,6 +143,8 @@ void Options::resolve_wrap_policy() {
 }
 
 void Options::resolve() {
+  throw_refusals(refusals_);
+  resolve_stage();
   resolve_strategy();
   resolve_backend();
   resolve_wrap_policy();

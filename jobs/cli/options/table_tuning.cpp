@@ -9,6 +9,9 @@ namespace {
 // clang-format off
 
 const OptionSpec tuning_table[] = {
+    {.name = "stage", .type = Type::choice, .default_value = "pt", .values = "pt|sft", .group = "Tuning",
+     .help = "pt: pre-training on text; sft: supervised fine-tuning, with other defaults (docs/fine-tuning.md), which "
+             "are printed at the start", .equivalents = "ms-swift sft, pt"},
     {.name = "freeze_parameters", .aliases = "freeze", .type = Type::list, .values = "GLOB ...", .group = "Tuning",
      .help = "parameters that are not trained: globs over their names (transformer.wte.weight, *.bias) or leading parts "
              "of names (h.0)", .equivalents = "ms-swift --freeze_parameters"},

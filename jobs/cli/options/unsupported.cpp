@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
+#include "jobs/cli/options/other_tools.hpp"
+#include "jobs/cli/options/refusals.hpp"
 #include "jobs/cli/options/table.hpp"
-#include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
 
@@ -23,10 +24,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
   static const std::vector<UnsupportedOption> options = {
       // Model and data.
       {"report_to", "jsonl|none", "Every run writes logging.jsonl"},
-      {"model_type", "gpt2|llama|qwen2|qwen3|qwen3_moe|mixtral", "The family is that of config.json"},
-      {"torch_dtype", "float32|fp32|auto", "Parameters are fp32: use --mixed_precision bf16 to compute in bf16"},
       {"init_scheme", "default", "Each model family has its own initialization"},
-      {"attn_impl", "auto|flash", "Attention is always tiled (flash attention): on GPUs, use --attention"},
       {"rope_scaling", "none", "Set rope_scaling in the model's config.json"},
       {"sliding_window", off_values, "Attention covers the whole sample: use --max_length to shorten samples"},
       {"max_model_len", "", "Set max_position_embeddings in the model's config.json, and --max_length"},
@@ -35,10 +33,48 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"template", "none", chat_missing},
       {"system", "", chat_missing},
       {"loss_scale", "default|all", "Every token has the same weight in the loss; fp16: use --initial_scale_power"},
-      {"dataset_num_proc", "1", "Tokenize in parallel with mpirun and tessera tokenize"},
       {"streaming", off_values, "Write a token file with tessera tokenize: it is not loaded into memory"},
       {"strict", "true", "An invalid record always ends the run: remove it from the data"},
+      {"task_type", "causal_lm", "Classification, embedding and reranking are missing"},
+      {"num_labels", "", "Classification is missing"},
+      {"problem_type", "", "Classification is missing"},
+      {"new_special_tokens", "", "The vocabulary cannot grow: add tokens to the model beforehand"},
+      {"init_strategy", "", "Every parameter of a model is read; see --from_scratch"},
+      {"model_revision", "master|main", "Models are local directories: check out the revision"},
+      {"hub_token", "", "Nothing is downloaded: remove it, and do not put a token on a command line"},
+      {"model_kwargs", "", "Set what the model needs in its config.json"},
+      {"custom_register_path", "", "No Python is run: a model family is C++, see docs/adding-a-model.md"},
+      {"external_plugins", "", "No Python is run"},
+      {"custom_dataset_info", "", "Give the files with --dataset"},
+      {"load_args", off_values, "Give the options again, or in a configuration file"},
+      {"load_data_args", off_values, "Give the options again, or in a configuration file"},
+      {"cached_dataset", "", "Use --cache_dir"},
+      {"val_dataset_shuffle", off_values, "Validation rows are read in order"},
+      {"train_dataloader_shuffle", "true|1|yes", "Use --dataset_shuffle false"},
+      {"dataloader_drop_last", off_values, "The last, partial batch is trained on too"},
+      {"group_by_length", off_values, "Use --packing"},
+      {"interleave_prob", "", "Give the share of each file with --dataset"},
+      {"stopping_strategy", "first_exhausted", "Give the share of each file with --dataset"},
+      {"agent_template", "", "Tools are rendered by the model's chat template"},
+      {"use_chat_template", "true|1|yes", "Use --stage pt to train on plain text"},
+      {"padding_side", "right", "Shorter samples are padded on the right"},
+      {"response_prefix", "", "Write it in the rows"},
+      {"max_epochs", "", "Use --num_train_epochs"},
+      {"router_aux_loss_coef", "", "Set router_aux_loss_coef in the model's config.json"},
+      {"neftune_noise_alpha", "0|0.0|none", "Noise on embeddings is missing"},
+      {"enable_dft_loss", off_values, "The loss is cross-entropy"},
+      {"enable_channel_loss", off_values, "The loss is not split by channel"},
+      {"predict_with_generate", off_values, "Evaluation computes the loss"},
+      {"eval_delay", "0", "Use --eval_steps"},
+      {"logging_strategy", "steps", "Use --logging_steps"},
+      {"quant_method", "none", "Quantized models are missing"},
+      {"quant_bits", "0|none", "Quantized models are missing"},
+      {"bnb_4bit_* hqq_axis", "", "Quantized models are missing"},
+      {"vllm_* sglang_* lmdeploy_*", "", "tessera generate samples by itself"},
+      {"wandb_* swanlab_*", "", "Every run writes logging.jsonl"},
       // Parallelism.
+      {"sequence_parallel_size", "1", "Ranks do not share a sequence: use --gradient_checkpointing full for long ones"},
+      {"deepspeed_autotp_size", "1", "Tensor parallelism is missing: use --zero_stage 3"},
       {"offload_params offload_param", off_values, "Shard parameters over more ranks: use --zero_stage 3"},
       {"offload_optimizer", off_values, "Shard the optimizer state over more ranks: use --zero_stage 1 or higher"},
       {"cpu_offload", off_values, "Shard parameters and optimizer state over more ranks: use --zero_stage 3"},
@@ -47,7 +83,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"zero_quantized_weights", off_values, "Quantized communication is missing: use --mixed_precision bf16"},
       {"zero_quantized_gradients", off_values, "Quantized communication is missing: use --reduce_dtype bf16"},
       // Fine-tuning.
-      {"stage", "pt", "Only training on plain text is built"},
       {"tuner_type train_type", "full", lora_missing},
       {"lora_rank", "", lora_missing},
       {"lora_alpha", "", lora_missing},
@@ -58,6 +93,14 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"use_rslora", off_values, lora_missing},
       {"lorap_lr_ratio", "", lora_missing},
       {"adapters", "", "Adapters are missing: give the full model with --model"},
+      {"tuner_backend", "peft", "LoRA is built in"},
+      {"use_dora", off_values, "DoRA is missing"},
+      {"target_parameters", "", "LoRA is of modules"},
+      {"freeze_parameters_ratio", "0|0.0", "Use --freeze_parameters with globs: 'layers.0' 'layers.1'"},
+      {"freeze_parameters_regex", "", "Use --freeze_parameters with globs"},
+      {"trainable_parameters_regex", "", "Use --trainable_parameters with globs"},
+      {"use_galore", off_values, "GaLore is missing: use --optim adamw_8bit"},
+      {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
       {"rlhf_type", "", preferences_missing},
       {"beta", "", preferences_missing},
       {"loss_type", "", preferences_missing},
@@ -78,30 +121,25 @@ const std::vector<UnsupportedOption>& unsupported_options() {
 }
 
 const UnsupportedOption* find_unsupported(std::string_view name) {
-  std::string wanted(name);
-  std::replace(wanted.begin(), wanted.end(), '-', '_');
-  for (const UnsupportedOption& option : unsupported_options()) {
-    for (const std::string& known : split_words(option.names, ' '))
-      if (known == wanted) return &option;
-  }
+  for (const UnsupportedOption& option : unsupported_options())
+    if (is_named(option.names, name)) return &option;
   return nullptr;
 }
 
-void check_unsupported(const UnsupportedOption& option, const std::vector<std::string>& values,
+void check_unsupported(const UnsupportedOption& option, const std::string& name, const std::vector<std::string>& values,
                        const std::string& where) {
   const std::vector<std::string> accepted = split_words(option.accepted, '|');
   for (const std::string& value : values) {
     if (std::find(accepted.begin(), accepted.end(), canonical_spelling(value)) != accepted.end()) continue;
-    throw Error(ExitCode::usage, "--" + split_words(option.names, ' ').front() + " " + value + ": not built yet", where,
-                option.message + (accepted.empty() ? std::string() : ". Accepted: " + alternatives(option.accepted)));
+    throw RefusedOption(
+        RefusedOption::Group::not_supported, "--" + name + " " + value + ": not built yet", where,
+        option.message + (accepted.empty() ? std::string() : ". Accepted: " + alternatives(option.accepted)));
   }
 }
 
 std::string unsupported_command(std::string_view command) {
   if (command == "export") return "Use tessera convert --to hf";
-  if (command == "pt") return "Use tessera train: it trains on plain text";
-  if (command == "sft" || command == "rlhf" || command == "dpo")
-    return std::string(command) + " is not built yet: tessera train trains on plain text";
+  if (command == "rlhf" || command == "dpo") return std::string(command) + " is not built yet. Use tessera sft";
   if (command == "merge_lora" || command == "report" || command == "template")
     return std::string(command) + " is not built yet. Commands: " + command_names();
   return "";

@@ -9,7 +9,7 @@
 namespace tessera::jobs {
 
 struct UnsupportedOption {
-  const char* names;     // the option, then its aliases, separated by blanks
+  const char* names;     // the option, then its aliases, separated by blanks; a last '*' stands for any end of a name
   const char* accepted;  // values that ask for nothing that is missing: "no|none"; "": none
   const char* message;   // what is missing and what to use instead
 };
@@ -18,8 +18,9 @@ struct UnsupportedOption {
 [[nodiscard]] const std::vector<UnsupportedOption>& unsupported_options();
 /// The row of an option, or of a key of an accelerate or DeepSpeed file ('-' is '_'); null if there is none.
 [[nodiscard]] const UnsupportedOption* find_unsupported(std::string_view name);
-/// Throws Error (usage) unless every value is an accepted one. `where`: "command line", "run.yaml:3".
-void check_unsupported(const UnsupportedOption& option, const std::vector<std::string>& values,
+/// Throws RefusedOption unless every value is an accepted one. `name`: as it was typed. `where`: "command line",
+/// "run.yaml:3".
+void check_unsupported(const UnsupportedOption& option, const std::string& name, const std::vector<std::string>& values,
                        const std::string& where);
 
 /// What to use instead of a command of another tool; "" if `command` is not known.

@@ -125,13 +125,15 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          human_flops(flops_of_a_step(start)).c_str()));
   std::size_t shown = 0;
   for (const ExternalKey& key : *start.external_keys) {
-    if (key.outcome.rfind("ignored", 0) != 0 && shown < 8)
+    const bool typed = key.key.starts_with("--");  // an option of another tool, not a key of its file
+    if (typed || (key.outcome.rfind("ignored", 0) != 0 && shown < 8))
       lines.push_back("config    " + key.where + " " + key.key + ": " + key.outcome), ++shown;
   }
   if (start.external_keys->size() > shown) {
     lines.push_back(strfmt("config    %zu more keys of other tools; tessera config show lists them",
                            start.external_keys->size() - shown));
   }
+  if (!start.stage.empty()) lines.push_back("stage     " + start.stage);
   lines.push_back("output    " + start.output);
   lines.push_back(strfmt("ready     %.2f s after the start", start.ready_seconds));
   return lines;

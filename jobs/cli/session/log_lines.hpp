@@ -26,6 +26,7 @@ struct StartUp {
   std::uint64_t memory_limit = 0;  // of a rank
   std::string choices;             // on GPUs: how attention and GEMMs are computed
   std::string output;
+  std::string stage;  // the stage and the defaults that it chose; "": none
   const std::vector<ExternalKey>* external_keys = nullptr;
 };
 /// At most 40 lines.

@@ -234,6 +234,10 @@ plan::BatchPlan batch_of(const Options& options, int world) {
           strfmt("Set gradient_accumulation_steps=%ld or drop one of the three", needed));
     }
   }
+  if (!global && !accumulation && options.text("stage") == "sft") {
+    const std::int64_t per_pass = micro.value_or(1) * world;
+    return plan::solve_batch(global, micro, (sft_global_batch + per_pass - 1) / per_pass, world);
+  }
   return plan::solve_batch(global, micro, accumulation, world);
 }
 

@@ -1,0 +1,90 @@
+// The table of other tools' options that are mapped or have no effect.
+#include "jobs/cli/options/other_tools.hpp"
+
+#include <algorithm>
+
+#include "jobs/cli/options/table.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr const char* no_download = "models and data are local paths: nothing is downloaded or uploaded";
+constexpr const char* no_workers = "samples are copied from mapped files; there are no worker processes";
+constexpr const char* no_vision = "the models are of text only";
+constexpr const char* by_units = "communication is by unit (a transformer block)";
+constexpr const char* self_cognition = "it is for ms-swift's data set swift/self-cognition only";
+
+}  // namespace
+
+const std::vector<OtherToolsOption>& other_tools_options() {
+  // One option per line.
+  // clang-format off
+  static const std::vector<OtherToolsOption> options = {
+      // Options that set another one.
+      {"torch_dtype", "bfloat16=bf16|bf16=bf16|float16=fp16|fp16=fp16|float32=no|fp32=no|auto", "mixed_precision", "Use --mixed_precision no, bf16 or fp16"},
+      {"full_determinism", "true=true|1=true|yes=true|false|0|no", "reproducible", "Use --reproducible true or false"},
+      {"ddp_backend", "nccl=nccl|mpi=mpi|gloo|ccl|none", "comm", "Use --comm auto, mpi, node or nccl"},
+      {"eval_strategy evaluation_strategy", "no=0|steps", "eval_steps", "Use --eval_steps"},
+      // Options without effect.
+      {"attn_impl", "auto|flash|flash_attn|flash_attention_2|flash_attention_3|sdpa|eager", "", "attention is always tiled (flash attention)"},
+      {"model_type", "", "", "the family is that of config.json"},
+      {"use_hf use_hf_hub hub_model_id hub_private_repo hub_strategy hub_always_push download_mode local_repo_path check_model", "", "", no_download},
+      {"push_to_hub", "false|0|no", "", "Nothing is uploaded: upload the directory afterwards"},
+      {"trust_remote_code", "", "", "no code of the model directory is run"},
+      {"device_map max_memory", "", "", "each rank uses one device (--backend) and a share of the model (--zero_stage)"},
+      {"local_rank log_on_each_node", "", "", "ranks are numbered by the launcher, and rank 0 prints"},
+      {"dataset_num_proc", "", "", "text is tokenized in parallel by all ranks"},
+      {"load_from_cache_file lazy_tokenize", "", "", "tokenized text is always cached (--cache_dir)"},
+      {"dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor", "", "", no_workers},
+      {"shuffle_buffer_size", "", "", "all samples are shuffled, not a buffer of them"},
+      {"remove_unused_columns", "", "", "only the known columns of a row are read"},
+      {"model_name model_author", "", "", self_cognition},
+      {"freeze_llm freeze_vit freeze_aligner vit_gradient_checkpointing vit_lr aligner_lr max_pixels norm_bbox", "", "", no_vision},
+      {"gradient_checkpointing_kwargs", "", "", "blocks are recomputed without PyTorch's checkpoint function"},
+      {"ddp_find_unused_parameters ddp_broadcast_buffers", "", "", "which parameters are used is known before the first step"},
+      {"ddp_bucket_cap_mb", "", "", by_units},
+      {"average_tokens_across_devices", "", "", "the loss is always the mean over all tokens of the global batch"},
+      {"use_liger_kernel use_logits_to_keep", "", "", "norms, activations and the loss are always fused kernels, and logits are made in chunks"},
+      {"torch_compile", "", "", "kernels are compiled ahead of time"},
+      {"tf32", "", "", "fp32 is computed in fp32; see --mixed_precision"},
+      {"logging_dir", "", "", "logging.jsonl is in the run's directory"},
+      {"disable_tqdm", "", "", "progress is printed as lines"},
+      {"do_train do_eval", "true|1|yes", "", "Use tessera train or tessera eval"},
+      {"overwrite_output_dir", "", "", "every run writes to a directory of its own; see --add_version"},
+      {"save_safetensors", "true|1|yes", "", "Models are saved as safetensors only"},
+      {"greater_is_better", "", "", "it follows from the metric"},
+      {"eval_accumulation_steps torch_empty_cache_steps skip_memory_metrics", "", "", "memory is planned before the first step"},
+      {"template_backend", "jinja|swift", "", "The model's own chat template (Jinja) is used"},
+      {"save_on_each_node ignore_args_error use_ray", "false|0|no", "", "It is not needed"},
+  };
+  // clang-format on
+  return options;
+}
+
+bool is_named(std::string_view names, std::string_view name) {
+  std::string wanted(name);
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  for (const std::string& known : split_words(names, ' '))
+    if (known == wanted || (known.ends_with('*') && wanted.starts_with(known.substr(0, known.size() - 1)))) return true;
+  return false;
+}
+
+const OtherToolsOption* find_other_tools(std::string_view name) {
+  for (const OtherToolsOption& option : other_tools_options())
+    if (is_named(option.names, name)) return &option;
+  return nullptr;
+}
+
+OtherToolsRequest request_of(const OtherToolsOption& option, const std::string& value) {
+  const std::vector<std::string> accepted = split_words(option.values, '|');
+  if (accepted.empty()) return {true, option.target[0] == '\0' ? "" : value};
+  const std::string word = canonical_spelling(value);
+  for (const std::string& entry : accepted) {
+    const std::size_t equals = entry.find('=');
+    if (entry.substr(0, equals) == word) return {true, equals == entry.npos ? "" : entry.substr(equals + 1)};
+  }
+  return {};
+}
+
+}  // namespace tessera::jobs

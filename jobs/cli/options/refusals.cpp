@@ -1,0 +1,35 @@
+// The text of several refusals.
+#include "jobs/cli/options/refusals.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+std::vector<std::string> lines_of(const std::vector<RefusedOption>& refusals) {
+  std::vector<std::string> lines{strfmt("%zu options are refused", refusals.size())};
+  for (const RefusedOption::Group group :
+       {RefusedOption::Group::not_supported, RefusedOption::Group::unknown, RefusedOption::Group::wrong_value}) {
+    static constexpr const char* titles[] = {"not supported: ", "unknown: ", "wrong value: "};
+    for (const RefusedOption& refusal : refusals)
+      if (refusal.group() == group) lines.push_back(titles[static_cast<int>(group)] + refusal.line());
+  }
+  return lines;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+}  // namespace
+
+RefusedOptions::RefusedOptions(const std::vector<RefusedOption>& refusals)
+    : Error(ExitCode::usage, joined(lines_of(refusals))), lines(lines_of(refusals)) {}
+
+void throw_refusals(const std::vector<RefusedOption>& refusals) {
+  if (refusals.size() == 1) throw refusals.front();
+  if (!refusals.empty()) throw RefusedOptions(refusals);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,33 @@
+#pragma once
+// Refused options. A run names all of them at once, grouped, in the spelling that was typed.
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::jobs {
+
+/// One refused option, key or value.
+class RefusedOption : public Error {
+ public:
+  enum class Group : unsigned char { not_supported, unknown, wrong_value };
+  RefusedOption(Group group, std::string what, std::string where, std::string what_to_do = {})
+      : Error(ExitCode::usage, std::move(what), std::move(where), std::move(what_to_do)), group_(group) {}
+  [[nodiscard]] Group group() const { return group_; }
+
+ private:
+  Group group_;
+};
+
+/// All refused options of a run. line() has all of them; the program prints `lines`, each on its own.
+class RefusedOptions : public Error {
+ public:
+  explicit RefusedOptions(const std::vector<RefusedOption>& refusals);
+  std::vector<std::string> lines;
+};
+
+/// Throws the refusal if there is one, or RefusedOptions if there are several.
+void throw_refusals(const std::vector<RefusedOption>& refusals);
+
+}  // namespace tessera::jobs

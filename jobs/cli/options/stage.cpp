@@ -1,0 +1,48 @@
+// Defaults that depend on --stage and --tuner_type: those that ms-swift documents for fine-tuning.
+#include "jobs/cli/options/options.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+struct StageDefault {
+  const char* option;
+  const char* full;  // all parameters, or those of --freeze_parameters
+  const char* lora;
+};
+constexpr StageDefault sft_defaults[] = {
+    {"learning_rate", "1e-5", "1e-4"},
+    {"num_train_epochs", "3", "3"},
+    {"weight_decay", "0.1", "0.1"},
+    {"adam_beta2", "0.95", "0.95"},
+    {"per_device_train_batch_size", "1", "1"},
+    {"gradient_checkpointing", "full", "full"},
+    {"save_steps", "500", "500"},
+};
+
+}  // namespace
+
+void Options::resolve_stage() {
+  if (text("stage") != "sft") return;
+  const bool lora = find_option("tuner_type") != nullptr && text("tuner_type") == "lora";
+  const auto set = [this](const char* option, const std::string& value) {
+    if (given(option)) return;
+    Value& slot = values_.find(option)->second;
+    slot.items = {value};
+    slot.positions = {0};
+    slot.source.text = "default of --stage sft";
+    stage_defaults.push_back(std::string(option) + " " + value);
+  };
+  for (const StageDefault& entry : sft_defaults) set(entry.option, lora ? entry.lora : entry.full);
+  if (!given("gradient_accumulation_steps") && !given("global_batch_size"))
+    stage_defaults.push_back(strfmt("gradient_accumulation_steps for at least %ld samples a step", sft_global_batch));
+  if (has("val_dataset") || real("split_dataset_ratio") > 0) set("eval_steps", text("save_steps"));
+}
+
+std::string stage_line(const Options& options) {
+  std::string text;
+  for (const std::string& chosen : options.stage_defaults) text += (text.empty() ? "" : ", ") + chosen;
+  return text.empty() ? text : options.text("stage") + ", with its defaults " + text;
+}
+
+}  // namespace tessera::jobs
