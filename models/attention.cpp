@@ -50,6 +50,7 @@ Attention::ForwardScratch Attention::forward_scratch(ScratchAllocator& allocator
   ForwardScratch s;
   s.heads = qk_norm_rope_.allocate(allocator, shape, dtype, phase);
   s.kernel = allocator.take_bytes(kernel_bytes(shape, dtype, phase));
+  s.lora = take_lora(allocator, shape, dtype);
   return s;
 }
 
@@ -60,11 +61,24 @@ Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocat
   s.heads = qk_norm_rope_.allocate(allocator, shape, dtype, Phase::train);
   s.dout = allocator.take(dtype, {rows, out_.in()});
   s.dqkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
+  s.lora = take_lora(allocator, shape, dtype);
   const std::size_t mark = allocator.mark();
   s.kernel = allocator.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
   allocator.rewind(mark);
   s.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype));
   return s;
+}
+
+TensorView Attention::take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+  const std::int64_t rows = shape.batch * shape.tokens;
+  std::size_t bytes = out_.lora_workspace_bytes(rows, dtype);
+  for (const Linear& linear : qkv_) bytes = std::max(bytes, linear.lora_workspace_bytes(rows, dtype));
+  return allocator.take_bytes(bytes);
+}
+
+void Attention::adapt(AdapterMaker& adapters) {
+  for (Linear& linear : qkv_) linear.adapt(adapters);
+  out_.adapt(adapters);
 }
 
 std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
@@ -131,12 +145,14 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const ForwardScratch w = forward_scratch(allocator, args.shape, dtype, args.phase);
 
+  const LoraContext lora = lora_context(w.lora, args.batch, args.phase);
   std::int64_t column = 0;
   for (const Linear& linear : qkv_) {
     linear.forward({.params = args.params,
                     .x = args.x,
                     .y = columns(s.qkv, column, linear.out()),
                     .y_stride = qk_norm_rope_.width(),
+                    .lora = lora,
                     .stream = args.stream});
     column += linear.out();
   }
@@ -148,7 +164,8 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
                                                   .stream = args.stream},
                                                  s.qkv);
   attend(args, s, heads, w.kernel);
-  out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = residual, .stream = args.stream});
+  out_.forward(
+      {.params = args.params, .x = s.out, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
 
 bool Attention::through_heads(const Wanted& wanted) const {
@@ -186,6 +203,7 @@ void Attention::backward(const BackwardArgs& args) const {
                  .x = s.out,
                  .dy = args.dy,
                  .dx = through ? w.dout : TensorView{},
+                 .lora = lora_context(w.lora, args.batch, Phase::train),
                  .stream = args.stream});
   if (!through) return;
   const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
@@ -205,11 +223,11 @@ void Attention::backward(const BackwardArgs& args) const {
   qk_norm_rope_.backward(
       heads_args,
       {.grads = args.grads(), .qkv = s.qkv, .dqkv = w.dqkv, .write_dqkv = through_projections, .workspace = w.norm});
-  if (through_projections) backward_projections(args, w.dqkv);
+  if (through_projections) backward_projections(args, w);
 }
 
 /// First all gradients that read x, then dx, which may be the memory of x.
-void Attention::backward_projections(const BackwardArgs& args, const TensorView& dqkv) const {
+void Attention::backward_projections(const BackwardArgs& args, const BackwardScratch& w) const {
   std::int64_t column = 0;
   const auto part = [&](const Linear& linear) {
     const std::int64_t at = column;
@@ -217,10 +235,11 @@ void Attention::backward_projections(const BackwardArgs& args, const TensorView&
     return Linear::BackwardArgs{.params = args.params,
                                 .grads = args.grads(),
                                 .x = args.x,
-                                .dy = columns(dqkv, at, linear.out()),
+                                .dy = columns(w.dqkv, at, linear.out()),
                                 .dx = args.dx,
                                 .dy_stride = qk_norm_rope_.width(),
                                 .write = at > 0 ? Write::add : Write::overwrite,
+                                .lora = lora_context(w.lora, args.batch, Phase::train),
                                 .stream = args.stream};
   };
   for (const Linear& linear : qkv_) linear.backward_params(part(linear));

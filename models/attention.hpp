@@ -20,6 +20,7 @@ class Attention final : public Sublayer {
  public:
   Attention(const AttentionSpec& spec, ParamList& params);
 
+  void adapt(AdapterMaker& adapters) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
@@ -38,13 +39,14 @@ class Attention final : public Sublayer {
   };
   struct ForwardScratch {
     QkNormRope::Scratch heads;
-    TensorView kernel;  // bytes
+    TensorView kernel, lora;  // bytes
   };
   struct BackwardScratch {
     QkNormRope::Scratch heads;
     TensorView dout;          // (B·T, nh·d)
     TensorView dqkv;          // (B·T, width)
     TensorView kernel, norm;  // bytes; `norm` reuses the memory of `kernel`
+    TensorView lora;          // bytes
   };
   [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
@@ -59,7 +61,8 @@ class Attention final : public Sublayer {
   [[nodiscard]] bool through_attention(const Wanted& wanted) const;
   /// Whether the gradient of the projections' outputs is wanted.
   [[nodiscard]] bool through_heads(const Wanted& wanted) const;
-  void backward_projections(const BackwardArgs& args, const TensorView& dqkv) const;
+  void backward_projections(const BackwardArgs& args, const BackwardScratch& w) const;
+  [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;
   double scale_;

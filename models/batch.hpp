@@ -2,6 +2,7 @@
 // Batch: the named tensors of a micro-batch, and the normalizer of its loss.
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "kernels/balance.hpp"
@@ -9,6 +10,13 @@
 #include "runtime/base/tensor.hpp"
 
 namespace tessera::models {
+
+/// What the mask of dropout depends on besides the module and the feature.
+struct DropoutState {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::int64_t first_token = 0;  // of the micro-batch, in the numbering of the global batch's tokens
+};
 
 /// What modules and the loss read of a micro-batch. The pointers are fixed; the values change between steps.
 struct Batch {
@@ -27,6 +35,7 @@ struct Batch {
   TensorView loss_weights;
   /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
   TensorView router;
+  DropoutState dropout;  // of adapters; train only
   /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
   const std::int32_t* lengths = nullptr;
 };

@@ -22,6 +22,10 @@ class Block final : public Module {
   [[nodiscard]] std::string name() const override { return parts_.name; }
   [[nodiscard]] std::string group() const override { return parts_.group; }
   [[nodiscard]] std::span<const int> params() const override { return parts_.params; }
+  void adapt(AdapterMaker& adapters) override {
+    adapters.begin(parts_.params);
+    for (Residual& residual : parts_.residuals) residual.adapt(adapters);
+  }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;

@@ -26,6 +26,29 @@ void Linear::forward(const ForwardArgs& args) const {
                  .bias = bias_ >= 0 ? at(args.params, bias_) : TensorView{},
                  .stride_c = args.y_stride},
                 args.stream);
+  if (!lora_) return;
+  lora_->forward({.params = args.params,
+                  .grads = {},
+                  .x = args.x,
+                  .y = args.y,
+                  .y_stride = args.y_stride,
+                  .context = args.lora,
+                  .stream = args.stream});
+}
+
+void Linear::adapt(AdapterMaker& adapters, AdapterMaker::Kind kind) {
+  if (const auto positions = adapters.add(weight_, in_, out_, order_ == WeightOrder::in_out, kind))
+    lora_.emplace(*positions, in_, out_, adapters.spec());
+}
+
+LoraBranch::Args Linear::branch_args(const BackwardArgs& args, const TensorView& x) {
+  return {.params = args.params,
+          .grads = args.grads,
+          .x = x,
+          .y = args.dy,
+          .y_stride = args.dy_stride,
+          .context = args.lora,
+          .stream = args.stream};
 }
 
 void Linear::backward_params(const BackwardArgs& args) const {
@@ -39,6 +62,7 @@ void Linear::backward_params(const BackwardArgs& args) const {
                    .stride_a = in_out ? 0 : args.dy_stride,
                    .stride_b = in_out ? args.dy_stride : 0},
                   args.stream);
+  if (lora_) lora_->backward_params(branch_args(args, args.x));
   if (bias_ < 0 || !args.grads[bias_]) return;
   kernels::bias_backward(
       {.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)},
@@ -54,6 +78,7 @@ void Linear::backward_input(const BackwardArgs& args) const {
                  .beta = args.write == Write::add ? 1.0 : 0.0,
                  .stride_a = args.dy_stride},
                 args.stream);
+  if (lora_) lora_->backward_input(branch_args(args, args.dx));
 }
 
 void GroupedLinear::add(const LinearSpec& spec, ParamList& params) {

@@ -1,10 +1,12 @@
 #pragma once
-// Linear: y = x·W + b, with W stored either way. Knows its shapes and its positions among the module's parameters; owns
-// no memory.
+// Linear: y = x·W + b, with W stored either way, and perhaps an adapter (lora_branch.hpp). Knows its shapes and its
+// positions among the module's parameters; owns no memory.
 
+#include <optional>
 #include <string>
 
 #include "kernels/grouped_gemm.hpp"
+#include "models/lora_branch.hpp"
 #include "models/params.hpp"
 
 namespace tessera::models {
@@ -31,6 +33,7 @@ class Linear {
     TensorView y;               // (N, out)
     TensorView addend;          // (N, out), not over y: y = addend + x·W + b, rounded once; absent: none
     std::int64_t y_stride = 0;  // elements from row to row if y is columns of a wider matrix; 0: out
+    LoraContext lora;           // of its adapter
     StreamView stream = host_stream;
   };
   void forward(const ForwardArgs& args) const;
@@ -43,6 +46,7 @@ class Linear {
     TensorView dx;                   // (N, in), overwritten; may be x; absent: not wanted
     std::int64_t dy_stride = 0;      // as y_stride
     Write write = Write::overwrite;  // of dx
+    LoraContext lora;                // of its adapter
     StreamView stream = host_stream;
   };
   /// Gradients of the parameters that have a buffer, then dx.
@@ -54,24 +58,53 @@ class Linear {
   void backward_params(const BackwardArgs& args) const;
   void backward_input(const BackwardArgs& args) const;
 
-  /// Whether the gradient of the weight is wanted: backward_params then reads x.
-  [[nodiscard]] bool weight_wanted(const Wanted& wanted) const { return wanted[weight_]; }
-  /// Whether that of weight or bias is.
-  [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[weight_] || (bias_ >= 0 && wanted[bias_]); }
+  /// Gives it an adapter, if one is chosen for it. Once, before it is used.
+  void adapt(AdapterMaker& adapters, AdapterMaker::Kind kind = AdapterMaker::Kind::linear);
+  /// Bytes of LoraContext::workspace, for N rows; 0 without an adapter.
+  [[nodiscard]] std::size_t lora_workspace_bytes(std::int64_t rows, DType dtype) const {
+    return lora_ ? lora_->workspace_bytes(rows, dtype) : 0;
+  }
+
+  /// Whether the gradient of the weight, or of the adapter, is wanted: backward_params then reads x.
+  [[nodiscard]] bool weight_wanted(const Wanted& wanted) const {
+    return wanted[weight_] || (lora_ && lora_->has_wanted(wanted));
+  }
+  /// Whether that of any of its parameters is.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
+    return weight_wanted(wanted) || (bias_ >= 0 && wanted[bias_]);
+  }
   [[nodiscard]] std::int64_t in() const { return in_; }
   [[nodiscard]] std::int64_t out() const { return out_; }
   /// Of the forward pass, per row.
-  [[nodiscard]] double flops_per_row() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
+  [[nodiscard]] double flops_per_row() const { return weight_flops() + (lora_ ? lora_->flops_per_row() : 0.0); }
   /// Of the backward pass, per row.
   [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const {
-    return flops_per_row() * ((wanted[weight_] ? 1.0 : 0.0) + (wanted.dx() ? 1.0 : 0.0));
+    return weight_flops() * ((wanted[weight_] ? 1.0 : 0.0) + (wanted.dx() ? 1.0 : 0.0)) +
+           (lora_ ? lora_->backward_flops_per_row(wanted) : 0.0);
   }
 
  private:
+  [[nodiscard]] double weight_flops() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
+  [[nodiscard]] static LoraBranch::Args branch_args(const BackwardArgs& args, const TensorView& x);
+
   std::int64_t in_, out_;
   WeightOrder order_;
   int weight_, bias_ = -1;  // positions in the module's parameters; -1: none
+  std::optional<LoraBranch> lora_;
 };
+
+/// Scratch for the adapters of Linears that use it in turn; absent without adapters.
+[[nodiscard]] inline TensorView take_lora_workspace(ScratchAllocator& allocator, std::int64_t rows, DType dtype,
+                                                    std::initializer_list<const Linear*> linears) {
+  std::size_t bytes = 0;
+  for (const Linear* linear : linears) bytes = std::max(bytes, linear->lora_workspace_bytes(rows, dtype));
+  return allocator.take_bytes(bytes);
+}
+/// The context of the adapters in a pass; dropout is of training alone.
+[[nodiscard]] inline LoraContext lora_context(const TensorView& workspace, const Batch* batch, Phase phase) {
+  const bool drops = phase == Phase::train && batch != nullptr;
+  return {workspace, drops ? &batch->dropout : nullptr};
+}
 
 /// A Linear without bias for each group of rows, all of one shape (grouped GEMM): group e has rows [offsets[e],
 /// offsets[e+1]). The groups' weights are equally spaced among the module's parameters. Only the kernels read the

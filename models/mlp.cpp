@@ -14,26 +14,30 @@ std::size_t GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
 }
 
 std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  if (phase != Phase::train) return 0;  // GELU in place
   ScratchAllocator allocator;
-  (void)take_hidden(allocator, shape, dtype);  // GELU
-  (void)take_hidden(allocator, shape, dtype);  // backward: its gradient
+  (void)take_lora(allocator, shape, dtype);
+  if (phase != Phase::train) return allocator.bytes();  // GELU in place
+  (void)take_hidden(allocator, shape, dtype);           // GELU
+  (void)take_hidden(allocator, shape, dtype);           // backward: its gradient
   return allocator.bytes();
 }
 
 void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const TensorView after = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : before;
 
-  up_.forward({.params = args.params, .x = args.x, .y = before, .stream = args.stream});
+  up_.forward({.params = args.params, .x = args.x, .y = before, .lora = lora, .stream = args.stream});
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
-  down_.forward({.params = args.params, .x = after, .y = args.y, .addend = residual, .stream = args.stream});
+  down_.forward(
+      {.params = args.params, .x = after, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView after = take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
 
@@ -46,11 +50,17 @@ void GeluMlp::backward(const BackwardArgs& args) const {
                   .x = after,
                   .dy = args.dy,
                   .dx = through_gelu ? d : TensorView{},
+                  .lora = lora,
                   .stream = args.stream});
   if (!through_gelu) return;
   kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
-  up_.backward(
-      {.params = args.params, .grads = args.grads(), .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
+  up_.backward({.params = args.params,
+                .grads = args.grads(),
+                .x = args.x,
+                .dy = d,
+                .dx = args.dx,
+                .lora = lora,
+                .stream = args.stream});
 }
 
 double GeluMlp::forward_flops(BatchShape shape) const {

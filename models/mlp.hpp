@@ -15,6 +15,10 @@ class GeluMlp final : public Sublayer {
  public:
   GeluMlp(const GeluMlpSpec& spec, ParamList& params);
 
+  void adapt(AdapterMaker& adapters) override {
+    up_.adapt(adapters);
+    down_.adapt(adapters);
+  }
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
@@ -25,6 +29,9 @@ class GeluMlp final : public Sublayer {
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
+  [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    return take_lora_workspace(allocator, shape.batch * shape.tokens, dtype, {&up_, &down_});
+  }
   [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
   }

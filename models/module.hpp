@@ -8,11 +8,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "models/batch.hpp"
+#include "models/lora.hpp"
 #include "models/params.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/base/stream.hpp"
@@ -75,6 +77,8 @@ struct BackwardArgs {
 class Module {
  public:
   virtual ~Module() = default;
+  /// Gives its Linears the adapters that `adapters` chooses, which params() then has, too.
+  virtual void adapt(AdapterMaker& adapters) { (void)adapters; }
   /// "embed", "h.3" or "layers.3", "layers.3.experts", "head": also the name of the shard unit of its own parameters.
   [[nodiscard]] virtual std::string name() const = 0;
   /// Consecutive modules of one group, such as a layer and its experts, may form one shard unit of that name.
@@ -147,6 +151,7 @@ struct Model {
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;
+  std::optional<LoraAdapters> lora;  // add_lora
   std::string dropout;  // dropout in the config, "attn_pdrop = 0.1": not supported; training prints a warning
   std::map<std::string, TensorUse> aliases;  // tensors of model files that are not one parameter of the same name
 };

@@ -41,6 +41,7 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, D
                 .rows = allocator.take(DType::i32, {rows(shape)}),
                 .offsets = allocator.take(DType::i32, {router_.out() + 1})};
   w.rows = allocator.take(dtype, {rows(shape), channels_});
+  w.lora = take_lora_workspace(allocator, tokens, dtype, {&router_});
   if (phase != Phase::train) return w;
   w.product = allocator.take(dtype, {rows(shape), hidden_});
   w.dproduct = allocator.take(dtype, {rows(shape), hidden_});
@@ -79,7 +80,11 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, args.phase);
   const TensorView product = w.product ? w.product : s.gate;
 
-  router_.forward({.params = args.params, .x = args.x, .y = s.probs, .stream = args.stream});
+  router_.forward({.params = args.params,
+                   .x = args.x,
+                   .y = s.probs,
+                   .lora = lora_context(w.lora, args.batch, args.phase),
+                   .stream = args.stream});
   kernels::route({.logits = s.probs,
                   .probs = s.probs,
                   .experts = s.experts,
@@ -127,6 +132,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                                     .dy = w.dlogits,
                                     .dx = args.dx,
                                     .write = Write::add,
+                                    .lora = lora_context(w.lora, args.batch, Phase::train),
                                     .stream = args.stream};
   router_.backward_params(router);  // the last reader of x, whose memory dx may be
   if (!args.dx) return;

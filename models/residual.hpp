@@ -13,6 +13,7 @@ class Residual {
   /// The sublayer's parameters must follow the norm's in the module.
   Residual(Norm norm, std::unique_ptr<Sublayer> sublayer) : norm_(norm), sublayer_(std::move(sublayer)) {}
 
+  void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
   /// x and y are rows (B·T, C); `saved`: see Sublayer.
   void forward(const ForwardArgs& args) const;
   /// x, dy and dx are rows (B·T, C); dx may be dy. dx and dparams may be absent, as in Module::backward.

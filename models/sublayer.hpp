@@ -12,6 +12,8 @@ class Sublayer {
  public:
   virtual ~Sublayer() = default;
 
+  /// See Module::adapt.
+  virtual void adapt(AdapterMaker& adapters) = 0;
   /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
   /// memory of residual. `saved` has saved_bytes; outside training it is scratch of the same size.
   virtual void forward(const ForwardArgs& args, const TensorView& residual) const = 0;

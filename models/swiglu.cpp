@@ -18,10 +18,11 @@ std::size_t SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
 }
 
 std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  if (phase != Phase::train) return 0;  // the product reuses the memory of gate
   ScratchAllocator allocator;
-  (void)take_hidden(allocator, shape, dtype);  // the product; backward: then the gradient of up
-  (void)take_hidden(allocator, shape, dtype);  // backward: the product's gradient, then gate's
+  (void)take_lora(allocator, shape, dtype);
+  if (phase != Phase::train) return allocator.bytes();  // the product reuses the memory of gate
+  (void)take_hidden(allocator, shape, dtype);           // the product; backward: then the gradient of up
+  (void)take_hidden(allocator, shape, dtype);           // backward: the product's gradient, then gate's
   return allocator.bytes();
 }
 
@@ -29,18 +30,21 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
   const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const TensorView product = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : gate;
 
-  gate_.forward({.params = args.params, .x = args.x, .y = gate, .stream = args.stream});
-  up_.forward({.params = args.params, .x = args.x, .y = up, .stream = args.stream});
+  gate_.forward({.params = args.params, .x = args.x, .y = gate, .lora = lora, .stream = args.stream});
+  up_.forward({.params = args.params, .x = args.x, .y = up, .lora = lora, .stream = args.stream});
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
-  down_.forward({.params = args.params, .x = product, .y = args.y, .addend = residual, .stream = args.stream});
+  down_.forward(
+      {.params = args.params, .x = product, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
   const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dup = product;
   const TensorView dproduct = take_hidden(allocator, args.shape, args.x.dtype), dgate = dproduct;
 
@@ -53,6 +57,7 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                   .x = product,
                   .dy = args.dy,
                   .dx = through ? dproduct : TensorView{},
+                  .lora = lora,
                   .stream = args.stream});
   if (!through) return;
   kernels::swiglu_backward({.gate = gate, .up = up, .dy = dproduct, .dgate = dgate, .dup = dup}, args.stream);
@@ -63,6 +68,7 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                                 .dy = dy,
                                 .dx = args.dx,
                                 .write = write,
+                                .lora = lora,
                                 .stream = args.stream};
   };
   gate_.backward_params(part(dgate, Write::overwrite));  // both before dx, which may be x

@@ -15,6 +15,11 @@ class SwigluMlp final : public Sublayer {
  public:
   SwigluMlp(const SwigluMlpSpec& spec, ParamList& params);
 
+  void adapt(AdapterMaker& adapters) override {
+    gate_.adapt(adapters);
+    up_.adapt(adapters);
+    down_.adapt(adapters);
+  }
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
@@ -28,6 +33,9 @@ class SwigluMlp final : public Sublayer {
   /// Whether backward goes through silu(gate)·up: for dx, or for the parameters of gate and up.
   [[nodiscard]] bool through_product(const Wanted& wanted) const {
     return wanted.dx() || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
+  }
+  [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    return take_lora_workspace(allocator, shape.batch * shape.tokens, dtype, {&gate_, &up_, &down_});
   }
   [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)

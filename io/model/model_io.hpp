@@ -36,6 +36,12 @@ std::uint64_t read_model(World& world, const std::string& directory, std::span<c
                          const shard::ShardLayout& layout, std::span<const ShardView> shards,
                          const std::function<std::string(const std::string&)>& canonical);
 
+/// Collective. The trained parameters (ParamSpec::trainable) from an adapter's safetensors file; the others stay as
+/// they are. read_model, in turn, leaves adapters as they are. Throws as read_model does.
+std::uint64_t read_adapter(World& world, const std::string& file, std::span<const ParamSpec> params,
+                           const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                           const std::function<TensorUse(const std::string&)>& use);
+
 struct WriteModelOptions {
   std::uint64_t max_shard_bytes = default_max_shard_bytes;
   std::string auxiliary_source;  // a directory whose auxiliary files are copied; "": none

@@ -39,9 +39,11 @@ class Mismatches {
 
 class Matcher {
  public:
-  Matcher(std::span<const TensorInfo> tensors, std::span<const ParamSpec> params) : tensors_(tensors), params_(params) {
+  Matcher(std::span<const TensorInfo> tensors, std::span<const ParamSpec> params, ModelPart part)
+      : tensors_(tensors), params_(params), part_(part) {
     result_.params.resize(params.size());
-    for (std::size_t i = 0; i < params.size(); ++i) index_.emplace(params[i].name, i);
+    for (std::size_t i = 0; i < params.size(); ++i)
+      if (is_in(part, params[i])) index_.emplace(params[i].name, i);
   }
 
   void add(int tensor, const TensorUse& use) {
@@ -78,13 +80,16 @@ class Matcher {
   ModelMatch finish(const std::string& source) {
     Mismatches missing;
     for (std::size_t i = 0; i < params_.size(); ++i)
-      if (result_.params[i].tensor < 0) missing.add(quote_name(params_[i].name));
+      if (is_in(part_, params_[i]) && result_.params[i].tensor < 0) missing.add(quote_name(params_[i].name));
     if (!missing.any() && !unexpected_.any() && !wrong_.any()) return std::move(result_);
-    std::string text =
-        (missing.any() || unexpected_.any() ? "E112 " : "E113 ") + source + " does not match its config.json:";
+    const bool base = part_ == ModelPart::base;
+    std::string text = (missing.any() || unexpected_.any() ? "E112 " : "E113 ") + source +
+                       (base ? " does not match its config.json:" : " is an adapter of another model:");
     text += missing.text("missing") + unexpected_.text("unexpected") + wrong_.text("wrong");
     text.pop_back();
-    throw Error(ExitCode::data, text, {}, "Give the config.json that belongs to these weights");
+    throw Error(
+        ExitCode::data, text, {},
+        base ? "Give the config.json that belongs to these weights" : "Give the base model that it was trained from");
   }
 
  private:
@@ -96,6 +101,7 @@ class Matcher {
 
   std::span<const TensorInfo> tensors_;
   std::span<const ParamSpec> params_;
+  ModelPart part_;
   std::map<std::string, std::size_t> index_;
   ModelMatch result_;
   Mismatches unexpected_, wrong_;
@@ -110,8 +116,9 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 }
 
 ModelMatch match_model(std::span<const TensorInfo> tensors, const std::string& source,
-                       std::span<const ParamSpec> params, const std::function<TensorUse(const std::string&)>& use) {
-  Matcher matcher(tensors, params);
+                       std::span<const ParamSpec> params, const std::function<TensorUse(const std::string&)>& use,
+                       ModelPart part) {
+  Matcher matcher(tensors, params, part);
   for (std::size_t i = 0; i < tensors.size(); ++i) matcher.add(static_cast<int>(i), use(std::string(tensors[i].name)));
   return matcher.finish(source);
 }

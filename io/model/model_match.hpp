@@ -36,11 +36,18 @@ struct ModelMatch {
   std::vector<Copy> copies;          // tensors that must be equal to a parameter
 };
 
+/// Which parameters files hold: those of the base model, all but adapters; or of an adapter, those that are trained.
+enum class ModelPart : unsigned char { base, adapter };
+[[nodiscard]] inline bool is_in(ModelPart part, const ParamSpec& param) {
+  return part == ModelPart::base ? !param.adapter : param.trainable;
+}
+
 /// `use` says which parameters a tensor holds; `source` is the directory, for the message. Throws Error (data): one
 /// line that lists missing and unexpected tensors (E112), and tensors of another shape, doubled or not of a float type
-/// (E113), up to 10 of each kind and how many more there are.
+/// (E113), up to 10 of each kind and how many more there are. Parameters that are not in `part` are not looked for.
 [[nodiscard]] ModelMatch match_model(std::span<const TensorInfo> tensors, const std::string& source,
                                      std::span<const ParamSpec> params,
-                                     const std::function<TensorUse(const std::string&)>& use);
+                                     const std::function<TensorUse(const std::string&)>& use,
+                                     ModelPart part = ModelPart::base);
 
 }  // namespace tessera::io

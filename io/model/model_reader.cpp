@@ -85,6 +85,10 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, const shar
   };
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     const std::int64_t at = s.unit_offset - first;
+    if (match.params[static_cast<std::size_t>(s.param)].tensor < 0) {  // of another part: stays as it is
+      done = at + s.length;
+      continue;
+    }
     clear_to(at);
     const auto& [tensor, in_tensor] = match.params[static_cast<std::size_t>(s.param)];
     tensors.read(tensor, in_tensor + s.param_offset, view.data.rows(at, s.length));
@@ -118,15 +122,17 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
 
 }  // namespace
 
-std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params,
-                         const shard::ShardLayout& layout, std::span<const ShardView> shards,
-                         const std::function<TensorUse(const std::string&)>& use) {
+namespace {
+
+std::uint64_t read_part(World& world, const std::string& path, std::span<const ParamSpec> params,
+                        const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                        const std::function<TensorUse(const std::string&)>& use, ModelPart part) {
   std::uint64_t bytes = 0;
   world.run_and_agree([&] {
-    require_files(directory);
-    const std::vector<SafetensorsFile> files = open_safetensors_model(directory);
+    if (part == ModelPart::base) require_files(path);
+    const std::vector<SafetensorsFile> files = open_safetensors_model(path);
     const ModelTensors tensors(files);
-    const ModelMatch match = match_model(tensors.infos(), directory, params, use);
+    const ModelMatch match = match_model(tensors.infos(), path, params, use, part);
     for (const ShardView& view : shards) read_shard(tensors, match, layout, view);
     for (const ModelMatch::Copy& copy : match.copies)
       for (const ShardView& view : shards)
@@ -134,6 +140,20 @@ std::uint64_t read_model(World& world, const std::string& directory, std::span<c
     for (const SafetensorsFile& file : files) bytes += file.bytes_read();
   });
   return bytes;
+}
+
+}  // namespace
+
+std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params,
+                         const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                         const std::function<TensorUse(const std::string&)>& use) {
+  return read_part(world, directory, params, layout, shards, use, ModelPart::base);
+}
+
+std::uint64_t read_adapter(World& world, const std::string& file, std::span<const ParamSpec> params,
+                           const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                           const std::function<TensorUse(const std::string&)>& use) {
+  return read_part(world, file, params, layout, shards, use, ModelPart::adapter);
 }
 
 std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params,

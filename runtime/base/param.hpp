@@ -12,9 +12,9 @@ namespace tessera {
 
 /// Initial values of a parameter: a function of (seed, name, element index) alone.
 struct Initializer {
-  enum class Kind : unsigned char { zeros, ones, normal };
+  enum class Kind : unsigned char { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double std = 0;  // of normal; the mean is 0
+  double std = 0;  // of normal, the mean is 0; of uniform: the bound, values are in [-std, std]
 };
 
 /// One parameter of a model, by its canonical (Hugging Face) name. Value type.
@@ -24,6 +24,7 @@ struct ParamSpec {
   Initializer init;
   bool decay = true;  // weight decay applies (not to biases and norm weights)
   bool trainable = true;
+  bool adapter = false;              // of LoRA: not in the base model's files
   DType storage_dtype = DType::f32;  // between steps, and in checkpoints; fp32 if trainable: the master weights
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }

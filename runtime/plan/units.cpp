@@ -79,20 +79,29 @@ using UnitsOfName = std::map<std::string, std::vector<std::size_t>>;  // name â†
 std::size_t unit_for(std::vector<shard::UnitSpec>& units, std::vector<std::size_t>& of_name, const std::string& name,
                      const ParamSpec& param) {
   for (const std::size_t u : of_name)
-    if (units[u].trainable == param.trainable && units[u].storage_dtype == param.storage_dtype) return u;
+    if (units[u].trainable == param.trainable && units[u].storage_dtype == param.storage_dtype &&
+        units[u].adapters == param.adapter)
+      return u;
   of_name.push_back(units.size());
-  units.push_back({.name = name, .params = {}, .trainable = param.trainable, .storage_dtype = param.storage_dtype});
+  units.push_back({.name = name,
+                   .params = {},
+                   .trainable = param.trainable,
+                   .adapters = param.adapter,
+                   .storage_dtype = param.storage_dtype});
   return of_name.back();
 }
 
-/// Where several units have one name, it stays that of the trainable one; the others are "h.3.frozen", or with their
-/// storage types, "h.3.frozen.bf16".
+/// Where several units have one name, adapters are "h.3.lora". If there are several others, the name stays that of the
+/// trainable one; frozen ones are "h.3.frozen", or with their storage types, "h.3.frozen.bf16".
 void name_apart(std::vector<shard::UnitSpec>& units, const UnitsOfName& names) {
   for (const auto& [name, of_name] : names) {
     if (of_name.size() == 1) continue;
     const auto frozen = std::ranges::count_if(of_name, [&](std::size_t u) { return !units[u].trainable; });
+    const auto adapters = std::ranges::count_if(of_name, [&](std::size_t u) { return units[u].adapters; });
+    const bool apart = static_cast<std::ptrdiff_t>(of_name.size()) - adapters > 1;
     for (const std::size_t u : of_name)
-      if (!units[u].trainable)
+      if (units[u].adapters) units[u].name = name + ".lora";
+      else if (apart && !units[u].trainable)
         units[u].name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(units[u].storage_dtype) : "");
   }
 }

@@ -20,8 +20,8 @@ inline constexpr const char* whole_model_name = "model";
 /// - ExpertUnits::own: the experts of these blocks are a second unit ("layers.0-2.experts"); block: they are in the
 ///   unit of the layer.
 /// Where only some of a unit's parameters are trainable, the frozen ones are a unit of their own, "h.3.frozen"; or, if
-/// they are stored in several types, a unit for each, as "h.3.frozen.bf16". Throws Error (usage) if a glob of
-/// Strategy::unit_strategies matches no unit.
+/// they are stored in several types, a unit for each, as "h.3.frozen.bf16". Adapters are always apart: "h.3.lora".
+/// Throws Error (usage) if a glob of Strategy::unit_strategies matches no unit.
 [[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy);
 
 /// Units that each module reads and contributes gradients to, in a phase.

@@ -27,6 +27,7 @@ struct UnitSpec {
   std::string name;
   std::vector<int> params;
   bool trainable = true;                // false: frozen, without gradients and optimizer states
+  bool adapters = false;                // of LoRA (ParamSpec::adapter)
   DType storage_dtype = DType::f32;     // of the shards; fp32 if trainable: they are the master weights
   UnitPolicy policy = {};               // its axes are those of the mesh that the layout is made for
   std::int64_t granularity = 1;         // of the optimizer's states (runtime/base/param.hpp); a power of two

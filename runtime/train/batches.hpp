@@ -20,6 +20,9 @@ class SampleBatches : public BatchSource {
 
   [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, data_rank_, count_).count; }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
+  [[nodiscard]] std::int64_t first_row(int micro) const override {
+    return batch_.range(micro, data_rank_, count_).first;
+  }
   void load(int micro, const BatchMemory& to) override;
 
  private:

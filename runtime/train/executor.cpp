@@ -128,8 +128,8 @@ void Executor::execute(BoundSchedule& program, int i) {
   if (marks) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
 }
 
-models::Batch Executor::batch(const BoundSchedule& program, std::int64_t rows) const {
-  const std::int64_t tokens = program.source->tokens();
+models::Batch Executor::batch(const BoundSchedule& program, int micro) const {
+  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens();
   const BatchMemory& buffers = program.current_tokens;
   models::Batch batch;
   batch.ids = {buffers.ids(), Shape{rows, tokens}, device_};
@@ -148,6 +148,8 @@ models::Batch Executor::batch(const BoundSchedule& program, std::int64_t rows) c
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype, Shape{rows, tokens}, device_};
   }
+  if (program.phase == models::Phase::train)
+    batch.dropout = {program.block->seed, program.block->step, program.source->first_row(micro) * tokens};
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;
@@ -179,7 +181,7 @@ void Executor::forward(BoundSchedule& program, int i) {
   program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
   if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
-  const models::Batch batch = this->batch(program, rows);
+  const models::Batch batch = this->batch(program, micro);
   const models::BatchShape shape{rows, tokens, device_};
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::ForwardArgs args;
@@ -211,7 +213,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
   program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
-  const models::Batch batch = this->batch(program, rows);
+  const models::Batch batch = this->batch(program, instruction.micro);
   const models::BatchShape shape{rows, tokens, device_};
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::BackwardArgs args;

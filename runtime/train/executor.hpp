@@ -51,6 +51,8 @@ class BatchSource {
   /// Rows of micro-batch `micro` on this rank; 0: an empty one.
   [[nodiscard]] virtual std::int64_t rows(int micro) const = 0;
   [[nodiscard]] virtual std::int64_t tokens() const = 0;  // T
+  /// The first row of a micro-batch, in the numbering of the global batch.
+  [[nodiscard]] virtual std::int64_t first_row(int micro) const { return (void)micro, 0; }
   virtual void load(int micro, const BatchMemory& to) = 0;
 
   // Generation. The pointers are valid during a pass.
@@ -76,7 +78,8 @@ class StepCallback {
 /// Inputs and results of one run of a schedule.
 struct StepBlock {
   std::int64_t step = 0;
-  double loss_scale = 0;  // 1 / valid tokens of the global batch, times gradient_scale
+  std::uint64_t seed = 0;  // of dropout
+  double loss_scale = 0;   // 1 / valid tokens of the global batch, times gradient_scale
   /// Power of two that multiplies the gradients (fp16); norm and update divide by it, exactly. `skips`: a gradient or
   /// loss that is not finite skips the updates on every rank, instead of ending the run.
   double gradient_scale = 1;
@@ -164,7 +167,7 @@ class Executor {
   [[nodiscard]] std::int64_t take_from_device(BoundSchedule& program, const TensorView& logits);
   [[nodiscard]] bool on_device() const { return device_ != host_device; }
   void wait_for(BoundSchedule& program, int instruction);
-  [[nodiscard]] models::Batch batch(const BoundSchedule& program, std::int64_t rows) const;
+  [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro) const;
   [[nodiscard]] double now() const;
   void mark(const Mark& mark, bool on_compute);
 

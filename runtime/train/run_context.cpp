@@ -100,32 +100,38 @@ int RunContext::data_rank() const {
 
 namespace {
 
-/// Initial values of a frozen parameter from element `first` on, rounded to what it is kept in.
-void initialize_rounded(const ParamSpec& param, std::uint64_t seed, std::int64_t first, const TensorView& to) {
+/// Initial values from element `first` on, made in host memory and rounded to what the parameter is kept in.
+void initialize_on_host(const ParamSpec& param, std::uint64_t seed, std::int64_t first, const TensorView& to) {
   constexpr auto most = static_cast<std::int64_t>(host_staging_bytes / sizeof(float));
   std::vector<float> values(static_cast<std::size_t>(std::min(most, to.numel())));
   std::vector<std::byte> rounded(values.size() * size_of(to.dtype));
   for (std::int64_t done = 0; done < to.numel(); done += most) {
     const TensorView rows = to.rows(done, std::min(most, to.numel() - done));
     kernels::initialize(param, seed, first + done, rows.numel(), values.data(), host_stream);
-    kernels::convert({.from = {values.data(), rows.shape}, .to = {rounded.data(), rows.dtype, rows.shape}},
-                     host_stream);
-    copy_now(rows.device, rows.data, rounded.data(), rows.nbytes());
+    const void* made = values.data();
+    if (rows.dtype != DType::f32) {
+      kernels::convert({.from = {values.data(), rows.shape}, .to = {rounded.data(), rows.dtype, rows.shape}},
+                       host_stream);
+      made = rounded.data();
+    }
+    copy_now(rows.device, rows.data, made, rows.nbytes());
   }
 }
 
 }  // namespace
 
-void RunContext::initialize(std::uint64_t seed) {
+void RunContext::initialize(std::uint64_t seed, Initialized which) {
   const auto& layout = plan.layout;
   for (int u = 0; u < layout.num_units(); ++u) {
     const int shard = layout.shard_of(u, world.rank());
     for (const auto& segment : layout.segments(u, shard)) {
       const ParamSpec& param = plan.spec.model->params[static_cast<std::size_t>(segment.param)];
+      if (which == Initialized::adapters && !param.adapter) continue;
       const TensorView to = manager.shard(u).rows(segment.unit_offset - shard * layout.shard_numel(u), segment.length);
-      if (to.dtype == DType::f32)
+      const bool host_only = param.init.kind == Initializer::Kind::uniform;
+      if (to.dtype == DType::f32 && (to.device == host_device || !host_only))
         kernels::initialize(param, seed, segment.param_offset, segment.length, to.as<float>(), manager.stream());
-      else initialize_rounded(param, seed, segment.param_offset, to);
+      else initialize_on_host(param, seed, segment.param_offset, to);
     }
   }
 }

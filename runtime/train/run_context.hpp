@@ -37,7 +37,8 @@ class RunContext {
   /// Data-parallel rank r: this rank has micro-batches m = a·W + r.
   [[nodiscard]] int data_rank() const;
   /// Initializes the parameters, as a function of seed, parameter name and element index alone.
-  void initialize(std::uint64_t seed);
+  enum class Initialized : unsigned char { all, adapters };
+  void initialize(std::uint64_t seed, Initialized which = Initialized::all);
   /// This rank's master shards, one per unit.
   [[nodiscard]] std::vector<io::ShardView> shards();
   /// Of a group; nothing if the run has no such group.

@@ -81,6 +81,7 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
 StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedCounts& work) {
   StepBlock block;
   block.step = step;
+  block.seed = options.seed;
   block.max_grad_norm = options.max_grad_norm;
   block.loss_scale = 1.0 / static_cast<double>(work.targets);
   if (loss_scale) {
@@ -102,6 +103,11 @@ Arena& Trainer::arena() { return *parts_->arena; }
 
 void Trainer::initialize() {
   parts_->initialize(parts_->options.seed);
+  parameters_changed();
+}
+
+void Trainer::initialize_adapters() {
+  parts_->initialize(parts_->options.seed, RunContext::Initialized::adapters);
   parameters_changed();
 }
 

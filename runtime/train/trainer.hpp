@@ -86,6 +86,8 @@ class Trainer {
 
   /// Initializes the parameters, as a function of seed, parameter name and element index alone.
   void initialize();
+  /// The same of adapters alone, the others being loaded.
+  void initialize_adapters();
   /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();

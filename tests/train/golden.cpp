@@ -6,6 +6,9 @@
 #include <sstream>
 
 #include "io/file/text_file.hpp"
+#include "io/model/safetensors.hpp"
+#include "models/lora_config.hpp"
+#include "models/lora_files.hpp"
 
 namespace tessera::test {
 
@@ -30,6 +33,14 @@ Golden load_golden(const FrozenGolden& frozen) {
   freeze(g.model, [&](const std::string& name) {
     return std::ranges::any_of(prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
   });
+  return g;
+}
+
+Golden load_lora_golden(const std::string& shape) {
+  Golden g = load_golden(shape);
+  g.adapter = g.directory + "/lora";
+  g.expected = json::parse(io::read_text(g.adapter + "/lora.json"));
+  models::add_lora(g.model, models::parse_lora_config(io::read_text(g.adapter + "/adapter_config.json"), g.adapter));
   return g;
 }
 
@@ -165,6 +176,31 @@ class Comparison {
       if (param.trainable) near(what, of_params[i], golden.at(param.name), relative, param.name);
     }
   }
+  /// This rank's elements of the adapter's tensors against those of a file.
+  void adapter(const char* what, const shard::ShardLayout& layout, const io::ShardView& view,
+               const std::vector<float>& data) {
+    const io::SafetensorsFile file(g_.adapter + "/" + what + ".safetensors");
+    for (const models::AdapterTensor& tensor : models::adapter_tensors(g_.model))
+      for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
+        if (s.param != tensor.param) continue;
+        const io::SafetensorsEntry* entry = file.find(tensor.name);
+        if (entry == nullptr) return run_.wrong.push_back(tensor.name + " is not in " + what);
+        std::vector<float> golden(static_cast<std::size_t>(entry->numel()));
+        file.read(*entry, 0, entry->numel(), golden.data());
+        double square = 0, apart = 0;
+        for (const float x : golden) square += static_cast<double>(x) * x;
+        for (std::int64_t i = 0; i < s.length; ++i)
+          apart = std::max(
+              apart,
+              std::fabs(
+                  static_cast<double>(
+                      data[static_cast<std::size_t>(s.unit_offset - view.shard * layout.shard_numel(view.unit) + i)]) -
+                  golden[static_cast<std::size_t>(s.param_offset + i)]));
+        near(what, std::sqrt(square) + apart, std::sqrt(square), 5e-5, tensor.name);
+        ++compared;
+      }
+  }
+  int compared = 0;  // segments of adapters
   void frozen(const std::string& unit, const std::vector<float>& before, const std::vector<float>& after) {
     if (before.empty() || std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) != 0)
       run_.wrong.push_back(strfmt("%s: unit %s is frozen, and has changed", v_.str().c_str(), unit.c_str()));
@@ -189,6 +225,9 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   const auto shards = trainer.shards();
   io::read_model(world, g.directory, g.model.params, layout, shards,
                  [&](const std::string& name) { return models::tensor_use(g.model, name); });
+  if (!g.adapter.empty())
+    io::read_adapter(world, g.adapter + "/adapter_model.safetensors", g.model.params, layout, shards,
+                     [&](const std::string& name) { return models::adapter_tensor_use(g.model, name); });
   trainer.parameters_changed();
   std::vector<std::vector<float>> before;
   for (const auto& shard : shards) before.push_back(as_floats(shard.data));
@@ -198,15 +237,24 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
         s, trainer.step(*g.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
         trainer.layer_aux_losses());
     if (s > 0) continue;
+    const auto add_gradient = [&](const io::ShardView& shard) {
+      const std::vector<float> gradient = trainer.reduced_gradient(shard.unit);
+      if (g.adapter.empty()) gradients.add(layout, shard.unit, shard.shard, gradient);
+      else comparison.adapter("gradients", layout, shard, gradient);
+    };
     for (const auto& shard : shards)
-      if (layout.trainable(shard.unit) && layout.replica_of(shard.unit, world.rank()) == 0)
-        gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
+      if (layout.trainable(shard.unit) && layout.replica_of(shard.unit, world.rank()) == 0) add_gradient(shard);
   }
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const int unit = shards[i].unit;
     const std::vector<float> data = as_floats(shards[i].data);
     if (!layout.trainable(unit)) comparison.frozen(layout.unit_name(unit), before[i], data);
     if (layout.replica_of(unit, world.rank()) == 0) weights.add(layout, unit, shards[i].shard, data);
+    if (!g.adapter.empty() && layout.trainable(unit)) comparison.adapter("final", layout, shards[i], data);
+  }
+  if (!g.adapter.empty()) {
+    if (world.sum(comparison.compared) == 0) comparison.near("adapters compared", 0, 1, 0, g.adapter);
+    return comparison.take();
   }
   comparison.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
   comparison.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);

@@ -14,6 +14,7 @@ struct Golden {
   nlohmann::json expected;
   models::Model model;
   std::unique_ptr<io::TokenStream> tokens;
+  std::string adapter;  // a directory of PEFT's, whose adapter is trained; "": none
 };
 /// `file`: golden.json, or a run of another optimizer (sgd.json, param_groups.json, adamw_8bit.json), or with loss
 /// weights (weighted.json).
@@ -29,6 +30,9 @@ inline constexpr FrozenGolden frozen_goldens[] = {
     {"qwen3-moe", "embedding"}, {"qwen3-moe", "block 1"}, {"mixtral", "block 1"}};
 [[nodiscard]] Golden load_golden(const FrozenGolden& frozen);
 
+/// The directory's lora/: an adapter, with PEFT's run of it.
+[[nodiscard]] Golden load_lora_golden(const std::string& shape);
+
 /// The golden run at a ZeRO stage, with micro-batch sizes that leave short and empty micro-batches.
 [[nodiscard]] Variant golden_stage(const Golden& golden, int world, const char* stage);
 /// The golden run of a family at ZeRO-3, with its micro-batches: load-balancing losses are per micro-batch.
@@ -40,7 +44,8 @@ struct GoldenRun {
   std::vector<double> curve;  // loss and norm of each step
 };
 /// Collective. Loss and norm of each step within 2e-5 of PyTorch's (8-bit states: 2e-4), gradients of the first step
-/// within 5e-5 and final weights within 1e-4, by parameter. Frozen parameters keep their bits.
+/// within 5e-5 and final weights within 1e-4, by parameter. Frozen parameters keep their bits. Of an adapter, every
+/// element of gradients and weights within 5e-5 of the tensor's norm.
 [[nodiscard]] GoldenRun run_golden(World& world, const Golden& golden, const Variant& variant);
 
 }  // namespace tessera::test

@@ -73,6 +73,18 @@ TEST(Memory, MeasuredEqualsPlannedForTheOtherFamilies) {
   }
 }
 
+TEST(Memory, MeasuredEqualsPlannedWithAdapters) {
+  for (const char* text : {qwen3_config, experts_config})
+    for (const double dropout : {0.0, 0.1})
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        models::Model model = models::make(text, "test", dtype);
+        models::add_lora(model, {.rank = 4, .dropout = dropout});
+        for (const char* strategy : {"0", "3"})
+          expect_measured_is_planned(
+              model, {.world = 2, .strategy = strategy, .micro_batch = 2, .copies = dropout > 0, .dtype = dtype});
+      }
+}
+
 TEST(Memory, MeasuredEqualsPlannedWithFrozenParameters) {
   for (const std::string& text : {config_json({.layers = 3}), std::string(qwen3_config), std::string(experts_config)})
     for (const FrozenSet& set : frozen_sets)

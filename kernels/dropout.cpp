@@ -1,0 +1,17 @@
+#include "kernels/dropout.hpp"
+
+#include "kernels/cuda/ops.hpp"
+#include "kernels/host/ops.hpp"
+
+namespace tessera::kernels {
+
+std::uint32_t dropout_threshold(double p) { return static_cast<std::uint32_t>(p * 0x1p32); }
+
+void dropout(const DropoutArgs& args, StreamView stream) {
+  TESSERA_ASSERT(args.x && args.x.shape == args.y.shape && args.x.shape.rank() == 2 && args.x.dtype == args.y.dtype,
+                 "x %s, y %s", args.x.shape.str().c_str(), args.y.shape.str().c_str());
+  TESSERA_ASSERT(args.p >= 0 && args.p < 1 && args.first_row >= 0, "p %g, row %ld", args.p, args.first_row);
+  TESSERA_DISPATCH(args.x, dropout, args);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,202 @@
+// Which modules get adapters, and which parameters are trained.
+#include "models/lora.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+#include <set>
+
+#include "models/module.hpp"
+#include "runtime/base/hash.hpp"
+
+namespace tessera::models {
+
+namespace {
+
+constexpr const char* all_linear = "all-linear";
+
+/// "model.norm.weight" → "model.norm".
+std::string module_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
+/// PEFT's rule for target_modules that are a list.
+bool is_named(const std::string& module, const std::string& name) {
+  return module == name || module.ends_with("." + name);
+}
+
+/// PEFT's rule for modules_to_save: the name of the module, or of one that it is part of, ends with `name`.
+bool is_saved(const std::string& module, const std::string& name) {
+  for (std::size_t end = module.find('.');; end = module.find('.', end + 1)) {
+    if (module.substr(0, end).ends_with(name)) return true;
+    if (end == std::string::npos) return false;
+  }
+}
+
+std::string list_of(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The last parts of modules' names: q_proj, k_proj, …
+std::set<std::string> short_names(const Model& model) {
+  std::set<std::string> names;
+  for (const ParamSpec& param : model.params) {
+    if (param.adapter) continue;
+    const std::string module = module_of(param.name);
+    names.insert(module.substr(module.rfind('.') + 1));
+  }
+  return names;
+}
+
+/// The Hugging Face names of the modules that read a parameter: of a tied embedding, the head too.
+std::vector<std::string> modules_of(const Model& model, const ParamSpec& param) {
+  std::vector<std::string> modules{module_of(huggingface_name(model, param.name))};
+  for (const auto& [name, use] : model.aliases)
+    if (use.same_as == param.name) modules.push_back(module_of(name));
+  return modules;
+}
+
+/// The choice of modules, and which names have matched one.
+class Choice {
+ public:
+  explicit Choice(const LoraSpec& spec) : spec_(spec) {
+    if (spec.regex.empty()) return;
+    try {
+      regex_.assign(spec.regex, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+      throw Error(ExitCode::usage, "\"" + spec.regex + "\" is no regular expression: " + error.what(), "target_modules",
+                  "Give names of modules, or all-linear");
+    }
+  }
+  [[nodiscard]] bool has(const std::string& module, AdapterMaker::Kind kind) {
+    if (std::ranges::any_of(spec_.modules_to_save, [&](const std::string& name) { return is_saved(module, name); }))
+      return false;
+    if (!spec_.regex.empty()) return std::regex_match(module, regex_);
+    bool found = false;
+    for (const std::string& name : spec_.targets) {
+      if (name == all_linear ? kind != AdapterMaker::Kind::linear : !is_named(module, name)) continue;
+      matched_.insert(name);
+      found = true;
+    }
+    return found;
+  }
+  /// A target that has matched no module, or "".
+  [[nodiscard]] std::string unmatched() const {
+    for (const std::string& name : spec_.targets)
+      if (!matched_.contains(name)) return name;
+    return "";
+  }
+
+ private:
+  const LoraSpec& spec_;
+  std::regex regex_;
+  std::set<std::string> matched_;
+};
+
+}  // namespace
+
+double LoraSpec::scale() const {
+  const auto r = static_cast<double>(rank);
+  return rslora ? alpha / std::sqrt(r) : alpha / r;
+}
+
+std::string huggingface_name(const Model& model, const std::string& canonical) {
+  const std::string prefixed = "transformer." + canonical;
+  const std::size_t at = canonical.find(".lora_");  // adapters are no tensors of model files
+  const std::string of = at == std::string::npos ? canonical : canonical.substr(0, at) + ".weight";
+  return canonical_name(model, "transformer." + of) == of ? prefixed : canonical;
+}
+
+namespace {
+
+class Maker final : public AdapterMaker {
+ public:
+  Maker(Model& model, const LoraSpec& spec) : model_(model), spec_(spec), choice_(spec) {}
+
+  [[nodiscard]] std::optional<Positions> add(int weight, std::int64_t in, std::int64_t out, bool transposed,
+                                             Kind kind) override {
+    const int index = (*indices_)[static_cast<std::size_t>(weight)];
+    const std::string name = module_of(model_.params[static_cast<std::size_t>(index)].name);
+    const std::string module = module_of(huggingface_name(model_, name + ".weight"));
+    linears_.insert(module.substr(module.rfind('.') + 1));
+    if (!choice_.has(module, kind)) return std::nullopt;
+    using Init = Initializer::Kind;
+    const Initializer init = spec_.init == LoraSpec::Init::gaussian
+                                 ? Initializer{Init::normal, 1 / static_cast<double>(spec_.rank)}
+                                 : Initializer{Init::uniform, 1 / std::sqrt(static_cast<double>(in))};
+    const int a = add_param(name + ".lora_A.weight", {spec_.rank, in}, init);
+    const int b = add_param(name + ".lora_B.weight", {out, spec_.rank}, {});
+    const int last = static_cast<int>(model_.params.size()) - 1;
+    model_.lora->modules.push_back({name, index, last - 1, last, transposed});
+    model_.matmul_params += spec_.rank * (in + out);
+    return Positions{a, b, hash64(name)};
+  }
+  [[nodiscard]] const LoraSpec& spec() const override { return spec_; }
+  [[nodiscard]] const Choice& choice() const { return choice_; }
+  /// Last parts of the names of all Linears.
+  [[nodiscard]] const std::set<std::string>& linears() const { return linears_; }
+
+ private:
+  int add_param(const std::string& name, const Shape& shape, const Initializer& init) {
+    model_.params.push_back({.name = name, .shape = shape, .init = init, .adapter = true});
+    indices_->push_back(static_cast<int>(model_.params.size()) - 1);
+    return static_cast<int>(indices_->size()) - 1;
+  }
+
+  Model& model_;
+  const LoraSpec& spec_;
+  Choice choice_;
+  std::set<std::string> linears_;
+};
+
+/// Freezes all that is neither an adapter nor named by modules_to_save or `bias`.
+void freeze_base(Model& model, const LoraSpec& spec) {
+  std::set<std::string> matched, adapted;
+  for (const AdaptedModule& module : model.lora->modules) adapted.insert(module.name);
+  for (ParamSpec& param : model.params) {
+    const std::vector<std::string> modules = modules_of(model, param);
+    std::size_t saved = 0;
+    for (const std::string& module : modules) {
+      bool named = false;
+      for (const std::string& name : spec.modules_to_save)
+        if (!param.adapter && is_saved(module, name)) matched.insert(name), named = true;
+      saved += named ? 1 : 0;
+    }
+    if (saved > 0 && saved < modules.size())
+      throw Error(ExitCode::usage, modules[0] + " and " + modules[1] + " are tied: they are one parameter",
+                  "modules_to_save", "Name both, or none");
+    const bool bias = param.name.ends_with(".bias") &&
+                      (spec.bias == LoraSpec::Bias::all ||
+                       (spec.bias == LoraSpec::Bias::lora_only && adapted.contains(module_of(param.name))));
+    param.trainable = param.adapter || saved > 0 || bias;
+    if (!param.trainable) param.storage_dtype = model.dtype;
+  }
+  for (const std::string& name : spec.modules_to_save)
+    if (!matched.contains(name))
+      throw Error(ExitCode::usage, "no module of the model is named " + name, "modules_to_save",
+                  "The modules are " + list_of(short_names(model)));
+}
+
+}  // namespace
+
+void add_lora(Model& model, const LoraSpec& spec) {
+  TESSERA_ASSERT(!model.lora, "the model has adapters");
+  if (spec.rank < 1)
+    throw Error(ExitCode::usage, strfmt("a LoRA of rank %ld has no parameters", spec.rank), "lora_rank",
+                "Give a rank of at least 1");
+  if (spec.dropout < 0 || spec.dropout >= 1)
+    throw Error(ExitCode::usage, strfmt("dropout %g is not in [0, 1)", spec.dropout), "lora_dropout");
+  model.lora = LoraAdapters{spec, {}};
+  Maker maker(model, spec);
+  for (const auto& module : model.modules) module->adapt(maker);
+  const std::string unmatched = spec.regex.empty() ? maker.choice().unmatched() : "";
+  if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
+    throw Error(ExitCode::usage,
+                "no Linear of the model matches \"" + (spec.regex.empty() ? unmatched : spec.regex) + "\"",
+                "target_modules",
+                "The Linears are " + list_of(maker.linears()) +
+                    "; lm_head, embeddings and experts can be trained in full, with modules_to_save");
+  freeze_base(model, spec);
+}
+
+}  // namespace tessera::models

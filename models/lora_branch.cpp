@@ -1,0 +1,103 @@
+// LoraBranch: A·x is not saved; backward computes it again, from the input that the gradient of A needs anyway.
+#include "models/lora_branch.hpp"
+
+#include "kernels/dropout.hpp"
+#include "kernels/gemm.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::models {
+
+LoraBranch::Scratch LoraBranch::scratch(ScratchAllocator& allocator, std::int64_t rows, DType dtype) const {
+  Scratch w;
+  w.low = allocator.take(dtype, {rows, rank_});
+  w.dlow = allocator.take(dtype, {rows, rank_});
+  if (dropout_ > 0) w.dropped = allocator.take(dtype, {rows, in_});
+  return w;
+}
+
+std::size_t LoraBranch::workspace_bytes(std::int64_t rows, DType dtype) const {
+  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, rows, dtype); });
+}
+
+void LoraBranch::mask(const Args& args, const TensorView& from, const TensorView& to, Write write) const {
+  const DropoutState& state = *args.context.dropout;
+  const auto of_run = philox(state.seed, at_.key);
+  const auto words =
+      philox(static_cast<std::uint64_t>(of_run[1]) << 32 | of_run[0], static_cast<std::uint64_t>(state.step));
+  kernels::dropout({.x = from,
+                    .y = to,
+                    .p = dropout_,
+                    .key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],
+                    .first_row = state.first_token,
+                    .accumulate = write == Write::add},
+                   args.stream);
+}
+
+/// The input of A.
+TensorView LoraBranch::dropped(const Args& args, const Scratch& w) const {
+  if (dropout_ == 0 || args.context.dropout == nullptr) return args.x;
+  mask(args, args.x, w.dropped, Write::overwrite);
+  return w.dropped;
+}
+
+void LoraBranch::forward(const Args& args) const {
+  ScratchAllocator allocator(args.context.workspace);
+  const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
+  kernels::gemm({.a = dropped(args, w), .b = at(args.params, at_.a), .c = w.low, .trans_b = true}, args.stream);
+  kernels::gemm({.a = w.low,
+                 .b = at(args.params, at_.b),
+                 .c = args.y,
+                 .trans_b = true,
+                 .alpha = scale_,
+                 .beta = 1,
+                 .stride_c = args.y_stride},
+                args.stream);
+}
+
+/// dlow = s·dy·B
+void LoraBranch::gradient_of_low(const Args& args, const Scratch& w) const {
+  kernels::gemm({.a = args.y, .b = at(args.params, at_.b), .c = w.dlow, .alpha = scale_, .stride_a = args.y_stride},
+                args.stream);
+}
+
+void LoraBranch::backward_params(const Args& args) const {
+  const bool of_a = static_cast<bool>(args.grads[at_.a]), of_b = static_cast<bool>(args.grads[at_.b]);
+  if (!of_a && !of_b) return;
+  ScratchAllocator allocator(args.context.workspace);
+  const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
+  const TensorView x = dropped(args, w);
+  if (of_b) {  // dB = s·dyᵀ·low
+    kernels::gemm({.a = x, .b = at(args.params, at_.a), .c = w.low, .trans_b = true}, args.stream);
+    kernels::gemm({.a = args.y,
+                   .b = w.low,
+                   .c = args.grads[at_.b],
+                   .trans_a = true,
+                   .alpha = scale_,
+                   .beta = args.grads.adds(at_.b) ? 1.0 : 0.0,
+                   .stride_a = args.y_stride},
+                  args.stream);
+  }
+  if (!of_a) return;
+  gradient_of_low(args, w);
+  kernels::gemm(
+      {.a = w.dlow, .b = x, .c = args.grads[at_.a], .trans_a = true, .beta = args.grads.adds(at_.a) ? 1.0 : 0.0},
+      args.stream);
+}
+
+void LoraBranch::backward_input(const Args& args) const {
+  ScratchAllocator allocator(args.context.workspace);
+  const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
+  gradient_of_low(args, w);
+  const bool drops = dropout_ > 0 && args.context.dropout != nullptr;
+  kernels::gemm({.a = w.dlow, .b = at(args.params, at_.a), .c = drops ? w.dropped : args.x, .beta = drops ? 0.0 : 1.0},
+                args.stream);
+  if (drops) mask(args, w.dropped, args.x, Write::add);
+}
+
+double LoraBranch::backward_flops_per_row(const Wanted& wanted) const {
+  const double of_in = 2.0 * static_cast<double>(rank_ * in_), of_out = 2.0 * static_cast<double>(rank_ * out_);
+  return (wanted[at_.b] ? of_out : 0.0) + (wanted[at_.a] || wanted.dx() ? of_out : 0.0) +
+         (wanted[at_.a] ? of_in : 0.0) + (wanted.dx() ? of_in : 0.0);
+}
+
+}  // namespace tessera::models

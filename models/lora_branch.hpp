@@ -1,0 +1,58 @@
+#pragma once
+// LoraBranch: what an adapter adds to a Linear. Knows its shapes and its positions among the module's parameters; owns
+// no memory.
+
+#include "models/lora.hpp"
+#include "models/module.hpp"
+#include "models/scratch_allocator.hpp"
+
+namespace tessera::models {
+
+/// What the adapters of a sublayer's Linears share during a pass.
+struct LoraContext {
+  TensorView workspace;                   // of the largest Linear: Linear::lora_workspace_bytes
+  const DropoutState* dropout = nullptr;  // null: none
+};
+
+/// The branch s·B(A(dropout(x))) of a Linear. Its parts are those of Linear; all of them add to what is there.
+class LoraBranch {
+ public:
+  LoraBranch(const AdapterMaker::Positions& positions, std::int64_t in, std::int64_t out, const LoraSpec& spec)
+      : at_(positions), in_(in), out_(out), rank_(spec.rank), scale_(spec.scale()), dropout_(spec.dropout) {}
+
+  struct Args {
+    std::span<const TensorView> params;
+    Gradients grads;        // backward_params
+    TensorView x;           // (N, in); backward_input: its gradient
+    TensorView y;           // (N, out), or its gradient
+    std::int64_t y_stride;  // as Linear's
+    LoraContext context;
+    StreamView stream;
+  };
+  void forward(const Args& args) const;
+  void backward_params(const Args& args) const;
+  void backward_input(const Args& args) const;
+
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t rows, DType dtype) const;
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[at_.a] || wanted[at_.b]; }
+  [[nodiscard]] double flops_per_row() const {
+    return 2.0 * static_cast<double>(rank_) * static_cast<double>(in_ + out_);
+  }
+  [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const;
+
+ private:
+  struct Scratch {
+    TensorView dropped;    // (N, in), with dropout: the input, or the gradient of it
+    TensorView low, dlow;  // (N, r): A·x, and the gradient of it
+  };
+  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, std::int64_t rows, DType dtype) const;
+  [[nodiscard]] TensorView dropped(const Args& args, const Scratch& w) const;
+  void mask(const Args& args, const TensorView& from, const TensorView& to, Write write) const;
+  void gradient_of_low(const Args& args, const Scratch& w) const;
+
+  AdapterMaker::Positions at_;
+  std::int64_t in_, out_, rank_;
+  double scale_, dropout_;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,85 @@
+// Dropout: the documented mask, whatever the split of the rows, the threads and the instruction set.
+#include "kernels/dropout.hpp"
+
+#include <algorithm>
+
+#include "reference.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+/// The contract's words.
+bool is_kept(std::uint64_t key, std::int64_t row, std::int64_t column, std::int64_t columns, double p) {
+  const auto word = philox(
+      key, static_cast<std::uint64_t>(row * ((columns + 3) / 4) + column / 4))[static_cast<std::size_t>(column % 4)];
+  return static_cast<double>(word) >= p * 0x1p32;
+}
+
+template <class T>
+void follows_the_formula(std::int64_t rows, std::int64_t columns, double p) {
+  const std::uint64_t key = 0x123456789abcdef;
+  auto x = random_vector<T>(rows * columns, 5), base = random_vector<T>(rows * columns, 6);
+  std::vector<T> y(x.size());
+  auto sum = base;
+  dropout({.x = view(x, {rows, columns}), .y = view(y, {rows, columns}), .p = p, .key = key, .first_row = 11},
+          host_stream);
+  dropout({.x = view(x, {rows, columns}),
+           .y = view(sum, {rows, columns}),
+           .p = p,
+           .key = key,
+           .first_row = 11,
+           .accumulate = true},
+          host_stream);
+  for (std::int64_t n = 0; n < rows; ++n)
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const auto i = static_cast<std::size_t>(n * columns + c);
+      const double expected = is_kept(key, 11 + n, c, columns, p) ? static_cast<double>(x[i]) / (1 - p) : 0;
+      EXPECT_NEAR(static_cast<double>(y[i]), expected, 1e-6 * std::abs(expected)) << n << " " << c;
+      EXPECT_NEAR(static_cast<double>(sum[i]), static_cast<double>(base[i]) + expected, 2e-6 * (1 + std::abs(expected)))
+          << n << " " << c;
+    }
+}
+
+TEST(Dropout, FollowsTheFormula) {
+  for (const Isa set : instruction_sets()) {
+    const Setting setting(1, set);
+    SCOPED_TRACE(name_of(set));
+    for (const std::int64_t columns : {1, 3, 4, 6, 255, 256, 257, 1000}) follows_the_formula<float>(3, columns, 0.3);
+    follows_the_formula<double>(2, 37, 0.05);
+    follows_the_formula<float>(2, 37, 0);
+  }
+}
+
+TEST(Dropout, AnySplitOfTheRowsAndAnyThreads) {
+  constexpr std::int64_t rows = 37, columns = 70;
+  auto x = random_vector<float>(rows * columns, 1);
+  std::vector<float> all(x.size());
+  dropout({.x = view(x, {rows, columns}), .y = view(all, {rows, columns}), .p = 0.5, .key = 3}, host_stream);
+  for (const int threads : {1, 2, 3}) {
+    const Setting setting(threads);
+    auto y = x;  // in place
+    const TensorView whole = view(y, {rows, columns});
+    for (std::int64_t n = 0; n < rows; n += 10) {
+      const TensorView part = whole.rows(n, std::min<std::int64_t>(10, rows - n));
+      dropout({.x = part, .y = part, .p = 0.5, .key = 3, .first_row = n}, host_stream);
+    }
+    EXPECT_EQ(y, all);
+  }
+}
+
+TEST(Dropout, KeepsTheExpectedShareAndKeysDiffer) {
+  constexpr std::int64_t rows = 100, columns = 1000;
+  std::vector<float> x(rows * columns, 1.0F), a(x.size()), b(x.size());
+  const auto share = [](const std::vector<float>& y) {
+    return static_cast<double>(std::ranges::count_if(y, [](float v) { return v != 0; })) /
+           static_cast<double>(y.size());
+  };
+  dropout({.x = view(x, {rows, columns}), .y = view(a, {rows, columns}), .p = 0.2, .key = 1}, host_stream);
+  dropout({.x = view(x, {rows, columns}), .y = view(b, {rows, columns}), .p = 0.2, .key = 2}, host_stream);
+  EXPECT_NEAR(share(a), 0.8, 0.006);
+  EXPECT_NEAR(share(b), 0.8, 0.006);
+  EXPECT_NE(a, b);
+}
+
+}  // namespace
+}  // namespace tessera::kernels
