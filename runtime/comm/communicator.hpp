@@ -20,7 +20,7 @@ namespace tessera {
 
 /// Name of a collective in the trace, in the watchdog's message and in the record of issued collectives.
 struct CollectiveLabel {
-  const char* operation = "";  // "gather", "reduce", "norm", …; static storage
+  const char* operation = "";  // "gather", "reduce_scatter", "norm", …; static storage
   const char* unit = "";       // "h.3"; must outlive the call
   int micro = -1;              // micro-batch of the schedule, -1: none
 };

@@ -19,7 +19,7 @@ namespace tessera::comm {
 inline constexpr int max_records = 16;  // communicators of one world that are recorded at a time
 inline constexpr std::size_t operation_chars = 16, unit_chars = 32;
 
-/// "reduce h.3 m0"
+/// "reduce_scatter h.3 m0"
 [[nodiscard]] std::string text_of(const char* operation, const char* unit, std::int64_t micro);
 
 /// The collectives that a rank has issued on one communicator. Atomic, since other ranks read it while it is written.
@@ -66,8 +66,8 @@ struct Group {
   AxisSet axes = Axis::replicate;
 };
 
-/// The ranks that the others wait for, as one line: "rank 2@node1 is late: step 7, reduce h.3 m0; it was last seen at
-/// gather h.4 (sequence 31)". Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
+/// The ranks that the others wait for, as one line: "rank 2@node1 is late: step 7, reduce_scatter h.3 m0; it was last
+/// seen at gather h.4 (sequence 31)". Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
 [[nodiscard]] std::string diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
                                               const std::vector<std::string>& names);
 

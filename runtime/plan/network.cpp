@@ -27,23 +27,21 @@ std::vector<Volume> volumes_of(const RunPlan& plan) {
   for (const auto& instruction : schedule.list) {
     if (instruction.op == shard::Op::norm)
       for (const AxisSet axes : plan.groups.norm) ++of(axes).norms;
-    if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
+    if (instruction.unit < 0) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(instruction.unit)];
     const auto numel = static_cast<std::uint64_t>(unit.numel);
     if (instruction.op == shard::Op::gather) {
       ++of(unit.shard_axes).gathers;
       of(unit.shard_axes).gathered_bytes += numel * size_of(unit.param_dtype);
-      continue;
-    }
-    if (unit.sharded()) {
+    } else if (instruction.op == shard::Op::reduce_scatter && unit.sharded()) {
       ++of(unit.shard_axes).sums;
       of(unit.shard_axes).scattered[unit.reduce_dtype] += numel;
+    } else if (instruction.op == shard::Op::all_reduce) {
+      ++of(unit.replicate_axes).sums;
+      // After a reduction over the shard group its sums are fp32.
+      of(unit.replicate_axes).summed[unit.sharded() ? DType::f32 : unit.reduce_dtype] +=
+          static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
     }
-    if (unit.replicate_axes.empty()) continue;
-    ++of(unit.replicate_axes).sums;
-    // After a reduction over the shard group its sums are fp32.
-    of(unit.replicate_axes).summed[unit.sharded() ? DType::f32 : unit.reduce_dtype] +=
-        static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
   }
   return volumes;
 }

@@ -120,6 +120,22 @@ void check_sums(const RunPlan& plan) {
        .trains = trains});
 }
 
+/// Sums of micro-batches that are reduced together do not depend on the number of ranks only if every sum has the order
+/// of a tree over all of them.
+void check_reproducible(const RunPlan& plan) {
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  const auto replicated = [&](int u) { return !mesh.used(plan.layout.policy(u).replicate_axes).empty(); };
+  const shard::ShardPolicy& policy = plan.spec.strategy.policy;
+  if (!policy.reproducible || policy.reduce != shard::Reduce::shard_each) return;
+  for (int u = 0; u < plan.layout.num_units(); ++u)
+    if (plan.layout.trainable(u) && replicated(u))
+      throw Error(ExitCode::usage,
+                  strfmt("reproducible runs reduce unit %s after each micro-batch over all ranks, and with "
+                         "--reduce_gradients shard_each its all-reduce follows the last",
+                         plan.layout.unit_name(u).c_str()),
+                  "reproducible, reduce_gradients", "Drop --reduce_gradients shard_each, or --reproducible");
+}
+
 /// Whether to run the checks and the verifier. A search over batch sizes does not: its schedules do not depend on the
 /// size.
 enum class Proof : bool { none, full };
@@ -147,6 +163,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   for (shard::UnitSpec& unit : plan.units)
     if (unit.trainable) unit.granularity = granularity(spec.states);
   plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
+  if (spec.purpose == Purpose::train) check_reproducible(plan);
 
   shard::ScheduleInput input;
   for (int u = 0; u < plan.layout.num_units(); ++u) {

@@ -116,13 +116,36 @@ void plan_params(const ScheduleInput& in, BufferPlan& plan, int num_micro) {
 
 void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, ScheduledUnit& unit) {
   const bool sums_fit = policy.reduce_dtype == DType::f32;  // sums are fp32, so they can replace only fp32 gradients
-  const bool added_in_slot = in.num_micro > 1 && reduces_once(in);
+  const bool replicated = !unit.replicate_axes.empty();
+  if (replicated && in.policy.reproducible && in.policy.reduce == Reduce::shard_each)
+    throw std::logic_error("reproducible sums reduce each micro-batch over the replicate axes too");
+  // With shard_each, a unit that is replicated and not sharded has nothing to reduce before the last micro-batch.
+  unit.adds_in_slot = in.num_micro > 1 && (in.policy.reduce == Reduce::last ||
+                                           (in.policy.reduce == Reduce::shard_each && replicated && !unit.sharded()));
+  const bool reduced_once = in.num_micro == 1 || unit.adds_in_slot;
   unit.grads_resident =
-      unit.sharded() ? !policy.shard_grads || added_in_slot : (sums_fit ? reduces_once(in) : added_in_slot);
+      unit.sharded() ? !policy.shard_grads || unit.adds_in_slot : (sums_fit ? reduced_once : unit.adds_in_slot);
   unit.num_accumulators = 1;
-  if (unit.grads_resident && reduces_once(in) && sums_fit) unit.num_accumulators = 0;
+  if (unit.grads_resident && reduced_once && sums_fit) unit.num_accumulators = 0;
   else if (in.policy.reproducible)
     for (int a = in.num_micro; a > 1; a /= 2) ++unit.num_accumulators;
+}
+
+/// Where a reduced gradient is before it is added to an accumulator. One instruction reduces and adds it, in one slot
+/// that all such units share, since these instructions are on one stream; or reduce_scatter reduces it and all_reduce
+/// adds it, in two slots, so that the next reduce_scatter need not wait.
+void plan_sums(const ScheduleInput& in, BufferPlan& plan) {
+  plan.sum_slots.resize(plan.units.size());
+  for (const bool two : {false, true}) {
+    std::vector<int> slots;
+    for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+      const ScheduledUnit& unit = plan.units[at(u)];
+      const bool adds = plan.last_contributor[at(u)] >= 0 && in.num_micro > 1 && !unit.adds_in_slot;
+      if (!adds || two != (unit.reduced_twice() && in.policy.reduce == Reduce::each)) continue;
+      if (slots.empty()) slots = add_slots(plan, Slot::Kind::sum, two ? 2 : 1);
+      plan.sum_slots[at(u)] = slots;
+    }
+  }
 }
 
 /// A gradient needs its slot from its first contribution to its last, and during the next module, which overlaps the
@@ -199,7 +222,10 @@ BufferPlan plan_buffers(const ScheduleInput& input, ScheduleKind kind) {
   plan.last_contributor = plan.first_contributor;
   plan.grad_slots.resize(plan.units.size());
   plan_params(input, plan, kind == ScheduleKind::train ? input.num_micro : 1);
-  if (kind == ScheduleKind::train) plan_grads(input, plan);
+  if (kind == ScheduleKind::train) {
+    plan_grads(input, plan);
+    plan_sums(input, plan);
+  }
   return plan;
 }
 

@@ -18,6 +18,7 @@ struct BufferPlan {
   std::vector<BufferLifetime> lifetimes;     // of the units that this schedule gathers
   std::vector<int> resident_slot;            // unit → its parameter slot; -1: not resident
   std::vector<std::vector<int>> grad_slots;  // unit → the slots that its gradient may take; empty: no gradient
+  std::vector<std::vector<int>> sum_slots;   // unit → the slots that its reduced gradient may take; empty: none
   /// Unit → the modules whose backward is the first, and the last, to contribute to its gradient; -1: none does.
   std::vector<int> first_contributor, last_contributor;
 };
@@ -29,10 +30,6 @@ struct BufferPlan {
 /// The record of a unit in the schedules of this input, without what only training has.
 [[nodiscard]] ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit);
 
-/// True if a gradient is reduced once per step: there is one micro-batch, or those of several are added in its slot.
-[[nodiscard]] inline bool reduces_once(const ScheduleInput& input) {
-  return input.num_micro == 1 || input.policy.reduce == Reduce::last;
-}
 /// `a` and then what of `b` is not in it.
 [[nodiscard]] std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b);
 

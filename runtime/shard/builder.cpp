@@ -23,7 +23,7 @@ class InstructionList {
   int add(Instruction in, std::vector<int> wants, std::vector<std::pair<int, int>> reads = {}) {
     const int index = static_cast<int>(s_.list.size());
     const auto stream = static_cast<std::size_t>(in.stream);
-    Known known = last_[stream] >= 0 ? known_[at(last_[stream])] : Known{-1, -1, -1};
+    Known known = last_[stream] >= 0 ? known_[at(last_[stream])] : none;
     std::sort(wants.begin(), wants.end(), std::greater<>());
     for (const int w : wants) {
       if (w < 0 || known[static_cast<std::size_t>(s_.list[at(w)].stream)] >= w) continue;
@@ -41,9 +41,10 @@ class InstructionList {
 
  private:
   using Known = std::array<int, num_streams>;  // by stream: the latest instruction that has run
+  static constexpr Known none{-1, -1, -1, -1};
   Schedule& s_;
   std::vector<Known> known_;
-  Known last_{-1, -1, -1};
+  Known last_ = none;
 };
 
 /// Gathers and releases of units, in the order of the plan's lifetimes.
@@ -118,7 +119,7 @@ class Gathers {
   std::vector<int> gather_of_, slot_of_;  // by unit
 };
 
-/// The slots of gradients, and their reduces.
+/// The slots of gradients, and the instructions that reduce them.
 class Reduces {
  public:
   Reduces(const ScheduleInput& input, const BufferPlan& plan, Schedule& schedule, InstructionList& list)
@@ -127,23 +128,18 @@ class Reduces {
         s_(schedule),
         list_(list),
         busy_(plan.slots.size(), false),
-        reader_(plan.slots.size(), -1) {
+        last_use_(plan.slots.size(), -1),
+        all_reduce_(plan.units.size(), -1) {
     s_.grad_slots.assign(at(s_.num_micro) * plan.units.size(), -1);
   }
 
   /// Assigns a slot to the gradient of (unit, micro): the free slot of its class that was read longest ago. Returns the
-  /// reduce that read it last, or -1.
+  /// instruction that read it last, or -1.
   int take_slot(int unit, int micro) {
-    int best = -1;
-    for (const int s : plan_.grad_slots[at(unit)]) {
-      if (busy_[at(s)] && !s_.slots[at(s)].resident) continue;
-      if (best < 0 || reader_[at(s)] < reader_[at(best)]) best = s;
-    }
-    TESSERA_ASSERT(best >= 0, "no gradient slot for unit %d", unit);
-    busy_[at(best)] = true;
-    Gathers::add_user(s_.slots[at(best)], unit);
-    s_.grad_slots[at(micro) * plan_.units.size() + at(unit)] = best;
-    return reader_[at(best)];
+    const int slot = take(plan_.grad_slots[at(unit)], unit);
+    busy_[at(slot)] = true;
+    s_.grad_slots[at(micro) * plan_.units.size() + at(unit)] = slot;
+    return last_use_[at(slot)];
   }
 
   /// The gradient of (unit, micro) is complete once the latest backward has run.
@@ -152,27 +148,74 @@ class Reduces {
   /// Reduces what is complete, after `backward`.
   void emit(int backward) {
     for (const auto& [unit, micro] : complete_) {
-      const bool last = micro + 1 == in_.num_micro;
-      if (in_.policy.reduce == Reduce::last && !last) continue;
+      if (s_.units[at(unit)].adds_in_slot && micro + 1 < in_.num_micro) continue;
       const int slot = s_.grad_slot(unit, micro);
-      reader_[at(slot)] = list_.add({.op = Op::reduce,
-                                     .stream = StreamId::reduce,
-                                     .unit = unit,
-                                     .micro = micro,
-                                     .slot = slot,
-                                     .accumulation = accumulation_of(plan_.units[at(unit)].num_accumulators, micro),
-                                     .last_reduce = last},
-                                    {backward});
+      if (s_.units[at(unit)].reduced_twice()) reduce_twice(unit, micro, slot, backward);
+      else reduce(unit, micro, slot, backward);
       busy_[at(slot)] = false;
     }
     complete_.clear();
   }
 
+  /// The latest all_reduce of the replicate stream; -1: none.
+  [[nodiscard]] int last_all_reduce() const { return last_all_reduce_; }
+
  private:
+  /// The free slot of `slots` that was used longest ago.
+  int take(const std::vector<int>& slots, int unit) {
+    int best = -1;
+    for (const int s : slots) {
+      if (busy_[at(s)] && !s_.slots[at(s)].resident) continue;
+      if (best < 0 || last_use_[at(s)] < last_use_[at(best)]) best = s;
+    }
+    TESSERA_ASSERT(best >= 0, "no slot for unit %d", unit);
+    Gathers::add_user(s_.slots[at(best)], unit);
+    return best;
+  }
+
+  /// One instruction reduces the gradient and adds it.
+  void reduce(int unit, int micro, int slot, int backward) {
+    Instruction in{.op = s_.units[at(unit)].replicate_axes.empty() ? Op::reduce_scatter : Op::all_reduce,
+                   .stream = StreamId::reduce,
+                   .unit = unit,
+                   .micro = micro,
+                   .slot = slot,
+                   .accumulation = accumulation_of(unit, micro),
+                   .last_reduce = micro + 1 == in_.num_micro};
+    if (!in.accumulation.inputs.empty()) in.sum = take(plan_.sum_slots[at(unit)], unit);
+    last_use_[at(slot)] = list_.add(std::move(in), {backward});
+  }
+
+  /// A reduce_scatter, and an all_reduce after it; with shard_each, after the last only.
+  void reduce_twice(int unit, int micro, int slot, int backward) {
+    const bool last = micro + 1 == in_.num_micro, shard_each = in_.policy.reduce == Reduce::shard_each;
+    const Accumulation accumulation = accumulation_of(unit, micro);
+    Instruction scatter{
+        .op = Op::reduce_scatter, .stream = StreamId::reduce, .unit = unit, .micro = micro, .slot = slot};
+    scatter.accumulation.target = accumulation.target;
+    if (shard_each) scatter.accumulation = accumulation;
+    if (!accumulation.inputs.empty()) scatter.sum = take(plan_.sum_slots[at(unit)], unit);
+    // It overwrites a sum slot, or an accumulator of the unit.
+    const int used = scatter.sum >= 0 && !shard_each ? last_use_[at(scatter.sum)] : all_reduce_[at(unit)];
+    Instruction all{.op = Op::all_reduce, .stream = StreamId::replicate, .unit = unit, .micro = micro};
+    all.accumulation.target = accumulation.target;
+    if (!shard_each) {
+      all.sum = scatter.sum;
+      all.accumulation = accumulation;
+    }
+    all.last_reduce = last;
+    last_use_[at(slot)] = list_.add(std::move(scatter), {backward, used});
+    if (shard_each && !last) return;
+    const int sum = all.sum;
+    last_all_reduce_ = all_reduce_[at(unit)] = list_.add(std::move(all), {last_use_[at(slot)]});
+    if (sum >= 0) last_use_[at(sum)] = last_all_reduce_;
+  }
+
   /// How the gradient of micro-batch a is accumulated: running sum, or binary-counter tree.
-  [[nodiscard]] Accumulation accumulation_of(int num_accumulators, int a) const {
+  [[nodiscard]] Accumulation accumulation_of(int unit, int a) const {
+    const int num_accumulators = plan_.units[at(unit)].num_accumulators;
     Accumulation accumulation;
-    if (num_accumulators == 0 || reduces_once(in_)) return accumulation;
+    if (num_accumulators == 0 || plan_.units[at(unit)].adds_in_slot) return accumulation;
     if (!in_.policy.reproducible) {
       if (a > 0) accumulation.inputs.push_back(0);
       return accumulation;
@@ -190,8 +233,10 @@ class Reduces {
   const BufferPlan& plan_;
   Schedule& s_;
   InstructionList& list_;
-  std::vector<bool> busy_;   // slot → holds a gradient that is not reduced yet
-  std::vector<int> reader_;  // slot → the reduce that read it last
+  std::vector<bool> busy_;       // slot → holds a gradient that is not reduced yet
+  std::vector<int> last_use_;    // slot → the latest reduce_scatter or all_reduce that used it
+  std::vector<int> all_reduce_;  // unit → its latest all_reduce of the replicate stream
+  int last_all_reduce_ = -1;     // of all units
   std::vector<std::pair<int, int>> complete_;
 };
 
@@ -209,7 +254,6 @@ struct ModuleInstruction {
   Op op = Op::forward;
   const ModuleExecution* execution = nullptr;
   std::vector<int> units, wants;
-  bool accumulates = false;
 };
 
 int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
@@ -218,16 +262,13 @@ int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
     reads.emplace_back(u, gathers.slot_of(u));
     of.wants.push_back(gathers.gather_of(u));
   }
-  return list.add({.op = of.op,
-                   .stream = StreamId::compute,
-                   .module = of.execution->module,
-                   .micro = of.execution->micro,
-                   .accumulates = of.accumulates},
-                  std::move(of.wants), std::move(reads));
+  return list.add(
+      {.op = of.op, .stream = StreamId::compute, .module = of.execution->module, .micro = of.execution->micro},
+      std::move(of.wants), std::move(reads));
 }
 
-int add_norm(InstructionList& list, int after) {
-  return list.add({.op = Op::norm, .stream = StreamId::reduce}, {after});
+int add_norm(InstructionList& list, std::vector<int> after) {
+  return list.add({.op = Op::norm, .stream = StreamId::reduce}, std::move(after));
 }
 
 }  // namespace
@@ -254,16 +295,15 @@ Schedule build_train(const ScheduleInput& input) {
       std::vector<int> wants;
       for (const int u : use.grad_units)
         if (plan.first_contributor[at(u)] == module) wants.push_back(reduces.take_slot(u, micro));
-      const bool accumulates = micro > 0 && input.policy.reduce == Reduce::last;
-      last = add(list, gathers,
-                 {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants), accumulates});
+      last = add(list, gathers, {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants)});
       for (const int u : union_of({}, use.grad_units))
         if (plan.last_contributor[at(u)] == module) reduces.complete(u, micro);
     }
     gathers.emit_releases(t);
   }
   reduces.emit(last);
-  const int norm = add_norm(list, last);  // after every reduce, in stream order, and after the last loss
+  // After every reduce_scatter, in stream order, every all_reduce, and the last loss.
+  const int norm = add_norm(list, {last, reduces.last_all_reduce()});
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
     if (plan.last_contributor[at(u)] >= 0) list.add({.op = Op::update, .stream = StreamId::compute, .unit = u}, {norm});
   return schedule;
@@ -281,7 +321,7 @@ Schedule build_forward(const ScheduleInput& input, bool with_loss) {
     last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
     gathers.emit_releases(t);
   }
-  if (with_loss) add_norm(list, last);
+  if (with_loss) add_norm(list, {last});
   return schedule;
 }
 

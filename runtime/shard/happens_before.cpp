@@ -20,17 +20,17 @@ std::vector<Peer> HappensBefore::peers(AxisSet axes) const {
   return out;
 }
 
-/// The peers that take part. A reduce is a reduce-scatter over the shard group, then an all-reduce over the replicate
-/// group among ranks that have each finished the first: it ends after everybody's start.
+/// The peers that take part.
 std::vector<Peer> HappensBefore::members(const Instruction& instruction) const {
   if (instruction.op == Op::norm) {
     AxisSet all;
     for (const Axis axis : axes_) all = all | axis;
     return peers(all);
   }
-  if (instruction.op != Op::gather && instruction.op != Op::reduce) return {};
+  const bool sharded = instruction.op == Op::gather || instruction.op == Op::reduce_scatter;
+  if (!sharded && instruction.op != Op::all_reduce) return {};
   const ScheduledUnit& unit = schedule_.units[at(instruction.unit)];
-  return peers(instruction.op == Op::gather ? unit.shard_axes : unit.shard_axes | unit.replicate_axes);
+  return peers(sharded ? unit.shard_axes : unit.replicate_axes);
 }
 
 void HappensBefore::join(int* into, const int* other, Peer seen_from) const {

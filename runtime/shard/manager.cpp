@@ -1,6 +1,7 @@
 #include "runtime/shard/manager.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/convert.hpp"
 #include "kernels/reduce.hpp"
@@ -21,17 +22,19 @@ ShardManager::ShardManager(const Parts& parts)
   for (std::size_t g = 0; g < parts_.groups->all.size(); ++g)
     if (const auto slot = find(staging_name(parts_.groups->all[g])); slot != slots.end())
       parts_.communicators[g]->set_staging({parts_.arena->data(slot->name), slot->bytes});
-  if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
   counters_.resize(num_norm_counters(parts_.layout->num_units(), parts_.num_extra));
+  replicate_counters_.resize(counters_.size());
   if (parts_.device != host_device) bind_norm();
 }
 
 std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
-  const bool param = schedule.slots[static_cast<std::size_t>(slot)].kind == Slot::Kind::param;
-  const auto name =
-      param ? param_slot_name(schedule, *parts_.layout, slot) : grad_slot_name(schedule, *parts_.layout, slot);
-  return parts_.arena->data(name);
+  switch (schedule.slots[static_cast<std::size_t>(slot)].kind) {
+    case Slot::Kind::param: return parts_.arena->data(param_slot_name(schedule, *parts_.layout, slot));
+    case Slot::Kind::grad: return parts_.arena->data(grad_slot_name(schedule, *parts_.layout, slot));
+    case Slot::Kind::sum: return parts_.arena->data(sum_slot_name(slot));
+  }
+  return nullptr;
 }
 
 TensorView ShardManager::shard(int unit) const {
@@ -109,34 +112,39 @@ void ShardManager::gather(const Instruction& instruction, std::byte* full) {
   unit.shards->all_gather({"gather", parts_.layout->unit_name(u).c_str(), instruction.micro}, mine, full, chunk);
 }
 
-void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
-  Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
-  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
-  const CollectiveLabel label{"reduce", parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
-
-  float* target = unit.accumulators.empty()
-                      ? unit.reduced
-                      : unit.accumulators[static_cast<std::size_t>(instruction.accumulation.target)];
-  float* x = instruction.accumulation.inputs.empty() ? target : scratch_;
-  const SourceBuffer gradient(full, scheduled(instruction.unit).reduce_dtype);
-  if (unit.shards != nullptr) {
-    unit.shards->reduce_scatter(label, gradient, x, chunk);
-    if (unit.replicas != nullptr) unit.replicas->all_reduce(label, x, chunk);
-  } else if (unit.replicas != nullptr) {
-    unit.replicas->all_reduce(label, gradient, x, chunk);
-  } else {
-    widen(gradient, x, chunk);
-  }
-
-  accumulate(instruction, unit, x, target);
-  if (!instruction.last_reduce) return;
-  TESSERA_ASSERT(target == unit.reduced, "the gradient of unit %d ends in accumulator %d", instruction.unit,
-                 instruction.accumulation.target);
-  add_norm(instruction.unit);
+float* ShardManager::target_of(const Instruction& instruction) {
+  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  return unit.accumulators.empty() ? unit.reduced
+                                   : unit.accumulators[static_cast<std::size_t>(instruction.accumulation.target)];
 }
 
-/// x = accumulator + x for each input, in order; the last sum goes to `target`.
-void ShardManager::accumulate(const Instruction& instruction, Unit& unit, float* x, float* target) {
+void ShardManager::reduce_scatter(const Instruction& instruction, std::byte* full, std::byte* sum) {
+  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
+  const SourceBuffer gradient(full, scheduled(instruction.unit).reduce_dtype);
+  float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
+  if (unit.shards == nullptr) widen(gradient, x, chunk);
+  else unit.shards->reduce_scatter(label_of(instruction), gradient, x, chunk);
+  accumulate(instruction, x);
+}
+
+void ShardManager::all_reduce(const Instruction& instruction, std::byte* full, std::byte* sum) {
+  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
+  float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
+  const SourceBuffer terms = full != nullptr ? SourceBuffer(full, scheduled(instruction.unit).reduce_dtype) : x;
+  unit.replicas->all_reduce(label_of(instruction), terms, x, chunk);
+  accumulate(instruction, x);
+}
+
+CollectiveLabel ShardManager::label_of(const Instruction& instruction) const {
+  return {name_of(instruction.op), parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
+}
+
+/// x = accumulator + x for each input, in order; the last sum goes to the target.
+void ShardManager::accumulate(const Instruction& instruction, float* x) {
+  Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  float* const target = target_of(instruction);
   const auto& inputs = instruction.accumulation.inputs;
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -146,17 +154,23 @@ void ShardManager::accumulate(const Instruction& instruction, Unit& unit, float*
     else kernels::add_to(accumulator, x, chunk, stream_);
     if (i + 1 == inputs.size() && accumulator != target) copy_bytes(target, x, chunk * sizeof(float), stream_);
   }
+  if (!instruction.last_reduce) return;
+  TESSERA_ASSERT(target == unit.reduced, "the gradient of unit %d ends in accumulator %d", instruction.unit,
+                 instruction.accumulation.target);
+  add_norm(instruction);
 }
 
-void ShardManager::add_norm(int u) {
+void ShardManager::add_norm(const Instruction& instruction) {
+  const int u = instruction.unit;
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   if (!unit.first_replica) return;  // replicas have the same gradient
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
   const std::size_t flag = 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
   ExactSum norm2;
   const bool on_host = parts_.device == host_device;
+  auto& counters = instruction.stream == StreamId::replicate ? replicate_counters_ : counters_;
   std::int64_t* const words = on_host ? norm2.words().data() : unit_counters_;
-  std::int64_t* const all = on_host ? counters_.data() : device_counters_;
+  std::int64_t* const all = on_host ? counters.data() : device_counters_;
   kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(words), stream_);
   kernels::accumulate_norm({.unit = words, .all = all, .flag = all + flag}, stream_);
 }
@@ -174,6 +188,7 @@ int ShardManager::norm(StepSums& sums) {
   over_world[n + 3] = sums.flags.save;
   over_world[n + 4] = sums.flags.saved;
   std::ranges::copy(sums.extra, over_world.subspan(n + num_step_counters).begin());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] += std::exchange(replicate_counters_[i], 0);
   kernels::carry_sums({.words = all.data(), .sums = 2}, host_stream);  // norm and loss
   for (const AxisSet axes : parts_.groups->norm) communicator(axes)->all_reduce({"norm"}, all);
   const int unit = unpack(counters_, sums);

@@ -89,16 +89,19 @@ class ShardManager {
   /// Casts this rank's master weights to their low-precision copies, after others have written the masters.
   void cast_masters();
 
-  // The operations of a schedule. None allocates. gather, reduce and norm are collectives of the unit's groups, called
+  // The operations of a schedule. None allocates. All are collectives of the unit's groups, called
   // in schedule order.
   /// All-gathers the unit into `full`: padded_numel elements of ScheduledUnit::param_dtype. Casts separate masters
   /// first, unless the slot is resident (then the update has written the copy).
   void gather(const Instruction& instruction, std::byte* full);
-  /// Reduces the unsharded gradient of a micro-batch (padded_numel elements of ScheduledUnit::reduce_dtype) over the
-  /// shard axis, then over the replicate axis, and accumulates it (Instruction::accumulation). With last_reduce, adds
-  /// the finished shard to the norm. On return `full` may be overwritten.
-  void reduce(const Instruction& instruction, std::byte* full);
-  /// Sums `sums` over the world, with the norm that reduce has collected, and clears that norm. Returns the lowest unit
+  /// Sums the unsharded gradient of a micro-batch (padded_numel elements of ScheduledUnit::reduce_dtype) over the shard
+  /// axes, and accumulates it (Instruction::accumulation). `sum`: the instruction's sum slot, null if it names none.
+  /// With last_reduce, adds the finished shard to the norm. On return `full` may be overwritten.
+  void reduce_scatter(const Instruction& instruction, std::byte* full, std::byte* sum);
+  /// The same over the replicate axes; of a sharded unit, of what reduce_scatter has left in the sum slot or in the
+  /// accumulator (`full` is null). A thread of its own may call it for such units.
+  void all_reduce(const Instruction& instruction, std::byte* full, std::byte* sum);
+  /// Sums `sums` over the world, with the norm that these have collected, and clears that norm. Returns the lowest unit
   /// with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
 
@@ -143,18 +146,20 @@ class ShardManager {
   }
   void bind_norm();
   [[nodiscard]] Communicator* communicator(AxisSet axes) const;
-  void accumulate(const Instruction& instruction, Unit& unit, float* x, float* target);
+  [[nodiscard]] float* target_of(const Instruction& instruction);
+  void accumulate(const Instruction& instruction, float* x);
+  [[nodiscard]] CollectiveLabel label_of(const Instruction& instruction) const;
   void widen(const SourceBuffer& terms, float* out, std::size_t count) const;
-  void add_norm(int unit);
+  void add_norm(const Instruction& instruction);
   /// Copies the summed counters into `sums`. Returns as norm does.
   [[nodiscard]] int unpack(std::span<const std::int64_t> counters, StepSums& sums) const;
 
   Parts parts_;
   std::vector<Unit> units_;
-  float* scratch_ = nullptr;
   StreamView stream_ = host_stream;
   // What norm sums: norm, loss, tokens, correct, flags, extra, and a count of non-finite gradients for each unit.
   std::vector<std::int64_t> counters_;
+  std::vector<std::int64_t> replicate_counters_;  // the part of the norm that the thread of the replicate stream adds
   std::int64_t *device_counters_ = nullptr, *unit_counters_ = nullptr;  // the same on a device; the norm of one unit
   std::int64_t *sent_ = nullptr, *received_ = nullptr;  // pinned: this rank's counts and flags; the summed counters
 };

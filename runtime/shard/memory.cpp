@@ -66,10 +66,12 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     for (int p = 0; p < train.units[static_cast<std::size_t>(u)].num_accumulators; ++p)
       slots.push_back(
           {accumulator_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
-  std::int64_t largest = 0;  // shard that is added to an accumulator
-  for (const Instruction& instruction : train.list)
-    if (!instruction.accumulation.inputs.empty()) largest = std::max(largest, layout.shard_numel(instruction.unit));
-  if (largest > 0) slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
+  for (std::size_t s = 0; s < train.slots.size(); ++s) {
+    if (train.slots[s].kind != Slot::Kind::sum || train.slots[s].units.empty()) continue;
+    std::int64_t largest = 0;  // shard
+    for (const int u : train.slots[s].units) largest = std::max(largest, layout.shard_numel(u));
+    slots.push_back({sum_slot_name(static_cast<int>(s)), Category::buffers, Placement::own, fp32_bytes(largest)});
+  }
 }
 
 /// Bytes of the largest collective of a group that needs staging: sums do; with device memory, gathers do too, and the
@@ -112,6 +114,8 @@ std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, 
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
   return s.resident ? resident_grad_name(layout, s.units.front()) : "grad.s" + std::to_string(slot);
 }
+
+std::string sum_slot_name(int slot) { return "sum.s" + std::to_string(slot); }
 
 std::string staging_name(AxisSet axes) { return "staging." + axes.str(); }
 bool is_staging(const ArenaSlot& slot) { return slot.name.starts_with("staging."); }

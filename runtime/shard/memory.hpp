@@ -23,7 +23,7 @@ namespace tessera::shard {
 [[nodiscard]] std::string master_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state);
-inline constexpr const char* reduced_name = "reduced";  // the gradient that reduce adds to an accumulator
+[[nodiscard]] std::string sum_slot_name(int slot);
 /// On a device: the counters of norm, and the norm of one unit. Pinned: the host's counters, and the summed ones.
 inline constexpr const char* norm_name = "norm";
 /// On a device: learning rate, clip factor and so on of a step (kernels::StepScalars); workspace of GEMMs.

@@ -11,8 +11,10 @@
 
 namespace tessera::shard {
 
-/// When gradients are reduced: after every micro-batch, or once after the last (as with FSDP's no_sync).
-enum class Reduce : unsigned char { each, last };
+/// When gradients are reduced: after every micro-batch; over the shard axes after every one and over the replicate axes
+/// once after the last (as with FSDP2's set_requires_all_reduce(False)); or once after the last (as with FSDP's
+/// no_sync). docs/strategies.md has the order of the sums.
+enum class Reduce : unsigned char { each, shard_each, last };
 
 /// Whether the experts of a layer are a unit of their own, or in the layer's unit.
 enum class ExpertUnits : unsigned char { own, block };

@@ -21,22 +21,30 @@ std::string subject(const Schedule& schedule, const Instruction& in) {
                                                                    : std::string();
 }
 
-/// "s1", "g0": the slot within its kind.
+/// "s1", "g0", "x0": the slot within its kind.
 std::string slot_word(const Schedule& schedule, int slot) {
   if (slot < 0) return {};
   const Slot::Kind kind = schedule.slots[at(slot)].kind;
   const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot,
                                     [&](const Slot& s) { return s.kind == kind; });
-  return strfmt("%c%d", kind == Slot::Kind::param ? 's' : 'g', static_cast<int>(before));
+  return strfmt("%c%d", "sgx"[static_cast<int>(kind)], static_cast<int>(before));
 }
 
-/// The last column. reduce: "a0 = x + a0, last", the accumulation; backward: "adds", if it adds to its gradient slots.
+/// The last column. reduce_scatter, all_reduce: "a0 = x + a0, last", the accumulation; backward: "adds", if it adds to
+/// gradients of earlier micro-batches.
 std::string detail_word(const Schedule& schedule, const Instruction& in) {
-  if (in.op == Op::backward) return in.accumulates ? "adds" : "";
-  if (in.op != Op::reduce) return {};
+  if (in.op == Op::backward) {
+    const auto adds = [&](int u) { return in.micro > 0 && schedule.units[at(u)].adds_in_slot; };
+    return std::ranges::any_of(schedule.modules[at(in.module)].grad_units, adds) ? "adds" : "";
+  }
+  if (in.op != Op::reduce_scatter && in.op != Op::all_reduce) return {};
+  const ScheduledUnit& unit = schedule.units[at(in.unit)];
+  const bool keeps_sum = in.sum >= 0 && unit.reduced_twice(), first = in.op == Op::reduce_scatter;
   std::string out;
-  if (schedule.units[at(in.unit)].num_accumulators > 0) {
-    out = strfmt("a%d = x", in.accumulation.target);
+  if (keeps_sum && first && in.accumulation.inputs.empty()) {
+    out = slot_word(schedule, in.sum) + " = x";
+  } else if (unit.num_accumulators > 0) {
+    out = strfmt("a%d = %s", in.accumulation.target, keeps_sum && !first ? slot_word(schedule, in.sum).c_str() : "x");
     for (const int p : in.accumulation.inputs) out += strfmt(" + a%d", p);
   }
   if (in.last_reduce) out += out.empty() ? "last" : ", last";
@@ -51,13 +59,13 @@ std::string pad(std::string word, std::size_t width) {
 }  // namespace
 
 const char* name_of(Op op) {
-  static constexpr std::array<const char*, 8> names{"gather",   "release", "forward", "recompute",
-                                                    "backward", "reduce",  "norm",    "update"};
+  static constexpr std::array<const char*, 9> names{"gather",         "release",    "forward", "recompute", "backward",
+                                                    "reduce_scatter", "all_reduce", "norm",    "update"};
   return names[static_cast<std::size_t>(op)];
 }
 
 const char* name_of(StreamId stream) {
-  static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce"};
+  static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce", "replicate"};
   return names[static_cast<std::size_t>(stream)];
 }
 
@@ -92,7 +100,9 @@ std::string text(const Schedule& schedule) {
   constexpr std::size_t columns = 5;
   std::vector<std::array<std::string, columns>> cells;
   std::array<std::size_t, columns> width{9, 6, 2, 2, 0};
+  std::size_t stream_width = 7;
   for (const Instruction& in : schedule.list) {
+    stream_width = std::max(stream_width, std::string_view(name_of(in.stream)).size());
     cells.push_back({name_of(in.op), subject(schedule, in), micro_word(in), slot_word(schedule, in.slot),
                      detail_word(schedule, in)});
     for (std::size_t c = 0; c < columns; ++c) width[c] = std::max(width[c], cells.back()[c].size());
@@ -101,7 +111,7 @@ std::string text(const Schedule& schedule) {
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     std::string line;
     for (std::size_t c = 0; c + 1 < columns; ++c) line += pad(cells[i][c], width[c] + 2);
-    line += "on " + pad(name_of(schedule.list[i].stream), 7 + 2);
+    line += "on " + pad(name_of(schedule.list[i].stream), stream_width + 2);
     if (width[columns - 1] > 0) line += pad(cells[i][columns - 1], width[columns - 1] + 2);
     const std::vector<int>& after = schedule.list[i].after;
     for (std::size_t d = 0; d < after.size(); ++d) {
@@ -117,7 +127,7 @@ std::uint64_t collective_hash(const Schedule& schedule) {
   std::uint64_t hash = fnv_offset_basis;
   const auto mix = [&hash](std::uint64_t value) { hash = hash64(value, hash); };
   for (const Instruction& in : schedule.list) {
-    if (in.op != Op::gather && in.op != Op::reduce && in.op != Op::norm) continue;
+    if (in.stream == StreamId::compute) continue;
     mix(static_cast<std::uint64_t>(in.op));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.unit)));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.micro)));

@@ -14,18 +14,20 @@ namespace tessera::shard {
 /// Operands, and the stream it runs on. A unit is a set of parameters that is gathered and reduced together; micro is a
 /// micro-batch.
 enum class Op : unsigned char {
-  gather,     // unit: all-gather into its parameter slot (gather stream)
-  release,    // unit: its parameter slot may be reused (compute stream)
-  forward,    // module, micro (compute stream)
-  recompute,  // module, micro: forward again, for the activations that backward reads (compute stream)
-  backward,   // module, micro: writes, or adds to, the gradients of the module's parameters (compute stream)
-  reduce,     // unit, micro: reduce-scatter over its shard axes, all-reduce over its replicate axes, accumulate (reduce
-              // stream)
-  norm,       // all-reduce of gradient norm, loss and counters over the world (reduce stream)
-  update,     // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream)
+  gather,          // unit: all-gather into its parameter slot (gather stream)
+  release,         // unit: its parameter slot may be reused (compute stream)
+  forward,         // module, micro (compute stream)
+  recompute,       // module, micro: forward again, for the activations that backward reads (compute stream)
+  backward,        // module, micro: writes, or adds to, the gradients of the module's parameters (compute stream)
+  reduce_scatter,  // unit, micro: sums its gradient over its shard axes, then accumulates; a local copy if it has
+                   // neither shard nor replicate axes (reduce stream)
+  all_reduce,      // unit, micro: sums over its replicate axes, then accumulates. Of a sharded unit, what
+                   // reduce_scatter has summed (replicate stream); of another, its gradient (reduce stream)
+  norm,            // all-reduce of gradient norm, loss and counters over the world (reduce stream)
+  update,          // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream)
 };
-enum class StreamId : unsigned char { compute, gather, reduce };
-inline constexpr int num_streams = 3;
+enum class StreamId : unsigned char { compute, gather, reduce, replicate };
+inline constexpr int num_streams = 4;
 [[nodiscard]] const char* name_of(Op op);
 [[nodiscard]] const char* name_of(StreamId stream);
 
@@ -42,7 +44,8 @@ struct ModuleUse {
 [[nodiscard]] int first_backward(const std::vector<ModuleUse>& modules);
 
 /// How the reduced gradient x of a micro-batch is added to those of earlier ones: for i in inputs, in order,
-/// x = accumulator[i] + x; then accumulator[target] = x.
+/// x = accumulator[i] + x; then accumulator[target] = x. Without inputs, x is reduced into accumulator[target], unless
+/// the instruction names a sum slot: then x stays there, for the all_reduce that follows.
 struct Accumulation {
   std::vector<int> inputs;
   int target = 0;
@@ -52,13 +55,14 @@ struct Accumulation {
 struct Instruction {
   Op op = Op::forward;
   StreamId stream = StreamId::compute;
-  int unit = -1;              // gather, release, reduce, update
+  int unit = -1;              // gather, release, reduce_scatter, all_reduce, update
   int module = -1;            // forward, recompute, backward
   int micro = -1;             // micro-batch of this rank (gather: the first that reads it); -1: once per step
-  int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot of reduce
-  Accumulation accumulation;  // reduce
-  bool accumulates = false;   // backward: adds to the gradients of earlier micro-batches (Reduce::last)
-  bool last_reduce = false;   // reduce of the last micro-batch: the gradient is complete and enters the norm
+  int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot that
+                              // reduce_scatter, or all_reduce of a unit that is not sharded, reads
+  int sum = -1;               // index into Schedule::slots: sum slot of reduce_scatter, all_reduce
+  Accumulation accumulation;  // reduce_scatter, all_reduce
+  bool last_reduce = false;   // reduce_scatter, all_reduce: the gradient is complete and enters the norm
   std::vector<int> after;     // earlier instructions, on other streams, that must have run
 };
 
@@ -75,6 +79,7 @@ struct ScheduledUnit {
                                        // low-precision copy; peers read it there
   bool grads_resident = false;         // has its own gradient slot
   int num_accumulators = 0;            // gradient accumulators; 0: none, reduced in place in the resident gradient slot
+  bool adds_in_slot = false;           // backward of a later micro-batch adds to the gradient in its slot; reduced once
   DType storage_dtype = DType::f32;    // of this rank's shard; fp32 if trainable
   DType param_dtype = DType::f32;      // of parameter slots
   DType reduce_dtype = DType::f32;     // of gradient slots; accumulators are fp32
@@ -82,13 +87,17 @@ struct ScheduledUnit {
   /// Where slots are resident, the update writes master and copy together.
   [[nodiscard]] bool has_separate_masters() const { return storage_dtype != param_dtype; }
   [[nodiscard]] bool sharded() const { return !shard_axes.empty(); }
+  /// True if its gradient is summed over shard axes, then over replicate axes.
+  [[nodiscard]] bool reduced_twice() const { return sharded() && !replicate_axes.empty(); }
   /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before.
   [[nodiscard]] bool gathered_in_runs() const { return sharded() && (trainable || !params_resident); }
 };
 
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.
 struct Slot {
-  enum class Kind : unsigned char { param, grad };
+  /// Gathered parameters; an unsharded gradient; this rank's shard of a reduced gradient, in fp32, before it is added
+  /// to an accumulator.
+  enum class Kind : unsigned char { param, grad, sum };
   Kind kind = Kind::param;
   bool resident = false;
   std::vector<int> units;  // that use it, ascending
@@ -110,7 +119,7 @@ struct Schedule {
   /// Per instruction (forward, recompute, backward): the units it reads, and the parameter slot of each.
   std::vector<std::vector<std::pair<int, int>>> reads;
 
-  /// Bytes of a slot: those of its largest unit.
+  /// Bytes of a parameter or gradient slot: those of its largest unit.
   [[nodiscard]] std::int64_t slot_bytes(int slot) const;
 };
 
@@ -119,11 +128,11 @@ struct Schedule {
 [[nodiscard]] std::string instruction_name(const Schedule& schedule, const Instruction& instruction);
 
 /// One instruction a line: what `plan --print_schedule` prints and tests compare, e.g.
-///   gather     h.0     m0  s1  on gather           after release h.2 m0
-///   forward    h.0     m0      on compute          after gather h.0 m0
-///   reduce     h.1     m0  g0  on reduce   a0 = x  after backward h.1 m0
+///   gather          h.0     m0  s1  on gather           after release h.2 m0
+///   forward         h.0     m0      on compute          after gather h.0 m0
+///   reduce_scatter  h.1     m0  g0  on reduce   a0 = x  after backward h.1 m0
 /// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, a: gradient
-/// accumulator, x: the gradient that the line reduces.
+/// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit.
 [[nodiscard]] std::string text(const Schedule& schedule);
 
 /// Hash of the sequence of collectives (operation, unit, micro-batch, accumulation), which ranks compare before the

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <stdexcept>
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/buffer_contents.hpp"
+#include "runtime/shard/groups.hpp"
 #include "runtime/shard/happens_before.hpp"
 #include "runtime/shard/verify_form.hpp"
 
@@ -19,73 +22,6 @@ namespace {
 constexpr int num_steps = 2;
 constexpr std::size_t most_violations = 64;
 
-/// Micro-batches summed in a buffer, as disjoint intervals [first, last).
-class MicroSet {
- public:
-  /// False if one of them is already included.
-  bool add(const MicroSet& other) {
-    for (const auto& part : other.parts_) {
-      auto next = std::lower_bound(parts_.begin(), parts_.end(), part);
-      if (next != parts_.end() && next->first < part.second) return false;
-      if (next != parts_.begin() && std::prev(next)->second > part.first) return false;
-      next = parts_.insert(next, part);
-      if (std::next(next) != parts_.end() && next->second == std::next(next)->first) {
-        next->second = std::next(next)->second;
-        next = std::prev(parts_.erase(std::next(next)));
-      }
-      if (next != parts_.begin() && std::prev(next)->second == next->first) {
-        std::prev(next)->second = next->second;
-        parts_.erase(next);
-      }
-    }
-    return true;
-  }
-  static MicroSet of(int first, int last) {
-    MicroSet out;
-    if (first < last) out.parts_.emplace_back(first, last);
-    return out;
-  }
-  [[nodiscard]] bool empty() const { return parts_.empty(); }
-  void clear() { parts_.clear(); }
-  friend bool operator==(const MicroSet&, const MicroSet&) = default;
-
- private:
-  std::vector<std::pair<int, int>> parts_;
-};
-
-/// The last uses of a buffer, as events.
-struct Uses {
-  int writer = -1;
-  std::array<int, num_streams> readers{-1, -1, -1};  // readers since the last write, by stream
-};
-
-struct ParamSlot : Uses {
-  int unit = -1;        // unit in the slot; -1: free
-  int gathered = -1;    // the step whose parameters it holds
-  bool loaded = false;  // gathered before the first step, by the load schedule
-};
-
-struct GradSlot : Uses {
-  int unit = -1;
-  int micro = -1;         // the latest micro-batch that contributed
-  int contributions = 0;  // of that micro-batch
-  bool reduced = false;   // in place
-  MicroSet micros;        // complete ones and `micro`
-};
-
-struct Partial : Uses {
-  MicroSet micros;
-};
-
-struct UnitState {
-  Uses master;
-  int updates = 0;
-  int contributors = 0;   // modules
-  bool complete = false;  // its gradient holds every micro-batch
-  int grad_slot = -1;     // its slot, if reduced in place
-  std::vector<Partial> partials;
-};
-
 class Replay {
  public:
   Replay(const Schedule& schedule, const Mesh& mesh, const Schedule* load)
@@ -93,8 +29,10 @@ class Replay {
         hb_(schedule, mesh, num_steps),
         params_(schedule.slots.size()),
         grads_(schedule.slots.size()),
-        units_(schedule.units.size()) {
-    for (std::size_t u = 0; u < units_.size(); ++u) units_[u].partials.resize(at(s_.units[u].num_accumulators));
+        sums_(schedule.slots.size()),
+        units_(schedule.units.size()),
+        norm_axes_(groups_of(schedule.units, mesh).norm) {
+    for (std::size_t u = 0; u < units_.size(); ++u) units_[u].accumulators.resize(at(s_.units[u].num_accumulators));
     for (const ModuleUse& m : s_.modules) {
       for (const int u : distinct(m.grad_units)) ++units_[at(u)].contributors;
     }
@@ -158,7 +96,8 @@ class Replay {
       case Op::forward:
       case Op::recompute: return use(s_.modules[at(in.module)].forward_units);
       case Op::backward: use(s_.modules[at(in.module)].backward_units); return contribute(in);
-      case Op::reduce: return reduce(in);
+      case Op::reduce_scatter:
+      case Op::all_reduce: return reduce(in);
       case Op::norm: return norm();
       case Op::update: return update(in);
     }
@@ -167,6 +106,7 @@ class Replay {
   void gather(const Instruction& in) {
     ParamSlot& slot = params_[at(in.slot)];
     const ScheduledUnit& unit = s_.units[at(in.unit)];
+    joins(unit.shard_axes);
     if (unit.params_resident ? slot.unit != in.unit : slot.unit >= 0)
       fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
@@ -218,7 +158,7 @@ class Replay {
       const bool holds = slot.unit == unit && !slot.reduced;
       if (holds && slot.micro == in.micro) {
         ++slot.contributions;
-      } else if (in.accumulates) {
+      } else if (in.micro > 0 && s_.units[at(unit)].adds_in_slot) {
         const bool before_it =
             holds && slot.contributions == units_[at(unit)].contributors && slot.micros == MicroSet::of(0, in.micro);
         if (!before_it)
@@ -239,6 +179,35 @@ class Replay {
   }
 
   void reduce(const Instruction& in) {
+    const ScheduledUnit& scheduled = s_.units[at(in.unit)];
+    UnitState& unit = units_[at(in.unit)];
+    const bool scatters = in.op == Op::reduce_scatter;
+    joins(scatters ? scheduled.shard_axes : scheduled.replicate_axes);
+    const Sum x = scatters || !scheduled.sharded() ? sum_of_gradient(in) : sum_of_scattered(in);
+    unit.complete = false;
+    if (unit.accumulators.empty()) {
+      if (!in.accumulation.inputs.empty() || in.accumulation.target != 0)
+        fail("adds gradient accumulators, and there are none");
+      write(grads_[at(unit.grad_slot)], "its gradient slot");
+      unit.in_place = x;
+      unit.complete = is_complete(x);
+    } else if (in.sum >= 0 && in.accumulation.inputs.empty() && scatters && scheduled.reduced_twice()) {
+      SumBuffer& slot = sums_[at(in.sum)];
+      write(slot, "its sum slot");
+      if (!slot.sum.micros.empty()) fail(strfmt("overwrites the sum of %s", unit_name(slot.unit)));
+      slot.sum = x;
+      slot.unit = in.unit;
+    } else {
+      if (in.sum >= 0) write(sums_[at(in.sum)], "its sum slot");
+      accumulate(in, unit, x);
+    }
+    if (in.last_reduce != unit.complete)
+      fail(in.last_reduce ? "is called the last and leaves out micro-batches or replicas"
+                          : "is the last and not called so");
+  }
+
+  /// What an instruction that reads the gradient slot sums.
+  Sum sum_of_gradient(const Instruction& in) {
     GradSlot& slot = grads_[at(in.slot)];
     UnitState& unit = units_[at(in.unit)];
     if (slot.unit != in.unit || slot.micro != in.micro || slot.reduced) {
@@ -246,47 +215,80 @@ class Replay {
     } else if (slot.contributions != unit.contributors) {
       fail(strfmt("comes after %d of %d contributions", slot.contributions, unit.contributors));
     }
-    const MicroSet all = MicroSet::of(0, s_.num_micro);
-    if (unit.partials.empty()) {
-      write(slot, "its gradient slot");
+    if (unit.accumulators.empty()) {
       slot.reduced = true;
-      unit.complete = slot.micros == all;
       unit.grad_slot = in.slot;
-      if (!in.accumulation.inputs.empty() || in.accumulation.target != 0)
-        fail("adds gradient accumulators, and there are none");
     } else {
       read(slot, "its gradient slot");
       slot.unit = -1;
-      unit.complete = fold(in, unit, slot.micros);
     }
-    if (in.last_reduce != unit.complete)
-      fail(in.last_reduce ? "is called the last and leaves micro-batches out" : "is the last and not called so");
+    return {slot.micros, in.op == Op::all_reduce || s_.units[at(in.unit)].replicate_axes.empty()};
   }
 
-  /// True if the result includes every micro-batch.
-  bool fold(const Instruction& in, UnitState& unit, const MicroSet& reduced) {
-    MicroSet sum = reduced;
-    for (const int p : in.accumulation.inputs) {
-      Partial& partial = unit.partials[at(p)];
-      write(partial, "a gradient accumulator");
-      if (partial.micros.empty()) fail(strfmt("adds accumulator %d, which is empty", p));
-      if (!sum.add(partial.micros)) fail(strfmt("counts a micro-batch of accumulator %d twice", p));
-      partial.micros.clear();
+  /// What the all_reduce of a sharded unit sums: the content of its sum slot, of its accumulator, or of the gradient
+  /// slot in place.
+  Sum sum_of_scattered(const Instruction& in) {
+    UnitState& unit = units_[at(in.unit)];
+    Sum sum;
+    if (in.sum >= 0) {
+      SumBuffer& slot = sums_[at(in.sum)];
+      write(slot, "its sum slot");
+      if (slot.unit == in.unit) std::swap(sum, slot.sum);
+    } else if (!unit.accumulators.empty()) {
+      SumBuffer& accumulator = unit.accumulators[at(in.accumulation.target)];
+      write(accumulator, "a gradient accumulator");
+      std::swap(sum, accumulator.sum);
+    } else {
+      std::swap(sum, unit.in_place);
+      unit.grad_slot = std::max(unit.grad_slot, 0);
     }
-    Partial& target = unit.partials[at(in.accumulation.target)];
+    if (sum.micros.empty() || sum.over_replicas) fail("does not follow a reduce_scatter");
+    sum.over_replicas = true;
+    return sum;
+  }
+
+  /// Adds x to the accumulators.
+  void accumulate(const Instruction& in, UnitState& unit, Sum x) {
+    for (const int p : in.accumulation.inputs) {
+      SumBuffer& input = unit.accumulators[at(p)];
+      write(input, "a gradient accumulator");
+      if (input.sum.micros.empty()) fail(strfmt("adds accumulator %d, which is empty", p));
+      else if (input.sum.over_replicas != x.over_replicas) fail("adds sums over different groups");
+      if (!x.micros.add(input.sum.micros)) fail(strfmt("counts a micro-batch of accumulator %d twice", p));
+      input.sum = {};
+    }
+    SumBuffer& target = unit.accumulators[at(in.accumulation.target)];
     write(target, "a gradient accumulator");
-    if (!target.micros.empty()) fail(strfmt("overwrites accumulator %d", in.accumulation.target));
-    target.micros = sum;
-    return in.accumulation.target == 0 && sum == MicroSet::of(0, s_.num_micro);
+    if (!target.sum.micros.empty()) fail(strfmt("overwrites accumulator %d", in.accumulation.target));
+    target.sum = x;
+    unit.complete = in.accumulation.target == 0 && is_complete(x);
+  }
+
+  [[nodiscard]] bool is_complete(const Sum& sum) const {
+    return sum.over_replicas && sum.micros == MicroSet::of(0, s_.num_micro);
   }
 
   /// The reduced gradient of a unit.
   Uses& gradient(UnitState& unit) {
-    return !unit.partials.empty() ? static_cast<Uses&>(unit.partials[0]) : grads_[at(std::max(unit.grad_slot, 0))];
+    return !unit.accumulators.empty() ? static_cast<Uses&>(unit.accumulators[0])
+                                      : grads_[at(std::max(unit.grad_slot, 0))];
+  }
+
+  /// A collective over a group. All ranks call the collectives of one communicator in list order: they are on one
+  /// thread, which has the gather and reduce streams, or ordered by dependencies.
+  void joins(AxisSet axes) {
+    if (axes.empty()) return;
+    const auto thread = [](const Instruction& in) { return in.stream == StreamId::replicate; };
+    const auto [last, first] = collectives_.try_emplace(axes.str(), event_);
+    const Instruction& before = s_.list[at(last->second) % s_.list.size()];
+    if (!first && thread(before) != thread(s_.list[at(now_)]) && !hb_.before(last->second, self, event_))
+      fail(strfmt("shares the communicator of %s and is not ordered after it", name(last->second).c_str()));
+    last->second = event_;
   }
 
   void norm() {
     if (norm_ >= 0) fail("comes twice");
+    for (const AxisSet axes : norm_axes_) joins(axes);
     ordered_after(last_module_, self, "the loss");
     for (std::size_t u = 0; u < units_.size() && !s_.grad_slots.empty(); ++u) {
       if (units_[u].contributors == 0) continue;
@@ -314,13 +316,10 @@ class Replay {
     write(unit.master, "its master shard");
     ++unit.updates;
     unit.complete = false;
-    if (!unit.partials.empty()) {
-      for (Partial& p : unit.partials) {
-        if (&p != &unit.partials[0] && !p.micros.empty()) fail("leaves an accumulator out");
-        p.micros.clear();
-      }
-    } else {
-      grads_[at(unit.grad_slot)].unit = -1;
+    if (unit.accumulators.empty()) grads_[at(unit.grad_slot)].unit = -1;
+    for (SumBuffer& accumulator : unit.accumulators) {
+      if (&accumulator != &unit.accumulators[0] && !accumulator.sum.micros.empty()) fail("leaves an accumulator out");
+      accumulator.sum = {};
     }
   }
 
@@ -350,6 +349,8 @@ class Replay {
     for (const GradSlot& slot : grads_) {
       if (slot.unit >= 0) end(strfmt("the gradient of %s has not been used", unit_name(slot.unit)));
     }
+    for (const SumBuffer& slot : sums_)
+      if (!slot.sum.micros.empty()) end(strfmt("a sum of %s has not been used", unit_name(slot.unit)));
   }
 
   const Schedule& s_;
@@ -358,7 +359,10 @@ class Replay {
   int norm_ = -1, last_module_ = -1;  // events of this step
   std::vector<ParamSlot> params_;     // by slot
   std::vector<GradSlot> grads_;       // by slot
+  std::vector<SumBuffer> sums_;       // by slot
   std::vector<UnitState> units_;
+  std::vector<AxisSet> norm_axes_;
+  std::map<std::string, int> collectives_;  // axes of a communicator → its latest collective
   std::vector<Violation> out_;
 };
 

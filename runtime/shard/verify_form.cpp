@@ -10,17 +10,20 @@
 namespace tessera::shard {
 namespace {
 
-StreamId stream_of(Op op) {
+/// `twice`: of a unit that is reduced twice.
+StreamId stream_of(Op op, bool twice) {
   switch (op) {
     case Op::gather: return StreamId::gather;
-    case Op::reduce:
+    case Op::all_reduce: return twice ? StreamId::replicate : StreamId::reduce;
+    case Op::reduce_scatter:
     case Op::norm: return StreamId::reduce;
     default: return StreamId::compute;
   }
 }
 
 bool of_module(Op op) { return op == Op::forward || op == Op::recompute || op == Op::backward; }
-bool of_unit(Op op) { return op == Op::gather || op == Op::release || op == Op::reduce || op == Op::update; }
+bool reduces(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
+bool of_unit(Op op) { return op == Op::gather || op == Op::release || reduces(op) || op == Op::update; }
 
 class Form {
  public:
@@ -69,7 +72,9 @@ class Form {
 
   void instruction(int i) {
     const Instruction& in = s_.list[at(i)];
-    if (in.stream != stream_of(in.op)) fail(i, strfmt("is on the %s stream", name_of(in.stream)));
+    if (of_unit(in.op) && !unit(in.unit)) return fail(i, "names no unit");
+    if (in.stream != stream_of(in.op, of_unit(in.op) && s_.units[at(in.unit)].reduced_twice()))
+      fail(i, strfmt("is on the %s stream", name_of(in.stream)));
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
     }
@@ -77,26 +82,34 @@ class Form {
         (in.module < 0 || at(in.module) >= s_.modules.size() || in.micro < 0 || in.micro >= s_.num_micro)) {
       fail(i, "names no module or no micro-batch");
     }
-    if (of_unit(in.op) && !unit(in.unit)) return fail(i, "names no unit");
-    const bool param = in.op == Op::gather || in.op == Op::release;
-    if (param || in.op == Op::reduce) {
-      if (!slot(in.slot, param ? Slot::Kind::param : Slot::Kind::grad))
-        return fail(i, strfmt("names slot %d", in.slot));
-      if (!fits(in.unit, in.slot)) fail(i, strfmt("uses slot %d, which was not made for it", in.slot));
-    }
-    if (in.op == Op::reduce) {
-      if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
-      const int accumulators = std::max(s_.units[at(in.unit)].num_accumulators, 1);
-      const auto partial = [accumulators](int p) { return p >= 0 && p < accumulators; };
-      if (!partial(in.accumulation.target) ||
-          !std::all_of(in.accumulation.inputs.begin(), in.accumulation.inputs.end(), partial))
-        fail(i, "names no gradient accumulator");
-    }
+    if (in.op == Op::gather || in.op == Op::release) uses_slot(i, in.slot, Slot::Kind::param);
+    if (reduces(in.op)) reduction(i);
     for (const auto& [u, index] : s_.reads[at(i)]) {
       if (!of_module(in.op)) fail(i, "reads no parameters, and a slot is given");
       if (!unit(u) || !slot(index, Slot::Kind::param) || !fits(u, index))
         fail(i, strfmt("reads unit %d in slot %d", u, index));
     }
+  }
+
+  void uses_slot(int i, int index, Slot::Kind kind) {
+    if (!slot(index, kind)) fail(i, strfmt("names slot %d", index));
+    else if (!fits(s_.list[at(i)].unit, index)) fail(i, strfmt("uses slot %d, which was not made for it", index));
+  }
+
+  void reduction(int i) {
+    const Instruction& in = s_.list[at(i)];
+    const ScheduledUnit& unit = s_.units[at(in.unit)];
+    if (in.op == Op::all_reduce && unit.replicate_axes.empty()) fail(i, "has no axes");
+    if (in.op == Op::reduce_scatter && !unit.sharded() && !unit.replicate_axes.empty()) fail(i, "has no axes");
+    if (in.op == Op::reduce_scatter || !unit.sharded()) uses_slot(i, in.slot, Slot::Kind::grad);
+    else if (in.slot >= 0) fail(i, "reads a gradient slot after its reduce_scatter has");
+    if (in.sum >= 0) uses_slot(i, in.sum, Slot::Kind::sum);
+    if (in.sum < 0 && !in.accumulation.inputs.empty()) fail(i, "adds accumulators and names no sum slot");
+    if (in.sum >= 0 && unit.num_accumulators == 0) fail(i, "names a sum slot, and there are no accumulators");
+    if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
+    const auto accumulator = [&unit](int p) { return p >= 0 && p < std::max(unit.num_accumulators, 1); };
+    if (!accumulator(in.accumulation.target) || !std::ranges::all_of(in.accumulation.inputs, accumulator))
+      fail(i, "names no gradient accumulator");
   }
 
   /// Each micro-batch: forward through the modules in order, then recompute and backward in reverse, down to the first

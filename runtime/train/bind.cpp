@@ -70,6 +70,9 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
                 const shard::Instruction& instruction) {
   const models::Model& model = *plan.spec.model;
   const auto dtype_of = [&](int unit) { return schedule.units[static_cast<std::size_t>(unit)].reduce_dtype; };
+  const auto adds = [&](int unit) {
+    return instruction.micro > 0 && schedule.units[static_cast<std::size_t>(unit)].adds_in_slot;
+  };
   step.dparams.reserve(step.module->params().size());
   step.accumulate.reserve(step.module->params().size());
   for (const int param : step.module->params()) {
@@ -82,11 +85,10 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
     const DType dtype = dtype_of(unit);
     step.dparams.emplace_back(lookup.slot(slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
                               model.params[static_cast<std::size_t>(param)].shape, plan.spec.device);
-    step.accumulate.push_back(instruction.accumulates || !lookup.first_contributor(instruction.module, param));
+    step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param));
   }
-  if (instruction.accumulates) return;
   for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
-    if (!lookup.first_to_touch(instruction.module, unit)) continue;
+    if (adds(unit) || !lookup.first_to_touch(instruction.module, unit)) continue;
     const DType dtype = dtype_of(unit);
     std::byte* data = lookup.slot(schedule.grad_slot(unit, instruction.micro));
     step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype), dtype});
@@ -163,8 +165,8 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;
-    if (instruction.op == shard::Op::gather || instruction.op == shard::Op::reduce)
-      step.slot = lookup.slot(instruction.slot);
+    if (instruction.slot >= 0) step.slot = lookup.slot(instruction.slot);
+    if (instruction.sum >= 0) step.sum = lookup.slot(instruction.sum);
     if (instruction.module >= 0) {
       const int m = instruction.module;
       step.module = model.modules[static_cast<std::size_t>(m)].get();

@@ -25,8 +25,8 @@ class Executor::BoundSchedule {
     std::vector<MemoryRange> gaps;               // padding of the units whose gradients this backward writes first
     std::vector<MemoryRange> whole;              // the whole buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
-    std::byte* slot = nullptr;  // of gather and reduce
-    models::Cache cache;        // generation
+    std::byte *slot = nullptr, *sum = nullptr;  // Instruction::slot, Instruction::sum
+    models::Cache cache;                        // generation
   };
 
   Executor* executor = nullptr;

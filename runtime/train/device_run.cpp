@@ -101,11 +101,11 @@ void Executor::take_spans(BoundSchedule& program) {
     const bool computes = instruction.stream == shard::StreamId::compute;
     for (std::size_t k = 0; computes && !program.waits.empty() && k < instruction.after.size(); ++k) {
       const BoundSchedule::Wait& wait = program.waits[waited++];
-      mark({&program, wait.instruction, true, at(wait.from), at(wait.to)}, true);
+      mark({&program, wait.instruction, true, at(wait.from), at(wait.to)}, shard::StreamId::compute);
     }
     if (instruction.op == shard::Op::release) continue;
     const std::size_t span = 2 * static_cast<std::size_t>(i);
-    mark({&program, i, false, at(program.spans[span]), at(program.spans[span + 1])}, computes);
+    mark({&program, i, false, at(program.spans[span]), at(program.spans[span + 1])}, instruction.stream);
   }
 }
 

@@ -42,6 +42,9 @@ Executor::Executor(const Parts& parts)
   const bool one_stream = on_device() || parts_.comm_streams == Stream::Mode::threaded;
   comm_ = std::make_unique<Stream>(one_stream ? "comm" : "gather", comm_mode(parts_), device_, Priority::high);
   if (!one_stream) reduce_ = std::make_unique<Stream>("reduce", parts_.comm_streams);
+  const auto replicates = [](const shard::Instruction& in) { return in.stream == StreamId::replicate; };
+  if (!on_device() && std::ranges::any_of(parts_.plan->main().list, replicates))
+    replicate_ = std::make_unique<Stream>("replicate", parts_.comm_streams);
   if (on_device()) {
     copy_ = std::make_unique<Stream>("copy", Stream::Mode::immediate, device_, Priority::normal);
     parts_.manager->run_on(comm_->view());
@@ -50,6 +53,7 @@ Executor::Executor(const Parts& parts)
   streams_[static_cast<int>(StreamId::compute)] = &compute_;
   streams_[static_cast<int>(StreamId::gather)] = comm_.get();
   streams_[static_cast<int>(StreamId::reduce)] = reduce_ ? reduce_.get() : comm_.get();
+  streams_[static_cast<int>(StreamId::replicate)] = replicate_ ? replicate_.get() : comm_.get();
 }
 
 Executor::~Executor() {
@@ -84,8 +88,8 @@ void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block
     stream.record(program.events[static_cast<std::size_t>(i)]);
   }
   if (on_device()) return end_on_device(program);
-  comm_->synchronize();
-  if (reduce_) reduce_->synchronize();
+  for (Stream* stream : {comm_.get(), reduce_.get(), replicate_.get()})
+    if (stream != nullptr) stream->synchronize();
 }
 
 /// The compute stream waits; the time counts as communication that did not overlap.
@@ -97,7 +101,7 @@ void Executor::wait_for(BoundSchedule& program, int instruction) {
   event.wait();
   const double end = now();
   program.block->comm_seconds += end - begin;
-  mark({&program, instruction, true, begin, end}, true);
+  mark({&program, instruction, true, begin, end}, StreamId::compute);
 }
 
 void Executor::step_into(void* program, std::int64_t instruction) {
@@ -116,7 +120,8 @@ void Executor::execute(BoundSchedule& program, int i) {
     case Op::forward:
     case Op::recompute: forward(program, i); break;
     case Op::backward: backward(program, i); break;
-    case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
+    case Op::reduce_scatter: parts_.manager->reduce_scatter(instruction, step.slot, step.sum); break;
+    case Op::all_reduce: parts_.manager->all_reduce(instruction, step.slot, step.sum); break;
     case Op::norm: on_device() ? issue_norm(program) : norm(program); break;
     case Op::update:
       if (program.block->skipped || program.block->warmup) break;  // the state stays unchanged
@@ -125,7 +130,7 @@ void Executor::execute(BoundSchedule& program, int i) {
                                compute_.view());
       break;
   }
-  if (marks) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
+  if (marks) mark({&program, i, false, begin, now()}, instruction.stream);
 }
 
 models::Batch Executor::batch(const BoundSchedule& program, int micro) const {
@@ -280,24 +285,24 @@ const float* Executor::logits(const BoundSchedule& program) {
 
 void Executor::start_trace(int runs) {
   const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2;
-  compute_marks_.clear();
-  comm_marks_.clear();
-  compute_marks_.reserve(room);
-  comm_marks_.reserve(room);
+  for (std::vector<Mark>& marks : marks_) {
+    marks.clear();
+    marks.reserve(room);
+  }
   origin_ = Clock::now();
   tracing_ = true;
 }
 
-void Executor::mark(const Mark& mark, bool on_compute) {
-  auto& marks = on_compute ? compute_marks_ : comm_marks_;
+void Executor::mark(const Mark& mark, StreamId stream) {
+  auto& marks = marks_[static_cast<std::size_t>(stream)];
   if (tracing_ && marks.size() < marks.capacity()) marks.push_back(mark);
 }
 
 std::vector<TraceSpan> Executor::take_trace() {
   tracing_ = false;
   std::vector<TraceSpan> spans;
-  for (const auto* marks : {&compute_marks_, &comm_marks_})
-    for (const Mark& mark : *marks) {
+  for (const std::vector<Mark>& marks : marks_)
+    for (const Mark& mark : marks) {
       const auto& schedule = *mark.program->schedule;
       const auto& instruction = schedule.list[static_cast<std::size_t>(mark.instruction)];
       std::string name = (mark.wait ? "wait " : "") + shard::instruction_name(schedule, instruction);

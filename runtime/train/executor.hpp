@@ -114,8 +114,9 @@ class Executor {
     shard::ShardManager* manager = nullptr;
     Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
-    /// threaded: one thread runs gather and reduce, in list order. deferred: each runs when it is waited for. On a
-    /// device one stream has both; a thread of its own issues the work if the transport blocks the host.
+    /// threaded: one thread runs the gather and reduce streams, in list order, and another the replicate stream, if
+    /// the training schedule uses it. deferred: each runs when it is waited for. On a device one stream has all; a
+    /// thread of its own issues the work if the transport blocks the host.
     Stream::Mode comm_streams = Stream::Mode::threaded;
   };
   explicit Executor(const Parts& parts);
@@ -169,19 +170,19 @@ class Executor {
   void wait_for(BoundSchedule& program, int instruction);
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro) const;
   [[nodiscard]] double now() const;
-  void mark(const Mark& mark, bool on_compute);
+  void mark(const Mark& mark, shard::StreamId stream);
 
   Parts parts_;
   Device device_;
   Clock::time_point origin_ = Clock::now();
-  std::vector<Mark> compute_marks_, comm_marks_;
+  std::vector<Mark> marks_[shard::num_streams];  // each stream is one thread's
   bool tracing_ = false;
   kernels::StepScalars step_;  // on the host: what the updates read
   Event ended_;                // on a device: the end of a run, updates included
   Stream compute_;
   std::unique_ptr<Stream> copy_;  // on a device: host-to-device copies of micro-batches
-  // Last, so that they end before what they use. reduce_ is null if comm_ has both gather and reduce.
-  std::unique_ptr<Stream> comm_, reduce_;
+  // Last, so that they end before what they use. Null if comm_ has its instructions.
+  std::unique_ptr<Stream> comm_, reduce_, replicate_;
   Stream* streams_[shard::num_streams];
 };
 

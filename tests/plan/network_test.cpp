@@ -32,7 +32,7 @@ Bytes bytes_of(const plan::RunPlan& plan) {
   for (const auto& instruction : plan.train.list) {
     if (instruction.op == shard::Op::norm)
       sum.counters += 8 * shard::ShardManager::num_norm_counters(plan.layout.num_units(), 0);
-    if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
+    if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce_scatter) continue;
     auto& to = instruction.op == shard::Op::gather ? sum.gathered : sum.reduced;
     to += 4 * static_cast<std::uint64_t>(plan.layout.padded_numel(instruction.unit));
   }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/shard/schedule.hpp"
+
 namespace tessera::test {
 
 /// A buffer: `stamp` changes with every write that begins.
@@ -28,11 +30,12 @@ struct View : Cell {  // what a rank expects in a slot
   bool fresh = false;
 };
 
-struct Gradient : Cell {  // a gradient slot or accumulator
+struct Gradient : Cell {  // a gradient slot, accumulator or sum slot
   int unit = -1;
   int step = -1;
   std::uint64_t sum = 0;  // bit micro·modules + module for every contribution
   bool reduced = false;
+  int over = 0;  // summed over 0: no ranks; 1: the shard group; 2: all ranks
 };
 
 struct Master : Cell {
@@ -51,7 +54,7 @@ struct Done {  // (step, micro) that a buffer of activations holds
 
 struct Rank {
   std::vector<View> views;
-  std::vector<Gradient> grads;                      // by slot
+  std::vector<Gradient> grads, sums;                // by slot
   std::vector<std::vector<Gradient>> accumulators;  // by unit
   std::vector<Master> masters;
   std::vector<std::uint64_t> normed;  // by unit: what went into the norm
@@ -59,10 +62,10 @@ struct Rank {
   std::vector<Done> output, saved;  // by module
   Done recomputed, backward;
   // progress
-  std::array<int, 3> next{};      // by stream: events that have ended
-  std::array<bool, 3> running{};  // the next one has started
-  std::array<std::vector<Snapshot>, 3> reading;
-  std::array<std::vector<Cell*>, 3> writing;
+  std::array<int, shard::num_streams> next{};      // by stream: events that have ended
+  std::array<bool, shard::num_streams> running{};  // the next one has started
+  std::array<std::vector<Snapshot>, shard::num_streams> reading;
+  std::array<std::vector<Cell*>, shard::num_streams> writing;
   std::vector<char> started, ended;  // step · length + instruction
   int num_ended = 0;
 };

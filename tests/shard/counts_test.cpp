@@ -23,11 +23,17 @@ Count count(const Schedule& s) {
   for (const Instruction& in : s.list) {
     out.gathers += in.op == Op::gather;
     out.releases += in.op == Op::release;
-    out.reduces += in.op == Op::reduce;
+    out.reduces += (in.op == Op::reduce_scatter || in.op == Op::all_reduce) && in.stream == StreamId::reduce;
     out.norms += in.op == Op::norm;
     out.updates += in.op == Op::update;
   }
   return out;
+}
+
+/// All-reduces that follow a reduce-scatter.
+int count_replicated(const Schedule& s) {
+  return static_cast<int>(
+      std::ranges::count_if(s.list, [](const Instruction& in) { return in.stream == StreamId::replicate; }));
 }
 
 constexpr int max_blocks = 7;
@@ -233,6 +239,32 @@ TEST(Counts, GradientAccumulators) {
   EXPECT_THROW((void)build_train(in), std::logic_error);
 }
 
+TEST(Counts, ShardEachReducesOverReplicasOnce) {
+  sweep("HYBRID_SHARD", [](ScheduleInput& in, int blocks, int num_micro, int) {
+    const int units = blocks + 2;
+    const Schedule each = build_train(in);
+    EXPECT_EQ(count(each).reduces, units * num_micro);
+    EXPECT_EQ(count_replicated(each), units * num_micro);
+    in.policy.reduce = Reduce::shard_each;
+    EXPECT_EQ(count(build_train(in)), count(each));
+    EXPECT_EQ(count_replicated(build_train(in)), units);
+    in.policy.reduce = Reduce::last;
+    EXPECT_EQ(count(build_train(in)).reduces, units);
+    EXPECT_EQ(count_replicated(build_train(in)), units);
+  });
+}
+
+// A unit without replicate axes has the same list; one without shard axes adds its gradients in their slot.
+TEST(Counts, ShardEachOfOneAxis) {
+  for (const char* word : {"0", "1", "2", "3"}) {
+    ScheduleInput in = schedule_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2), 3);
+    in.policy.reduce = Reduce::shard_each;
+    const std::string text_of_mode = text(build_train(in));
+    in.policy.reduce = *word == '0' ? Reduce::last : Reduce::each;
+    EXPECT_EQ(text_of_mode, text(build_train(in))) << word;
+  }
+}
+
 // The sums as expressions: the binary counter gives the reduction tree of docs/numerics.md, which depends on A alone.
 TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
   const auto tree = [](auto&& self, int first, int count) -> std::string {
@@ -247,7 +279,7 @@ TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
     const Schedule s = build_train(in);
     std::vector<std::string> accumulator(static_cast<std::size_t>(s.units.front().num_accumulators));
     for (const Instruction& i : s.list) {
-      if (i.op != Op::reduce || i.unit != 0) continue;
+      if (i.op != Op::reduce_scatter || i.unit != 0) continue;
       std::string x = std::to_string(i.micro);
       for (const int p : i.accumulation.inputs) x = "(" + accumulator[static_cast<std::size_t>(p)] + "+" + x + ")";
       accumulator[static_cast<std::size_t>(i.accumulation.target)] = x;

@@ -16,11 +16,11 @@ namespace tessera::test {
 struct Choice {
   enum class Kind : unsigned char { priority, random };
   Kind kind = Kind::priority;
-  std::uint64_t seed = 0;         // random
-  shard::StreamId order[3] = {};  // priority: streams that run ahead of the others
-  bool ends_first = true;         // priority: instructions end as early, or as late, as possible
-  int held = -1;                  // instruction of rank 0 that is delayed as long as possible
-  bool hold_start = false;        // delays its start instead of its end
+  std::uint64_t seed = 0;                          // random
+  shard::StreamId order[shard::num_streams] = {};  // priority: streams that run ahead of the others
+  bool ends_first = true;                          // priority: instructions end as early, or as late, as possible
+  int held = -1;                                   // instruction of rank 0 that is delayed as long as possible
+  bool hold_start = false;                         // delays its start instead of its end
 };
 
 /// Runs two steps, after the gathers of `load` (null: none). Returns the first error, or "".

@@ -55,6 +55,10 @@ class Mutants {
       slots(i);
       flags(i);
     }
+    for (std::size_t u = 0; u < s_.units.size(); ++u) {
+      bool& adds = add("flag", "adds_in_slot turned of " + s_.units[u].name, {}).schedule.units[u].adds_in_slot;
+      adds = !adds;
+    }
     for (std::size_t k = 0; k < s_.grad_slots.size(); ++k) table(k);
     for (std::size_t k = 0; k < load_.list.size(); ++k) {
       std::vector<Instruction>& list =
@@ -114,6 +118,8 @@ class Mutants {
       if (in.slot >= 0 && k != in.slot && s_.slots[at(k)].kind == s_.slots[at(in.slot)].kind) {
         add("slot", strfmt("slot %d in ", k) + describe(s_, i), {i}).schedule.list[at(i)].slot = k;
       }
+      if (in.sum >= 0 && k != in.sum && s_.slots[at(k)].kind == Slot::Kind::sum)
+        add("slot", strfmt("sum slot %d in ", k) + describe(s_, i), {i}).schedule.list[at(i)].sum = k;
       for (std::size_t r = 0; r < s_.reads[at(i)].size(); ++r) {
         if (k == s_.reads[at(i)][r].second || s_.slots[at(k)].kind != Slot::Kind::param) continue;
         add("slot read", strfmt("reads slot %d in ", k) + describe(s_, i), {i}).schedule.reads[at(i)][r].second = k;
@@ -123,11 +129,7 @@ class Mutants {
 
   void flags(int i) {
     const Instruction& in = s_.list[at(i)];
-    if (in.op == Op::backward) {
-      bool& flag = add("flag", "accumulates turned in " + describe(s_, i), {i}).schedule.list[at(i)].accumulates;
-      flag = !flag;
-    }
-    if (in.op != Op::reduce) return;
+    if (in.op != Op::reduce_scatter && in.op != Op::all_reduce) return;
     bool& flag = add("flag", "last_reduce turned in " + describe(s_, i), {i}).schedule.list[at(i)].last_reduce;
     flag = !flag;
     for (int p = 0; p < s_.units[at(in.unit)].num_accumulators; ++p) {
@@ -159,6 +161,13 @@ void add_train(std::vector<Subject>& out, const std::string& name, const Schedul
   out.push_back({name, build_train(in), in.mesh, build_load(in)});
 }
 
+/// Replicated over all data axes.
+UnitPolicy no_shard(UnitPolicy policy) {
+  policy.shard_axes = {};
+  policy.replicate_axes = Axis::replicate | Axis::shard;
+  return policy;
+}
+
 /// Strategies, accumulation, prefetch, and other variants.
 std::vector<Subject> subjects() {
   std::vector<Subject> out;
@@ -167,16 +176,17 @@ std::vector<Subject> subjects() {
     for (const int num_micro : {1, 2, 3}) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && !strategy.policy.shard_params) continue;
-        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}) {
+        for (int variant = 0; variant <= 21; ++variant) {
           ModelShape shape{.num_blocks = 3};
           ScheduleInput in;
           if (variant == 1) shape.tied = false;
           if (variant == 2) shape = {.num_blocks = 2, .adapters = true};
           if (variant == 3) shape = {.num_blocks = 2, .frozen_embed = true};
           if (variant == 13 || variant == 14) shape = {.num_blocks = 3, .frozen_embed = true, .frozen_blocks = 2};
-          if (variant >= 15) shape = {.num_blocks = 2, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
+          if (variant == 15 || variant == 16)
+            shape = {.num_blocks = 2, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
           if (variant == 9) shape.embed_reads_late = true;
-          if (variant >= 17) shape = {.num_blocks = 4, .blocks_per_unit = 3, .tied = variant != 18};
+          if (variant >= 17 && variant <= 19) shape = {.num_blocks = 4, .blocks_per_unit = 3, .tied = variant != 18};
           in = schedule_input(shape, strategy, num_micro);
           in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
           if (variant == 4 || variant == 18) in.policy.recompute = true;
@@ -188,6 +198,8 @@ std::vector<Subject> subjects() {
           if (variant >= 11 && variant <= 12) in.policy.reduce_dtype = DType::bf16;
           if (variant == 11 || variant == 14 || variant == 16 || variant == 19) in.params_in_place = true;
           if (variant == 12) in.policy.reduce = Reduce::last;
+          if (variant >= 20) in.policy.reduce = Reduce::shard_each;
+          if (variant == 21) in.units[0].policy = no_shard(in.policy);
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }
       }

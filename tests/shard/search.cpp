@@ -12,7 +12,8 @@ using shard::StreamId;
 
 std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects, int num_random,
                        const Schedule* load) {
-  std::array<StreamId, 3> order{StreamId::compute, StreamId::gather, StreamId::reduce};
+  std::array<StreamId, shard::num_streams> order{StreamId::compute, StreamId::gather, StreamId::reduce,
+                                                 StreamId::replicate};
   std::vector<Choice> choices;
   do {
     for (const bool ends_first : {true, false}) {

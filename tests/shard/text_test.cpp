@@ -12,59 +12,59 @@ using namespace shard;
 TEST(Text, Zero2ThreeUnitsTwoMicroBatches) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("2", 4, 0, 2), 2);
   EXPECT_EQ(text(build_train(in)), R"(
-gather     embed       s0  on gather
-gather     h.0         s1  on gather
-forward    embed   m0      on compute                     after gather embed
-gather     head        s2  on gather
-forward    h.0     m0      on compute                     after gather h.0
-forward    head    m0      on compute
-backward   head    m0      on compute                     after gather head
-reduce     head    m0  g2  on reduce   a0 = x             after backward head m0
-backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
-backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
-forward    embed   m1      on compute
-forward    h.0     m1      on compute
-forward    head    m1      on compute
-backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
-backward   h.0     m1      on compute
-reduce     h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
-backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
-norm                       on reduce
-update     embed           on compute                     after norm
-update     h.0             on compute
-update     head            on compute
+gather          embed       s0  on gather
+gather          h.0         s1  on gather
+forward         embed   m0      on compute                     after gather embed
+gather          head        s2  on gather
+forward         h.0     m0      on compute                     after gather h.0
+forward         head    m0      on compute
+backward        head    m0      on compute                     after gather head
+reduce_scatter  head    m0  g2  on reduce   a0 = x             after backward head m0
+backward        h.0     m0      on compute
+reduce_scatter  h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
+backward        embed   m0      on compute
+reduce_scatter  embed   m0  g0  on reduce   a0 = x             after backward embed m0
+forward         embed   m1      on compute
+forward         h.0     m1      on compute
+forward         head    m1      on compute
+backward        head    m1      on compute                     after reduce_scatter embed m0
+reduce_scatter  head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
+backward        h.0     m1      on compute
+reduce_scatter  h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
+backward        embed   m1      on compute
+reduce_scatter  embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
+norm                            on reduce
+update          embed           on compute                     after norm
+update          h.0             on compute
+update          head            on compute
 )" + 1);
 }
 
 TEST(Text, Zero0) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("0", 2, 0, 2), 2);
   EXPECT_EQ(text(build_train(in)), R"(
-forward    embed   m0      on compute
-forward    h.0     m0      on compute
-forward    head    m0      on compute
-backward   head    m0      on compute
-reduce     head    m0  g2  on reduce   a0 = x             after backward head m0
-backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
-backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
-forward    embed   m1      on compute
-forward    h.0     m1      on compute
-forward    head    m1      on compute
-backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
-backward   h.0     m1      on compute
-reduce     h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
-backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
-norm                       on reduce
-update     embed           on compute                     after norm
-update     h.0             on compute
-update     head            on compute
+forward     embed   m0      on compute
+forward     h.0     m0      on compute
+forward     head    m0      on compute
+backward    head    m0      on compute
+all_reduce  head    m0  g2  on reduce   a0 = x             after backward head m0
+backward    h.0     m0      on compute
+all_reduce  h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
+backward    embed   m0      on compute
+all_reduce  embed   m0  g0  on reduce   a0 = x             after backward embed m0
+forward     embed   m1      on compute
+forward     h.0     m1      on compute
+forward     head    m1      on compute
+backward    head    m1      on compute                     after all_reduce embed m0
+all_reduce  head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
+backward    h.0     m1      on compute
+all_reduce  h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
+backward    embed   m1      on compute
+all_reduce  embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
+norm                        on reduce
+update      embed           on compute                     after norm
+update      h.0             on compute
+update      head            on compute
 )" + 1);
 }
 
@@ -74,19 +74,19 @@ TEST(Text, Zero0AccumulatesBf16GradientsInFp32) {
   in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
   const Schedule schedule = build_train(in);
   EXPECT_EQ(text(schedule), R"(
-forward    embed   m0      on compute
-forward    h.0     m0      on compute
-forward    head    m0      on compute
-backward   head    m0      on compute
-reduce     head    m0  g2  on reduce   a0 = x, last  after backward head m0
-backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
-backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
-norm                       on reduce
-update     embed           on compute                after norm
-update     h.0             on compute
-update     head            on compute
+forward     embed   m0      on compute
+forward     h.0     m0      on compute
+forward     head    m0      on compute
+backward    head    m0      on compute
+all_reduce  head    m0  g2  on reduce   a0 = x, last  after backward head m0
+backward    h.0     m0      on compute
+all_reduce  h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
+backward    embed   m0      on compute
+all_reduce  embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
+norm                        on reduce
+update      embed           on compute                after norm
+update      h.0             on compute
+update      head            on compute
 )" + 1);
   EXPECT_FALSE(schedule.units.front().grads_resident);
   EXPECT_EQ(schedule.units.front().num_accumulators, 1);
@@ -95,31 +95,31 @@ update     head            on compute
 TEST(Text, Zero1) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("1", 4, 0, 2), 2);
   EXPECT_EQ(text(build_train(in)), R"(
-gather     embed       s0  on gather
-gather     h.0         s1  on gather
-forward    embed   m0      on compute                     after gather embed
-gather     head        s2  on gather
-forward    h.0     m0      on compute                     after gather h.0
-forward    head    m0      on compute
-backward   head    m0      on compute                     after gather head
-reduce     head    m0  g2  on reduce   a0 = x             after backward head m0
-backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
-backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
-forward    embed   m1      on compute
-forward    h.0     m1      on compute
-forward    head    m1      on compute
-backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
-backward   h.0     m1      on compute
-reduce     h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
-backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
-norm                       on reduce
-update     embed           on compute                     after norm
-update     h.0             on compute
-update     head            on compute
+gather          embed       s0  on gather
+gather          h.0         s1  on gather
+forward         embed   m0      on compute                     after gather embed
+gather          head        s2  on gather
+forward         h.0     m0      on compute                     after gather h.0
+forward         head    m0      on compute
+backward        head    m0      on compute                     after gather head
+reduce_scatter  head    m0  g2  on reduce   a0 = x             after backward head m0
+backward        h.0     m0      on compute
+reduce_scatter  h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
+backward        embed   m0      on compute
+reduce_scatter  embed   m0  g0  on reduce   a0 = x             after backward embed m0
+forward         embed   m1      on compute
+forward         h.0     m1      on compute
+forward         head    m1      on compute
+backward        head    m1      on compute                     after reduce_scatter embed m0
+reduce_scatter  head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
+backward        h.0     m1      on compute
+reduce_scatter  h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
+backward        embed   m1      on compute
+reduce_scatter  embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
+norm                            on reduce
+update          embed           on compute                     after norm
+update          h.0             on compute
+update          head            on compute
 )" + 1);
 }
 
@@ -127,28 +127,28 @@ TEST(Text, Zero2ReduceLast) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("2", 4, 0, 2), 2);
   in.policy.reduce = Reduce::last;
   EXPECT_EQ(text(build_train(in)), R"(
-gather     embed       s0  on gather
-gather     h.0         s1  on gather
-forward    embed   m0      on compute        after gather embed
-gather     head        s2  on gather
-forward    h.0     m0      on compute        after gather h.0
-forward    head    m0      on compute
-backward   head    m0      on compute        after gather head
-backward   h.0     m0      on compute
-backward   embed   m0      on compute
-forward    embed   m1      on compute
-forward    h.0     m1      on compute
-forward    head    m1      on compute
-backward   head    m1      on compute  adds
-reduce     head    m1  g2  on reduce   last  after backward head m1
-backward   h.0     m1      on compute  adds
-reduce     h.0     m1  g1  on reduce   last  after backward h.0 m1
-backward   embed   m1      on compute  adds
-reduce     embed   m1  g0  on reduce   last  after backward embed m1
-norm                       on reduce
-update     embed           on compute        after norm
-update     h.0             on compute
-update     head            on compute
+gather          embed       s0  on gather
+gather          h.0         s1  on gather
+forward         embed   m0      on compute        after gather embed
+gather          head        s2  on gather
+forward         h.0     m0      on compute        after gather h.0
+forward         head    m0      on compute
+backward        head    m0      on compute        after gather head
+backward        h.0     m0      on compute
+backward        embed   m0      on compute
+forward         embed   m1      on compute
+forward         h.0     m1      on compute
+forward         head    m1      on compute
+backward        head    m1      on compute  adds
+reduce_scatter  head    m1  g2  on reduce   last  after backward head m1
+backward        h.0     m1      on compute  adds
+reduce_scatter  h.0     m1  g1  on reduce   last  after backward h.0 m1
+backward        embed   m1      on compute  adds
+reduce_scatter  embed   m1  g0  on reduce   last  after backward embed m1
+norm                            on reduce
+update          embed           on compute        after norm
+update          h.0             on compute
+update          head            on compute
 )" + 1);
 }
 
@@ -156,25 +156,25 @@ TEST(Text, Zero0ReduceLast) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("0", 2, 0, 2), 2);
   in.policy.reduce = Reduce::last;
   EXPECT_EQ(text(build_train(in)), R"(
-forward    embed   m0      on compute
-forward    h.0     m0      on compute
-forward    head    m0      on compute
-backward   head    m0      on compute
-backward   h.0     m0      on compute
-backward   embed   m0      on compute
-forward    embed   m1      on compute
-forward    h.0     m1      on compute
-forward    head    m1      on compute
-backward   head    m1      on compute  adds
-reduce     head    m1  g2  on reduce   last  after backward head m1
-backward   h.0     m1      on compute  adds
-reduce     h.0     m1  g1  on reduce   last  after backward h.0 m1
-backward   embed   m1      on compute  adds
-reduce     embed   m1  g0  on reduce   last  after backward embed m1
-norm                       on reduce
-update     embed           on compute        after norm
-update     h.0             on compute
-update     head            on compute
+forward     embed   m0      on compute
+forward     h.0     m0      on compute
+forward     head    m0      on compute
+backward    head    m0      on compute
+backward    h.0     m0      on compute
+backward    embed   m0      on compute
+forward     embed   m1      on compute
+forward     h.0     m1      on compute
+forward     head    m1      on compute
+backward    head    m1      on compute  adds
+all_reduce  head    m1  g2  on reduce   last  after backward head m1
+backward    h.0     m1      on compute  adds
+all_reduce  h.0     m1  g1  on reduce   last  after backward h.0 m1
+backward    embed   m1      on compute  adds
+all_reduce  embed   m1  g0  on reduce   last  after backward embed m1
+norm                        on reduce
+update      embed           on compute        after norm
+update      h.0             on compute
+update      head            on compute
 )" + 1);
 }
 
@@ -182,48 +182,48 @@ TEST(Text, Zero1Reproducible) {
   ScheduleInput in = schedule_input({.num_blocks = 0}, make_strategy("1", 4, 0, 2), 3);
   in.policy.reproducible = true;
   EXPECT_EQ(text(build_train(in)), R"(
-gather     embed       s0  on gather
-gather     head        s1  on gather
-forward    embed   m0      on compute                     after gather embed
-forward    head    m0      on compute
-backward   head    m0      on compute                     after gather head
-reduce     head    m0  g1  on reduce   a0 = x             after backward head m0
-backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
-forward    embed   m1      on compute
-forward    head    m1      on compute
-backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g1  on reduce   a1 = x + a0        after backward head m1
-backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   a1 = x + a0        after backward embed m1
-forward    embed   m2      on compute
-forward    head    m2      on compute
-backward   head    m2      on compute                     after reduce embed m1
-reduce     head    m2  g1  on reduce   a0 = x + a1, last  after backward head m2
-backward   embed   m2      on compute
-reduce     embed   m2  g0  on reduce   a0 = x + a1, last  after backward embed m2
-norm                       on reduce
-update     embed           on compute                     after norm
-update     head            on compute
+gather          embed       s0  on gather
+gather          head        s1  on gather
+forward         embed   m0      on compute                     after gather embed
+forward         head    m0      on compute
+backward        head    m0      on compute                     after gather head
+reduce_scatter  head    m0  g1  on reduce   a0 = x             after backward head m0
+backward        embed   m0      on compute
+reduce_scatter  embed   m0  g0  on reduce   a0 = x             after backward embed m0
+forward         embed   m1      on compute
+forward         head    m1      on compute
+backward        head    m1      on compute                     after reduce_scatter embed m0
+reduce_scatter  head    m1  g1  on reduce   a1 = x + a0        after backward head m1
+backward        embed   m1      on compute
+reduce_scatter  embed   m1  g0  on reduce   a1 = x + a0        after backward embed m1
+forward         embed   m2      on compute
+forward         head    m2      on compute
+backward        head    m2      on compute                     after reduce_scatter embed m1
+reduce_scatter  head    m2  g1  on reduce   a0 = x + a1, last  after backward head m2
+backward        embed   m2      on compute
+reduce_scatter  embed   m2  g0  on reduce   a0 = x + a1, last  after backward embed m2
+norm                            on reduce
+update          embed           on compute                     after norm
+update          head            on compute
 )" + 1);
 }
 
 TEST(Text, OneRank) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("3", 1, 0, 2), 1);
   EXPECT_EQ(text(build_train(in)), R"(
-forward    embed   m0      on compute
-forward    h.0     m0      on compute
-forward    head    m0      on compute
-backward   head    m0      on compute
-reduce     head    m0  g2  on reduce   last  after backward head m0
-backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   last  after backward h.0 m0
-backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   last  after backward embed m0
-norm                       on reduce
-update     embed           on compute        after norm
-update     h.0             on compute
-update     head            on compute
+forward         embed   m0      on compute
+forward         h.0     m0      on compute
+forward         head    m0      on compute
+backward        head    m0      on compute
+reduce_scatter  head    m0  g2  on reduce   last  after backward head m0
+backward        h.0     m0      on compute
+reduce_scatter  h.0     m0  g1  on reduce   last  after backward h.0 m0
+backward        embed   m0      on compute
+reduce_scatter  embed   m0  g0  on reduce   last  after backward embed m0
+norm                            on reduce
+update          embed           on compute        after norm
+update          h.0             on compute
+update          head            on compute
 )" + 1);
 }
 

@@ -62,8 +62,9 @@ TEST(Verify, ASlotTakenBeforeItIsReleased) {
 
 TEST(Verify, AReduceThatDoesNotWait) {
   Schedule s = zero3();
-  s.list[static_cast<std::size_t>(find(s, Op::reduce, 2, 1))].after.clear();
-  EXPECT_EQ(first_violation(s), "reduce h.1 m1 is not ordered after backward h.1 m1, which uses its gradient slot");
+  s.list[static_cast<std::size_t>(find(s, Op::reduce_scatter, 2, 1))].after.clear();
+  EXPECT_EQ(first_violation(s),
+            "reduce_scatter h.1 m1 is not ordered after backward h.1 m1, which uses its gradient slot");
 }
 
 TEST(Verify, ABackwardThatOverwritesWhatIsBeingReduced) {
@@ -71,7 +72,7 @@ TEST(Verify, ABackwardThatOverwritesWhatIsBeingReduced) {
   auto& after = s.list[static_cast<std::size_t>(find(s, Op::backward, 1, 0))].after;
   ASSERT_EQ(after.size(), 2u);
   after.pop_back();
-  EXPECT_THAT(first_violation(s), HasSubstr("backward h.0 m0 is not ordered after reduce h.2 m0"));
+  EXPECT_THAT(first_violation(s), HasSubstr("backward h.0 m0 is not ordered after reduce_scatter h.2 m0"));
 }
 
 TEST(Verify, AnUpdateBeforeTheNorm) {
@@ -89,7 +90,7 @@ TEST(Verify, PeersAreReadersInPlace) {
   EXPECT_EQ(first_violation(s), "safe");
   const int backward = find(s, Op::backward, 0, 0);  // the embedding's, of module 0
   for (Instruction& instruction : s.list)
-    if (instruction.op == Op::reduce || instruction.op == Op::norm) std::erase(instruction.after, backward);
+    if (instruction.op == Op::reduce_scatter || instruction.op == Op::norm) std::erase(instruction.after, backward);
   bool found = false;
   for (const Violation& v : verify(s, sharded))
     found |= v.what.find("backward embed m0 of a peer, which uses its interval") != std::string::npos;
@@ -104,8 +105,8 @@ TEST(Verify, AMicroBatchThatIsLeftOut) {
   in.policy.reproducible = true;
   Schedule s = build_train(in);
   EXPECT_EQ(first_violation(s), "safe");
-  s.list[static_cast<std::size_t>(find(s, Op::reduce, 0, 1))].accumulation.inputs.clear();
-  EXPECT_EQ(first_violation(s), "reduce embed m2 overwrites accumulator 0");
+  s.list[static_cast<std::size_t>(find(s, Op::reduce_scatter, 0, 1))].accumulation.inputs.clear();
+  EXPECT_EQ(first_violation(s), "reduce_scatter embed m2 overwrites accumulator 0");
 }
 
 TEST(Verify, FormComesFirst) {

@@ -246,7 +246,7 @@ TEST(FrozenSchedule, ResidentUnitsAreGatheredOnceAndNothingBelowHasABackward) {
       EXPECT_EQ(by_unit(plan.load, Op::gather), resident);
       for (const shard::Schedule* schedule : {&plan.train, &plan.eval, &plan.logits})
         for (const auto& [unit, count] : by_unit(*schedule, Op::gather)) EXPECT_FALSE(resident.contains(unit)) << unit;
-      EXPECT_EQ(by_unit(plan.train, Op::reduce), (std::map<std::string, int>{{"h.1", num_micro}}));
+      EXPECT_EQ(by_unit(plan.train, Op::reduce_scatter), (std::map<std::string, int>{{"h.1", num_micro}}));
       EXPECT_EQ(by_unit(plan.train, Op::update), (std::map<std::string, int>{{"h.1", 1}}));
       EXPECT_EQ(count_of(plan.train, Op::forward), num_micro * modules);
       EXPECT_EQ(count_of(plan.train, Op::backward), num_micro * 3);   // head, h.2, h.1

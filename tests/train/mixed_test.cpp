@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <tuple>
+
 #include "tests/train/run.hpp"
 
 namespace tessera::test {
@@ -59,6 +62,56 @@ TEST_F(MixedStrategies, SameBitsOnAMeshOfTwoAxes) {
           }
         }
     }
+}
+
+// shard_each is an order of sums of its own. Strategies of one mesh share it, whatever else differs; a NO_SHARD unit
+// adds its gradients on each rank, so it is not among them.
+TEST_F(MixedStrategies, ShardEachIsOneOrderOfSums) {
+  Variant base{.world = 4,
+               .strategy = "HYBRID_SHARD",
+               .group = 2,
+               .global_batch = 12,
+               .reduce = shard::Reduce::shard_each,
+               .copies = true};
+  const Outcome first = outcome(base);
+  for (const auto reduce : {shard::Reduce::each, shard::Reduce::last}) {
+    Variant other = base;
+    other.reduce = reduce;
+    EXPECT_NE(difference(first, outcome(other)), "");
+  }
+  for (const char* strategy : {"1", "2", "3"})
+    for (const bool copies : {false, true})
+      for (const auto streams : {Stream::Mode::threaded, Stream::Mode::deferred}) {
+        Variant v = base;
+        v.strategy = strategy;
+        v.copies = copies;
+        v.streams = streams;
+        v.recompute = copies;
+        EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
+      }
+  Variant units = base;
+  units.unit_strategies = {{"h.1", "HYBRID_SHARD_ZERO2"}};
+  EXPECT_EQ(difference(first, outcome(units)), "");
+  // Of one micro-batch, and of units without replicas, the sums are those of `each`.
+  for (const auto& [strategy, group, batch] : {std::tuple{"HYBRID_SHARD", 2, 4}, {"3", 0, 12}, {"2", 0, 11}}) {
+    Variant each{.world = 4, .strategy = strategy, .group = group, .global_batch = batch};
+    Variant shard_each = each;
+    shard_each.reduce = shard::Reduce::shard_each;
+    EXPECT_EQ(difference(outcome(each), outcome(shard_each)), "") << strategy;
+  }
+}
+
+// The gradient of every element is within rounding of that of `each`.
+TEST_F(MixedStrategies, ShardEachSumsTheSameGradients) {
+  Variant v{.world = 4, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 12};
+  v.unit_strategies = {{"embed", "NO_SHARD"}};
+  const RunInput one_step{&model_, &tokens_, 1, "", false, {}};
+  const Outcome each = run(one_step, v);
+  v.reduce = shard::Reduce::shard_each;
+  const Outcome shard_each = run(one_step, v);
+  ASSERT_EQ(each.grads.size(), shard_each.grads.size());
+  for (std::size_t i = 0; i < each.grads.size(); ++i)
+    ASSERT_NEAR(each.grads[i], shard_each.grads[i], 1e-6 + 1e-5 * std::abs(each.grads[i])) << i;
 }
 
 TEST_F(MixedStrategies, SixteenBitParameters) {

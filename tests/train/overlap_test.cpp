@@ -52,7 +52,7 @@ Timing measure(const Delay& delay, const char* strategy) {
         timing.hidden = overlap_of(spans);
         for (const auto& instruction : trainer.plan().train.list) {
           timing.gathers += instruction.op == shard::Op::gather;
-          timing.reduces += instruction.op == shard::Op::reduce;
+          timing.reduces += instruction.op == shard::Op::reduce_scatter;
         }
       },
       /*copies=*/true);

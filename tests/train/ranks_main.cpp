@@ -66,7 +66,12 @@ std::vector<Case> cases(int world) {
   for (int group = 2; group < world; ++group)
     if (world % group == 0)
       for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
-        all.push_back({{.world = world, .strategy = strategy, .group = group, .global_batch = 2 * world - 1}});
+        for (const auto reduce : {shard::Reduce::each, shard::Reduce::shard_each})
+          all.push_back({{.world = world,
+                          .strategy = strategy,
+                          .group = group,
+                          .global_batch = 3 * world - 1,
+                          .reduce = reduce}});
   all.push_back({{.world = world,
                   .strategy = "3",
                   .unit_strategies = {{"embed", "NO_SHARD"}, {"head", "SHARD_GRAD_OP"}},
@@ -76,7 +81,8 @@ std::vector<Case> cases(int world) {
                     .strategy = "HYBRID_SHARD",
                     .group = 2,
                     .unit_strategies = {{"embed", "0"}, {"h.0", "3"}, {"head", "HYBRID_SHARD_ZERO2"}},
-                    .global_batch = 2 * world - 1}});
+                    .global_batch = 2 * world - 1,
+                    .reduce = shard::Reduce::shard_each}});
   for (const char* strategy : {"0", "2", "3"})
     for (const DType reduce_dtype : {DType::f32, DType::bf16})
       all.push_back({{.world = world,

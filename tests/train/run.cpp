@@ -60,8 +60,12 @@ std::string Variant::str() const {
       "%d copies "
       "%d node %d streams %d %s/%s",
       world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
-      static_cast<long long>(tokens), reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute,
-      reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype));
+      static_cast<long long>(tokens),
+      reduce == shard::Reduce::each   ? "each"
+      : reduce == shard::Reduce::last ? "last"
+                                      : "shard_each",
+      prefetch, recompute, reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams), name_of(dtype),
+      name_of(reduce_dtype));
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {

@@ -180,6 +180,31 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                    human_bytes(io::state_bytes(model.params, {}, saved)).c_str()));
 }
 
+/// With several micro-batches: what a rank sends in a step, and what it would with the other modes of reduction.
+void print_reductions(const plan::RunPlan& chosen) {
+  const shard::ShardPolicy& policy = chosen.spec.strategy.policy;
+  if (policy.reduce != shard::Reduce::each || policy.reproducible || chosen.spec.batch.accumulation == 1) return;
+  const auto sent = [](const plan::RunPlan& plan) {
+    const plan::NetworkLoad load = plan::network_load(plan);
+    return load.shard_axis.busiest_rank + load.replicate_axis.busiest_rank;
+  };
+  const std::uint64_t each = sent(chosen);
+  std::string others;
+  for (const auto& [mode, word] : {std::pair{shard::Reduce::shard_each, "shard_each"}, {shard::Reduce::last, "last"}}) {
+    plan::RunSpec spec = chosen.spec;
+    spec.strategy.policy.reduce = mode;
+    const plan::RunPlan other = plan::make_plan(spec);
+    if (sent(other) >= each) continue;
+    others +=
+        strfmt("%s %s with --reduce_gradients %s", others.empty() ? "" : ",", human_bytes(sent(other)).c_str(), word);
+    if (other.costs.total > chosen.costs.total)
+      others += strfmt(" (and %s more memory)", human_bytes(other.costs.total - chosen.costs.total).c_str());
+  }
+  if (others.empty()) return;
+  log::info(strfmt("reduce    a rank sends %s a step with %d micro-batches;%s", human_bytes(each).c_str(),
+                   chosen.spec.batch.accumulation, others.c_str()));
+}
+
 void print_schedules(const plan::RunPlan& plan) {
   if (!plan.load.list.empty()) log::info("schedule before the first step, verified\n" + shard::text(plan.load));
   log::info("schedule of a training step, verified\n" + shard::text(plan.train));
@@ -229,6 +254,7 @@ void print_plan(const PlanOf& of) {
     print_head(chosen, config, of.world != nullptr,
                options.flag("save_only_trainable") ? io::SavedParams::trainable : io::SavedParams::all);
     print_table(rows);
+    print_reductions(chosen);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)
       log::info(
           "packed    \"buffers\" will also have 16 bytes for each document (or part of T tokens of one) and 8 for each "

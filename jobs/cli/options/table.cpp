@@ -168,9 +168,11 @@ const OptionSpec sharding_options[] = {
      .group = "Sharding",
      .help = "units whose parameters are gathered ahead in backward (BACKWARD_PRE is 1, the other two are 0)",
      .equivalents = "accelerate fsdp_backward_prefetch"},
-    {.name = "reduce_gradients", .type = Type::choice, .default_value = "each", .values = "each|last",
+    {.name = "reduce_gradients", .type = Type::choice, .default_value = "each", .values = "each|shard_each|last",
      .group = "Sharding",
-     .help = "reduce gradients after each micro-batch, or once after the last one (FSDP's no_sync)"},
+     .help = "reduce gradients after each micro-batch; over the shard group after each and over the replicas once after "
+             "the last one; or once after the last one (FSDP's no_sync)",
+     .equivalents = "FSDP2 set_requires_all_reduce, set_requires_gradient_sync"},
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
      .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},
     {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "none", .values = "none|full|true|false",

@@ -32,7 +32,10 @@ shard::WrapPolicy wrap_policy_of(const Options& options) {
 
 void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.reshard_after_forward = options.flag("reshard_after_forward");
-  policy.reduce = options.text("reduce_gradients") == "last" ? shard::Reduce::last : shard::Reduce::each;
+  const std::string& reduce = options.text("reduce_gradients");
+  policy.reduce = reduce == "last"         ? shard::Reduce::last
+                  : reduce == "shard_each" ? shard::Reduce::shard_each
+                                           : shard::Reduce::each;
   policy.wrap = wrap_policy_of(options);
   policy.experts = options.text("expert_units") == "block" ? shard::ExpertUnits::block : shard::ExpertUnits::own;
   policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
