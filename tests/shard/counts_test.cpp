@@ -138,7 +138,7 @@ TEST(Counts, AUnitOfSeveralBlocksIsPrefetchedDuringAllOfTheOneBefore) {
   EXPECT_LT(position(Op::gather, "h.3-5"), position(Op::forward, "h.0 "));
   EXPECT_LT(position(Op::gather, "h.6-8"), position(Op::forward, "h.3 "));
   EXPECT_GT(position(Op::gather, "h.6-8"), position(Op::forward, "h.2 "));
-  EXPECT_LT(position(Op::backward, "h.6 "), position(Op::reduce, "h.6-8"));
+  EXPECT_LT(position(Op::backward, "h.6 "), position(Op::reduce_scatter, "h.6-8"));
 }
 
 TEST(Counts, TheWholeModelInOneUnit) {
