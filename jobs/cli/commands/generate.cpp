@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "io/chat/chat_template.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/prompt_tokenizer.hpp"
@@ -26,6 +27,7 @@ class GenerateRun {
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
     threads_ = set_rank_threads(options_, world_);
     prompts_ = read_prompts(options_, world_);
+    texts_ = options_.flag("chat") ? chat_texts() : prompts_;
     make_request();
     plan::RunSpec spec = inference_spec(options_, model_, world_.size(), world_.topology(), plan::Purpose::generate,
                                         static_cast<std::int64_t>(prompts_.size()));
@@ -40,10 +42,26 @@ class GenerateRun {
  private:
   [[nodiscard]] bool json() const { return options_.flag("json"); }
 
+  /// Each prompt as a user's message, with the header of the answer, by the model's chat template.
+  std::vector<std::string> chat_texts() {
+    std::vector<std::string> texts;
+    world_.run_and_agree([&] {
+      const io::ChatTemplate form = io::ChatTemplate::load(config_.directory);
+      for (const std::string& prompt : prompts_) {
+        io::Conversation conversation;
+        conversation.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});
+        conversation.add_generation_prompt = true;
+        texts.push_back(form.render(conversation).text);
+      }
+    });
+    return texts;
+  }
+
   void make_request() {
     std::size_t longest = 0;
+    const io::Special special = options_.flag("chat") ? io::Special::without : io::Special::with;
     for (std::size_t i = 0; i < prompts_.size(); ++i) {
-      request_.prompts.push_back(prompt_tokenizer_->encode(prompts_[i]));
+      request_.prompts.push_back(prompt_tokenizer_->encode(texts_[i], special));
       check_prompt(i);
       longest = std::max(longest, request_.prompts.back().size());
     }
@@ -105,11 +123,16 @@ class GenerateRun {
   /// Prints the next token of a single prompt; called on rank 0, which generates it.
   void stream(std::int32_t id) {
     if (!stream_) {
-      std::fputs(("\n" + printable_text(prompts_[0])).c_str(), stdout);
+      std::fputs(("\n" + before_answer(0)).c_str(), stdout);
       stream_.emplace(*prompt_tokenizer_, request_.prompts[0]);
     }
     std::fputs(printable_text(stream_->push(id)).c_str(), stdout);
     std::fflush(stdout);
+  }
+
+  /// What is printed before the new text: the prompt, which it continues or, with --chat, answers.
+  [[nodiscard]] std::string before_answer(std::size_t prompt) const {
+    return printable_text(prompts_[prompt]) + (options_.flag("chat") ? "\n\n" : "");
   }
 
   [[nodiscard]] std::string text_of(std::size_t prompt, const infer::Completion& completion) const {
@@ -132,7 +155,7 @@ class GenerateRun {
       std::puts("");  // the text has been streamed
     } else {
       std::printf("\n--- prompt %zu of %zu\n%s\n", prompt + 1, prompts_.size(),
-                  printable_text(prompts_[prompt] + text_of(prompt, completion)).c_str());
+                  (before_answer(prompt) + printable_text(text_of(prompt, completion))).c_str());
     }
     std::fflush(stdout);
   }
@@ -159,7 +182,7 @@ class GenerateRun {
   ThreadAllocation threads_;
   std::optional<PromptTokenizer> prompt_tokenizer_;
   std::optional<PromptTokenizer::Stream> stream_;
-  std::vector<std::string> prompts_;
+  std::vector<std::string> prompts_, texts_;  // as given, and as the model continues them
   infer::GenerateRequest request_;
 };
 

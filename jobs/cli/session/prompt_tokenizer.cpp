@@ -13,8 +13,8 @@ PromptTokenizer::PromptTokenizer(std::optional<io::TextTokenizer> tokenizer, con
     stop_ids_ = io::read_document_ids(directory, [](std::string_view) { return std::optional<std::int32_t>(); }).eos;
 }
 
-std::vector<std::int32_t> PromptTokenizer::encode(const std::string& text) const {
-  if (tokenizer_) return tokenizer_->encode(text, io::Special::with);
+std::vector<std::int32_t> PromptTokenizer::encode(const std::string& text, io::Special special) const {
+  if (tokenizer_) return tokenizer_->encode(text, special);
   std::vector<std::int32_t> ids;
   for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   return ids;

@@ -17,8 +17,9 @@ class PromptTokenizer {
   /// ids.
   PromptTokenizer(std::optional<io::TextTokenizer> tokenizer, const std::string& directory);
 
-  /// The ids of a prompt, with BOS if the tokenizer adds one.
-  [[nodiscard]] std::vector<std::int32_t> encode(const std::string& text) const;
+  /// The ids of a prompt. With `special`, BOS is added if the tokenizer adds one; a chat template writes its own.
+  [[nodiscard]] std::vector<std::int32_t> encode(const std::string& text,
+                                                 io::Special special = io::Special::with) const;
   /// The ids that end a generated text.
   [[nodiscard]] const std::vector<std::int32_t>& stop_ids() const { return stop_ids_; }
   [[nodiscard]] std::string describe() const;
