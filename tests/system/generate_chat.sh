@@ -1,6 +1,6 @@
 #!/bin/bash
 # generate --chat: a prompt becomes a user's message by the model's chat template.
-#   chat.sh TESSERA MPIRUN EXAMPLES
+#   generate_chat.sh TESSERA MPIRUN EXAMPLES
 set -u
 tessera=$1 mpirun=$2 examples=$3
 work=$(mktemp -d)
@@ -28,4 +28,4 @@ run 2 generate --model model --chat --prompt Hello > /dev/null
 code=$?
 [ $code = 3 ] && [ "$(grep -c '^error: ' errors)" = 1 ] && grep -q 'chat template' errors || fail "no template: exit $code: $(cat errors)"
 
-[ $failures = 0 ] && echo "chat: passed" || exit 1
+[ $failures = 0 ] && echo "generate_chat: passed" || exit 1
