@@ -35,7 +35,9 @@ for stage in 0 3; do
   "$mpirun" -n 2 "$tessera" train --model a "${common[@]}" --max_steps 3 --zero_stage $stage --output_dir "s$stage" > log 2>&1 || fail "stage $stage ended with $?"
 done
 "$mpirun" -n 2 "$tessera" train --model a "${common[@]}" --max_steps 3 --expert_units block --gradient_checkpointing full --output_dir block > log 2>&1 || fail "block ended with $?"
-for other in s3 block; do
+"$mpirun" -n 2 "$tessera" train --model a "${common[@]}" --max_steps 3 --blocks_per_unit 2 --output_dir two > log 2>&1 || fail "two blocks a unit ended with $?"
+expect '\| 4 units' log
+for other in s3 block two; do
   [ "$(losses s0)" = "$(losses $other)" ] || fail "the losses of $other differ"
   cmp s0/model.safetensors $other/model.safetensors || fail "the model of $other differs"
 done
@@ -44,6 +46,16 @@ for shape in qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
   "$tessera" plan --shape $shape --world_size 8 --max_length 512 --per_device_train_batch_size 1 > log 2>&1 || fail "plan of $shape"
   expect '^\* ZeRO-3' log
 done
+"$tessera" plan --shape qwen3-30b-a3b --world_size 8 --max_length 512 --per_device_train_batch_size 1 --blocks_per_unit 5 --print_schedule > log 2>&1 || fail "plan of units"
+expect '^units     22 \| the largest: layers.0-4.experts, ' log
+expect '^gather +layers.45-47.experts +s20 ' log
+cat > large.json <<'JSON'
+{"model_type": "llama", "num_hidden_layers": 80, "hidden_size": 16384, "intermediate_size": 53248, "num_attention_heads": 128, "num_key_value_heads": 8,
+ "vocab_size": 128256, "max_position_embeddings": 4096}
+JSON
+"$tessera" plan --model large.json --world_size 64 --max_length 512 --per_device_train_batch_size 1 --wrap_policy NO_WRAP > log 2>&1 || fail "plan of one unit"
+expect '^  ZeRO-0 .*not possible: a shard of unit model has [0-9]+ elements, more than' log
+expect '^\* ZeRO-3' log
 "$tessera" plan --model a --world_size 2 > log 2>&1 || fail "plan of a directory"
 
 refused() { code=0; "$tessera" train "${common[@]}" "${@:2}" --output_dir none > log 2>&1 || code=$?; [ $code != 0 ] && [ "$(grep -c '^error: ' log)" = 1 ] || fail "exit $code"; expect "$1" log; }

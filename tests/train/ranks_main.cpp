@@ -83,6 +83,10 @@ std::vector<Case> cases(int world) {
                     .unit_strategies = {{"embed", "0"}, {"h.0", "3"}, {"head", "HYBRID_SHARD_ZERO2"}},
                     .global_batch = 2 * world - 1,
                     .reduce = shard::Reduce::shard_each}});
+  for (const shard::WrapPolicy& wrap :
+       {shard::WrapPolicy{.blocks_per_unit = 2}, {.kind = shard::WrapPolicy::Kind::model}})
+    for (const char* strategy : {"0", "2", "3"})
+      all.push_back({{.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .wrap = wrap}});
   for (const char* strategy : {"0", "2", "3"})
     for (const DType reduce_dtype : {DType::f32, DType::bf16})
       all.push_back({{.world = world,

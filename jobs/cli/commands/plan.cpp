@@ -21,10 +21,21 @@ struct Row {
   plan::Costs costs;
   plan::NetworkLoad load;
   bool chosen = false;
+  std::string refused;  // why the run could not have this strategy; "": it could
 };
 
 Row row_of(const plan::RunPlan& plan, bool chosen) {
-  return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, plan::network_load(plan), chosen};
+  return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, plan::network_load(plan), chosen, ""};
+}
+
+/// The row of a strategy to compare with.
+Row row_beside(const plan::RunSpec& spec) {
+  try {
+    return row_of(plan::make_plan(spec), false);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::usage) throw;
+    return {.name = spec.strategy.name, .mesh = spec.strategy.mesh.str(), .refused = error.line()};
+  }
 }
 
 std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
@@ -38,7 +49,7 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
     const bool same = strategy.mesh == chosen.spec.strategy.mesh && strategy.policy == chosen.spec.strategy.policy &&
                       strategy.name == chosen.spec.strategy.name;
     found = found || same;
-    rows.push_back(same ? row_of(chosen, true) : row_of(plan::make_plan(spec), false));
+    rows.push_back(same ? row_of(chosen, true) : row_beside(spec));
   }
   if (!found) rows.insert(rows.begin(), row_of(chosen, true));
   return rows;
@@ -52,6 +63,10 @@ void print_table(const std::vector<Row>& rows) {
   log::info("memory of a rank");
   log::info(head + strfmt("%12s", "total"));
   for (const Row& row : rows) {
+    if (!row.refused.empty()) {
+      log::info(strfmt("  %-20s %-26s  not possible: %s", row.name.c_str(), row.mesh.c_str(), row.refused.c_str()));
+      continue;
+    }
     std::string line = strfmt("%c %-20s %-26s", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str());
     for (int c = 0; c < plan::num_categories; ++c) line += strfmt("%12s", human_bytes(row.costs.memory[c]).c_str());
     log::info(line + strfmt("%12s", human_bytes(row.costs.total).c_str()));
@@ -61,6 +76,7 @@ void print_table(const std::vector<Row>& rows) {
   log::info(strfmt("  %-20s %-26s%12s%12s%12s%12s%12s", "strategy", "mesh", "rank", "node uplink", "rank",
                    "node uplink", "collectives"));
   for (const Row& row : rows) {
+    if (!row.refused.empty()) continue;
     const AxisLoad &shard = row.load.shard_axis, &replicate = row.load.replicate_axis;
     log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%12lu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
                      bytes_or_dash(shard.busiest_rank).c_str(), bytes_or_dash(shard.node_uplink).c_str(),
@@ -83,6 +99,10 @@ nlohmann::ordered_json row_json(const Row& row) {
   json["strategy"] = row.name;
   json["mesh"] = row.mesh;
   json["chosen"] = row.chosen;
+  if (!row.refused.empty()) {
+    json["refused"] = row.refused;
+    return json;
+  }
   for (int c = 0; c < plan::num_categories; ++c)
     json["memory"][plan::name_of(static_cast<plan::Category>(c))] = row.costs.memory[c];
   json["memory"]["total"] = row.costs.total;

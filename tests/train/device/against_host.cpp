@@ -106,6 +106,12 @@ std::vector<Variant> variants(int world) {
         {.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});
   all.push_back({.world = world,
                  .strategy = "3",
+                 .global_batch = 2 * world - 1,
+                 .recompute = true,
+                 .wrap = {.blocks_per_unit = 2},
+                 .dtype = DType::bf16});
+  all.push_back({.world = world,
+                 .strategy = "3",
                  .global_batch = 2 * world,
                  .dtype = DType::f16,
                  .loss_scale = {.initial = 0x1p60}});  // overflows at first
