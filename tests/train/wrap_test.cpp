@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/lora.hpp"
 #include "tests/train/golden.hpp"
 
 namespace tessera::test {
@@ -55,6 +56,10 @@ TEST_F(Wrap, NamesOfExpertsAndFrozenUnits) {
   freeze(frozen, [](const std::string& name) { return name.starts_with("h.0.") || name == "h.1.attn.c_attn.weight"; });
   EXPECT_EQ(unit_names(frozen, {.wrap = three}), (Names{"embed", "h.0-2.frozen", "h.0-2", "h.3", "head"}));
   EXPECT_EQ(unit_names(frozen, {.wrap = whole}), (Names{"model", "model.frozen"}));
+  models::Model adapted = models::make(config_json({.layers = 4}), "test");
+  models::add_lora(adapted, {.rank = 3});
+  EXPECT_EQ(unit_names(adapted, {.wrap = three}), (Names{"embed", "h.0-2", "h.0-2.lora", "h.3", "h.3.lora", "head"}));
+  EXPECT_EQ(unit_names(adapted, {.wrap = whole}), (Names{"model", "model.lora"}));
 }
 
 TEST_F(Wrap, GlobsNameTheUnitsThatThereAre) {
@@ -118,12 +123,14 @@ TEST_F(Wrap, SameBitsOnAMeshOfTwoAxes) {
     }
 }
 
-TEST_F(Wrap, SameBitsWithExpertsFrozenPartsAnd16Bits) {
+TEST_F(Wrap, SameBitsWithExpertsFrozenPartsAdaptersAnd16Bits) {
   const models::Model experts = models::make(experts_config, "test");
   const models::Model half = models::make(config_json({.layers = 4}), "test", DType::bf16);
   models::Model frozen = models::make(config_json({.layers = 4}), "test");
   freeze(frozen, [](const std::string& name) { return name.starts_with("h.0.") || name == "h.1.attn.c_attn.weight"; });
-  for (const models::Model* model : std::initializer_list<const models::Model*>{&experts, &half, &frozen}) {
+  models::Model adapted = models::make(config_json({.layers = 4}), "test");
+  models::add_lora(adapted, {.rank = 3, .alpha = 6, .dropout = 0.3});
+  for (const models::Model* model : std::initializer_list<const models::Model*>{&experts, &half, &frozen, &adapted}) {
     Variant v{.world = 3, .global_batch = 5, .micro_batch = 2, .copies = true};
     v.dtype = v.reduce_dtype = model->dtype;
     const auto of = [&] { return run({model, &tokens_, 3, "", true, {}}, v); };
