@@ -13,11 +13,13 @@ constexpr const char* config =
     R"({"model_type": "gpt2", "n_layer": 5, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
   "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
 
-plan::RunPlan plan_of(const char* strategy, const Topology& topology, int world) {
+plan::RunPlan plan_of(const char* strategy, const Topology& topology, int world,
+                      shard::Reduce reduce = shard::Reduce::each) {
   static const models::Model model = models::make(config, "test");
   plan::RunSpec spec;
   spec.model = &model;
   spec.strategy = shard::make_strategy(strategy, world, 0, topology.ranks_per_node);
+  spec.strategy.policy.reduce = reduce;
   spec.topology = topology;
   spec.batch = {.global_batch = 2 * world, .micro_batch = 1, .world = world, .accumulation = 2};
   spec.tokens = 16;
@@ -63,6 +65,25 @@ TEST(PlanNetwork, HybridShardSendsItsReplicatedShardsAlone) {
     const std::uint64_t counters = (transport == Transport::nccl ? 8 : 56) * sent.counters;
     EXPECT_EQ(load.replicate_axis.node_uplink, 2 * sent.reduced / 8 * 7 + counters);
     EXPECT_EQ(load.replicate_axis.busiest_rank * 8, load.replicate_axis.node_uplink);
+  }
+}
+
+// Of two micro-batches, the shards of one are reduced over the replicas: half the bytes of `each`, and a collective a
+// unit less. Inside the nodes nothing changes; with `last`, that is halved too.
+TEST(PlanNetwork, ShardEachReducesOverReplicasOnceAStep) {
+  for (const Transport transport : {Transport::nccl, Transport::node}) {
+    const plan::RunPlan each = plan_of("hybridshard", {transport, 8}, 64),
+                        shard_each = plan_of("hybridshard", {transport, 8}, 64, shard::Reduce::shard_each),
+                        last = plan_of("hybridshard", {transport, 8}, 64, shard::Reduce::last);
+    const std::uint64_t counters = (transport == Transport::nccl ? 8 : 56) * bytes_of(each).counters;
+    const plan::NetworkLoad load = plan::network_load(shard_each);
+    EXPECT_EQ(load.replicate_axis.node_uplink, bytes_of(each).reduced / 8 * 7 + counters);
+    EXPECT_EQ(load.replicate_axis, plan::network_load(last).replicate_axis);
+    EXPECT_EQ(load.shard_axis, plan::network_load(each).shard_axis);
+    EXPECT_GT(load.shard_axis.busiest_rank, plan::network_load(last).shard_axis.busiest_rank);
+    const auto units = static_cast<std::uint64_t>(each.layout.num_units());
+    EXPECT_EQ(each.costs.replicate_axis.collectives, 2 * units + 1);
+    EXPECT_EQ(shard_each.costs.replicate_axis.collectives, units + 1);
   }
 }
 

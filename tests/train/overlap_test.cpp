@@ -83,5 +83,40 @@ TEST(Overlap, AStepTakesTheLongerOfComputeAndCommunication) {
     }
 }
 
+// While a unit is all-reduced over the replicate axis, others are reduced and gathered over the shard axis. Every
+// reduction takes 30 ms, and a backward between two of them far less, so the spans of the trace must overlap.
+TEST(Overlap, TheReplicateAxisOverlapsTheShardAxis) {
+  const models::Model model = models::make(config_json({.layers = 4}), "test");
+  const RandomTokens tokens(400, 37);
+  int overlapping = 0, all_reduces = 0;
+  run_local(
+      4,
+      [&](World& world) {
+        const Variant v{.world = 4,
+                        .strategy = "HYBRID_SHARD",
+                        .group = 2,
+                        .global_batch = 8,
+                        .delay = {.gather_s = 0.01, .reduce_s = 0.03}};
+        train::Trainer trainer(world, options_of(model, v, 20));
+        trainer.initialize();
+        const io::Sampler sampler(40, true, 1);
+        trainer.start_trace(1);
+        trainer.step(tokens, sampler, 0, 8);
+        const auto spans = trainer.take_trace();
+        if (world.rank() != 0) return;
+        for (const auto& all_reduce : spans) {
+          if (!all_reduce.name.starts_with("all_reduce")) continue;
+          ++all_reduces;
+          overlapping += std::ranges::any_of(spans, [&](const train::TraceSpan& other) {
+            return (other.name.starts_with("reduce_scatter") || other.name.starts_with("gather")) &&
+                   other.begin_s < all_reduce.end_s && all_reduce.begin_s < other.end_s;
+          });
+        }
+      },
+      /*copies=*/true);
+  EXPECT_EQ(all_reduces, 2 * 6);            // micro-batches, units
+  EXPECT_GE(overlapping, all_reduces - 2);  // nothing is left to overlap with the last ones
+}
+
 }  // namespace
 }  // namespace tessera::test
