@@ -104,6 +104,8 @@ Value filter_center(Runtime& runtime, const Value& self, Bound& arguments) {
 }
 
 Value filter_truncate(Runtime& runtime, const Value& self, Bound& arguments) {
+  if (self.is(Kind::undefined)) return self;
+  if (!self.is(Kind::string)) runtime.fail(std::string("truncate takes a text and not a ") + self.type_name());
   const std::u32string text = to_points(text_of(runtime, self)),
                        end = to_points(arguments.has(2) ? text_of(runtime, arguments[2]) : "...");
   const std::int64_t length = arguments.has(0) ? integer_of(runtime, arguments[0], "length") : 255;

@@ -102,7 +102,8 @@ class PercentFormat {
       if (static_cast<std::int64_t>(out.size()) > runtime_.options.max_output) break;  // the caller refuses it
     }
     const bool all_used = !arguments_.is(Kind::tuple) ? used_ > 0 || named_ : used_ == arguments_.items().size();
-    if (!all_used && !arguments_.is(Kind::dict) && !arguments_.is_sequence()) unused();
+    if (!all_used && !arguments_.is(Kind::dict) && !arguments_.is_sequence() && !arguments_.is(Kind::undefined))
+      unused();
     if (!all_used && arguments_.is(Kind::tuple)) unused();
     return out;
   }
@@ -319,12 +320,12 @@ class BraceFormat {
 
   std::string formatted(const Value& value, Format& format) {
     if (value.is(Kind::string)) {
-      if ((format.type != 0 && format.type != 's') || format.align == '=')
+      if ((format.type != 0 && format.type != 's') || format.align == '=' || format.grouped)
         runtime_.fail("format: the specification is not of a string");
       return padded(runtime_, format, "", first_points(value.text(), format.precision),
                     format.align ? format.align : '<');
     }
-    if (!value.is_number() || format.type == 's' || (value.is(Kind::boolean) && format.type == 0))
+    if (!value.is_number() || format.type == 's')
       runtime_.fail(std::string("format: the specification is not of a ") + value.type_name());
     if (value.is_integral() && format.precision >= 0 &&
         std::string_view("eEfFgG%").find(format.type) == std::string_view::npos)

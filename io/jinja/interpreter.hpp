@@ -57,12 +57,12 @@ class Interpreter {
   Flow loop_body(const Statement& statement, Scope& scope, Value item, const Value& loop);
   void assign(const Target& target, Value value, Scope& scope);
   void print(const Statement& statement, Scope& scope);
-  void set_block(const Statement& statement, Scope& scope);
-  void with(const Statement& statement, Scope& scope);
+  Flow captured_block(const Statement& statement, Scope& scope);
+  Flow with(const Statement& statement, Scope& scope);
   void call_block(const Statement& statement, Scope& scope);
   void generation(const Statement& statement, Scope& scope);
-  /// What a body prints, as a string; it has its own variables.
-  [[nodiscard]] Value captured(const Block& block, const ScopeInfo& info, Scope& around);
+  /// What a statement's body prints, as a string; it has its own variables. Not set if a loop around it goes on.
+  [[nodiscard]] Flow capture(const Statement& statement, Scope& around, Value& body);
   void bind_macro(const Macro& macro, Scope& scope, Arguments& arguments);
   void check_output();
 

@@ -134,9 +134,7 @@ class StatementParser {
     all.line = out.line;
     all.several.push_back(std::move(out));
     while (tokens_.skip_symbol(",")) {
-      if (tokens_.is_name("in") || tokens_.is_symbol("=") || tokens_.is_symbol(")") ||
-          tokens_.is(Token::Kind::block_end))
-        break;
+      if (tokens_.is_name("in") || tokens_.is_symbol(")") || tokens_.is(Token::Kind::block_end)) break;
       all.several.push_back(one_target(with_namespace));
     }
     return all;
@@ -271,10 +269,12 @@ class StatementParser {
   std::unique_ptr<Statement> generation() {
     auto out = make(StatementKind::generation);
     tokens_.take();
+    if (std::exchange(in_generation_, true)) tokens_.fail("{% generation %} inside of another", out->line);
     program_.marks_generation = true;
     const int loops = std::exchange(loops_, 0);
     out->bodies.push_back(body_of("generation"));
     loops_ = loops;
+    in_generation_ = false;
     out->scopes.resize(1);
     return out;
   }
@@ -301,6 +301,7 @@ class StatementParser {
   ExpressionParser expressions_;
   std::vector<int> opened_;  // lines of the statements around
   int nesting_ = 0, loops_ = 0;
+  bool in_generation_ = false;
 };
 
 }  // namespace

@@ -107,7 +107,8 @@ Interpreter::Flow Interpreter::execute(const Statement& statement, Scope& scope)
   switch (statement.kind) {
     case StatementKind::print: print(statement, scope); break;
     case StatementKind::set: assign(statement.targets[0], evaluate(*statement.expressions[0], scope), scope); break;
-    case StatementKind::set_block: set_block(statement, scope); break;
+    case StatementKind::set_block:
+    case StatementKind::filter: return captured_block(statement, scope);
     case StatementKind::condition: return condition(statement, scope);
     case StatementKind::loop: return loop(statement, scope);
     case StatementKind::macro:
@@ -115,14 +116,7 @@ Interpreter::Flow Interpreter::execute(const Statement& statement, Scope& scope)
                 runtime_.object(Value::Kind::callable, make_object<MacroValue>(*this, *statement.macro, scope)));
       break;
     case StatementKind::call: call_block(statement, scope); break;
-    case StatementKind::filter: {
-      const Value body = captured(statement.bodies[0], statement.scopes[0], scope);
-      body_ = &body;
-      append_text(runtime_, *out_, evaluate(*statement.expressions[0], scope));
-      check_output();
-      break;
-    }
-    case StatementKind::with: with(statement, scope); break;
+    case StatementKind::with: return with(statement, scope);
     case StatementKind::generation: generation(statement, scope); break;
     case StatementKind::break_loop: return Flow::break_loop;
     case StatementKind::continue_loop: return Flow::continue_loop;
@@ -164,12 +158,13 @@ Interpreter::Flow Interpreter::loop(const Statement& statement, Scope& scope) {
   const auto state = make_object<LoopState>(std::move(items), size);
   const LoopEnd end{*state};
   const Value loop = runtime_.object(Value::Kind::loop, state);
-  bool any = false;
+  bool completed = false;  // a round, to its end: as in Jinja, `else` is for loops without one
   for (Value item; state->next(runtime_, item);) {
-    any = true;
-    if (loop_body(statement, scope, std::move(item), loop) == Flow::break_loop) break;
+    const Flow flow = loop_body(statement, scope, std::move(item), loop);
+    completed = completed || flow == Flow::onward;
+    if (flow == Flow::break_loop) break;
   }
-  if (any || statement.bodies.size() < 2) return Flow::onward;
+  if (completed || statement.bodies.size() < 2) return Flow::onward;
   Scope local;
   return execute(statement.bodies[1], enter(statement.scopes[1], &scope, local));
 }
@@ -205,29 +200,40 @@ void Interpreter::assign(const Target& target, Value value, Scope& scope) {
   runtime_.set(object.as<Namespace>().attributes, runtime_.string(target.attribute), std::move(value));
 }
 
-Value Interpreter::captured(const Block& block, const ScopeInfo& info, Scope& around) {
+Interpreter::Flow Interpreter::capture(const Statement& statement, Scope& around, Value& body) {
   std::string text;
   {
     const Redirected redirected(out_, &text);
     Scope local;
-    execute(block, enter(info, &around, local));
+    const Flow flow = execute(statement.bodies[0], enter(statement.scopes[0], &around, local));
+    if (flow != Flow::onward) return flow;  // what was printed is lost, as in Jinja
   }
-  return runtime_.string(std::move(text));
+  body = runtime_.string(std::move(text));
+  return Flow::onward;
 }
 
-void Interpreter::set_block(const Statement& statement, Scope& scope) {
-  const Value body = captured(statement.bodies[0], statement.scopes[0], scope);
+Interpreter::Flow Interpreter::captured_block(const Statement& statement, Scope& scope) {
+  Value body;
+  const Flow flow = capture(statement, scope, body);
+  if (flow != Flow::onward) return flow;
   body_ = &body;
-  assign(statement.targets[0], evaluate(*statement.expressions[0], scope), scope);
+  Value filtered = evaluate(*statement.expressions[0], scope);
+  if (statement.kind == StatementKind::set_block) {
+    assign(statement.targets[0], std::move(filtered), scope);
+  } else {
+    append_text(runtime_, *out_, filtered);
+    check_output();
+  }
+  return Flow::onward;
 }
 
-void Interpreter::with(const Statement& statement, Scope& around) {
+Interpreter::Flow Interpreter::with(const Statement& statement, Scope& around) {
   std::vector<Value> values;
   for (const ExpressionPtr& expression : statement.expressions) values.push_back(evaluate(*expression, around));
   Scope local;
   Scope& scope = enter(statement.scopes[0], &around, local);
   for (std::size_t i = 0; i < values.size(); ++i) assign(statement.targets[i], std::move(values[i]), scope);
-  execute(statement.bodies[0], scope);
+  return execute(statement.bodies[0], scope);
 }
 
 void Interpreter::generation(const Statement& statement, Scope& scope) {
