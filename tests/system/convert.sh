@@ -2,22 +2,8 @@
 # convert, inspect, checkpoint verify and checkpoint diff on any number of ranks; refusals with one line and the right exit
 # code, and no file left behind.
 #   convert.sh TESSERA MPIRUN
-set -u
-tessera=$1 mpirun=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -20 log; failures=$((failures + 1)); }
-# run RANKS ARGUMENTS…: output into log, exit code into $code
-run() { local ranks=$1; shift; timeout 100 "$mpirun" -n "$ranks" "$tessera" "$@" > log 2>&1 < /dev/null; code=$?; }
-good() { run "$@"; [ $code = 0 ] || fail "$* -> exit $code"; }
-# refused CODE WORDS RANKS ARGUMENTS…
-refused() {
-  local wanted=$1 words=$2; shift 2
-  run "$@"
-  [ $code = "$wanted" ] && [ "$(grep -c '^error: ' log)" = 1 ] && grep '^error: ' log | grep -qF -- "$words" || fail "$* -> exit $code, wanted $wanted and \"$words\""
-}
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
 sums() { (cd "$1" && sha256sum -- *); }
 
 cat > config.json <<'JSON'

@@ -2,22 +2,8 @@
 # Frozen parameters: which are trained, checkpoints with and without them, resuming with another number of ranks and with
 # another set, convert and generate.
 #   frozen.sh TESSERA MPIRUN
-set -u
-tessera=$1 mpirun=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -20 log; failures=$((failures + 1)); }
-# run RANKS ARGUMENTS…: output into log, exit code into $code
-run() { local ranks=$1; shift; timeout 120 "$mpirun" -n "$ranks" "$tessera" "$@" > log 2>&1 < /dev/null; code=$?; }
-good() { run "$@"; [ $code = 0 ] || fail "$* -> exit $code"; }
-# refused CODE WORDS RANKS ARGUMENTS…
-refused() {
-  local wanted=$1 words=$2; shift 2
-  run "$@"
-  [ $code = "$wanted" ] && [ "$(grep -c '^error: ' log)" = 1 ] && grep '^error: ' log | grep -qF -- "$words" || fail "$* -> exit $code, wanted $wanted and \"$words\""
-}
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 # equal A B GREP, different A B GREP: the tensors of two models whose names match
 compare() { run 1 checkpoint diff "$1/model.safetensors" "$2/model.safetensors" --grep "$3"; }
