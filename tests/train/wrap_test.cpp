@@ -123,6 +123,19 @@ TEST_F(Wrap, SameBitsOnAMeshOfTwoAxes) {
     }
 }
 
+TEST_F(Wrap, SameBitsWhereReplicasAreReducedOnce) {
+  for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "0"}) {
+    Variant v{
+        .world = 4, .strategy = strategy, .global_batch = 11, .reduce = shard::Reduce::shard_each, .ranks_per_node = 2};
+    const Outcome first = outcome(v);
+    for (const shard::WrapPolicy& wrap : {three, whole}) {
+      v.wrap = wrap;
+      v.copies = !v.copies;
+      EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
+    }
+  }
+}
+
 TEST_F(Wrap, SameBitsWithExpertsFrozenPartsAdaptersAnd16Bits) {
   const models::Model experts = models::make(experts_config, "test");
   const models::Model half = models::make(config_json({.layers = 4}), "test", DType::bf16);
