@@ -54,7 +54,7 @@ void ModelDirectory::commit(const std::vector<AuxiliaryFile>& auxiliary_files, c
 }
 
 void ModelDirectory::move_in(const std::vector<AuxiliaryFile>& auxiliary_files) const {
-  const std::string config = directory_ + "/config.json";
+  const std::string config = directory_ + "/" + files_.config_name;
   if (::unlink(config.c_str()) != 0 && errno != ENOENT) throw system_error("write", config, errno);
   sync_directory(directory_);
   const auto move = [&](const std::string& name) {
@@ -63,12 +63,13 @@ void ModelDirectory::move_in(const std::vector<AuxiliaryFile>& auxiliary_files) 
   };
   for (const PlannedFile& planned : files_.files) move(planned.name);
   for (const auto& a : auxiliary_files)
-    if (a.name != "config.json") move(a.name);
+    if (a.name != files_.config_name) move(a.name);
   if (!files_.index.empty()) move(index_file_name);
   // A reader that finds model.safetensors looks at no index: an older model's must not be found.
-  remove_quietly(directory_ + "/" + (files_.index.empty() ? index_file_name : model_file_name));
+  if (files_.files.front().name != adapter_file_name)
+    remove_quietly(directory_ + "/" + (files_.index.empty() ? index_file_name : model_file_name));
   sync_directory(directory_);
-  commit_rename(temporary() + "/config.json", config);
+  commit_rename(temporary() + "/" + files_.config_name, config);
   remove_tree_quietly(temporary());
 }
 

@@ -84,6 +84,26 @@ std::string config_for_dtype(const std::string& config, DType dtype) {
   return changed ? json.dump(2) + "\n" : config;
 }
 
+namespace {
+
+void locate(const std::vector<SafetensorsTensor>& tensors, const std::vector<int>& file_of, ModelFiles& files) {
+  std::map<std::string, std::uint64_t> begin;
+  for (const auto& file : files.files)
+    for (const auto& entry : file.plan.entries) begin.emplace(entry.name, entry.begin);
+  for (std::size_t i = 0; i < tensors.size(); ++i) files.locations.push_back({file_of[i], begin.at(tensors[i].name)});
+}
+
+}  // namespace
+
+ModelFiles plan_model_file(const std::vector<SafetensorsTensor>& tensors, const std::string& name,
+                           std::map<std::string, std::string> metadata) {
+  metadata["format"] = "pt";
+  ModelFiles result;
+  result.files.push_back({name, plan_safetensors(tensors, metadata)});
+  locate(tensors, std::vector<int>(tensors.size(), 0), result);
+  return result;
+}
+
 ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes) {
   check_names(tensors);
   const std::vector<int> file_of = assign_files(tensors, max_shard_bytes);
@@ -96,10 +116,7 @@ ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::
     result.files.push_back({name_of_file(file, count), plan_safetensors(own, {{"format", "pt"}})});
   }
   if (count > 1) result.index = index_text(tensors, file_of, result.files);
-  std::map<std::string, std::uint64_t> begin;
-  for (const auto& file : result.files)
-    for (const auto& entry : file.plan.entries) begin.emplace(entry.name, entry.begin);
-  for (std::size_t i = 0; i < tensors.size(); ++i) result.locations.push_back({file_of[i], begin.at(tensors[i].name)});
+  locate(tensors, file_of, result);
   return result;
 }
 

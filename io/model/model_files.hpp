@@ -3,6 +3,7 @@
 // I/O.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace tessera::io {
 
 inline constexpr std::uint64_t default_max_shard_bytes = 5'000'000'000;  // "5GB", decimal, as Hugging Face's
 inline constexpr const char* model_file_name = "model.safetensors";
+inline constexpr const char* adapter_file_name = "adapter_model.safetensors";
 inline constexpr const char* index_file_name = "model.safetensors.index.json";
 
 /// One file to write.
@@ -27,8 +29,9 @@ struct ModelFiles {
     std::uint64_t begin = 0;  // first byte of the tensor in that file
   };
   std::vector<PlannedFile> files;
-  std::string index;                      // text of model.safetensors.index.json; empty if there is one file
-  std::vector<TensorLocation> locations;  // in the order of the tensors given
+  std::string index;                        // text of model.safetensors.index.json; empty if there is one file
+  std::vector<TensorLocation> locations;    // in the order of the tensors given
+  std::string config_name = "config.json";  // the file that is put in place last
 };
 
 /// Assigns tensors to files in the order given, as huggingface_hub does: a new file begins before the tensor that would
@@ -36,6 +39,10 @@ struct ModelFiles {
 /// plan_safetensors does.
 [[nodiscard]] ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors,
                                           std::uint64_t max_shard_bytes = default_max_shard_bytes);
+
+/// The same in one file of this name, with these entries of its header's metadata beside "format".
+[[nodiscard]] ModelFiles plan_model_file(const std::vector<SafetensorsTensor>& tensors, const std::string& name,
+                                         std::map<std::string, std::string> metadata);
 
 /// A config.json for weights of `dtype`: unchanged, byte for byte, if its torch_dtype and dtype say so or are absent;
 /// else the same keys and values in their order with those two set. Throws Error (data) if it is not a JSON object.

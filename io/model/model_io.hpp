@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 
@@ -45,6 +46,15 @@ std::uint64_t read_adapter(World& world, const std::string& file, std::span<cons
 struct WriteModelOptions {
   std::uint64_t max_shard_bytes = default_max_shard_bytes;
   std::string auxiliary_source;  // a directory whose auxiliary files are copied; "": none
+  /// Of a part of the model, an adapter: its one file, what its header says, the config's name, and the tensors. No
+  /// file: all parameters, by their names, in model.safetensors.
+  struct Tensor {
+    std::string name;
+    int param = -1;
+  };
+  std::vector<Tensor> tensors = {};
+  std::string file = {}, config_name = "config.json";
+  std::map<std::string, std::string> metadata = {};
 };
 
 /// Collective. Writes the weights, in whatever type they are kept, as fp32 (model.safetensors, or several files and

@@ -1,6 +1,7 @@
 // write_model: every rank writes its own slices of the weight files.
 
 #include <algorithm>
+#include <map>
 
 #include "io/file/file.hpp"
 #include "io/model/model_directory.hpp"
@@ -33,21 +34,25 @@ void write_elements(const File& file, std::uint64_t offset, const TensorView& el
   }
 }
 
-/// The slices of this rank's shards, durably. Returns the bytes written.
-std::uint64_t write_shards(const ModelFiles& model, const std::vector<std::string>& paths,
+/// The slices of this rank's shards, durably. `params`: the parameter of each tensor. Returns the bytes written.
+std::uint64_t write_shards(const ModelFiles& model, std::span<const int> params, const std::vector<std::string>& paths,
                            const shard::ShardLayout& layout, std::span<const ShardView> shards, int rank) {
   std::vector<File> files(paths.size());  // those that this rank writes to
   std::uint64_t written = 0;
+  std::multimap<int, ModelFiles::TensorLocation> locations;
+  for (std::size_t t = 0; t < params.size(); ++t) locations.emplace(params[t], model.locations[t]);
   for (const auto& view : shards) {
     if (layout.replica_of(view.unit, rank) != 0) continue;
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard)) {
-      const ModelFiles::TensorLocation& location = model.locations[static_cast<std::size_t>(s.param)];
-      const auto f = static_cast<std::size_t>(location.file);
-      if (files[f].descriptor() < 0) files[f] = File::open_to_write(paths[f]);
-      write_elements(files[f], location.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
-                     view.data.rows(s.unit_offset - first, s.length));
-      written += static_cast<std::uint64_t>(s.length) * sizeof(float);
+      const auto [begin, end] = locations.equal_range(s.param);
+      for (auto at = begin; at != end; ++at) {
+        const auto f = static_cast<std::size_t>(at->second.file);
+        if (files[f].descriptor() < 0) files[f] = File::open_to_write(paths[f]);
+        write_elements(files[f], at->second.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
+                       view.data.rows(s.unit_offset - first, s.length));
+        written += static_cast<std::uint64_t>(s.length) * sizeof(float);
+      }
     }
   }
   for (File& file : files) {
@@ -73,8 +78,17 @@ void write_model(World& world, const std::string& directory, const std::string& 
                  std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
                  const WriteModelOptions& options) {
   std::vector<SafetensorsTensor> tensors;
-  for (const auto& p : params) tensors.push_back({.name = p.name, .dtype = DType::f32, .shape = p.shape});
-  const ModelFiles model = plan_model_files(tensors, options.max_shard_bytes);
+  std::vector<int> param_of;
+  const auto add = [&](const std::string& name, int param) {
+    tensors.push_back({.name = name, .dtype = DType::f32, .shape = params[static_cast<std::size_t>(param)].shape});
+    param_of.push_back(param);
+  };
+  for (const auto& tensor : options.tensors) add(tensor.name, tensor.param);
+  for (std::size_t p = 0; options.file.empty() && p < params.size(); ++p)
+    if (!params[p].adapter) add(params[p].name, static_cast<int>(p));
+  ModelFiles model = options.file.empty() ? plan_model_files(tensors, options.max_shard_bytes)
+                                          : plan_model_file(tensors, options.file, options.metadata);
+  model.config_name = options.config_name;
   std::uint64_t expected = 0, written = 0;
   for (const auto& file : model.files) expected += file.plan.file_bytes - file.plan.header.size();
 
@@ -84,9 +98,9 @@ void write_model(World& world, const std::string& directory, const std::string& 
     if (world.rank() == 0) {
       write_headers(model, target.paths());
       if (!options.auxiliary_source.empty()) auxiliary_files = read_auxiliary_files(options.auxiliary_source);
-      auxiliary_files.push_back({"config.json", config});
+      auxiliary_files.push_back({options.config_name, config});
     }
-    written = write_shards(model, target.paths(), layout, shards, world.rank());
+    written = write_shards(model, param_of, target.paths(), layout, shards, world.rank());
   });
   const auto all = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(written)));
   TESSERA_ASSERT(all == expected, "%lu bytes written of %lu", all, expected);

@@ -198,10 +198,10 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
             "Accepted: causal_lm");
   EXPECT_THAT(error_line({"train", "--cpu_offload"}), HasSubstr("use --zero_stage 3"));
   EXPECT_THAT(error_line({"train", "--sliding_window", "128"}), HasSubstr("--max_length"));
-  EXPECT_THAT(error_line({"train", "--use-rslora"}), HasSubstr("LoRA"));
-  EXPECT_THAT(error_line({"train", "--target_modules", "q_proj", "v_proj"}), HasSubstr("LoRA"));
-  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_LORA_RANK=8"}),
-              HasSubstr("environment TESSERA_LORA_RANK"));
+  EXPECT_THAT(error_line({"train", "--use-dora"}), HasSubstr("DoRA"));
+  EXPECT_THAT(error_line({"train", "--target_parameters", "experts.gate_up_proj"}), HasSubstr("LoRA"));
+  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_NUM_LABELS=8"}),
+              HasSubstr("environment TESSERA_NUM_LABELS"));
   EXPECT_THAT(error_line_of_yaml("rope_scaling: {type: yarn}\n"), HasSubstr("config.json"));
 }
 

@@ -13,6 +13,8 @@ void eval_command(const Call& call, World& world);
 void tokenize_command(const Call& call, World& world);
 void doctor_command(const Call& call, World& world);
 void convert_command(const Call& call, World& world);
+/// `convert --merge_lora true`.
+void merge_lora(const Call& call, World& world);
 int checkpoint_command(const Call& call, World& world);
 void inspect_command(const Call& call);
 void plan_command(const Call& call);

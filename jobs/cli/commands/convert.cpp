@@ -242,6 +242,8 @@ std::int64_t peak_bytes() {
 
 void convert_command(const Call& call, World& world) {
   const Options& options = call.options();
+  if (options.flag("merge_lora")) return merge_lora(call, world);
+  if (options.has("adapters")) throw options.refuse("adapters", "--adapters is for --merge_lora true", "Add it");
   ConvertRequest request = read_request(options, world);
   const io::ConvertOptions stream = stream_options(options);
   const io::ConvertReport report = request.from_native ? native_to_hf(world, request, stream)

@@ -46,7 +46,7 @@ void eval_command(const Call& call, World& world) {
   const bool json = options.flag("json");
   check_options(options);
   const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = models::make(config.text, config.path);
+  const models::Model model = make_inference_model(options, config);
   const ThreadAllocation threads = set_rank_threads(options, world);
   plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
                                       std::numeric_limits<std::int64_t>::max());

@@ -4,6 +4,7 @@
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
@@ -235,7 +236,8 @@ void print_schedules(const plan::RunPlan& plan) {
 void print_plan(const PlanOf& of) {
   const Options& options = of.options;
   const ModelConfig config = read_model_config(options, of.world);
-  const models::Model model = make_training_model(options, config.text, config.path, precision_of(options).compute);
+  const models::Model model =
+      make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
   spec.index_bytes = of.index_bytes;
   if (of.world != nullptr) spec.device = of.world->device();
@@ -272,7 +274,7 @@ void print_plan(const PlanOf& of) {
     log::info(json.dump(2));
   } else {
     print_head(chosen, config, of.world != nullptr,
-               options.flag("save_only_trainable") ? io::SavedParams::trainable : io::SavedParams::all);
+               saves_only_trainable(options) ? io::SavedParams::trainable : io::SavedParams::all);
     print_table(rows);
     print_reductions(chosen);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)

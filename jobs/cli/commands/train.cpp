@@ -10,6 +10,7 @@
 #include "io/model/model_io.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/resources.hpp"
@@ -17,6 +18,7 @@
 #include "jobs/cli/session/versions.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "kernels/threads.hpp"
+#include "models/lora_config.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -26,7 +28,7 @@ void TrainRun::prepare() {
   check_gpu_choices(options_, world_);
   (void)TimeLimit(options_, call_.started);  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
-  model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute);
+  model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute, config_.adapter);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
   threads_ = set_rank_threads(options_, world_);
@@ -113,15 +115,22 @@ void TrainRun::start() {
 void TrainRun::read_parameters() {
   if (options_.flag("from_scratch")) return trainer_->initialize();
   read_base(config_.directory);
+  if (options_.has("adapters"))
+    read_adapter(world_, options_.text("adapters"), {&model_, &trainer_->plan().layout, trainer_->shards()});
+  else if (model_.lora) return trainer_->initialize_adapters();
   trainer_->parameters_changed();
 }
 
 void TrainRun::read_base(const std::string& directory) {
   const std::vector<io::ShardView> shards = trainer_->shards();
   read_weights(world_, directory, {.model = &model_, .layout = &trainer_->plan().layout, .shards = shards});
-  if (!options_.flag("save_only_trainable")) return;
+  if (!saves_only_trainable(options_)) return;
   base_ = frozen_checksum();
   base_directory_ = std::filesystem::absolute(directory).lexically_normal().string();
+}
+
+std::string TrainRun::base_path() const {
+  return config_.directory.empty() ? "" : std::filesystem::absolute(config_.directory).lexically_normal().string();
 }
 
 io::BaseModel TrainRun::frozen_checksum() const {
@@ -156,7 +165,7 @@ bool TrainRun::resume() {
       if (reader.manifest().base)
         read_base(world_.text_of_rank_0(
             [&] { return base_directory(reader.manifest(), candidate.checkpoint, config_.directory); }));
-      else if (options_.flag("save_only_trainable")) read_base(config_.directory);
+      else if (saves_only_trainable(options_)) read_base(config_.directory);
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
       resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
                               progress_.samples) +
@@ -203,6 +212,8 @@ void TrainRun::save_checkpoints() {
       .options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
   world_.run_on_rank_0([&] {
     parts.auxiliary_files = {{"config.json", config_.text}};
+    if (model_.lora)
+      parts.auxiliary_files.push_back({adapter_config_name, models::lora_config_text(model_, base_path())});
     if (!config_.directory.empty())
       for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));
   });

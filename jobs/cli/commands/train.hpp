@@ -28,6 +28,8 @@ class TrainRun {
   void read_parameters();
   void read_base(const std::string& directory);  // its weights, and with --save_only_trainable their checksum
   [[nodiscard]] io::BaseModel frozen_checksum() const;
+  /// Absolute path of the base model; "" without one.
+  [[nodiscard]] std::string base_path() const;
   /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
   void save_checkpoints();  // from now on, where asked for

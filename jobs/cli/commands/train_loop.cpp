@@ -7,6 +7,7 @@
 #include "io/file/text_file.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
+#include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -224,9 +225,13 @@ void TrainRun::finish() {
   if (options_.has("sample_prompt")) sample();
   if (options_.flag("save_model")) {
     const std::vector<io::ShardView> shards = trainer_->shards();
-    io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params,
-                    trainer_->plan().layout, shards,
-                    {.max_shard_bytes = options_.bytes("max_shard_size"), .auxiliary_source = config_.directory});
+    if (model_.lora)
+      write_adapter(world_, output_->path(), base_path(), config_.directory,
+                    {&model_, &trainer_->plan().layout, shards});
+    if (!model_.lora || options_.flag("from_scratch"))
+      io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params,
+                      trainer_->plan().layout, shards,
+                      {.max_shard_bytes = options_.bytes("max_shard_size"), .auxiliary_source = config_.directory});
   }
   world_.run_on_rank_0([&] { output_->status("completed"); });
   print_done(seconds);

@@ -24,7 +24,7 @@ constexpr StageDefault sft_defaults[] = {
 
 void Options::resolve_stage() {
   if (text("stage") != "sft") return;
-  const bool lora = find_option("tuner_type") != nullptr && text("tuner_type") == "lora";
+  const bool lora = text("tuner_type") == "lora" || has("adapters");
   const auto set = [this](const char* option, const std::string& value) {
     if (given(option)) return;
     Value& slot = values_.find(option)->second;

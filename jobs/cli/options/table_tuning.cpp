@@ -26,6 +26,41 @@ const OptionSpec tuning_table[] = {
              "freeze_parameters; repeat the option for more groups. For each value the last match wins. "
              "weight_decay replaces --weight_decay, for biases and norms too",
      .equivalents = "PyTorch param_groups"},
+    {.name = "tuner_type", .aliases = "train_type", .type = Type::choice, .default_value = "full",
+     .values = "full|lora", .group = "Tuning",
+     .help = "full: train the parameters of the model; lora: train low-rank adapters of a frozen model",
+     .equivalents = "ms-swift --tuner_type, --train_type"},
+    {.name = "lora_rank", .type = Type::integer, .default_value = "8", .group = "Tuning",
+     .help = "rank of adapters", .equivalents = "PEFT r", .min = 1},
+    {.name = "lora_alpha", .type = Type::real, .default_value = "32", .group = "Tuning",
+     .help = "adapters are scaled by alpha / rank", .equivalents = "PEFT lora_alpha", .min = 0},
+    {.name = "lora_dropout", .type = Type::real, .default_value = "0.05", .group = "Tuning",
+     .help = "dropout of the input of adapters, below 1", .equivalents = "PEFT lora_dropout", .min = 0, .max = 1},
+    {.name = "target_modules", .type = Type::list, .values = "all-linear|NAME ...", .group = "Tuning",
+     .help = "modules that get adapters: names as q_proj or c_attn, or ends of names after a dot; all-linear: every "
+             "Linear but lm_head, routers and experts [all-linear]", .equivalents = "PEFT target_modules"},
+    {.name = "target_regex", .values = "REGEX", .group = "Tuning",
+     .help = "modules that get adapters: those whose whole name in transformers matches (ECMAScript), in place of "
+             "target_modules", .equivalents = "ms-swift --target_regex; PEFT target_modules as a string"},
+    {.name = "modules_to_save", .type = Type::list, .values = "NAME ...", .group = "Tuning",
+     .help = "modules that are trained in full beside the adapters, as embed_tokens and lm_head",
+     .equivalents = "PEFT modules_to_save"},
+    {.name = "lora_bias", .type = Type::choice, .default_value = "none", .values = "none|all|lora_only",
+     .group = "Tuning", .help = "biases that are trained beside the adapters: none, all, or those of modules with one",
+     .equivalents = "PEFT bias"},
+    {.name = "use_rslora", .type = Type::flag, .default_value = "false", .group = "Tuning",
+     .help = "scale adapters by alpha / sqrt(rank)", .equivalents = "PEFT use_rslora"},
+    {.name = "init_lora_weights", .type = Type::choice, .default_value = "true", .values = "true|gaussian",
+     .group = "Tuning", .help = "initial values of A: uniform in 1 / sqrt(in), or normal with deviation 1 / rank; B is 0",
+     .equivalents = "PEFT init_lora_weights"},
+    {.name = "lorap_lr_ratio", .type = Type::real, .values = "X", .group = "Tuning",
+     .help = "learning rate of B as a multiple of A's (LoRA+)", .equivalents = "ms-swift --lorap_lr_ratio", .min = 0},
+    {.name = "adapters", .values = "DIR", .group = "Tuning",
+     .help = "an adapter directory of PEFT or of a LoRA run: train continues it, generate and eval apply it to --model",
+     .equivalents = "ms-swift --adapters", .commands = for_runs | for_inference | for_convert},
+    {.name = "merge_lora", .type = Type::flag, .default_value = "false", .group = "Convert",
+     .help = "write the model of --in with the adapter of --adapters added to its weights; --in may be a checkpoint of "
+             "a LoRA run", .equivalents = "ms-swift --merge_lora", .commands = for_convert},
 };
 
 // clang-format on

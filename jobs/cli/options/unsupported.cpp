@@ -12,7 +12,6 @@ namespace tessera::jobs {
 namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
-constexpr const char* lora_missing = "LoRA is missing: all parameters are trained";
 constexpr const char* preferences_missing = "Preference training is missing: tessera train trains on plain text";
 constexpr const char* chat_missing = "Chat templates are missing: write the finished text to the data file";
 
@@ -83,16 +82,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"zero_quantized_weights", off_values, "Quantized communication is missing: use --mixed_precision bf16"},
       {"zero_quantized_gradients", off_values, "Quantized communication is missing: use --reduce_dtype bf16"},
       // Fine-tuning.
-      {"tuner_type train_type", "full", lora_missing},
-      {"lora_rank", "", lora_missing},
-      {"lora_alpha", "", lora_missing},
-      {"lora_dropout", "", lora_missing},
-      {"target_modules", "", lora_missing},
-      {"target_regex", "", lora_missing},
-      {"modules_to_save", "", lora_missing},
-      {"use_rslora", off_values, lora_missing},
-      {"lorap_lr_ratio", "", lora_missing},
-      {"adapters", "", "Adapters are missing: give the full model with --model"},
       {"tuner_backend", "peft", "LoRA is built in"},
       {"use_dora", off_values, "DoRA is missing"},
       {"target_parameters", "", "LoRA is of modules"},
@@ -140,7 +129,8 @@ void check_unsupported(const UnsupportedOption& option, const std::string& name,
 std::string unsupported_command(std::string_view command) {
   if (command == "export") return "Use tessera convert --to hf";
   if (command == "rlhf" || command == "dpo") return std::string(command) + " is not built yet. Use tessera sft";
-  if (command == "merge_lora" || command == "report" || command == "template")
+  if (command == "merge_lora") return "Use tessera convert --merge_lora true";
+  if (command == "report" || command == "template")
     return std::string(command) + " is not built yet. Commands: " + command_names();
   return "";
 }

@@ -31,8 +31,15 @@ ParamGroup parse_param_group(const std::string& text, const std::string& source)
   return group;
 }
 
+std::string lora_plus_group(const Options& options) {
+  return "*.lora_B.weight lr_scale=" + options.text("lorap_lr_ratio");
+}
+
 std::vector<train::ParamRates> param_rates(const Options& options, const models::Model& model, double weight_decay) {
-  const std::vector<Options::Item> items = options.in_order({"param_groups"});
+  std::vector<Options::Item> items = options.in_order({"param_groups"});
+  if (options.has("lorap_lr_ratio"))
+    items.insert(items.begin(),
+                 {"lorap_lr_ratio", lora_plus_group(options), options.value("lorap_lr_ratio").source.text});
   if (items.empty()) return {};
   std::vector<train::ParamRates> rates;
   for (const ParamSpec& param : model.params) rates.push_back({.weight_decay = param.decay ? weight_decay : 0});

@@ -26,4 +26,7 @@ struct ParamGroup {
 [[nodiscard]] std::vector<train::ParamRates> param_rates(const Options& options, const models::Model& model,
                                                          double weight_decay);
 
+/// The group of --lorap_lr_ratio, which is before those of --param_groups.
+[[nodiscard]] std::string lora_plus_group(const Options& options);
+
 }  // namespace tessera::jobs

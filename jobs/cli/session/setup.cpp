@@ -12,10 +12,12 @@
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
+#include "models/lora_config.hpp"
 
 namespace tessera::jobs {
 
@@ -68,11 +70,12 @@ void check_options(const Options& options) {
   if (options.given("packing_strategy") && !options.flag("packing"))
     throw options.refuse("packing_strategy", "--packing_strategy has no effect without --packing",
                          "Add --packing true");
-  if (options.flag("save_only_trainable") && !options.given("freeze_parameters") &&
+  check_lora_options(options);
+  if (options.flag("save_only_trainable") && !trains_lora(options) && !options.given("freeze_parameters") &&
       !options.given("trainable_parameters"))
     throw options.refuse("save_only_trainable",
                          "--save_only_trainable leaves out frozen parameters, and none is frozen",
-                         "Add --freeze_parameters or --trainable_parameters");
+                         "Add --freeze_parameters, --trainable_parameters or --tuner_type lora");
   if (options.flag("save_only_trainable") && options.flag("from_scratch"))
     throw Error(ExitCode::usage, "--save_only_trainable needs a base model, and --from_scratch has none",
                 option_sources(options, {"save_only_trainable", "from_scratch"}), "Drop one of the two");
@@ -104,8 +107,8 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
     const ModelConfig config = read_model_config(options, nullptr);
     const bool trains = (options.commands & for_inference) == 0;
     const DType compute = precision_of(options).compute;
-    const models::Model model = trains ? make_training_model(options, config.text, config.path, compute)
-                                       : models::make(config.text, config.path, compute);
+    const models::Model model = trains ? make_training_model(options, config.text, config.path, compute, config.adapter)
+                                       : make_inference_model(options, config, compute);
     const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
     if (!trains) {  // shared windows have parameters alone, so lengths do not matter
@@ -136,10 +139,16 @@ std::string checkpoint_at(const std::string& path) {
               "Give a model with --model");
 }
 
-/// config.json of a checkpoint, checked. Throws Error (data).
-std::string checkpoint_config(const std::string& directory) {
+/// An auxiliary file of a checkpoint, checked; "" if there is none. Throws Error (data).
+std::string checkpoint_file(const std::string& directory, const char* name) {
   for (const io::AuxiliaryFileRecord& auxiliary_file : io::read_manifest(directory).auxiliary_files)
-    if (auxiliary_file.name == "config.json") return io::read_auxiliary_file(directory, auxiliary_file);
+    if (auxiliary_file.name == name) return io::read_auxiliary_file(directory, auxiliary_file);
+  return "";
+}
+
+/// config.json of a checkpoint. Throws Error (data).
+std::string checkpoint_config(const std::string& directory) {
+  if (std::string text = checkpoint_file(directory, "config.json"); !text.empty()) return text;
   throw Error(ExitCode::data, "the checkpoint has no config.json", directory,
               "Name a checkpoint that tessera train has written");
 }
@@ -190,6 +199,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
       given = checkpoint_at(given.string());
       config.path = (given / "config.json").string();
       config.text = checkpoint_config(given.string());
+      config.adapter = checkpoint_file(given.string(), adapter_config_name);
       return;
     }
     check_model_exists(options);
@@ -197,6 +207,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
     config.text = io::read_text(config.path, 16u << 20);
+    if (options.has("adapters")) config.adapter = read_adapter_config(options.text("adapters"));
   };
   if (world == nullptr) {
     read();
@@ -204,9 +215,18 @@ ModelConfig read_model_config(const Options& options, World* world) {
     world->run_on_rank_0([&] { read(); });
     config.path = world->broadcast(config.path);
     config.text = world->broadcast(config.text);
+    config.adapter = world->broadcast(config.adapter);
   }
   config.directory = io::directory_of(config.path);
   return config;
+}
+
+models::Model make_inference_model(const Options& options, const ModelConfig& config, DType dtype) {
+  models::Model model = models::make(config.text, config.path, dtype);
+  if (!config.adapter.empty()) models::add_lora(model, models::parse_lora_config(config.adapter, adapter_config_name));
+  if (!config.adapter.empty() && options.has("checkpoint") && options.has("adapters"))
+    throw options.refuse("adapters", "the checkpoint has an adapter already", "Drop --adapters");
+  return model;
 }
 
 std::int64_t sequence_length(const Options& options, const models::Model& model) {
@@ -325,6 +345,7 @@ train::OptimizerOptions optimizer_options(const Options& options) {
   result.momentum = options.real("momentum");
   result.nesterov = options.flag("nesterov");
   result.weight_decay = options.real("weight_decay");
+  if (options.has("lorap_lr_ratio")) result.param_groups.push_back(lora_plus_group(options));
   for (Options::Item& item : options.in_order({"param_groups"})) result.param_groups.push_back(std::move(item.text));
   if (result.nesterov && result.momentum == 0)
     throw options.refuse("nesterov", "--nesterov needs momentum, and --momentum is 0", "Add --momentum 0.9");

@@ -22,10 +22,15 @@ struct ModelConfig {
   std::string text;       // byte for byte
   std::string path;       // "models/tiny/config.json", or "--shape gpt2"
   std::string directory;  // where model.safetensors would be, or the checkpoint; "" for a built-in shape
+  std::string adapter;    // adapter_config.json of --adapters, or of a checkpoint of a LoRA run; "": none
 };
 /// From --model, --shape or --checkpoint; rank 0 reads and broadcasts (`world` null: reads here). Throws Error (usage:
 /// none is given; data).
 [[nodiscard]] ModelConfig read_model_config(const Options& options, World* world);
+
+/// The model that `generate` and `eval` run, with the adapters of the config.
+[[nodiscard]] models::Model make_inference_model(const Options& options, const ModelConfig& config,
+                                                 DType dtype = DType::f32);
 
 /// Sequence length T: --max_length, else the model's maximum. Throws Error (usage) beyond that.
 [[nodiscard]] std::int64_t sequence_length(const Options& options, const models::Model& model);

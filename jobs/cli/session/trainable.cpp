@@ -4,6 +4,7 @@
 #include <set>
 
 #include "jobs/cli/options/values.hpp"
+#include "jobs/cli/session/lora.hpp"
 #include "models/param_selector.hpp"
 
 namespace tessera::jobs {
@@ -39,8 +40,12 @@ std::vector<bool> trainable_params(const models::Model& model, const std::vector
 }
 
 models::Model make_training_model(const Options& options, const std::string& config_json, const std::string& source,
-                                  DType dtype) {
+                                  DType dtype, const std::string& adapter) {
   models::Model model = models::make(config_json, source, dtype);
+  if (trains_lora(options)) {
+    add_adapters(model, options, adapter);
+    return model;
+  }
   const std::vector<TrainableRule> rules = trainable_rules(options);
   if (rules.empty()) return model;
   const std::vector<bool> trainable = trainable_params(model, rules);

@@ -1,0 +1,125 @@
+// `tessera convert --merge_lora true`: a model directory with an adapter's branches added to the weights.
+#include <filesystem>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/convert/output.hpp"
+#include "io/file/text_file.hpp"
+#include "io/inspect/recognize.hpp"
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/weights.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/infer/inference.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// A model with its base or a checkpoint of a LoRA run, and the adapter.
+ModelConfig read_merge_input(const Options& options, World& world) {
+  ModelConfig config;
+  world.run_on_rank_0([&] {
+    const io::LocatedPath located = io::recognize(options.text("in"), io::Prefer::automatic);
+    config.directory = located.path;
+    config.path = located.path + "/config.json";
+    if (located.kind == io::PathKind::checkpoint) {
+      const io::Manifest manifest = io::read_manifest(located.path);
+      for (const io::AuxiliaryFileRecord& file : manifest.auxiliary_files) {
+        if (file.name == "config.json") config.text = io::read_auxiliary_file(located.path, file);
+        if (file.name == adapter_config_name) config.adapter = io::read_auxiliary_file(located.path, file);
+      }
+      if (config.text.empty() || config.adapter.empty())
+        throw Error(ExitCode::data, located.path + " is no checkpoint of a LoRA run", "--merge_lora",
+                    "Give its base model with --in, and the adapter with --adapters");
+      if (options.has("adapters"))
+        throw options.refuse("adapters", "the checkpoint has an adapter already", "Drop --adapters");
+      return;
+    }
+    if (located.kind != io::PathKind::model)
+      throw Error(ExitCode::data, options.text("in") + " is " + io::name_of(located.kind), "--in",
+                  "Give the base model, or a checkpoint of a LoRA run");
+    if (!options.has("adapters"))
+      throw options.refuse("merge_lora", "--merge_lora needs an adapter", "Give its directory with --adapters");
+    config.text = io::read_text(config.path, 16U << 20);
+    config.adapter = read_adapter_config(options.text("adapters"));
+  });
+  for (std::string* text : {&config.directory, &config.path, &config.text, &config.adapter})
+    *text = world.broadcast(*text);
+  return config;
+}
+
+/// A parameter that every rank holds in full.
+std::vector<float> unsharded(const shard::ShardLayout& layout, std::span<const io::ShardView> shards, int param) {
+  for (const io::ShardView& view : shards)
+    for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
+      if (s.param != param) continue;
+      const TensorView rows = view.data.rows(s.unit_offset - view.shard * layout.shard_numel(view.unit), s.length);
+      return {rows.as<float>(), rows.as<float>() + s.length};
+    }
+  TESSERA_ASSERT(false, "parameter %d is not here", param);
+  return {};
+}
+
+/// W += s·B·A for the elements of a weight that this rank holds; sums in double.
+void merge_module(const models::AdaptedModule& module, const models::Model& model, const shard::ShardLayout& layout,
+                  std::span<const io::ShardView> shards) {
+  const std::vector<float> a = unsharded(layout, shards, module.a), b = unsharded(layout, shards, module.b);
+  const std::int64_t rank = model.lora->spec.rank;
+  const std::int64_t in = static_cast<std::int64_t>(a.size()) / rank, out = static_cast<std::int64_t>(b.size()) / rank;
+  const double scale = model.lora->spec.scale();
+  for (const io::ShardView& view : shards)
+    for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
+      if (s.param != module.weight) continue;
+      auto* const weight =
+          view.data.rows(s.unit_offset - view.shard * layout.shard_numel(view.unit), s.length).as<float>();
+      for (std::int64_t e = 0; e < s.length; ++e) {
+        const std::int64_t at = s.param_offset + e;
+        const std::int64_t o = module.transposed ? at % out : at / in, i = module.transposed ? at / out : at % in;
+        double sum = 0;
+        for (std::int64_t k = 0; k < rank; ++k)
+          sum += static_cast<double>(b[static_cast<std::size_t>(o * rank + k)]) *
+                 static_cast<double>(a[static_cast<std::size_t>(k * in + i)]);
+        weight[e] = static_cast<float>(static_cast<double>(weight[e]) + scale * sum);
+      }
+    }
+}
+
+plan::RunSpec merge_spec(const models::Model& model, World& world) {
+  plan::RunSpec spec;
+  spec.purpose = plan::Purpose::evaluate;
+  spec.model = &model;
+  spec.strategy = shard::make_strategy("3", world.size(), 0, world.size(), {{"*.lora", "NO_SHARD"}});
+  spec.topology = world.topology();
+  spec.batch = {.global_batch = world.size(), .micro_batch = 1, .world = world.size(), .accumulation = 1};
+  spec.tokens = 1;
+  return spec;
+}
+
+}  // namespace
+
+void merge_lora(const Call& call, World& world) {
+  const Options& options = call.options();
+  for (const char* name : {"in", "out"})
+    if (!options.has(name)) throw Error(ExitCode::usage, std::string("convert needs --") + name, "command line");
+  if (options.has("dtype") || options.flag("verify") || (options.has("to") && options.text("to") != "hf"))
+    throw options.refuse("merge_lora",
+                         "--merge_lora writes an fp32 model for --to hf, and takes no --dtype or --verify",
+                         "Convert its output again");
+  world.run_on_rank_0([&] { io::check_output(options.text("in"), options.text("out"), /*replace=*/false); });
+  const ModelConfig config = read_merge_input(options, world);
+  const models::Model model = make_inference_model(options, config);
+  infer::Inference run(world, {.run = merge_spec(model, world)});
+  const shard::ShardLayout& layout = run.plan().layout;
+  const std::vector<io::ShardView> shards = run.shards();
+  read_weights(world, config.directory, {.model = &model, .layout = &layout, .shards = shards});
+  if (options.has("adapters")) read_adapter(world, options.text("adapters"), {&model, &layout, shards});
+  for (const models::AdaptedModule& module : model.lora->modules) merge_module(module, model, layout, shards);
+  io::write_model(world, options.text("out"), io::config_for_dtype(config.text, DType::f32), model.params, layout,
+                  shards, {.max_shard_bytes = options.bytes("max_shard_size"), .auxiliary_source = config.directory});
+  log::info(
+      strfmt("convert   done | %zu adapters merged | %s", model.lora->modules.size(), options.text("out").c_str()));
+}
+
+}  // namespace tessera::jobs
