@@ -16,6 +16,7 @@
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
+#include "tests/simulated_device/wait_order.hpp"
 
 namespace tessera {
 namespace simulated {
@@ -30,16 +31,25 @@ struct Task {
   Time issued = 0, takes = 0;
 };
 
+struct Queue;
+/// How many kernels and copies of each queue come before a point of a queue, by its waits and theirs (a vector clock).
+using Before = std::map<const Queue*, std::int64_t>;
+
 struct Queue {
   std::deque<Task> waiting;
   std::int64_t issued = 0, done = 0;
   Time time = 0;
+  int number = -1;         // WaitOrder
+  std::int64_t waits = 0;  // for events of other queues
+  std::int64_t ran = 0;    // kernels and copies
+  Before before;           // what is enqueued next
 };
 
 struct Mark {
   Queue* queue = nullptr;  // never recorded: complete
   std::int64_t ticket = 0;
   std::shared_ptr<Time> time;  // when the queue reached it
+  Before before;
 };
 
 /// The whole state, under one lock: the device runs one thing at a time.
@@ -48,6 +58,12 @@ struct Machine {
   std::map<const std::byte*, std::size_t> memory, pinned;
   std::map<Queue*, int> queues;
   int open = 0;  // running kernels and copies
+  // WaitOrder:
+  int numbered = 0, drop_queue = -1;
+  std::int64_t drop_wait = -1;
+  Mark dropped;  // judged by what is enqueued next
+  bool needed = false;
+  const Queue* ahead = nullptr;
 
   void protect(int rights) const {
     for (const auto& [block, bytes] : memory)
@@ -81,7 +97,21 @@ struct Machine {
     ++queue.issued;
     static const bool eager =
         std::getenv("TESSERA_SIMULATED") != nullptr && std::strcmp(std::getenv("TESSERA_SIMULATED"), "eager") == 0;
-    if (eager) run_to(queue, queue.issued);
+    if (eager || &queue == ahead) run_to(queue, queue.issued);
+  }
+  bool drops(Queue& queue, const Mark& mark) {
+    if (mark.queue == &queue || queue.number < 0) return false;
+    if (queue.waits++ != drop_wait || queue.number != drop_queue) return false;
+    dropped = mark;
+    ahead = &queue;
+    return true;
+  }
+  void judge_drop(Queue& queue) {
+    if (&queue != ahead || dropped.queue == nullptr) return;
+    needed = std::ranges::any_of(dropped.before, [&queue](const auto& work) {
+      return work.first->ran < work.second && queue.before[work.first] < work.second;
+    });
+    dropped = {};
   }
 };
 
@@ -113,7 +143,10 @@ Queue& queue_of(void* stream) { return *static_cast<Queue*>(stream); }
 void launch(StreamView stream, std::function<void()> work) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
-  m.push(queue_of(stream.handle), {[&m, work = std::move(work)] { m.run(work); }, host_time, 1});
+  m.judge_drop(queue_of(stream.handle));
+  Queue& queue = queue_of(stream.handle);
+  ++queue.before[&queue];
+  m.push(queue, {[&m, &queue, work = std::move(work)] { m.run(work), ++queue.ran; }, host_time, 1});
 }
 
 bool on_device(const void* data, std::size_t bytes) {
@@ -124,6 +157,43 @@ bool on_device(const void* data, std::size_t bytes) {
 bool pinned(const void* data, std::size_t bytes) {
   const std::lock_guard lock(machine().mutex);
   return within(machine().pinned, data, bytes);
+}
+
+namespace {
+void drop(int queue, std::int64_t wait) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  m.ahead = nullptr;
+  for (const auto& [other, unused] : m.queues) {
+    other->waits = 0;
+    if (wait < 0 && queue >= 0 && other->number == queue) m.ahead = other;
+  }
+  m.drop_queue = queue;
+  m.drop_wait = wait;
+  m.dropped = {};
+  m.needed = false;
+}
+void number_queues() {
+  const std::lock_guard lock(machine().mutex);
+  for (const auto& [queue, unused] : machine().queues) queue->number = -1;
+  machine().numbered = 0;
+  drop(-1, -1);
+}
+std::int64_t waits(int number) {
+  const std::lock_guard lock(machine().mutex);
+  for (const auto& [queue, unused] : machine().queues)
+    if (queue->number == number) return queue->waits;
+  return -1;
+}
+bool needed() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().needed;
+}
+}  // namespace
+
+const WaitOrder* tessera_simulated_wait_order() {
+  static constexpr WaitOrder order{number_queues, drop, waits, needed};
+  return &order;
 }
 
 }  // namespace simulated
@@ -204,6 +274,7 @@ void* make_stream(Device, Priority) {
   const std::lock_guard lock(machine().mutex);
   auto* const queue = new Queue;
   machine().queues[queue] = 0;
+  queue->number = machine().numbered++;
   return queue;
 }
 /// Events may refer to it: it is emptied, not freed.
@@ -218,17 +289,19 @@ void destroy_event(void* event) noexcept { delete static_cast<Mark*>(event); }
 void record(void* event, void* stream) {
   const std::lock_guard lock(machine().mutex);
   Queue& queue = queue_of(stream);
+  machine().judge_drop(queue);
   const bool idle = queue.done == queue.issued;
   auto time = std::make_shared<simulated::Time>();
   machine().push(queue, {[time, &queue] { *time = queue.time; }, simulated::host_time, 0});
-  *static_cast<Mark*>(event) = {&queue, queue.issued, std::move(time)};
+  *static_cast<Mark*>(event) = {&queue, queue.issued, std::move(time), queue.before};
   if (idle) machine().run_to(queue, queue.issued);
 }
 void wait(void* stream, void* event) {
   const std::lock_guard lock(machine().mutex);
   const Mark mark = *static_cast<Mark*>(event);
   Queue& queue = queue_of(stream);
-  if (mark.queue == nullptr) return;
+  if (mark.queue == nullptr || machine().drops(queue, mark)) return;
+  for (const auto& [other, ticket] : mark.before) queue.before[other] = std::max(queue.before[other], ticket);
   machine().push(queue, {[mark, &queue] {
                            machine().run_to(*mark.queue, mark.ticket);
                            queue.time = std::max(queue.time, *mark.time);

@@ -56,6 +56,8 @@ struct Choosing {
 [[nodiscard]] int save_asynchronously(World& world);
 /// Exact sums at their bound on every rank: norm carries before it adds them. On any device, the host too.
 [[nodiscard]] int sums_at_the_bound(World& world);
+/// Simulated device alone: its waits are enough and, one by one, needed. Prints how many there are.
+[[nodiscard]] int wait_order(World& world);
 /// Spans of a traced step, and the time that compute waits for communication.
 [[nodiscard]] int trace(World& world);
 
