@@ -32,14 +32,14 @@ void ShardManager::run_on(StreamView stream) {
   for (const auto& communicator : parts_.communicators) communicator->run_on(stream);
 }
 
-void ShardManager::widen(const SourceBuffer& terms, float* out, std::size_t count) const {
-  if (parts_.device == host_device) return comm::widen(terms, out, count);
+void ShardManager::widen(const SourceBuffer& source, float* out, std::size_t count) const {
+  if (parts_.device == host_device) return comm::widen(source, out, count);
   const Shape shape{static_cast<std::int64_t>(count)};
-  if (terms.dtype != DType::f32)
-    kernels::convert_serial(
-        {.from = {const_cast<void*>(terms.data), terms.dtype, shape, parts_.device}, .to = {out, shape, parts_.device}},
-        stream_);
-  else if (terms.data != out) copy_bytes(out, terms.data, count * sizeof(float), stream_);
+  if (source.dtype != DType::f32)
+    kernels::convert_serial({.from = {const_cast<void*>(source.data), source.dtype, shape, parts_.device},
+                             .to = {out, shape, parts_.device}},
+                            stream_);
+  else if (source.data != out) copy_bytes(out, source.data, count * sizeof(float), stream_);
 }
 
 kernels::LossSums* ShardManager::loss_sums() const {

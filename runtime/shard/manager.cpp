@@ -132,8 +132,8 @@ void ShardManager::all_reduce(const Instruction& instruction, std::byte* full, s
   const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
-  const SourceBuffer terms = full != nullptr ? SourceBuffer(full, scheduled(instruction.unit).reduce_dtype) : x;
-  unit.replicas->all_reduce(label_of(instruction), terms, x, chunk);
+  const SourceBuffer source = full != nullptr ? SourceBuffer(full, scheduled(instruction.unit).reduce_dtype) : x;
+  unit.replicas->all_reduce(label_of(instruction), source, x, chunk);
   accumulate(instruction, x);
 }
 

@@ -149,7 +149,7 @@ class ShardManager {
   [[nodiscard]] float* target_of(const Instruction& instruction);
   void accumulate(const Instruction& instruction, float* x);
   [[nodiscard]] CollectiveLabel label_of(const Instruction& instruction) const;
-  void widen(const SourceBuffer& terms, float* out, std::size_t count) const;
+  void widen(const SourceBuffer& source, float* out, std::size_t count) const;
   void add_norm(const Instruction& instruction);
   /// Copies the summed counters into `sums`. Returns as norm does.
   [[nodiscard]] int unpack(std::span<const std::int64_t> counters, StepSums& sums) const;

@@ -125,6 +125,7 @@ class Replay {
 
   void use(const std::vector<int>& wanted) {
     last_module_ = event_;
+    if (norm_ >= 0) fail("comes after norm, which sums the loss and the gradients");
     std::vector<int> given;
     for (const auto& [unit, index] : s_.reads[at(now_)]) {
       given.push_back(unit);
@@ -388,27 +389,6 @@ void require_safe(const Schedule& schedule, const Mesh& mesh, const Schedule* lo
     what += strfmt("\n  %d: %s", violations[k].instruction, violations[k].what.c_str());
   }
   throw std::logic_error(what);
-}
-
-Peak peak(const Schedule& schedule) {
-  std::vector<bool> alive(schedule.slots.size(), false);
-  Peak now;
-  const auto set = [&](int slot, bool value) {
-    const auto k = at(slot);
-    std::int64_t& total = schedule.slots[k].kind == Slot::Kind::param ? now.params : now.grads;
-    if (alive[k] != value) total += value ? schedule.slot_bytes(slot) : -schedule.slot_bytes(slot);
-    alive[k] = value;
-  };
-  for (std::size_t k = 0; k < schedule.slots.size(); ++k) set(static_cast<int>(k), schedule.slots[k].resident);
-  Peak most = now;
-  for (const Instruction& in : schedule.list) {
-    if (in.op == Op::gather) set(in.slot, true);
-    if (in.op == Op::release) set(in.slot, false);
-    if (in.op == Op::backward)
-      for (const int u : schedule.modules[at(in.module)].grad_units) set(schedule.grad_slot(u, in.micro), true);
-    most = {std::max(most.params, now.params), std::max(most.grads, now.grads)};
-  }
-  return most;
 }
 
 }  // namespace tessera::shard

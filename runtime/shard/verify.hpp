@@ -32,12 +32,4 @@ struct Violation {
 /// Throws std::logic_error with the first violations if there are any.
 void require_safe(const Schedule& schedule, const Mesh& mesh, const Schedule* load = nullptr);
 
-/// Largest memory of parameter slots and of gradient slots in use at one time, in bytes; a slot is as large as its
-/// largest unit. A parameter slot is in use from gather to release in list order, or always if it is resident; a
-/// gradient slot from its first use to the end, since the reduce that reads it may be late.
-struct Peak {
-  std::int64_t params = 0, grads = 0;
-};
-[[nodiscard]] Peak peak(const Schedule& schedule);
-
 }  // namespace tessera::shard

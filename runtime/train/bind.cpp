@@ -91,7 +91,7 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
     if (adds(unit) || !lookup.first_to_touch(instruction.module, unit)) continue;
     const DType dtype = dtype_of(unit);
     std::byte* data = lookup.slot(schedule.grad_slot(unit, instruction.micro));
-    step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype), dtype});
+    step.gradients.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype), dtype});
     for (const auto& [offset, length] : plan.layout.gaps(unit))
       step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype), dtype});
   }

@@ -23,7 +23,7 @@ class Executor::BoundSchedule {
     std::vector<TensorView> params, dparams;     // in the order of Module::params(); dparams of frozen ones are absent
     std::vector<std::uint8_t> accumulate;        // per parameter
     std::vector<MemoryRange> gaps;               // padding of the units whose gradients this backward writes first
-    std::vector<MemoryRange> whole;              // the whole buffers of these units, for an empty micro-batch
+    std::vector<MemoryRange> gradients;          // the full gradient buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
     std::byte *slot = nullptr, *sum = nullptr;  // Instruction::slot, Instruction::sum
     models::Cache cache;                        // generation

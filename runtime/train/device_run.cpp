@@ -92,8 +92,8 @@ void Executor::begin_spans(BoundSchedule& program) {
 }
 
 void Executor::take_spans(BoundSchedule& program) {
-  const auto at = [&](const TimedEvent& moment) {
-    return program.began_s + TimedEvent::seconds(program.spans.back(), moment);
+  const auto at = [&](const TimedEvent& event) {
+    return program.began_s + TimedEvent::seconds(program.spans.back(), event);
   };
   std::size_t waited = 0;
   for (int i = 0; i < static_cast<int>(program.schedule->list.size()); ++i) {
@@ -121,7 +121,7 @@ void Executor::end_on_device(BoundSchedule& program) {
   program.block->sums.extra = program.block->balance;
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
   if (program.block->warmup) return synchronize();
-  if (program.phase == models::Phase::train) judge(program, bad_unit);
+  if (program.phase == models::Phase::train) check_finite(program, bad_unit);
 }
 
 }  // namespace tessera::train

@@ -212,7 +212,8 @@ void Executor::backward(BoundSchedule& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
   if (rows == 0) {  // no rows: the gradient is -0, which adds nothing
-    for (const auto& whole : step.whole) fill_neutral(whole.data, whole.bytes, whole.dtype, compute_.view());
+    for (const auto& gradient : step.gradients)
+      fill_neutral(gradient.data, gradient.bytes, gradient.dtype, compute_.view());
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
@@ -256,7 +257,7 @@ void Executor::norm(BoundSchedule& program) {
   block.sums.extra = block.balance;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
-  judge(program, bad_unit);
+  check_finite(program, bad_unit);
   const double limit = block.max_grad_norm;
   const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
   step_.optimizer = block.optimizer;
@@ -264,7 +265,7 @@ void Executor::norm(BoundSchedule& program) {
 }
 
 /// Computes the gradient norm of the summed counters. If anything is not finite, skips the step or ends the run.
-void Executor::judge(BoundSchedule& program, int bad_unit) {
+void Executor::check_finite(BoundSchedule& program, int bad_unit) {
   StepBlock& block = *program.block;
   block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
@@ -284,10 +285,10 @@ const float* Executor::logits(const BoundSchedule& program) {
 }
 
 void Executor::start_trace(int runs) {
-  const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2;
+  const std::size_t capacity = static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2;
   for (std::vector<Mark>& marks : marks_) {
     marks.clear();
-    marks.reserve(room);
+    marks.reserve(capacity);
   }
   origin_ = Clock::now();
   tracing_ = true;

@@ -156,7 +156,7 @@ class Executor {
   void backward(BoundSchedule& program, int instruction);
   void add_balance(const BoundSchedule& program, const models::Batch& batch) const;
   void norm(BoundSchedule& program);
-  void judge(BoundSchedule& program, int bad_unit);
+  void check_finite(BoundSchedule& program, int bad_unit);
   // On a device.
   void begin_on_device(BoundSchedule& program);
   void issue_norm(BoundSchedule& program);
