@@ -39,21 +39,29 @@ std::vector<float> decode(const std::string& dtype, const char* data, std::size_
 
 }  // namespace
 
-Golden read_golden(const std::string& name) {
-  const std::string folder = std::string(TESSERA_TEST_DATA) + "/golden/" + name + "/";
-  Golden g;
-  g.config = slurp(folder + "config.json");
-  g.expected = nlohmann::json::parse(slurp(folder + "golden.json"));
+std::string read_file(const std::string& path) { return slurp(path); }
 
-  const std::string file = slurp(folder + "model.safetensors");
+std::map<std::string, std::vector<float>> read_tensors(const std::string& path) {
+  std::map<std::string, std::vector<float>> tensors;
+  const std::string file = slurp(path);
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   const nlohmann::json header = nlohmann::json::parse(file.substr(8, length));
   for (const auto& [key, entry] : header.items()) {
     if (key == "__metadata__") continue;
     const std::size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-    g.weights[key] = decode(entry["dtype"], file.data() + 8 + length + begin, end - begin);
+    tensors[key] = decode(entry["dtype"], file.data() + 8 + length + begin, end - begin);
   }
+  return tensors;
+}
+
+Golden read_golden(const std::string& name) {
+  const std::string folder = std::string(TESSERA_TEST_DATA) + "/golden/" + name + "/";
+  Golden g;
+  g.config = slurp(folder + "config.json");
+  g.expected = nlohmann::json::parse(slurp(folder + "golden.json"));
+
+  g.weights = read_tensors(folder + "model.safetensors");
 
   const std::string token_file = g.expected["tokens"], bytes = slurp(folder + token_file);
   if (token_file.ends_with(".txt")) {

@@ -17,4 +17,8 @@ struct Golden {
 
 Golden read_golden(const std::string& name);
 
+/// The tensors of a safetensors file, and the text of any file.
+std::map<std::string, std::vector<float>> read_tensors(const std::string& path);
+std::string read_file(const std::string& path);
+
 }  // namespace tessera::test
