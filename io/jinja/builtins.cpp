@@ -50,7 +50,9 @@ Bound bind(Runtime& runtime, const Builtin& builtin, Arguments& arguments) {
     else if (positional_rest) bound.rest.positional.push_back(std::move(arguments.positional[i]));
     else runtime.fail(name + " takes at most " + std::to_string(parameters.size()) + " arguments");
   }
-  for (auto& [key, value] : arguments.named) {
+  for (auto& named : arguments.named) {
+    const std::string& key = named.first;
+    Value& value = named.second;
     const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == key; });
     if (found == parameters.end()) {
       if (!named_rest) runtime.fail(name + " has no argument '" + key + "'");

@@ -15,8 +15,8 @@ class Bound {
   [[nodiscard]] bool has(std::size_t parameter) const { return values_[parameter].has_value(); }
   /// An argument that was given, or is required.
   [[nodiscard]] const Value& operator[](std::size_t parameter) const { return *values_[parameter]; }
-  [[nodiscard]] Value get(std::size_t parameter, Value otherwise) const {
-    return has(parameter) ? *values_[parameter] : std::move(otherwise);
+  [[nodiscard]] Value get(std::size_t parameter, const Value& otherwise) const {
+    return has(parameter) ? *values_[parameter] : otherwise;
   }
   /// True if given, and true.
   [[nodiscard]] bool flag(std::size_t parameter) const { return has(parameter) && truthy(*values_[parameter]); }

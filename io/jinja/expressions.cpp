@@ -108,7 +108,7 @@ Value Interpreter::concatenation(const Expression& expression, Scope& scope) {
 }
 
 Value Interpreter::operation(const Expression& expression, Scope& scope) {
-  Value first = evaluate(*expression.parts[0], scope);
+  const Value first = evaluate(*expression.parts[0], scope);
   if (expression.kind == ExpressionKind::binary) {
     const Value second = evaluate(*expression.parts[1], scope);
     runtime_.line = expression.line;
@@ -123,10 +123,10 @@ Value Interpreter::operation(const Expression& expression, Scope& scope) {
   }
   Arguments arguments = arguments_of(expression, scope);
   runtime_.line = expression.line;
-  return invocation(expression, scope, std::move(first), arguments);
+  return invocation(expression, first, arguments);
 }
 
-Value Interpreter::invocation(const Expression& expression, Scope&, Value target, Arguments& arguments) {
+Value Interpreter::invocation(const Expression& expression, const Value& target, Arguments& arguments) {
   if (expression.builtin) return call(runtime_, *expression.builtin, target, arguments);
   if (target.is(Value::Kind::callable)) return target.as<Callable>().call(runtime_, arguments);
   if (target.is(Value::Kind::undefined))

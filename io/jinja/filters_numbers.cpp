@@ -34,6 +34,7 @@ Value filter_int(Runtime& runtime, const Value& self, Bound& arguments) {
   const std::int64_t base = arguments.has(1) ? integer_of(runtime, arguments[1], "base") : 10;
   std::optional<std::int64_t> out;
   if (self.is_integral()) return Value::of(self.integer());
+  if (self.is(Kind::real) && std::isinf(self.real())) runtime.fail("infinity is no integer");
   if (self.is(Kind::real)) out = truncated(runtime, self.real());
   if (self.is(Kind::string)) {
     out = parse_integer(runtime, self.text(), base);

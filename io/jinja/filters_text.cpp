@@ -123,7 +123,7 @@ Value filter_wordcount(Runtime& runtime, const Value& self, Bound&) {
   std::int64_t count = 0;
   bool inside = false;
   for (const char32_t c : to_points(text_of(runtime, self))) {
-    const bool word = c == '_' || in_text_class("isalnum", from_points({&c, 1}));
+    const bool word = c == '_' || in_text_class(TextClass::alnum, from_points({&c, 1}));
     count += word && !inside;
     inside = word;
   }

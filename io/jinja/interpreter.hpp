@@ -46,7 +46,7 @@ class Interpreter {
   [[nodiscard]] Value access(const Expression& expression, Scope& scope);
   [[nodiscard]] Value comparison(const Expression& expression, Scope& scope);
   [[nodiscard]] Value concatenation(const Expression& expression, Scope& scope);
-  [[nodiscard]] Value invocation(const Expression& expression, Scope& scope, Value target, Arguments& arguments);
+  [[nodiscard]] Value invocation(const Expression& expression, const Value& target, Arguments& arguments);
   [[nodiscard]] Arguments arguments_of(const Expression& expression, Scope& scope);
 
   // statements.cpp

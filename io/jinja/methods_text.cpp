@@ -175,10 +175,9 @@ Value method_mapped(Runtime& runtime, const Value& self, Bound&) {
   return runtime.string(function(self.text()));
 }
 
-template <char... name>
+template <TextClass text_class>
 Value method_class(Runtime&, const Value& self, Bound&) {
-  constexpr char text[] = {name..., '\0'};
-  return Value::of(in_text_class(text, self.text()));
+  return Value::of(in_text_class(text_class, self.text()));
 }
 
 constexpr Builtin table_of_text_methods[] = {
@@ -211,15 +210,15 @@ constexpr Builtin table_of_text_methods[] = {
     {"title", "", method_mapped<title_cased>},
     {"capitalize", "", method_mapped<capitalized>},
     {"swapcase", "", method_mapped<swapped_case>},
-    {"isspace", "", method_class<'i', 's', 's', 'p', 'a', 'c', 'e'>},
-    {"isalpha", "", method_class<'i', 's', 'a', 'l', 'p', 'h', 'a'>},
-    {"isascii", "", method_class<'i', 's', 'a', 's', 'c', 'i', 'i'>},
-    {"isdecimal", "", method_class<'i', 's', 'd', 'e', 'c', 'i', 'm', 'a', 'l'>},
-    {"isdigit", "", method_class<'i', 's', 'd', 'i', 'g', 'i', 't'>},
-    {"isnumeric", "", method_class<'i', 's', 'n', 'u', 'm', 'e', 'r', 'i', 'c'>},
-    {"isalnum", "", method_class<'i', 's', 'a', 'l', 'n', 'u', 'm'>},
-    {"isupper", "", method_class<'i', 's', 'u', 'p', 'p', 'e', 'r'>},
-    {"islower", "", method_class<'i', 's', 'l', 'o', 'w', 'e', 'r'>},
+    {"isspace", "", method_class<TextClass::space>},
+    {"isalpha", "", method_class<TextClass::alpha>},
+    {"isascii", "", method_class<TextClass::ascii>},
+    {"isdecimal", "", method_class<TextClass::decimal>},
+    {"isdigit", "", method_class<TextClass::digit>},
+    {"isnumeric", "", method_class<TextClass::numeric>},
+    {"isalnum", "", method_class<TextClass::alnum>},
+    {"isupper", "", method_class<TextClass::upper>},
+    {"islower", "", method_class<TextClass::lower>},
 };
 
 }  // namespace

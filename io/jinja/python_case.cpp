@@ -4,7 +4,6 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
-#include <array>
 
 #include "io/jinja/python_text.hpp"
 #include "io/tokenizer/utf8.hpp"
@@ -61,17 +60,19 @@ bool has_case(std::string_view text, bool upper_case) {
   return cased;
 }
 
-bool in_class(std::string_view method, char32_t code) {
+bool in_class(TextClass text_class, char32_t code) {
   const auto c = static_cast<UChar32>(code);
   const auto numeric = static_cast<UNumericType>(u_getIntPropertyValue(c, UCHAR_NUMERIC_TYPE));
   const bool alpha = (U_MASK(u_charType(c)) & U_GC_L_MASK) != 0;
-  if (method == "isspace") return is_white(code);
-  if (method == "isalpha") return alpha;
-  if (method == "isascii") return code < 0x80;
-  if (method == "isdecimal") return u_charType(c) == U_DECIMAL_DIGIT_NUMBER;
-  if (method == "isdigit") return numeric == U_NT_DECIMAL || numeric == U_NT_DIGIT;
-  if (method == "isnumeric") return numeric != U_NT_NONE;
-  return alpha || numeric != U_NT_NONE;  // isalnum
+  switch (text_class) {
+    case TextClass::space: return is_white(code);
+    case TextClass::alpha: return alpha;
+    case TextClass::ascii: return code < 0x80;
+    case TextClass::decimal: return u_charType(c) == U_DECIMAL_DIGIT_NUMBER;
+    case TextClass::digit: return numeric == U_NT_DECIMAL || numeric == U_NT_DIGIT;
+    case TextClass::numeric: return numeric != U_NT_NONE;
+    default: return alpha || numeric != U_NT_NONE;  // alnum
+  }
 }
 
 }  // namespace
@@ -104,17 +105,12 @@ std::string swapped_case(std::string_view text) {
   return out;
 }
 
-bool is_text_class(std::string_view method) {
-  constexpr std::array<std::string_view, 9> all = {"isspace",   "isalpha", "isascii", "isdecimal", "isdigit",
-                                                   "isnumeric", "isalnum", "isupper", "islower"};
-  return std::find(all.begin(), all.end(), method) != all.end();
-}
-
-bool in_text_class(std::string_view method, std::string_view text) {
-  if (method == "isupper" || method == "islower") return has_case(text, method == "isupper");
-  if (text.empty()) return method == "isascii";
+bool in_text_class(TextClass text_class, std::string_view text) {
+  if (text_class == TextClass::upper || text_class == TextClass::lower)
+    return has_case(text, text_class == TextClass::upper);
+  if (text.empty()) return text_class == TextClass::ascii;
   const std::u32string points = to_points(text);
-  return std::all_of(points.begin(), points.end(), [&](char32_t c) { return in_class(method, c); });
+  return std::all_of(points.begin(), points.end(), [&](char32_t c) { return in_class(text_class, c); });
 }
 
 }  // namespace tessera::io::jinja

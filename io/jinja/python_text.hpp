@@ -30,9 +30,9 @@ enum class Side : unsigned char { both, left, right };
 [[nodiscard]] std::string title_cased(std::string_view text);
 [[nodiscard]] std::string swapped_case(std::string_view text);
 
-/// isalpha, isdigit, … as the name says; false of an empty text. Throws nothing for a name in `is_text_class`.
-[[nodiscard]] bool is_text_class(std::string_view method);
-[[nodiscard]] bool in_text_class(std::string_view method, std::string_view text);
+/// What isalpha(), isdigit(), … of a str ask.
+enum class TextClass : unsigned char { space, alpha, ascii, decimal, digit, numeric, alnum, upper, lower };
+[[nodiscard]] bool in_text_class(TextClass text_class, std::string_view text);
 
 /// splitlines(): at every line end that Python knows.
 [[nodiscard]] std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);

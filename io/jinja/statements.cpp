@@ -255,12 +255,12 @@ void Interpreter::generation(const Statement& statement, Scope& scope) {
 
 void Interpreter::call_block(const Statement& statement, Scope& scope) {
   const Expression& call = *statement.expressions[0];
-  Value target = evaluate(*call.parts[0], scope);
+  const Value target = evaluate(*call.parts[0], scope);
   Arguments arguments = arguments_of(call, scope);
   arguments.named.emplace_back(
       "caller", runtime_.object(Value::Kind::callable, make_object<MacroValue>(*this, *statement.macro, scope)));
   runtime_.line = statement.line;
-  append_text(runtime_, *out_, invocation(call, scope, std::move(target), arguments));
+  append_text(runtime_, *out_, invocation(call, target, arguments));
   check_output();
 }
 

@@ -43,10 +43,10 @@ Value test_divisibleby(Runtime& runtime, const Value& self, Bound& arguments) {
 }
 
 Value test_lower(Runtime& runtime, const Value& self, Bound&) {
-  return Value::of(in_text_class("islower", text_of(runtime, self)));
+  return Value::of(in_text_class(TextClass::lower, text_of(runtime, self)));
 }
 Value test_upper(Runtime& runtime, const Value& self, Bound&) {
-  return Value::of(in_text_class("isupper", text_of(runtime, self)));
+  return Value::of(in_text_class(TextClass::upper, text_of(runtime, self)));
 }
 
 /// Python's `is`: of None, True and False; other values are the same if they are one object.
