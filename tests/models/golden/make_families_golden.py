@@ -142,6 +142,26 @@ def micro_losses(model, config, x, y):
     return ce, out.aux_loss, layers
 
 
+def backward(model, ids, first_sample, samples, tokens, micro):
+    """Adds the gradients of a step; its mean loss, balance loss and balance losses of layers. Micro-batches count by their tokens."""
+    coefficient = model.config.router_aux_loss_coef if getattr(model.config, "output_router_logits", False) else 0.0
+    ce_sum, aux_sum, layer_sums = 0.0, 0.0, []
+    for first in range(0, samples, micro):
+        at = [(first_sample + first + k) * tokens for k in range(micro)]
+        x = torch.tensor([ids[a: a + tokens] for a in at])
+        y = torch.tensor([ids[a + 1: a + tokens + 1] for a in at])
+        ce, aux, layers = micro_losses(model, model.config, x, y)
+        loss = ce / (samples * tokens)
+        if aux is not None:
+            weight = micro / samples
+            loss = loss + coefficient * weight * aux
+            aux_sum += weight * aux.item()
+            layer_sums = [a + weight * b.item() for a, b in zip(layer_sums or [0.0] * len(layers), layers)]
+        loss.backward()
+        ce_sum += ce.item()
+    return dict(loss=ce_sum / (samples * tokens), aux_loss=aux_sum, aux_loss_layers=layer_sums)
+
+
 def train(model, config, ids, shape):
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     plain = [p for p in model.parameters() if p.dim() < 2]
@@ -150,30 +170,15 @@ def train(model, config, ids, shape):
     schedule = get_cosine_schedule_with_warmup(optimizer, shape["warmup"], STEPS)
     samples, tokens, micro = shape["samples"], shape["tokens"], shape["micro_batch"]
     family = config.model_type
-    coefficient = config.router_aux_loss_coef if getattr(config, "output_router_logits", False) else 0.0
     steps, norms = [], {}
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        ce_sum, aux_sum, layer_sums = 0.0, 0.0, []
-        for first in range(0, samples, micro):
-            at = [(step * samples + first + k) * tokens for k in range(micro)]
-            x = torch.tensor([ids[a: a + tokens] for a in at])
-            y = torch.tensor([ids[a + 1: a + tokens + 1] for a in at])
-            ce, aux, layers = micro_losses(model, config, x, y)
-            loss = ce / (samples * tokens)
-            if aux is not None:
-                weight = micro / samples  # of the micro-batch, by its tokens
-                loss = loss + coefficient * weight * aux
-                aux_sum += weight * aux.item()
-                layer_sums = [a + weight * b.item() for a, b in zip(layer_sums or [0.0] * len(layers), layers)]
-            loss.backward()
-            ce_sum += ce.item()
+        losses = backward(model, ids, step * samples, samples, tokens, micro)
         if step == 0:
             grads = {n: p.grad.double() for n, p in model.named_parameters()}
             norms = {n: g.norm().item() for n, g in per_expert(grads, family).items()}
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), shape["max_grad_norm"], foreach=False)
-        steps.append(dict(loss=ce_sum / (samples * tokens), aux_loss=aux_sum, aux_loss_layers=layer_sums, grad_norm=norm.item(),
-                          learning_rate=schedule.get_last_lr()[0]))
+        steps.append(dict(losses, grad_norm=norm.item(), learning_rate=schedule.get_last_lr()[0]))
         optimizer.step()
         schedule.step()
     final = {n: p.double().norm().item() for n, p in per_expert({n: p.detach() for n, p in model.named_parameters()}, family).items()}

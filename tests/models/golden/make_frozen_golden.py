@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup
 
-from make_families_golden import micro_losses, per_expert
+from make_families_golden import backward, per_expert
 from make_gpt2_golden import HERE, distance, without_key_bias
 
 STEPS = 10
@@ -62,7 +62,6 @@ def norms_of(values, family):
 def train(folder, golden, frozen, max_grad_norm, dtype):
     model, trained = load(folder, frozen, dtype)
     family, samples, tokens = model.config.model_type, SAMPLES, golden["tokens_per_sample"]
-    coefficient = model.config.router_aux_loss_coef if getattr(model.config, "output_router_logits", False) else 0.0
     kind = numpy.uint8 if golden["tokens"].endswith(".txt") else numpy.uint16
     ids = numpy.fromfile(os.path.join(folder, golden["tokens"]), dtype=kind, offset=0 if kind == numpy.uint8 else 1024).tolist()
     groups = [dict(params=[p for p in trained.values() if p.dim() >= 2], weight_decay=OPTIONS["weight_decay"]),
@@ -74,26 +73,12 @@ def train(folder, golden, frozen, max_grad_norm, dtype):
     steps, gradient_norms = [], {}
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        ce_sum, aux_sum, layer_sums = 0.0, 0.0, []
-        for first in range(0, samples, MICRO_BATCH):
-            at = [(step * samples + first + k) * tokens for k in range(MICRO_BATCH)]
-            x = torch.tensor([ids[a: a + tokens] for a in at])
-            y = torch.tensor([ids[a + 1: a + tokens + 1] for a in at])
-            ce, aux, layers = micro_losses(model, model.config, x, y)
-            loss = ce / (samples * tokens)
-            if aux is not None:
-                weight = MICRO_BATCH / samples
-                loss = loss + coefficient * weight * aux
-                aux_sum += weight * aux.item()
-                layer_sums = [a + weight * b.item() for a, b in zip(layer_sums or [0.0] * len(layers), layers)]
-            loss.backward()
-            ce_sum += ce.item()
+        losses = backward(model, ids, step * samples, samples, tokens, MICRO_BATCH)
         if step == 0:
             gradient_norms = {canonical(n): g.norm().item()
                               for n, g in per_expert({n: p.grad.double() for n, p in trained.items()}, family).items()}
         norm = torch.nn.utils.clip_grad_norm_(trained.values(), max_grad_norm, foreach=False)
-        steps.append(dict(loss=ce_sum / (samples * tokens), aux_loss=aux_sum, aux_loss_layers=layer_sums, grad_norm=norm.item(),
-                          learning_rate=schedule.get_last_lr()[0]))
+        steps.append(dict(losses, grad_norm=norm.item(), learning_rate=schedule.get_last_lr()[0]))
         optimizer.step()
         schedule.step()
     assert all(p.grad is None and torch.equal(p, before[n]) for n, p in model.named_parameters() if n in before)

@@ -19,7 +19,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup
 
-from make_families_golden import micro_losses
+from make_families_golden import backward
 from make_frozen_golden import MICRO_BATCH, OPTIONS, SAMPLES, STEPS
 from make_gpt2_golden import HERE, distance
 
@@ -66,7 +66,6 @@ def train(folder, out, golden, max_grad_norm, dtype):
     model = adapted.get_base_model()
     trained = {key_of(n): p for n, p in adapted.named_parameters() if p.requires_grad}
     samples, tokens = SAMPLES, golden["tokens_per_sample"]
-    coefficient = model.config.router_aux_loss_coef if getattr(model.config, "output_router_logits", False) else 0.0
     ids = numpy.fromfile(os.path.join(folder, golden["tokens"]), dtype=numpy.uint16, offset=1024).tolist()
     groups = [dict(params=[p for p in trained.values() if p.dim() >= 2], weight_decay=OPTIONS["weight_decay"]),
               dict(params=[p for p in trained.values() if p.dim() < 2], weight_decay=0.0)]
@@ -76,25 +75,11 @@ def train(folder, out, golden, max_grad_norm, dtype):
     steps, gradients = [], {}
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        ce_sum, aux_sum, layer_sums = 0.0, 0.0, []
-        for first in range(0, samples, MICRO_BATCH):
-            at = [(step * samples + first + k) * tokens for k in range(MICRO_BATCH)]
-            x = torch.tensor([ids[a: a + tokens] for a in at])
-            y = torch.tensor([ids[a + 1: a + tokens + 1] for a in at])
-            ce, aux, layers = micro_losses(model, model.config, x, y)
-            loss = ce / (samples * tokens)
-            if aux is not None:
-                weight = MICRO_BATCH / samples
-                loss = loss + coefficient * weight * aux
-                aux_sum += weight * aux.item()
-                layer_sums = [a + weight * b.item() for a, b in zip(layer_sums or [0.0] * len(layers), layers)]
-            loss.backward()
-            ce_sum += ce.item()
+        losses = backward(model, ids, step * samples, samples, tokens, MICRO_BATCH)
         if step == 0:
             gradients = {n: p.grad.detach().clone() for n, p in trained.items()}
         norm = torch.nn.utils.clip_grad_norm_(trained.values(), max_grad_norm, foreach=False)
-        steps.append(dict(loss=ce_sum / (samples * tokens), aux_loss=aux_sum, aux_loss_layers=layer_sums, grad_norm=norm.item(),
-                          learning_rate=schedule.get_last_lr()[0]))
+        steps.append(dict(losses, grad_norm=norm.item(), learning_rate=schedule.get_last_lr()[0]))
         optimizer.step()
         schedule.step()
     prompt = torch.tensor([ids[:9]])
