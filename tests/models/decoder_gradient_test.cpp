@@ -6,7 +6,6 @@
 
 #include "kernels/balance.hpp"
 #include "runner.hpp"
-#include "runtime/base/rng.hpp"
 
 namespace tessera::test {
 namespace {
@@ -33,13 +32,6 @@ const char* const balanced =
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 5, "num_local_experts": 4, "num_experts_per_tok": 2,
   "output_router_logits": true, "router_aux_loss_coef": 0.5})";
 
-std::vector<std::int32_t> some_ids(std::uint64_t key) {
-  std::vector<std::int32_t> ids;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.batch * shape.tokens); ++i)
-    ids.push_back(static_cast<std::int32_t>(uniform(key, i) * vocab));
-  return ids;
-}
-
 class DecoderGradients : public testing::TestWithParam<const char*> {
  protected:
   DecoderGradients() {
@@ -54,7 +46,7 @@ class DecoderGradients : public testing::TestWithParam<const char*> {
 
   models::Model model = models::make(GetParam(), "test", DType::f64);
   Runner runner{model, shape};
-  std::vector<std::int32_t> ids = some_ids(1), targets = some_ids(2);
+  std::vector<std::int32_t> ids = random_ids(shape, vocab, 1), targets = random_ids(shape, vocab, 2);
   double scale = 1.0 / 9;  // valid targets: the only micro-batch of its step
 };
 

@@ -22,13 +22,6 @@ models::Model make_tiny() {
       "tiny", DType::f64);
 }
 
-std::vector<std::int32_t> some_ids(std::uint64_t key) {
-  std::vector<std::int32_t> ids;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.batch * shape.tokens); ++i)
-    ids.push_back(static_cast<std::int32_t>(uniform(key, i) * vocab));
-  return ids;
-}
-
 class Gradients : public testing::Test {
  protected:
   Gradients() {
@@ -53,7 +46,7 @@ class Gradients : public testing::Test {
 
   models::Model model = make_tiny();
   Runner runner{model, shape};
-  std::vector<std::int32_t> ids = some_ids(1), targets = some_ids(2);
+  std::vector<std::int32_t> ids = random_ids(shape, vocab, 1), targets = random_ids(shape, vocab, 2);
   double scale = 1.0 / 14;
 };
 

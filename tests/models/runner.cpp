@@ -16,6 +16,13 @@ using models::Batch;
 using models::BatchShape;
 using models::Phase;
 
+std::vector<std::int32_t> random_ids(BatchShape shape, std::int32_t vocab, std::uint64_t key) {
+  std::vector<std::int32_t> ids;
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.batch * shape.tokens); ++i)
+    ids.push_back(static_cast<std::int32_t>(uniform(key, i) * vocab));
+  return ids;
+}
+
 Guarded::Guarded(std::size_t bytes) : size_(bytes), memory_(new std::byte[bytes + 2 * guard + 64]) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory_.get()) + guard;
   data_ = memory_.get() + guard + (64 - address % 64) % 64;
@@ -260,26 +267,33 @@ void Runner::check_guards() const {
   for (const auto& buffer : buffers_) EXPECT_TRUE(buffer->intact());
 }
 
+Batch Runner::module_inputs(std::size_t module, BatchShape shape, const std::vector<std::int32_t>& ids,
+                            const std::vector<std::int32_t>& targets, const double& loss_scale,
+                            kernels::LossSums& loss) {
+  const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
+  for (std::int64_t i = 0; i < full.numel(); ++i) {
+    if (module > 0) set(activation(module - 1, shape), i, normal(5, static_cast<std::uint64_t>(i)));
+    set(gradient_a_->view(model_.dtype, full), i, normal(6, static_cast<std::uint64_t>(i)));
+  }
+  return {.ids = {ids.data(), rows},
+          .targets = {targets.data(), rows},
+          .loss_scale = &loss_scale,
+          .sums = &loss,
+          .router = router};
+}
+
 Runner::ModuleGradients Runner::module_gradients(std::size_t module, BatchShape shape,
                                                  const std::vector<std::int32_t>& ids,
                                                  const std::vector<std::int32_t>& targets,
                                                  const std::vector<std::uint8_t>& wanted, bool dx) {
   const models::Module& m = *model_.modules[module];
   const bool first = module == 0, last = module + 1 == model_.modules.size();
-  const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
+  const Shape full{shape.batch, shape.tokens, model_.hidden};
   const double loss_scale = 0.125;
   kernels::LossSums loss;
-  const Batch batch{.ids = {ids.data(), rows},
-                    .targets = {targets.data(), rows},
-                    .loss_scale = &loss_scale,
-                    .sums = &loss,
-                    .router = router};
+  const Batch batch = module_inputs(module, shape, ids, targets, loss_scale, loss);
   const TensorView dy = gradient_a_->view(model_.dtype, full), of_input = gradient_b_->view(model_.dtype, full);
   gradient_b_->poison();
-  for (std::int64_t i = 0; i < full.numel(); ++i) {
-    if (!first) set(activation(module - 1, shape), i, normal(5, static_cast<std::uint64_t>(i)));
-    set(dy, i, normal(6, static_cast<std::uint64_t>(i)));
-  }
   saved_[module]->poison();
   forward(module, Phase::train, shape, batch);
   Guarded& workspace = *workspace_[static_cast<int>(Phase::train)];
@@ -320,22 +334,13 @@ void Runner::check_module(std::size_t module, BatchShape shape, const std::vecto
                           const std::vector<std::int32_t>& targets) {
   const models::Module& m = *model_.modules[module];
   const bool first = module == 0, last = module + 1 == model_.modules.size();
-  const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
+  const Shape full{shape.batch, shape.tokens, model_.hidden};
   const double loss_scale = 0.125;
   kernels::LossSums loss;
-  const Batch batch{.ids = {ids.data(), rows},
-                    .targets = {targets.data(), rows},
-                    .loss_scale = &loss_scale,
-                    .sums = &loss,
-                    .router = router};
+  const Batch batch = module_inputs(module, shape, ids, targets, loss_scale, loss);
   // The scalar to differentiate: the head's own loss, else a random weighting of the output.
   const TensorView dy = gradient_a_->view(model_.dtype, full), dx = gradient_b_->view(model_.dtype, full);
-  std::vector<double> weighting;
-  for (std::int64_t i = 0; i < full.numel(); ++i) {
-    if (!first) set(activation(module - 1, shape), i, normal(5, static_cast<std::uint64_t>(i)));
-    weighting.push_back(normal(6, static_cast<std::uint64_t>(i)));
-    set(dy, i, weighting.back());
-  }
+  const std::vector<double> weighting = values(dy);
   const auto scalar = [&] {
     loss = {};
     forward(module, Phase::eval, shape, batch);

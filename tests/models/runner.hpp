@@ -33,6 +33,8 @@ double get(const TensorView& tensor, std::int64_t i);
 void set(const TensorView& tensor, std::int64_t i, double value);
 std::vector<double> values(const TensorView& tensor);
 double norm(const TensorView& tensor);
+/// Ids below `vocab` for every token, a function of the key.
+std::vector<std::int32_t> random_ids(models::BatchShape shape, std::int32_t vocab, std::uint64_t key);
 
 struct Step {
   bool in_place = true;    // dx is dy's memory
@@ -97,6 +99,11 @@ class Runner {
                 const TensorView& dx, std::vector<std::uint8_t>& accumulate);
   [[nodiscard]] std::vector<TensorView> of(std::size_t module, const std::vector<TensorView>& all) const;
   [[nodiscard]] TensorView activation(std::size_t boundary, models::BatchShape shape) const;
+  /// The batch of a test of one module, whose x and dy (gradient_a_) become random.
+  [[nodiscard]] models::Batch module_inputs(std::size_t module, models::BatchShape shape,
+                                            const std::vector<std::int32_t>& ids,
+                                            const std::vector<std::int32_t>& targets, const double& loss_scale,
+                                            kernels::LossSums& loss);
 
   const models::Model& model_;
   models::BatchShape most_;

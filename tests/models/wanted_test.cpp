@@ -30,13 +30,6 @@ const char* const experts =
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
   "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1], "output_router_logits": true})";
 
-std::vector<std::int32_t> some_ids(std::uint64_t key) {
-  std::vector<std::int32_t> ids;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.batch * shape.tokens); ++i)
-    ids.push_back(static_cast<std::int32_t>(uniform(key, i) * vocab));
-  return ids;
-}
-
 struct Case {
   const char *name, *config;
   DType dtype;
@@ -56,7 +49,7 @@ class WantedGradients : public testing::TestWithParam<Case> {
 
   Model model = models::make(GetParam().config, "test", GetParam().dtype);
   Runner runner{model, shape, stat_dtype(GetParam().dtype)};
-  std::vector<std::int32_t> ids = some_ids(1), targets = some_ids(2);
+  std::vector<std::int32_t> ids = random_ids(shape, vocab, 1), targets = random_ids(shape, vocab, 2);
 };
 
 /// Every parameter alone, all but one, none, all, and some random sets, of `count` parameters.
