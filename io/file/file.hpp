@@ -16,6 +16,9 @@ namespace tessera::io {
 /// A name read from a file, for a message: in quotes, control bytes as '?', at most 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
+/// The least multiple of `to` that is not below n.
+[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
+
 /// Through the page cache, or past it (O_DIRECT; only DirectFile uses that).
 enum class Cache : unsigned char { page, direct };
 
