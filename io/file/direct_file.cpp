@@ -21,7 +21,6 @@ constexpr std::size_t min_direct_bytes = 16384;
 constexpr std::size_t max_deferred_bytes = 8u << 20;
 constexpr std::size_t huge_page = 2u << 20;
 
-
 File open_file(const std::string& path, DirectFile::Access access, Cache cache) {
   return access == DirectFile::Access::read ? File::open_to_read(path, cache) : File::open_to_write(path, cache);
 }

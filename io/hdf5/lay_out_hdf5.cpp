@@ -40,7 +40,6 @@ void write_number_attribute(hid_t where, const std::string& name, std::int64_t n
   check(H5Awrite(attribute, H5T_NATIVE_INT64, &number), "the attribute " + name);
 }
 
-
 /// Enough space for all headers at once, so that the data follow without gaps.
 std::uint64_t header_bytes(const std::vector<Hdf5Dataset>& datasets) {
   std::uint64_t total = 16384;
