@@ -126,13 +126,20 @@ bool Retention::verified(const std::string& path) {
   } catch (const Error&) { return false; }
 }
 
-void Retention::apply(const std::string& directory) {
+void Retention::apply(const std::string& directory, const std::string& best) {
   std::vector<FoundCheckpoint> found = list_checkpoints(directory);
   std::erase_if(found, [](const FoundCheckpoint& c) { return !c.problem.empty(); });
   if (found.size() <= static_cast<std::size_t>(limit_)) return;  // no need to read anything
+  const auto is_best = [&](const FoundCheckpoint& c) {
+    std::error_code ignored;
+    return !best.empty() && fs::equivalent(c.path, best, ignored);
+  };
+  const bool keeps = std::ranges::any_of(found, is_best) && verified(best);
+  const int others = !keeps ? limit_ : is_best(found.front()) ? limit_ - 1 : std::max(1, limit_ - 1);
   int counted = 0;
   for (const FoundCheckpoint& c : found) {
-    if (counted < limit_) counted += verified(c.path) ? 1 : 0;
+    if (keeps && is_best(c)) continue;
+    if (counted < others) counted += verified(c.path) ? 1 : 0;
     else remove_directory(c.path);
   }
 }

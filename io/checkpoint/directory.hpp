@@ -39,8 +39,9 @@ class Retention {
   explicit Retention(int limit) : limit_(limit) {}
   /// Marks a checkpoint as written by this process.
   void written(const std::string& path);
-  /// Removes checkpoints older than the newest `limit` (1 or more) verified ones. Throws Error (data).
-  void apply(const std::string& directory);
+  /// Removes checkpoints older than the newest `limit` (1 or more) verified ones. `best`, if it is verified, stays and
+  /// counts as one of them; with a limit of 1 the newest other one stays too if it is newer. Throws Error (data).
+  void apply(const std::string& directory, const std::string& best = {});
 
  private:
   [[nodiscard]] bool verified(const std::string& path);

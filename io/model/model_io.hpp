@@ -46,6 +46,7 @@ std::uint64_t read_adapter(World& world, const std::string& file, std::span<cons
 struct WriteModelOptions {
   std::uint64_t max_shard_bytes = default_max_shard_bytes;
   std::string auxiliary_source;  // a directory whose auxiliary files are copied; "": none
+  DType dtype = DType::f32;      // of the tensors: fp32, bf16 or fp16
   /// Of a part of the model, an adapter: its one file, what its header says, the config's name, and the tensors. No
   /// file: all parameters, by their names, in model.safetensors.
   struct Tensor {
@@ -57,10 +58,11 @@ struct WriteModelOptions {
   std::map<std::string, std::string> metadata = {};
 };
 
-/// Collective. Writes the weights, in whatever type they are kept, as fp32 (model.safetensors, or several files and
-/// their index), config.json (`config`, byte for byte) and auxiliary files into `directory`, which may hold other
-/// files; afterwards it has all of the model, or no config.json (ModelDirectory). Of the replicas of a shard
-/// one writes it. Throws Error (data) on every rank alike.
+/// Collective. Writes the weights, in whatever type they are kept, as `dtype`, rounded to nearest even
+/// (model.safetensors, or several files and their index), config.json (`config`, byte for byte) and auxiliary files
+/// into `directory`, which may hold other files; afterwards it has all of the model, or no config.json
+/// (ModelDirectory). Of the replicas of a shard one writes it. Throws Error (data) on every rank alike; a finite
+/// element that fp16 cannot hold is one.
 void write_model(World& world, const std::string& directory, const std::string& config,
                  std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
                  const WriteModelOptions& options = {});

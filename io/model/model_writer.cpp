@@ -13,45 +13,48 @@ namespace tessera::io {
 
 namespace {
 
-/// As fp32. A device's memory is copied through a host buffer; narrower types are widened in one.
-void write_elements(const File& file, std::uint64_t offset, const TensorView& elements) {
-  if (elements.device == host_device && elements.dtype == DType::f32)
+/// As `dtype`. A device's memory is copied through a host buffer; other types are converted in one.
+void write_elements(const File& file, std::uint64_t offset, const TensorView& elements, DType dtype,
+                    const std::string& name) {
+  if (elements.device == host_device && elements.dtype == dtype)
     return file.write_at(offset, {static_cast<const std::byte*>(elements.data), elements.nbytes()});
   constexpr auto most = static_cast<std::int64_t>(host_staging_bytes / sizeof(float));
-  std::vector<float> wide(static_cast<std::size_t>(std::min(most, elements.numel())));
-  std::vector<std::byte> copied(elements.dtype == DType::f32 ? 0 : wide.size() * size_of(elements.dtype));
+  const auto room = static_cast<std::size_t>(std::min(most, elements.numel()));
+  std::vector<std::byte> converted(room * size_of(dtype));
+  std::vector<std::byte> copied(elements.dtype == dtype ? 0 : room * size_of(elements.dtype));
   for (std::int64_t done = 0; done < elements.numel(); done += most) {
     const TensorView rows = elements.rows(done, std::min(most, elements.numel() - done));
-    auto* const to = reinterpret_cast<std::byte*>(wide.data());
-    if (copied.empty()) {
-      copy_now(rows.device, to, rows.data, rows.nbytes());
-    } else {
-      copy_now(rows.device, copied.data(), rows.data, rows.nbytes());
-      (void)kernels::convert_bytes({copied.data(), rows.dtype, to, DType::f32, rows.numel()});  // exact
-    }
-    file.write_at(offset + static_cast<std::uint64_t>(done) * sizeof(float),
-                  {to, static_cast<std::size_t>(rows.numel()) * sizeof(float)});
+    copy_now(rows.device, copied.empty() ? converted.data() : copied.data(), rows.data, rows.nbytes());
+    if (!copied.empty() &&
+        kernels::convert_bytes({copied.data(), rows.dtype, converted.data(), dtype, rows.numel()}) < rows.numel())
+      throw Error(ExitCode::data, strfmt("%s has an element that %s cannot hold", name.c_str(), name_of(dtype)), {},
+                  "Save in bf16 or fp32");
+    file.write_at(offset + static_cast<std::uint64_t>(done) * size_of(dtype),
+                  {converted.data(), static_cast<std::size_t>(rows.numel()) * size_of(dtype)});
   }
 }
 
 /// The slices of this rank's shards, durably. `params`: the parameter of each tensor. Returns the bytes written.
 std::uint64_t write_shards(const ModelFiles& model, std::span<const int> params, const std::vector<std::string>& paths,
-                           const shard::ShardLayout& layout, std::span<const ShardView> shards, int rank) {
+                           const std::vector<SafetensorsTensor>& tensors, const shard::ShardLayout& layout,
+                           std::span<const ShardView> shards, int rank) {
   std::vector<File> files(paths.size());  // those that this rank writes to
   std::uint64_t written = 0;
-  std::multimap<int, ModelFiles::TensorLocation> locations;
-  for (std::size_t t = 0; t < params.size(); ++t) locations.emplace(params[t], model.locations[t]);
+  std::multimap<int, std::size_t> tensors_of;
+  for (std::size_t t = 0; t < params.size(); ++t) tensors_of.emplace(params[t], t);
   for (const auto& view : shards) {
     if (layout.replica_of(view.unit, rank) != 0) continue;
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard)) {
-      const auto [begin, end] = locations.equal_range(s.param);
+      const auto [begin, end] = tensors_of.equal_range(s.param);
       for (auto at = begin; at != end; ++at) {
-        const auto f = static_cast<std::size_t>(at->second.file);
+        const ModelFiles::TensorLocation& location = model.locations[at->second];
+        const SafetensorsTensor& tensor = tensors[at->second];
+        const auto f = static_cast<std::size_t>(location.file);
         if (files[f].descriptor() < 0) files[f] = File::open_to_write(paths[f]);
-        write_elements(files[f], at->second.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
-                       view.data.rows(s.unit_offset - first, s.length));
-        written += static_cast<std::uint64_t>(s.length) * sizeof(float);
+        write_elements(files[f], location.begin + static_cast<std::uint64_t>(s.param_offset) * size_of(tensor.dtype),
+                       view.data.rows(s.unit_offset - first, s.length), tensor.dtype, tensor.name);
+        written += static_cast<std::uint64_t>(s.length) * size_of(tensor.dtype);
       }
     }
   }
@@ -80,7 +83,7 @@ void write_model(World& world, const std::string& directory, const std::string& 
   std::vector<SafetensorsTensor> tensors;
   std::vector<int> param_of;
   const auto add = [&](const std::string& name, int param) {
-    tensors.push_back({.name = name, .dtype = DType::f32, .shape = params[static_cast<std::size_t>(param)].shape});
+    tensors.push_back({.name = name, .dtype = options.dtype, .shape = params[static_cast<std::size_t>(param)].shape});
     param_of.push_back(param);
   };
   for (const auto& tensor : options.tensors) add(tensor.name, tensor.param);
@@ -100,7 +103,7 @@ void write_model(World& world, const std::string& directory, const std::string& 
       if (!options.auxiliary_source.empty()) auxiliary_files = read_auxiliary_files(options.auxiliary_source);
       auxiliary_files.push_back({options.config_name, config});
     }
-    written = write_shards(model, param_of, target.paths(), layout, shards, world.rank());
+    written = write_shards(model, param_of, target.paths(), tensors, layout, shards, world.rank());
   });
   const auto all = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(written)));
   TESSERA_ASSERT(all == expected, "%lu bytes written of %lu", all, expected);

@@ -6,6 +6,17 @@
 
 namespace tessera::train {
 
+void EvalReport::add(const EvalReport& other) {
+  sums.loss.add(other.sums.loss);
+  sums.tokens += other.sums.tokens;
+  sums.correct += other.sums.correct;
+  seconds += other.seconds;
+  tokens = sums.tokens;
+  if (tokens == 0) return;
+  loss = sums.loss.value() / static_cast<double>(tokens);
+  token_accuracy = static_cast<double>(sums.correct) / static_cast<double>(tokens);
+}
+
 EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
   const auto begin = std::chrono::steady_clock::now();
   RunContext& parts = *evaluation.parts;
@@ -18,24 +29,19 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   batch.global_batch = batch.micro_batch * batch.world;
 
   SampleBatches batches(batch, parts.data_rank(), spec.tokens);
-  ExactSum loss;
-  EvalReport report;
-  std::int64_t correct = 0;
+  EvalReport report, all;
   for (std::int64_t first = 0; first < samples; first += batch.global_batch) {
     StepBlock block;
     block.step = evaluation.step;
     const std::int64_t count = std::min(batch.global_batch, samples - first);
     batches.set(tokens, nullptr, first, count);
     parts.abort_on_error(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
-    loss.add(block.sums.loss);
-    report.tokens += block.sums.tokens;
-    correct += block.sums.correct;
+    all.sums.loss.add(block.sums.loss);
+    all.sums.tokens += block.sums.tokens;
+    all.sums.correct += block.sums.correct;
     if (evaluation.progress) evaluation.progress(first + count, samples);
   }
-  if (report.tokens > 0) {
-    report.loss = loss.value() / static_cast<double>(report.tokens);
-    report.token_accuracy = static_cast<double>(correct) / static_cast<double>(report.tokens);
-  }
+  report.add(all);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

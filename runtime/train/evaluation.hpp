@@ -10,9 +10,13 @@
 namespace tessera::train {
 
 struct EvalReport {
-  double loss = 0, token_accuracy = 0;
-  std::int64_t tokens = 0;
+  double loss = 0, token_accuracy = 0;  // per valid token; 0 without any
+  std::int64_t tokens = 0;              // valid ones
   double seconds = 0;
+  kernels::LossSums sums;  // of all ranks: what the figures above are computed from
+
+  /// Adds the tokens of another data set.
+  void add(const EvalReport& other);
 };
 
 struct Evaluation {

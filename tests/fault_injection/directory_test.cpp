@@ -83,6 +83,29 @@ TEST_F(Kept, WhatWasVerifiedAndThenChangedIsReadAgain) {
   EXPECT_EQ(steps(), (Steps{2}));
 }
 
+TEST_F(Kept, TheBestStaysAndCounts) {
+  const auto left = [&](int limit, std::int64_t best) {
+    for (const std::int64_t step : {1, 2, 3, 4}) make(step);
+    io::Retention retention(limit);
+    retention.apply(folder.path(), best > 0 ? folder.path() + "/./checkpoint-" + std::to_string(best) : "");
+    const Steps kept = steps();
+    for (const std::int64_t step : kept) fs::remove_all(folder / ("checkpoint-" + std::to_string(step)));
+    return kept;
+  };
+  EXPECT_EQ(left(2, 1), (Steps{4, 1}));
+  EXPECT_EQ(left(3, 1), (Steps{4, 3, 1}));
+  EXPECT_EQ(left(3, 3), (Steps{4, 3, 2}));
+  EXPECT_EQ(left(2, 4), (Steps{4, 3}));
+  EXPECT_EQ(left(1, 4), (Steps{4}));
+  EXPECT_EQ(left(1, 2), (Steps{4, 2})) << "the newest stays, to resume from";
+  EXPECT_EQ(left(2, 0), (Steps{4, 3}));
+  EXPECT_EQ(left(2, 9), (Steps{4, 3})) << "it is elsewhere";
+  for (const std::int64_t step : {1, 2, 3}) make(step);
+  damage(1);
+  io::Retention(1).apply(folder.path(), folder / "checkpoint-1");
+  EXPECT_EQ(steps(), (Steps{3})) << "what is damaged is not the best";
+}
+
 TEST_F(Kept, NothingOutsideTheDirectoryIsTouched) {
   const TempDir other(TempDir::Storage::memory);
   make(2);

@@ -86,10 +86,10 @@ TEST(Stage, TheCommandAndTheOptionAgree) {
 }
 
 TEST(OtherTools, OptionsAreMappedOrHarmless) {
-  const Options options = parsed({"sft", "--torch_dtype", "bfloat16", "--attn-impl", "flash_attn",
-                                  "--dataloader_num_workers", "4", "--deepspeed", "zero3", "--gradient_checkpointing",
-                                  "true", "--model_name", "swift", "robot", "--eval_strategy=steps"})
-                              .options;
+  const Options options =
+      parsed({"sft", "--torch_dtype", "bfloat16", "--attn-impl", "flash_attn", "--dataloader_num_workers", "4",
+              "--deepspeed", "zero3", "--gradient_checkpointing", "true", "--model_name", "swift", "robot"})
+          .options;
   EXPECT_EQ(options.text("mixed_precision"), "bf16");
   EXPECT_EQ(options.text("sharding_strategy"), "zero3");
   EXPECT_EQ(options.text("gradient_checkpointing"), "full");
@@ -99,8 +99,7 @@ TEST(OtherTools, OptionsAreMappedOrHarmless) {
                   "--attn-impl flash_attn: ignored: attention is always tiled (flash attention)",
                   "--dataloader_num_workers 4: ignored: samples are copied from mapped files; there are no worker "
                   "processes",
-                  "--model_name swift robot: ignored: it is for ms-swift's data set swift/self-cognition only",
-                  "--eval_strategy steps: ignored: the default"));
+                  "--model_name swift robot: ignored: it is for ms-swift's data set swift/self-cognition only"));
   const Options yaml = options_of_yaml("torch_dtype: float16\ndataloader_num_workers: 2\n");
   EXPECT_EQ(yaml.text("mixed_precision"), "fp16");
   EXPECT_EQ(yaml.value("mixed_precision").source.text, "conf.yaml:1");

@@ -11,9 +11,11 @@
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/tokenized_data.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "jobs/cli/session/weights.hpp"
@@ -51,11 +53,11 @@ void TrainRun::prepare() {
   }
   data_ = open_data(options_, world_, model_, trainer_options_.run.tokens, config_.directory);
   trainer_options_.run.index_bytes = data_.index_bytes();
-  for (const std::int32_t id : prompt_ids()) {
-    if (id >= model_.vocab)
-      throw options_.refuse("sample_prompt", strfmt("the prompt has token id %d, beyond the model's vocabulary", id),
-                            "Choose another prompt");
-  }
+  best_metric_ = best_metric(options_);
+  require_metric();
+  read_sample_prompts();
+  if (data_.tokenizer != nullptr && options_.has("prompt_file")) sample_end_ = document_end(options_, *data_.tokenizer);
+  choose_save_dtype();
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
     throw options_.refuse("profile_steps",
@@ -82,6 +84,16 @@ void TrainRun::prepare() {
     build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
              kernels::blas_version() + bf16;
   world_.require_equal("the build", build);
+}
+
+void TrainRun::choose_save_dtype() {
+  if (const std::optional<DType> dtype = parse_dtype(options_.text("save_dtype"))) {
+    save_dtype_ = *dtype;
+  } else if (!options_.flag("from_scratch")) {
+    const std::string name =
+        world_.text_of_rank_0([&] { return std::string(name_of(model_dtype(config_.text, config_.directory))); });
+    save_dtype_ = parse_dtype(name).value();
+  }
 }
 
 void TrainRun::check_memory() {
@@ -154,6 +166,8 @@ bool TrainRun::resume() {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
       progress_ =
           read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
+      if (progress_.best)
+        progress_.best = find_best(world_, options_, reader.manifest(), candidate.checkpoint, *progress_.best);
       io::TrainingState state = trainer_->state();
       const bool only_model = options_.flag("resume_only_model");
       if (only_model) {
@@ -219,6 +233,7 @@ void TrainRun::save_checkpoints() {
   });
   parts.data = data_identity_;
   parts.base = base_;
+  parts.best = progress_.best;
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
   parts.run = world_.rank() == 0 ? run_json() : "{}";
   parts.started = call_.started;

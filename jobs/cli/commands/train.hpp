@@ -21,7 +21,8 @@ class TrainRun {
   int run();
 
  private:
-  void prepare();       // model, data, batch: every refusal that needs no memory
+  void prepare();  // model, data, batch: every refusal that needs no memory
+  void choose_save_dtype();
   void check_memory();  // the plan against what this machine can give
   void lock();          // keeps other runs out of --output_dir
   void start();         // trainer, parameters, output directory
@@ -39,13 +40,20 @@ class TrainRun {
   train::StepReport one_step();
   void log_step(const train::StepReport& report);
   void write_trace();
+  [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   train::EvalReport evaluate(std::int64_t done);
+  [[nodiscard]] train::EvalReport evaluate(const ValidationSet& set);
+  void require_metric() const;
+  void load_best();
   void finish();
   void print_baseline(const train::EvalReport& last);
   void print_done(double seconds) const;
   [[nodiscard]] int stopped_early();
-  void sample();
-  [[nodiscard]] std::vector<std::int32_t> prompt_ids() const;  // --sample_prompt, tokenized as the data are
+  void read_sample_prompts();
+  void check_prompt(const char* option, const std::string& prompt) const;
+  [[nodiscard]] std::vector<std::int32_t> ids_of(const std::string& prompt) const;  // tokenized as the data are
+  [[nodiscard]] std::string continued(const std::string& prompt);
+  void sample(std::int64_t done);
   void memory_line();
   [[nodiscard]] std::string run_json() const;
   [[nodiscard]] double elapsed() const;
@@ -68,12 +76,18 @@ class TrainRun {
   std::unique_ptr<CheckpointManager> checkpoint_manager_;
   DataIdentity data_identity_;
   Progress progress_;
-  std::int64_t first_step_ = 0;         // steps done before this process
-  std::string resumed_from_;            // a checkpoint; "" for a new run
-  std::vector<SettingChange> changes_;  // since that checkpoint
-  FrozenChange frozen_change_;          // likewise
-  std::optional<io::BaseModel> base_;   // --save_only_trainable: what checkpoints leave out
-  std::string base_directory_;          // and where it is
+  std::optional<BestMetric> best_metric_;
+  std::vector<std::string> prompts_;        // --sample_prompt, then those of --prompt_file
+  std::optional<std::int32_t> sample_end_;  // the id that ends a document, if there is a tokenizer
+  DType save_dtype_ = DType::f32;
+  std::optional<train::EvalReport> last_evaluation_;  // after the last step
+  double train_seconds_ = 0;                          // until then
+  std::int64_t first_step_ = 0;                       // steps done before this process
+  std::string resumed_from_;                          // a checkpoint; "" for a new run
+  std::vector<SettingChange> changes_;                // since that checkpoint
+  FrozenChange frozen_change_;                        // likewise
+  std::optional<io::BaseModel> base_;                 // --save_only_trainable: what checkpoints leave out
+  std::string base_directory_;                        // and where it is
   std::vector<std::string> resume_lines_;
   std::string kernel_choices_;  // on GPUs
   std::string run_directory_;   // to continue in; "": a new one

@@ -26,14 +26,20 @@ double TrainRun::elapsed() const {
 
 bool TrainRun::loop() {
   loop_started_ = std::chrono::steady_clock::now();
-  if (data_.validation != nullptr && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
-  const std::int64_t eval_steps = options_.integer("eval_steps");
+  if (!data_.validation.empty() && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
   while (progress_.step < length_.total_steps) {
     const train::StepReport report = one_step();
     const std::int64_t done = progress_.step;
+    const bool last = done == length_.total_steps;
+    if (last) train_seconds_ = elapsed();
+    // Before the checkpoint, which records whether it is the best one; a run that must stop has no time for it.
+    if (report.flags.stop == 0 && evaluates_after(done)) {
+      const train::EvalReport evaluation = evaluate(done);
+      if (last) last_evaluation_ = evaluation;
+    }
+    const std::int64_t samples_every = options_.integer("eval_generate_steps");
+    if (report.flags.stop == 0 && !last && samples_every > 0 && done % samples_every == 0) sample(done);
     if (checkpoint_manager_->after_step(report, progress_, progress_.samples % length_.samples == 0)) return false;
-    if (data_.validation != nullptr && eval_steps > 0 && done % eval_steps == 0 && done != length_.total_steps)
-      (void)evaluate(done);
   }
   checkpoint_manager_->finish(progress_);
   return true;
@@ -59,7 +65,8 @@ train::StepReport TrainRun::one_step() {
                progress_.tokens + report.tokens,
                trainer_->skipped_steps(),
                trainer_->loss_scale(),
-               progress_.states_from};
+               progress_.states_from,
+               progress_.best};
   interval_.add(report);
   if (!report.skipped) {  // a skipped step's loss may be NaN
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
@@ -143,46 +150,6 @@ void TrainRun::write_trace() {
   log::info("trace     " + directory + "/rank-*.json");
 }
 
-train::EvalReport TrainRun::evaluate(std::int64_t done) {
-  const plan::RunSpec& spec = trainer_->plan().spec;
-  const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
-  const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
-  train::EvalReport report;
-  try {
-    report = trainer_->evaluate(*data_.validation, most);
-  } catch (const Error& error) {
-    if (error.code() == ExitCode::diverged) throw;
-    output_->fail();
-    world_.abort(error);
-  }
-  log::info(eval_line(done, length_.total_steps, report));
-  const nlohmann::ordered_json json = {{"eval_loss", json_number(report.loss)},
-                                       {"eval_ppl", json_number(std::exp(report.loss))},
-                                       {"eval_token_acc", report.token_accuracy},
-                                       {"eval_tokens", report.tokens},
-                                       {"global_step", done},
-                                       {"max_steps", length_.total_steps},
-                                       {"eval_runtime", report.seconds}};
-  world_.run_and_agree([&] { output_->log(json); });
-  return report;
-}
-
-std::vector<std::int32_t> TrainRun::prompt_ids() const {
-  const std::string prompt = options_.text("sample_prompt");
-  if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
-  std::vector<std::int32_t> ids;
-  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
-  return ids;
-}
-
-void TrainRun::sample() {
-  const std::vector<std::int32_t> out =
-      trainer_->generate(prompt_ids(), static_cast<int>(options_.integer("sample_tokens")),
-                         options_.real("sample_temperature"), trainer_options_.seed);
-  log::info("sample    " + (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with))
-                                                       : printable(out)));
-}
-
 void TrainRun::memory_line() {
   const MemoryTable measured = trainer_->measured_memory();
   const std::size_t arena = measured.total() - measured.by_memory[static_cast<int>(Memory::device)];
@@ -204,7 +171,7 @@ void TrainRun::memory_line() {
 void TrainRun::print_baseline(const train::EvalReport& last) {
   std::string line;
   world_.run_on_rank_0([&] {
-    const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
+    const BigramResult bigram = bigram_loss(*data_.train, *data_.validation.front().tokens, model_.vocab);
     line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss,
                   std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last.loss),
                   last.loss < bigram.loss ? "lower" : "higher");
@@ -216,25 +183,30 @@ void TrainRun::print_baseline(const train::EvalReport& last) {
 }
 
 void TrainRun::finish() {
-  const double seconds = elapsed();
-  if (data_.validation != nullptr) {
-    const train::EvalReport last = evaluate(progress_.step);
-    if (options_.text("baseline") == "bigram") print_baseline(last);
-  }
+  if (progress_.step == first_step_) train_seconds_ = elapsed();
+  if (!last_evaluation_ && evaluates_after(progress_.step)) last_evaluation_ = evaluate(progress_.step);
+  if (last_evaluation_ && options_.text("baseline") == "bigram") print_baseline(*last_evaluation_);
   memory_line();
-  if (options_.has("sample_prompt")) sample();
+  if (options_.flag("load_best_model_at_end")) load_best();
+  sample(progress_.step);
   if (options_.flag("save_model")) {
     const std::vector<io::ShardView> shards = trainer_->shards();
     if (model_.lora)
       write_adapter(world_, output_->path(), base_path(), config_.directory,
                     {&model_, &trainer_->plan().layout, shards});
-    if (!model_.lora || options_.flag("from_scratch"))
-      io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params,
+    if (!model_.lora || options_.flag("from_scratch")) {
+      io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, save_dtype_), model_.params,
                       trainer_->plan().layout, shards,
-                      {.max_shard_bytes = options_.bytes("max_shard_size"), .auxiliary_source = config_.directory});
+                      {.max_shard_bytes = options_.bytes("max_shard_size"),
+                       .auxiliary_source = config_.directory,
+                       .dtype = save_dtype_});
+      log::info(strfmt("model     saved in %s%s | ", name_of(save_dtype_),
+                       options_.given("save_dtype") ? "" : " (--save_dtype auto)") +
+                output_->path());
+    }
   }
   world_.run_on_rank_0([&] { output_->status("completed"); });
-  print_done(seconds);
+  print_done(train_seconds_);
 }
 
 void TrainRun::print_done(double seconds) const {

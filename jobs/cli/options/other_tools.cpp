@@ -25,7 +25,6 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"torch_dtype", "bfloat16=bf16|bf16=bf16|float16=fp16|fp16=fp16|float32=no|fp32=no|auto", "mixed_precision", "Use --mixed_precision no, bf16 or fp16"},
       {"full_determinism", "true=true|1=true|yes=true|false|0|no", "reproducible", "Use --reproducible true or false"},
       {"ddp_backend", "nccl=nccl|mpi=mpi|gloo|ccl|none", "comm", "Use --comm auto, mpi, node or nccl"},
-      {"eval_strategy evaluation_strategy", "no=0|steps", "eval_steps", "Use --eval_steps"},
       // Options without effect.
       {"attn_impl", "auto|flash|flash_attn|flash_attention_2|flash_attention_3|sdpa|eager", "", "attention is always tiled (flash attention)"},
       {"model_type", "", "", "the family is that of config.json"},
@@ -53,7 +52,6 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"do_train do_eval", "true|1|yes", "", "Use tessera train or tessera eval"},
       {"overwrite_output_dir", "", "", "every run writes to a directory of its own; see --add_version"},
       {"save_safetensors", "true|1|yes", "", "Models are saved as safetensors only"},
-      {"greater_is_better", "", "", "it follows from the metric"},
       {"eval_accumulation_steps torch_empty_cache_steps skip_memory_metrics", "", "", "memory is planned before the first step"},
       {"template_backend", "jinja|swift", "", "The model's own chat template (Jinja) is used"},
       {"save_on_each_node ignore_args_error use_ray", "false|0|no", "", "It is not needed"},

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/host_info.hpp"
@@ -14,7 +15,9 @@ namespace tessera::jobs {
 CheckpointManager::CheckpointManager(Parts parts)
     : parts_(std::move(parts)),
       limit_(*parts_.options, parts_.started),
-      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(0))) {
+      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(0))),
+      metric_(best_metric(*parts_.options)),
+      best_(parts_.best) {
   const Options& options = *parts_.options;
   saved_step_ = parts_.saved_step;
   enabled_ = options.text("save_strategy") != "no" &&
@@ -79,7 +82,13 @@ void CheckpointManager::finish(const Progress& progress) {
   parts_.trainer->set_callback(nullptr);
 }
 
-std::string CheckpointManager::run_metadata() const {
+/// The best checkpoint once that of `step` is on disk.
+std::optional<BestCheckpoint> CheckpointManager::best_with(std::int64_t step) const {
+  if (!metric_ || evaluated_step_ != step || !is_better(*metric_, evaluated_value_, best_)) return best_;
+  return BestCheckpoint{*metric_, evaluated_value_, step, parts_.output->file(io::checkpoint_name(step))};
+}
+
+std::string CheckpointManager::run_metadata(const std::optional<BestCheckpoint>& best) const {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(parts_.run);
   char text[32];
   const std::time_t now = std::time(nullptr);
@@ -87,6 +96,7 @@ std::string CheckpointManager::run_metadata() const {
   ::gmtime_r(&now, &parts);
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   json["saved_at"] = text;
+  if (best) json["best_model_checkpoint"] = std::filesystem::absolute(best->path).lexically_normal().string();
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -104,8 +114,11 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.base = parts_.base;
   request.file_bytes = options.bytes("checkpoint_file_size");
   request.auxiliary_files = parts_.auxiliary_files;
-  request.training = training_text(progress, parts_.data, options);
-  request.run_metadata = run_metadata();
+  saving_best_ = best_with(progress.step);
+  Progress recorded = progress;
+  recorded.best = saving_best_;
+  request.training = training_text(recorded, parts_.data, options);
+  request.run_metadata = run_metadata(saving_best_);
   if (mode == SaveMode::async) {
     request.snapshot = trainer.slot_memory(plan::snapshot_name);
     request.threads = 1;
@@ -127,16 +140,20 @@ void CheckpointManager::commit() {
   }
   saving_.reset();
   saved_step_ = saving_step_;
+  best_ = saving_best_;
+  const bool is_best = best_ && best_->step == saved_step_;
   limit_.save_took(report.seconds);
   std::string size = human_bytes(report.bytes), rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
   std::erase(size, ' ');
   std::erase(rate, ' ');
   log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(),
-                   report.seconds, rate.c_str(), parts_.options->flag("async_save") ? " | async" : ""));
-  const nlohmann::ordered_json record = {{"checkpoint", saving_path_},
-                                         {"global_step", saved_step_},
-                                         {"save_bytes", report.bytes},
-                                         {"save_seconds", report.seconds}};
+                   report.seconds, rate.c_str(), parts_.options->flag("async_save") ? " | async" : "") +
+            (is_best ? strfmt(" | best %s %.4f", best_->metric.name.c_str(), best_->value) : ""));
+  nlohmann::ordered_json record = {{"checkpoint", saving_path_},
+                                   {"global_step", saved_step_},
+                                   {"save_bytes", report.bytes},
+                                   {"save_seconds", report.seconds}};
+  if (is_best) record["best_metric"] = best_->value;
   parts_.world->run_and_agree([&] { parts_.output->log(record); });
   retain();
 }
@@ -146,7 +163,7 @@ void CheckpointManager::retain() {
   try {
     parts_.world->run_on_rank_0([&] {
       retention_.written(saving_path_);
-      retention_.apply(parts_.output->path());
+      retention_.apply(parts_.output->path(), best_ ? best_->path : "");
     });
   } catch (const Error& error) {
     if (error.code() != ExitCode::data || parts_.options->text("on_save_error") == "stop") throw;

@@ -23,9 +23,10 @@ class CheckpointManager final : public train::StepCallback {
     RunDirectory* output = nullptr;
     std::vector<io::AuxiliaryFile> auxiliary_files;  // rank 0's
     DataIdentity data;
-    std::optional<io::BaseModel> base;  // --save_only_trainable
-    std::int64_t saved_step = -1;       // the step resumed from, if its checkpoint is in this directory
-    std::string run;                    // JSON object for the manifest's run metadata
+    std::optional<io::BaseModel> base;   // --save_only_trainable
+    std::optional<BestCheckpoint> best;  // --metric_for_best_model: of the run that is resumed
+    std::int64_t saved_step = -1;        // the step resumed from, if its checkpoint is in this directory
+    std::string run;                     // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
   /// Collective. Throws Error (data, E140) on every rank if checkpoints are asked for and the disk has no space for
@@ -34,6 +35,12 @@ class CheckpointManager final : public train::StepCallback {
 
   shard::ControlFlags flags() override;
   void before_update(int unit) override;
+
+  /// The evaluation at `step` gave --metric_for_best_model this value; called before after_step of that step. If a
+  /// checkpoint of the step is then saved, it is the best one if the value is.
+  void evaluated(std::int64_t step, double value) { evaluated_step_ = step, evaluated_value_ = value; }
+  /// The best checkpoint on disk. None: no checkpoint was saved at an evaluated step.
+  [[nodiscard]] const std::optional<BestCheckpoint>& best() const { return best_; }
 
   /// Collective, after each step. True: the run stops here, and its checkpoint is on disk (exit 75). Throws Error
   /// (data) on every rank if a save has failed and --on_save_error is stop.
@@ -51,7 +58,8 @@ class CheckpointManager final : public train::StepCallback {
   void retain();
   void failed(const Error& error);
   void check_free_space();
-  [[nodiscard]] std::string run_metadata() const;
+  [[nodiscard]] std::optional<BestCheckpoint> best_with(std::int64_t step) const;
+  [[nodiscard]] std::string run_metadata(const std::optional<BestCheckpoint>& best) const;
 
   Parts parts_;
   TimeLimit limit_;
@@ -62,6 +70,10 @@ class CheckpointManager final : public train::StepCallback {
   std::unique_ptr<io::CheckpointSave> saving_;
   std::string saving_path_;
   std::int64_t saving_step_ = -1, saved_step_ = -1;
+  std::optional<BestMetric> metric_;
+  std::optional<BestCheckpoint> best_, saving_best_;  // on disk; once the save in progress is
+  std::int64_t evaluated_step_ = -1;
+  double evaluated_value_ = 0;
 };
 
 }  // namespace tessera::jobs

@@ -1,6 +1,7 @@
 // Opens a run's data: files, validation split, sample counts; checks ids against the vocabulary.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "io/data/data_kind.hpp"
 #include "io/data/documents.hpp"
@@ -39,12 +40,13 @@ bool reads_text(const Options& options) {
   const auto is_text = [](const std::string& path) { return io::data_kind(path) != "bin"; };
   for (const char* name : {"dataset", "val_dataset"})
     if (std::any_of(options.list(name).begin(), options.list(name).end(), is_text)) return true;
-  return options.has("sample_prompt");
+  return options.has("sample_prompt") || options.has("prompt_file");
 }
 
-/// The option's files, where text is replaced by a token file if there is a tokenizer.
-std::vector<std::string> prepare_files(const Options& options, World& world, const char* option, RunData& data) {
-  const TokenizedData made = tokenized(options, world, data.tokenizer.get(), options.list(option));
+/// The files, where text is replaced by a token file if there is a tokenizer.
+std::vector<std::string> prepare_files(const Options& options, World& world, const std::vector<std::string>& files,
+                                       RunData& data) {
+  const TokenizedData made = tokenized(options, world, data.tokenizer.get(), files);
   if (!made.line.empty()) data.tokenized.push_back(made.line);
   return made.paths;
 }
@@ -74,16 +76,22 @@ std::int32_t separator(const Options& options, const std::string& model_director
   return ids.eos.front();
 }
 
-/// Opens `paths`, checks their ids. `files` receives the files that the option names, for the log.
-OpenedFiles open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
-                         const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
+/// Which files of which option.
+struct DataFiles {
+  const char* option;
+  std::vector<std::string> named, paths;  // by the user; prepared
+};
+
+/// Opens the files, checks their ids. `files` receives those that the option names, for the log.
+OpenedFiles open_checked(const Options& options, const DataFiles& of, const models::Model& model,
+                         const std::string& model_directory, std::vector<io::DatasetFile>& files) {
+  const auto& [option, named, paths] = of;
   io::Dataset data = io::open_dataset(paths);
   check_ids(data, model, option);
   OpenedFiles opened;
   if (options.flag("packing"))
     opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
   files = std::move(data.files);
-  const std::vector<std::string>& named = options.list(option);
   if (named != paths) {
     files.clear();
     for (const std::string& path : named) files.push_back({.path = path, .kind = io::data_kind(path)});
@@ -110,8 +118,9 @@ void split(const Options& options, const OpenedFiles& opened, std::int64_t token
   const std::int64_t size = opened.tokens->size();
   const auto held_out =
       static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
+  ValidationSet& validation = data.validation.emplace_back();
   if (!options.flag("packing")) {
-    data.validation = io::slice(opened.tokens, size - held_out, held_out);
+    validation.tokens = io::slice(opened.tokens, size - held_out, held_out);
     data.train = io::slice(opened.tokens, 0, size - held_out);
     return;
   }
@@ -119,14 +128,33 @@ void split(const Options& options, const OpenedFiles& opened, std::int64_t token
   const auto kept =
       static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
   data.train = pack(options, opened, {0, ends.first(kept)}, tokens, data);
-  data.validation = pack(options, opened, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
+  validation.tokens = pack(options, opened, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
 }
 
 void agree_on_samples(World& world, const RunData& data) {
   std::string text;
-  for (const auto* stream : {data.train.get(), data.validation.get()})
-    if (stream != nullptr && stream->packed() != nullptr) text += strfmt("%016lx ", stream->packed()->hash());
+  const auto add = [&](const io::TokenStream& stream) {
+    if (stream.packed() != nullptr) text += strfmt("%016lx ", stream.packed()->hash());
+  };
+  add(*data.train);
+  for (const ValidationSet& set : data.validation) add(*set.tokens);
   if (!text.empty()) world.require_equal("the packed samples", text);
+}
+
+/// The values of --val_dataset, prepared: each is a data set of its own.
+std::vector<DataFiles> validation_files(const Options& options, World& world, RunData& data) {
+  std::vector<DataFiles> sets;
+  for (const std::string& file : options.list("val_dataset"))
+    sets.push_back({"val_dataset", {file}, prepare_files(options, world, {file}, data)});
+  return sets;
+}
+
+std::string set_name(const std::string& path, const std::vector<ValidationSet>& others) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  std::string name = stem;
+  const auto is_taken = [&](const ValidationSet& set) { return set.name == name; };
+  for (int i = 2; std::ranges::any_of(others, is_taken); ++i) name = stem + "_" + std::to_string(i);
+  return name;
 }
 
 }  // namespace
@@ -151,25 +179,22 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
     throw Error(ExitCode::usage, "no training data is given", "--dataset", "Give --dataset FILE ...");
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
-  const std::vector<std::string> train_paths = prepare_files(options, world, "dataset", data);
-  const std::vector<std::string> val_paths = prepare_files(options, world, "val_dataset", data);
+  const std::vector<std::string>& named = options.list("dataset");
+  const DataFiles training{"dataset", named, prepare_files(options, world, named, data)};
+  const std::vector<DataFiles> validation = validation_files(options, world, data);
   world.run_and_agree([&] {
-    const OpenedFiles opened = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
-    if (!val_paths.empty()) {
-      data.validation =
-          packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
-                 tokens, data);
-      data.train = packed(options, opened, tokens, data);
-    } else if (options.real("split_dataset_ratio") > 0) {
-      split(options, opened, tokens, data);
-    } else {
-      data.train = packed(options, opened, tokens, data);
+    const OpenedFiles opened = open_checked(options, training, model, model_directory, data.train_files);
+    for (const DataFiles& files : validation) {
+      ValidationSet set{.name = set_name(files.named.front(), data.validation)};
+      set.tokens = packed(options, open_checked(options, files, model, model_directory, set.files), tokens, data);
+      data.validation.push_back(std::move(set));
     }
+    if (options.real("split_dataset_ratio") > 0) split(options, opened, tokens, data);
+    else data.train = packed(options, opened, tokens, data);
     data.train_count = require_samples(*data.train, tokens, "training data", "--dataset");
-    if (data.validation != nullptr) {
-      data.val_count = require_samples(*data.validation, tokens, "validation data",
-                                       options.has("val_dataset") ? "--val_dataset" : "--split_dataset_ratio");
-    }
+    for (ValidationSet& set : data.validation)
+      set.count = require_samples(*set.tokens, tokens, "validation data",
+                                  set.files.empty() ? "--split_dataset_ratio" : "--val_dataset");
   });
   agree_on_samples(world, data);
   return data;
@@ -181,10 +206,10 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
     throw Error(ExitCode::usage, "no data to evaluate on is given", "--dataset", "Give --dataset FILE ...");
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
-  const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
+  const std::vector<std::string>& named = options.list("dataset");
+  const DataFiles files{"dataset", named, prepare_files(options, world, named, data)};
   world.run_and_agree([&] {
-    data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files),
-                        tokens, data);
+    data.train = packed(options, open_checked(options, files, model, model_directory, data.train_files), tokens, data);
     data.train_count = require_samples(*data.train, tokens, "data", "--dataset");
   });
   agree_on_samples(world, data);

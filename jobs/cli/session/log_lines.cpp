@@ -87,10 +87,13 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          plan.spec.tokens, model.max_tokens));
   lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,
                                            start.data->train_count, plan.spec.tokens));
-  if (start.data->validation != nullptr) {
-    lines.push_back("          " + data_line("validation", start.data->val_files, *start.data->validation,
-                                             start.data->val_count, plan.spec.tokens));
-  }
+  const std::vector<ValidationSet>& sets = start.data->validation;
+  constexpr std::size_t most_sets = 6;
+  for (std::size_t i = 0; i < std::min(sets.size(), most_sets); ++i)
+    lines.push_back("          " +
+                    data_line("validation", sets[i].files, *sets[i].tokens, sets[i].count, plan.spec.tokens));
+  if (sets.size() > most_sets)
+    lines.push_back(strfmt("          and %zu more validation data sets", sets.size() - most_sets));
   for (const std::string& tokens : start.data->tokenized) lines.push_back("tokens    " + tokens);
   if (!start.data->tokenized.empty()) lines.push_back("          " + start.data->tokenizer->describe());
   lines.push_back(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | prefetch %d/%d | %zu units",
@@ -172,9 +175,9 @@ std::string step_line(const StepLine& line) {
       human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
 }
 
-std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report) {
-  return strfmt("eval %ld/%ld | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", step, total, report.loss,
-                std::exp(report.loss), report.token_accuracy,
+std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report, const std::string& set) {
+  return strfmt("eval %ld/%ld%s | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", step, total,
+                set.empty() ? "" : (" | " + set).c_str(), report.loss, std::exp(report.loss), report.token_accuracy,
                 human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());
 }
 

@@ -59,7 +59,9 @@ struct StepLine {
   double elapsed = 0, remaining = 0;
 };
 [[nodiscard]] std::string step_line(const StepLine& line);
-[[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report);
+/// `set`: the data set's name; "": all.
+[[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report,
+                                    const std::string& set = {});
 /// For a terminal: bytes that are not UTF-8, and control characters except newline and tab, become '?'.
 [[nodiscard]] std::string printable_text(const std::string& bytes);
 /// The same of token ids that are bytes; others become '?'.

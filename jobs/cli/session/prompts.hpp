@@ -11,6 +11,7 @@ namespace tessera::jobs {
 
 /// Collective; rank 0 reads. --prompt first, then --prompt_file: each line of a text that is not blank, or "prompt" (or
 /// "text") of each line of a .jsonl. Throws Error (usage: no prompt, an empty one; data: the file).
+/// `train` has --prompt_file alone.
 [[nodiscard]] std::vector<std::string> read_prompts(const Options& options, World& world);
 
 }  // namespace tessera::jobs

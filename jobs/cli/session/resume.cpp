@@ -64,6 +64,7 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
     json["loss_scale"] = {{"scale", progress.loss_scale->scale},
                           {"good_steps", progress.loss_scale->good_steps},
                           {"overflows_at_least", progress.loss_scale->at_least}};
+  if (progress.best) json["best"] = to_json(*progress.best);
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
@@ -135,6 +136,7 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
     throw Error(ExitCode::data, directory + " has more skipped steps or updates than steps", {},
                 "It is damaged: resume from another checkpoint");
   progress.loss_scale = read_loss_scale(json, directory);
+  if (json.contains("best")) progress.best = best_from_json(json.at("best"), directory);
   if (ignore_data) {
     progress.samples = 0;
     return progress;
@@ -172,6 +174,33 @@ Json training_settings(const train::TrainerOptions& options) {
                {"compute_dtype", tessera::name_of(policy.param_dtype)},
                {"reduce_dtype", tessera::name_of(policy.reduce_dtype)}});
   return json;
+}
+
+std::optional<BestCheckpoint> find_best(World& world, const Options& options, const io::Manifest& manifest,
+                                        const std::string& directory, const BestCheckpoint& best) {
+  const std::optional<BestMetric> metric = best_metric(options);
+  if (!metric) return std::nullopt;
+  const std::string path = world.text_of_rank_0([&] {
+    const std::string name = io::checkpoint_name(best.step);
+    const Json run = Json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
+    const std::string recorded = run.is_object() ? run.value("best_model_checkpoint", Json()).dump() : "";
+    const std::string beside = (fs::absolute(directory).lexically_normal().parent_path() / name).string();
+    for (const std::string& at : {beside, recorded.size() > 2 ? recorded.substr(1, recorded.size() - 2) : ""})
+      if (!at.empty() && fs::exists(at + "/" + io::manifest_name)) return at;
+    return std::string();
+  });
+  const bool same = metric->name == best.metric.name && metric->greater_is_better == best.metric.greater_is_better;
+  if (!path.empty() && same) {
+    BestCheckpoint found = best;
+    found.path = path;
+    return found;
+  }
+  if (world.rank() == 0)
+    log::warn(32, strfmt("the best checkpoint so far, %s by %s, ", io::checkpoint_name(best.step).c_str(),
+                         best.metric.name.c_str()) +
+                      (same ? "is not beside " + directory + ": it does not count any more"
+                            : "was chosen by another metric than " + metric->name + ": it does not count any more"));
+  return std::nullopt;
 }
 
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now) {

@@ -8,6 +8,7 @@
 
 #include "io/checkpoint/manifest.hpp"
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/train/loss_scale.hpp"
@@ -23,6 +24,7 @@ struct Progress {
   std::int64_t skipped = 0;                         // steps that overflowed and updated nothing (fp16)
   std::optional<train::LossScaleState> loss_scale;  // fp16
   std::int64_t states_from = 0;                     // updates done when the optimizer states were zero
+  std::optional<BestCheckpoint> best{};             // with --metric_for_best_model
 };
 
 /// What must not change about the data of a run that is resumed within it.
@@ -41,6 +43,13 @@ struct DataIdentity {
 /// others, unless `ignore_data`: then samples is 0.
 [[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory,
                                      const DataIdentity& data, bool ignore_data);
+
+/// The best checkpoint so far, as a checkpoint at `directory` records it (`best`), with the path where it is now:
+/// beside that one, or where the manifest says. None, with a warning (W032): it is at neither, or was chosen by another
+/// metric.
+[[nodiscard]] std::optional<BestCheckpoint> find_best(World& world, const Options& options,
+                                                      const io::Manifest& manifest, const std::string& directory,
+                                                      const BestCheckpoint& best);
 
 /// Throws Error (usage) naming the states that the checkpoint lacks, unless it has none at all (its load says so).
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now);

@@ -12,6 +12,7 @@
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -55,13 +56,22 @@ void check_options(const Options& options) {
     throw options.refuse("comm", "--comm nccl needs GPUs, and --backend is " + options.text("backend"),
                          "Use --comm auto, node or mpi");
   const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
-  for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
-    const std::string text = options.text(name);
-    if (!validates && options.given(name) && text != "0" && text != "none" && text != "false") {
+  for (const char* name : {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end",
+                           "metric_for_best_model"}) {
+    const std::string text = options.has(name) ? options.text(name) : "";
+    if (!validates && options.given(name) && text != "0" && text != "none" && text != "false" && text != "no" &&
+        text != "steps") {
       throw options.refuse(name, std::string("--") + name + " needs validation data",
                            "Give --val_dataset, or --split_dataset_ratio 0.1");
     }
   }
+  check_best_options(options);
+  if (options.integer("eval_generate_steps") > 0 && !options.has("prompt_file"))
+    throw options.refuse("eval_generate_steps", "--eval_generate_steps has no prompts to continue",
+                         "Add --prompt_file FILE");
+  if (options.text("baseline") == "bigram" && options.has("val_dataset") && options.list("val_dataset").size() > 1)
+    throw Error(ExitCode::usage, "--baseline bigram takes one validation file",
+                option_sources(options, {"baseline", "val_dataset"}), "Give one --val_dataset, or drop --baseline");
   if (options.flag("packing") && options.text("baseline") == "bigram") {
     throw Error(ExitCode::usage,
                 "--baseline bigram counts pairs of tokens across the documents that --packing keeps apart",

@@ -54,13 +54,22 @@ void check_options(const Options& options);
 /// The seed of the order of samples: --data_seed, else --seed.
 [[nodiscard]] std::uint64_t data_seed(const Options& options);
 
+/// One of the validation data sets: a value of --val_dataset, or what --split_dataset_ratio holds out.
+struct ValidationSet {
+  std::string name;  // of the file, without its ending; other values' names get "_2", "_3", …
+  std::vector<io::DatasetFile> files;
+  std::shared_ptr<const io::TokenStream> tokens;
+  io::SampleCount count;
+};
+
 /// Training and validation tokens, memory-mapped on every rank, and the tokenizer that made them.
 struct RunData {
   std::shared_ptr<const io::TextTokenizer> tokenizer;  // null: bytes, or unknown (.bin files)
   std::vector<std::string> tokenized;                  // token files made from text, for the log
-  std::vector<io::DatasetFile> train_files, val_files;
-  std::shared_ptr<const io::TokenStream> train, validation;  // validation: null if there is none
-  io::SampleCount train_count, val_count;
+  std::vector<io::DatasetFile> train_files;
+  std::shared_ptr<const io::TokenStream> train;
+  io::SampleCount train_count;
+  std::vector<ValidationSet> validation;
   std::vector<std::shared_ptr<io::PackedStream>>
       packed;  // the packed ones of train and validation; RunSpec::index_bytes counts their indices
 

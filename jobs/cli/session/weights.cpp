@@ -1,10 +1,13 @@
 #include "jobs/cli/session/weights.hpp"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/file.hpp"
 #include "io/model/safetensors_index.hpp"
+#include "jobs/cli/session/model_tensors.hpp"
 
 namespace tessera::jobs {
 
@@ -39,6 +42,21 @@ bool holds_weights(const std::string& directory) {
   for (const char* name : {io::model_file_name, io::index_file_name, io::manifest_name})
     if (io::exists(directory + "/" + name)) return true;
   return false;
+}
+
+DType model_dtype(const std::string& config_json, const std::string& directory) {
+  const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (config.is_object() && config.contains(key) && config.at(key).is_string())
+      if (const std::optional<DType> dtype = parse_dtype(config.at(key).get<std::string>())) return *dtype;
+  if (!io::exists(directory + "/" + io::model_file_name) && !io::exists(directory + "/" + io::index_file_name))
+    return DType::f32;  // a checkpoint
+  std::map<DType, std::int64_t> elements;
+  for (const io::SafetensorsFile& file : io::open_safetensors_model(directory))
+    for (const io::SafetensorsEntry& entry : file.entries())
+      if (entry.known_dtype) elements[entry.dtype] += entry.numel();
+  const std::int64_t bf16 = elements[DType::bf16], f16 = elements[DType::f16], f32 = elements[DType::f32];
+  return bf16 > std::max(f16, f32) ? DType::bf16 : f16 > f32 ? DType::f16 : DType::f32;
 }
 
 std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint, const std::string& given) {

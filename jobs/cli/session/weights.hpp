@@ -24,6 +24,10 @@ void read_weights(World& world, const std::string& directory, const WeightsTarge
 
 /// True if a directory holds weights: safetensors or a checkpoint.
 [[nodiscard]] bool holds_weights(const std::string& directory);
+/// The type that a model came in: fp32, bf16 or fp16, as its config.json says ("dtype", "torch_dtype"); else, of
+/// safetensors, the type of most elements; else fp32. Throws Error (data) as open_safetensors_model.
+[[nodiscard]] DType model_dtype(const std::string& config_json, const std::string& directory);
+
 /// The base model of a checkpoint that was saved without frozen parameters: `given` if it holds weights, else the
 /// directory in the manifest's run metadata. Throws Error (data) if neither does.
 [[nodiscard]] std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint,

@@ -1,0 +1,155 @@
+// What a training run shows of its model: evaluations, the best checkpoint, samples.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "jobs/cli/commands/train.hpp"
+#include "jobs/cli/session/prompts.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// An evaluation's figures, "eval_loss" and so on.
+Json eval_figures(const std::string& prefix, const train::EvalReport& report) {
+  return {{prefix + "loss", json_number(report.loss)},
+          {prefix + "ppl", json_number(std::exp(report.loss))},
+          {prefix + "token_acc", report.token_accuracy},
+          {prefix + "tokens", report.tokens}};
+}
+
+}  // namespace
+
+void TrainRun::require_metric() const {
+  if (!best_metric_) return;
+  Json figures = eval_figures("eval_", {});
+  if (data_.validation.size() > 1)
+    for (const ValidationSet& set : data_.validation) figures.update(eval_figures("eval_" + set.name + "_", {}));
+  if (figures.contains(best_metric_->name)) return;
+  std::string list;
+  for (const auto& [name, value] : figures.items()) list += (list.empty() ? "" : ", ") + name.substr(5);
+  throw options_.refuse("metric_for_best_model", "an evaluation has no figure " + best_metric_->name,
+                        "Choose one of " + list);
+}
+
+bool TrainRun::evaluates_after(std::int64_t done) const {
+  const std::string strategy = options_.text("eval_strategy");
+  if (data_.validation.empty() || strategy == "no") return false;
+  if (done == length_.total_steps) return true;
+  const std::int64_t every = options_.integer("eval_steps");
+  return strategy == "epoch" ? progress_.samples % length_.samples == 0 : every > 0 && done % every == 0;
+}
+
+train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
+  const plan::RunSpec& spec = trainer_->plan().spec;
+  const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
+  const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
+  train::EvalReport report;
+  try {
+    report = trainer_->evaluate(*set.tokens, most);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::diverged) throw;
+    output_->fail();
+    world_.abort(error);
+  }
+  return report;
+}
+
+train::EvalReport TrainRun::evaluate(std::int64_t done) {
+  const std::int64_t total = length_.total_steps;
+  const bool several = data_.validation.size() > 1;
+  train::EvalReport report;
+  Json of_sets = Json::object();
+  for (const ValidationSet& set : data_.validation) {
+    const train::EvalReport one = evaluate(set);
+    report.add(one);
+    if (!several) continue;
+    log::info(eval_line(done, total, one, set.name));
+    of_sets.update(eval_figures("eval_" + set.name + "_", one));
+  }
+  log::info(eval_line(done, total, report));
+  Json json = eval_figures("eval_", report);
+  json.update(of_sets);
+  json.update({{"global_step", done}, {"max_steps", total}, {"eval_runtime", report.seconds}});
+  world_.run_and_agree([&] { output_->log(json); });
+  // A figure that JSON has no number for is a word in the record.
+  if (best_metric_ && checkpoint_manager_ != nullptr) {
+    const auto value = json.find(best_metric_->name);
+    checkpoint_manager_->evaluated(done, value != json.end() && value->is_number() ? value->get<double>() : NAN);
+  }
+  return report;
+}
+
+/// The weights of the best checkpoint, for what follows the last step.
+void TrainRun::load_best() {
+  const std::optional<BestCheckpoint>& best = checkpoint_manager_->best();
+  if (!best) {
+    log::warn(33,
+              "--load_best_model_at_end: no checkpoint of this run has been evaluated: the last step's weights stay");
+    return;
+  }
+  const std::string figure = strfmt(" | %s %.4f of step %ld", best->metric.name.c_str(), best->value, best->step);
+  if (best->step == progress_.step) return log::info("best      the last step" + figure);
+  const io::CheckpointReader reader(world_, best->path);
+  io::TrainingState state = trainer_->state();
+  state.states.clear();
+  const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
+  trainer_->parameters_changed();
+  log::info("best      " + best->path + figure + " | " + human_bytes(report.bytes) +
+            strfmt(" read in %.1f s", report.seconds));
+}
+
+std::vector<std::int32_t> TrainRun::ids_of(const std::string& prompt) const {
+  if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
+  std::vector<std::int32_t> ids;
+  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+void TrainRun::read_sample_prompts() {
+  if (options_.has("sample_prompt")) prompts_.push_back(options_.text("sample_prompt"));
+  for (const std::string& prompt : prompts_) check_prompt("sample_prompt", prompt);
+  if (!options_.has("prompt_file")) return;
+  for (std::string& prompt : read_prompts(options_, world_)) {
+    check_prompt("prompt_file", prompt);
+    prompts_.push_back(std::move(prompt));
+  }
+}
+
+void TrainRun::check_prompt(const char* option, const std::string& prompt) const {
+  for (const std::int32_t id : ids_of(prompt))
+    if (id >= model_.vocab)
+      throw options_.refuse(option, strfmt("a prompt has token id %d, beyond the model's vocabulary", id),
+                            "Choose another prompt");
+}
+
+std::string TrainRun::continued(const std::string& prompt) {
+  const std::vector<std::int32_t> ids = ids_of(prompt);
+  std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
+                                                     options_.real("sample_temperature"), trainer_options_.seed);
+  if (data_.tokenizer == nullptr) return printable(out);
+  if (const std::optional<std::int32_t> end = sample_end_)
+    out.erase(std::find(out.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), out.size())), out.end(), *end),
+              out.end());
+  return printable_text(data_.tokenizer->decode(out, io::Special::with));
+}
+
+/// Continues --sample_prompt (at the end only) and the prompts of --prompt_file.
+void TrainRun::sample(std::int64_t done) {
+  const bool last = done == length_.total_steps;
+  Json samples = Json::array();
+  for (std::size_t i = options_.has("sample_prompt") && !last ? 1 : 0; i < prompts_.size(); ++i) {
+    const std::string text = continued(prompts_[i]);
+    log::info("sample    " + text);
+    samples.push_back({{"prompt", prompts_[i]}, {"text", text}});
+  }
+  if (samples.empty() || !options_.has("prompt_file")) return;
+  const Json record = {{"samples", samples}, {"global_step", done}};
+  world_.run_and_agree([&] { output_->log(record); });
+}
+
+}  // namespace tessera::jobs

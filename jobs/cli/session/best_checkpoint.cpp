@@ -1,0 +1,67 @@
+#include "jobs/cli/session/best_checkpoint.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace tessera::jobs {
+
+std::optional<BestMetric> best_metric(const Options& options) {
+  const bool named = options.has("metric_for_best_model");
+  if (!named && !options.flag("load_best_model_at_end")) return std::nullopt;
+  std::string name = named ? options.text("metric_for_best_model") : "loss";
+  if (!name.starts_with("eval_")) name = "eval_" + name;
+  const bool falls = name.ends_with("loss") || name.ends_with("ppl");
+  return BestMetric{name, options.has("greater_is_better") ? options.flag("greater_is_better") : !falls};
+}
+
+void check_best_options(const Options& options) {
+  if (options.given("greater_is_better") && !best_metric(options))
+    throw options.refuse("greater_is_better", "--greater_is_better has no effect without a metric",
+                         "Add --metric_for_best_model");
+  if (!options.flag("load_best_model_at_end")) return;
+  const auto refuse = [&](const std::string& what, const char* to_do) {
+    return options.refuse("load_best_model_at_end",
+                          "--load_best_model_at_end needs a checkpoint at every evaluation that counts: " + what,
+                          to_do);
+  };
+  const std::string saves = options.text("save_strategy"), evaluates = options.text("eval_strategy");
+  const std::int64_t save_steps = options.integer("save_steps"), eval_steps = options.integer("eval_steps");
+  if (saves != evaluates)
+    throw refuse("--save_strategy is " + saves + " and --eval_strategy " + evaluates,
+                 "Give both the same value, steps or epoch");
+  if (saves == "no") throw refuse("--save_strategy is no", "Give --save_strategy and --eval_strategy steps or epoch");
+  if (saves == "epoch") return;
+  if (save_steps == 0 || eval_steps == 0)
+    throw refuse(save_steps == 0 ? "--save_steps is 0" : "--eval_steps is 0",
+                 "Give --eval_steps N, and --save_steps a multiple of N");
+  if (save_steps % eval_steps != 0)
+    throw refuse(strfmt("--save_steps %ld is no multiple of --eval_steps %ld", save_steps, eval_steps),
+                 "Make --save_steps a multiple of --eval_steps");
+}
+
+bool is_better(const BestMetric& metric, double value, const std::optional<BestCheckpoint>& best) {
+  if (std::isnan(value)) return false;
+  return !best || (metric.greater_is_better ? value > best->value : value < best->value);
+}
+
+nlohmann::ordered_json to_json(const BestCheckpoint& best) {
+  return {{"metric", best.metric.name},
+          {"greater_is_better", best.metric.greater_is_better},
+          {"value", best.value},
+          {"global_step", best.step}};
+}
+
+BestCheckpoint best_from_json(const nlohmann::ordered_json& json, const std::string& source) {
+  const auto is = [&](const char* key, auto kind) { return json.contains(key) && (json.at(key).*kind)(); };
+  using Json = nlohmann::ordered_json;
+  if (!json.is_object() || !is("metric", &Json::is_string) || !is("greater_is_better", &Json::is_boolean) ||
+      !is("value", &Json::is_number) || !is("global_step", &Json::is_number_integer))
+    throw Error(ExitCode::data, source + " has a malformed record of the best checkpoint (\"training\".best)", {},
+                "Start a new run from it with --model");
+  return {{json.at("metric").get<std::string>(), json.at("greater_is_better").get<bool>()},
+          json.at("value").get<double>(),
+          json.at("global_step").get<std::int64_t>(),
+          {}};
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,39 @@
+#pragma once
+// The best checkpoint of a run: which metric decides, and whether an evaluation is better than the best one so far.
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "jobs/cli/options/options.hpp"
+
+namespace tessera::jobs {
+
+/// What --metric_for_best_model asks for.
+struct BestMetric {
+  std::string name;                // a field of an evaluation's record: "eval_loss"
+  bool greater_is_better = false;  // --greater_is_better; by default all but losses and perplexities
+};
+/// None: neither --metric_for_best_model nor --load_best_model_at_end is given. "loss" stands for "eval_loss".
+[[nodiscard]] std::optional<BestMetric> best_metric(const Options& options);
+
+/// Throws Error (usage) if --load_best_model_at_end is given and evaluations and checkpoints do not coincide: both by
+/// epoch, or --save_steps a multiple of --eval_steps.
+void check_best_options(const Options& options);
+
+/// The checkpoint with the best evaluation of those that were evaluated at their step.
+struct BestCheckpoint {
+  BestMetric metric;
+  double value = 0;
+  std::int64_t step = 0;
+  std::string path;
+};
+/// NaN is never better; an equal value is not.
+[[nodiscard]] bool is_better(const BestMetric& metric, double value, const std::optional<BestCheckpoint>& best);
+
+/// Without the path, which may differ between equal runs.
+[[nodiscard]] nlohmann::ordered_json to_json(const BestCheckpoint& best);
+/// Reverses it. Throws Error (data), naming `source`, if it is malformed.
+[[nodiscard]] BestCheckpoint best_from_json(const nlohmann::ordered_json& json, const std::string& source);
+
+}  // namespace tessera::jobs
