@@ -9,7 +9,7 @@ namespace tessera::jobs {
 
 namespace {
 
-std::string value_text(const OptionSpec& spec) {
+std::string value_after_name(const OptionSpec& spec) {
   if (spec.type == Type::flag) return "";
   if (spec.values[0] != '\0') return std::string(" ") + spec.values;
   return std::string(" <") + name_of(spec.type) + ">";
@@ -40,7 +40,7 @@ std::string details(const OptionSpec& spec) {
 }
 
 std::string option_text(const OptionSpec& spec, bool all) {
-  const std::string head = std::string("  --") + spec.name + value_text(spec);
+  const std::string head = std::string("  --") + spec.name + value_after_name(spec);
   std::string help = spec.help;
   const bool shown = spec.type != Type::flag || std::string(spec.default_value) == "true";
   if (!all && spec.default_value[0] != '\0' && shown) help += std::string(" [") + spec.default_value + "]";
