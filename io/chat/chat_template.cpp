@@ -8,6 +8,7 @@
 #include "io/chat/builtin_templates.hpp"
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace tessera::io {
 namespace {
@@ -155,6 +156,13 @@ ChatTemplate ChatTemplate::load(const std::string& directory, const std::string&
 const jinja::Template& ChatTemplate::used(bool with_tools) const {
   const auto tool_use = templates_.find("tool_use");
   return with_tools && tool_use != templates_.end() ? tool_use->second : templates_.at("default");
+}
+
+std::uint64_t ChatTemplate::hash() const {
+  std::uint64_t hash = hash64("chat template");
+  for (const auto& [name, one] : templates_) hash = hash64(one.hash(), hash64(name, hash));
+  for (const auto& [name, text] : special_tokens_) hash = hash64(text, hash64(name, hash));
+  return hash;
 }
 
 jinja::Rendered ChatTemplate::render(const Conversation& conversation, const jinja::RenderOptions& options) const {

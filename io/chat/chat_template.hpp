@@ -41,6 +41,8 @@ class ChatTemplate {
 
   /// The template that is used for a conversation with or without tools.
   [[nodiscard]] const jinja::Template& used(bool with_tools) const;
+  /// A hash of all templates and special tokens.
+  [[nodiscard]] std::uint64_t hash() const;
   /// "bos_token", "eos_token", … as templates see them.
   [[nodiscard]] const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
 

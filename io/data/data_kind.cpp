@@ -51,8 +51,12 @@ void reject_unsupported(const std::string& path, std::string_view bytes) {
 }
 
 std::string data_kind(const std::string& path) {
-  return has_suffix(path, ".jsonl") ? "jsonl" : has_suffix(path, ".bin") ? "bin" : "text";
+  for (const char* kind : {"jsonl", "json", "bin"})
+    if (has_suffix(path, std::string(".") + kind)) return kind;
+  return "text";
 }
+
+bool is_data_name(const std::string& name) { return data_kind(name) != "text" || has_suffix(name, ".txt"); }
 
 Error zero_byte_error(const std::string& path, std::size_t at) {
   return Error(ExitCode::data, strfmt("%s is not text: byte %zu is zero", path.c_str(), at), {},

@@ -8,8 +8,10 @@
 
 namespace tessera::io {
 
-/// "text", "jsonl" or "bin", by the file name's ending.
+/// "text", "jsonl", "json" or "bin", by the file name's ending.
 [[nodiscard]] std::string data_kind(const std::string& path);
+/// True of names that end in .jsonl, .json, .txt or .bin: what a directory of data contributes.
+[[nodiscard]] bool is_data_name(const std::string& name);
 /// Throws Error (data) naming the kind of a file that is neither text nor tokens (Parquet, Arrow, archives, …),
 /// recognized by its ending and first bytes.
 void reject_unsupported(const std::string& path, std::string_view bytes);

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "io/data/data_kind.hpp"
-#include "io/data/jsonl.hpp"
+#include "io/data/loss_file.hpp"
+#include "io/data/rows.hpp"
 #include "io/data/token_file.hpp"
 #include "io/file/file.hpp"
 
@@ -56,13 +57,24 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
   return largest;
 }
 
-/// Decodes all documents of a .jsonl file into one text with a newline between them; `ends`: the end of each but the
-/// last, including the newline.
-std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest,
-                         std::vector<std::int64_t>& ends) {
-  std::string text;
+/// Decodes all documents of a file of rows into one text with a newline between them; `ends`: the end of each but the
+/// last, including the newline. `skipped` null: a row that cannot be used is an error.
+std::string decode_rows(std::string_view file, RowLayout layout, const std::string& path, std::int32_t& largest,
+                        std::vector<std::int64_t>& ends, SkippedRows* skipped) {
+  std::string text, first_why;
   bool first = true;
-  for_each_jsonl_text(bytes, path, [&](std::string_view document) {
+  std::int64_t repaired = 0;
+  const std::size_t begin = rows_begin(file, layout);
+  for_each_row(file.substr(begin), layout, [&](const Row& row) {
+    const auto where = [&] { return line_name(path, file, begin + row.offset); };
+    std::string document;
+    try {
+      document = text_of_row(parse_row(row.text, repaired));
+    } catch (const RowError& error) {
+      if (skipped == nullptr) throw strict_error(error, where());
+      if (first_why.empty()) first_why = where() + ": " + error.why;
+      return skipped->add(where, error);
+    }
     if (!first) {
       text += '\n';
       ends.push_back(static_cast<std::int64_t>(text.size()));
@@ -70,8 +82,7 @@ std::string decode_jsonl(std::string_view bytes, const std::string& path, std::i
     first = false;
     text += document;
   });
-  if (first)
-    throw Error(ExitCode::data, path + " has no document", {}, "Each line is an object with a string under \"text\"");
+  if (first) throw no_row_error(path, first_why);
   text.shrink_to_fit();
   for (const char c : text) largest = std::max<std::int32_t>(largest, static_cast<unsigned char>(c));
   return text;
@@ -80,14 +91,16 @@ std::string decode_jsonl(std::string_view bytes, const std::string& path, std::i
 /// The bytes of files or of decoded documents, with a newline between them.
 class ByteStream final : public TokenStream {
  public:
-  /// Appends a text or .jsonl file; counts its tokens in `entry` and returns its largest byte, the joining newline
+  /// Appends a file of text or rows; counts its tokens in `entry` and returns its largest byte, the joining newline
   /// included.
-  std::int32_t open(MappedFile file, DatasetFile& entry) {
+  std::int32_t open(MappedFile file, DatasetFile& entry, SkippedRows* skipped) {
     std::int32_t largest = parts_.empty() ? 0 : '\n';
     if (!parts_.empty()) document_ends.push_back(starts_.size() + 1);
-    if (entry.kind == "jsonl") {
+    const RowLayout layout = row_layout(entry.path, file.bytes());
+    if (layout != RowLayout::none) {
       std::vector<std::int64_t> ends;
-      texts_.push_back(std::make_unique<std::string>(decode_jsonl(file.bytes(), entry.path, largest, ends)));
+      texts_.push_back(
+          std::make_unique<std::string>(decode_rows(file.bytes(), layout, entry.path, largest, ends, skipped)));
       add(*texts_.back());
       for (const std::int64_t end : ends) document_ends.push_back(starts_.begin(parts_.size() - 1) + end);
     } else {
@@ -137,6 +150,16 @@ class IdStream final : public TokenStream {
       throw Error(ExitCode::data, entry.path + " has ids of another width than the files before it", {},
                   "Give files of one tokenizer");
     const std::int32_t largest = largest_token(layout, entry.path);
+    LossFile loss;
+    if (const std::string loss_path = loss_file_name(entry.path); exists(loss_path)) {
+      maps_.emplace_back(loss_path);
+      loss = check_loss_file(maps_.back().bytes(), layout.count, loss_path);
+      masked_ = true;
+      weighted_ =
+          weighted_ || std::any_of(loss.weights.begin() + 2, loss.weights.end(), [](float w) { return w != 0; });
+      skipped += loss.skipped;
+    }
+    loss_.push_back(loss);
     entry.tokens = layout.count;
     maps_.push_back(std::move(file));
     parts_.push_back(layout);
@@ -144,6 +167,29 @@ class IdStream final : public TokenStream {
     return largest;
   }
   [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
+  [[nodiscard]] bool masked() const override { return masked_; }
+  void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+    check_range(*this, first, count);
+    while (count > 0) {
+      const std::size_t k = starts_.part(first);
+      const std::int64_t n = std::min(count, starts_.end(k) - first);
+      if (loss_[k].bytes == nullptr) std::fill_n(out, n, std::uint8_t{1});
+      else std::copy_n(loss_[k].bytes + (first - starts_.begin(k)), n, out);
+      first += n;
+      out += n;
+      count -= n;
+    }
+  }
+  [[nodiscard]] bool weighted() const override { return weighted_; }
+  void read_weights(std::int64_t first, std::int64_t count, float* out) const override {
+    check_range(*this, first, count);
+    for (; count > 0; ++first, --count) {
+      const std::size_t k = starts_.part(first);
+      const LossFile& loss = loss_[k];
+      *out++ = loss.bytes == nullptr ? 1.0F : loss.weights[loss.bytes[first - starts_.begin(k)]];
+    }
+  }
+  std::int64_t skipped = 0;  // rows, when the files were made
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
     while (count > 0) {
@@ -159,6 +205,8 @@ class IdStream final : public TokenStream {
  private:
   std::vector<MappedFile> maps_;
   std::vector<TokenFileLayout> parts_;
+  std::vector<LossFile> loss_;  // of each file; no bytes: every token has loss
+  bool masked_ = false, weighted_ = false;
   Starts starts_{0};
 };
 
@@ -178,6 +226,10 @@ class Slice final : public TokenStream {
     check_range(*this, first, count);
     source_->read_weights(first_ + first, count, out);
   }
+  [[nodiscard]] bool masked() const override { return source_->masked(); }
+  void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+    source_->read_loss(first_ + first, count, out);
+  }
 
  private:
   std::shared_ptr<const TokenStream> source_;
@@ -186,11 +238,13 @@ class Slice final : public TokenStream {
 
 }  // namespace
 
-void TokenStream::read_weights(std::int64_t, std::int64_t, float*) const {
-  TESSERA_ASSERT(false, "weights of a stream that has none");
+void TokenStream::read_weights(std::int64_t, std::int64_t count, float* out) const { std::fill_n(out, count, 1.0F); }
+
+void TokenStream::read_loss(std::int64_t, std::int64_t count, std::uint8_t* out) const {
+  std::fill_n(out, count, std::uint8_t{1});
 }
 
-Dataset open_dataset(const std::vector<std::string>& paths) {
+Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped) {
   if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
   auto bytes_of = std::make_unique<ByteStream>();
   auto ids_of = std::make_unique<IdStream>();
@@ -204,7 +258,8 @@ Dataset open_dataset(const std::vector<std::string>& paths) {
     if ((entry.kind == "bin") != is_bin)
       throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {},
                   "Give one kind of files");
-    const std::int32_t largest = is_bin ? ids_of->open(std::move(file), entry) : bytes_of->open(std::move(file), entry);
+    const std::int32_t largest =
+        is_bin ? ids_of->open(std::move(file), entry) : bytes_of->open(std::move(file), entry, skipped);
     dataset.largest_id = std::max(dataset.largest_id, largest);
     dataset.files.push_back(std::move(entry));
   }
@@ -212,6 +267,7 @@ Dataset open_dataset(const std::vector<std::string>& paths) {
     bytes_of->document_ends.push_back(bytes_of->size());
     dataset.document_ends = std::move(bytes_of->document_ends);
   }
+  dataset.skipped = ids_of->skipped;
   if (is_bin) dataset.tokens = std::move(ids_of);
   else dataset.tokens = std::move(bytes_of);
   if (dataset.tokens->size() == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");

@@ -9,6 +9,7 @@
 namespace tessera::io {
 
 class PackedStream;  // packing.hpp
+struct SkippedRows;  // rows.hpp
 
 /// A random-access stream of token ids. Unless it is packed, sample k of length T is the T + 1 tokens [k·T, k·T + T]:
 /// inputs and targets.
@@ -18,9 +19,15 @@ class TokenStream {
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing.
   virtual void read(std::int64_t first, std::int64_t count, std::int32_t* out) const = 0;
+  /// True if some tokens have no loss: the text of users and templates in conversations.
+  [[nodiscard]] virtual bool masked() const { return false; }
+  /// Copies for tokens [first, first + count) whether they have loss: an index of LossWeights, 0 without. Thread-safe,
+  /// allocates nothing.
+  virtual void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const;
   /// True if the tokens have weights, by which the loss of each as a target is multiplied.
   [[nodiscard]] virtual bool weighted() const { return false; }
-  /// Copies the weights of tokens [first, first + count), of a weighted stream. Thread-safe, allocates nothing.
+  /// Copies the weights of tokens [first, first + count); 1 in a stream that is not weighted. Thread-safe, allocates
+  /// nothing.
   virtual void read_weights(std::int64_t first, std::int64_t count, float* out) const;
   /// This stream, if its samples are packed documents; else null.
   [[nodiscard]] virtual const PackedStream* packed() const { return nullptr; }
@@ -30,23 +37,25 @@ struct DatasetFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t tokens = 0;
-  std::string kind;  // "text", "jsonl", "bin"
+  std::string kind;  // "text", "jsonl", "json", "bin"
 };
 
 struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
   std::int32_t largest_id = 0;
-  /// Of text and .jsonl: the end of each document in `tokens`, including the newline before the next document. Empty
+  std::int64_t skipped = 0;  // rows that could not be used when token files were made of conversations
+  /// Of text and rows: the end of each document in `tokens`, including the newline before the next document. Empty
   /// for .bin files.
   std::vector<std::int64_t> document_ends;
 };
 
-/// Opens files in the order given and joins them: text files by one newline byte, .jsonl documents ("text" key)
-/// likewise; llm.c .bin tokens unchanged. Text and .bin do not mix. Text and .bin files are mapped into memory. Throws
-/// Error (data): a file that is empty, missing, Parquet or Arrow, a .bin file that contradicts its header, a .jsonl
-/// line that is not a JSON object with "text" (file:line), a zero byte in a text file.
-[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths);
+/// Opens files in the order given and joins them: text files by one newline byte, documents of rows ("text" key)
+/// likewise; llm.c .bin tokens unchanged. Text and .bin do not mix. Text and .bin files are mapped into memory. Rows
+/// that cannot be used are added to `skipped`; null: the first one is an error (file:line). Throws Error (data): a file
+/// that is empty, missing, Parquet or Arrow, a .bin file that contradicts its header, a file without a usable row, a
+/// zero byte in a text file.
+[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped = nullptr);
 
 /// A view of part of a stream.
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first,

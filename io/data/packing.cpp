@@ -2,6 +2,7 @@
 #include "io/data/packing.hpp"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -13,11 +14,33 @@ namespace tessera::io {
 
 namespace {
 constexpr std::int64_t window = 1000;  // documents sorted at a time
+constexpr std::int64_t mask_block = 1024;
+
+/// Removes the targets that have no loss; targets[i] is token first + i.
+void mask_targets(const TokenStream& source, std::int64_t first, std::int64_t count, std::int32_t no_target,
+                  std::int32_t* targets) {
+  std::array<std::uint8_t, mask_block> loss{};
+  for (std::int64_t at = 0; at < count; at += mask_block) {
+    const std::int64_t n = std::min(mask_block, count - at);
+    source.read_loss(first + at, n, loss.data());
+    for (std::int64_t i = 0; i < n; ++i)
+      if (loss[static_cast<std::size_t>(i)] == 0) targets[at + i] = no_target;
+  }
+}
 }  // namespace
 
 Packing packing_of(std::string_view word) {
-  TESSERA_ASSERT(word == "binpack" || word == "sequential", "packing %s", std::string(word).c_str());
-  return word == "binpack" ? Packing::binpack : Packing::sequential;
+  TESSERA_ASSERT(word == "binpack" || word == "sequential" || word == "padded", "packing %s",
+                 std::string(word).c_str());
+  return word == "binpack" ? Packing::binpack : word == "sequential" ? Packing::sequential : Packing::padded;
+}
+
+Truncation truncation_of(std::string_view word) {
+  if (word == "delete") return Truncation::remove;
+  if (word == "left") return Truncation::left;
+  if (word == "right") return Truncation::right;
+  TESSERA_ASSERT(word == "split", "truncation %s", std::string(word).c_str());
+  return Truncation::split;
 }
 
 /// Assigns ranges to samples of one stream.
@@ -66,6 +89,14 @@ class PackedStream::Packer {
     close_in_order(samples);
   }
 
+  /// One document, or part of one, a sample.
+  void padded(std::vector<TokenRange>& ranges) {
+    for (const TokenRange& range : ranges) {
+      open_.assign(1, range);
+      finish();
+    }
+  }
+
   void finish() {
     if (!open_.empty()) stream_.close(open_);
     open_.clear();
@@ -88,14 +119,15 @@ class PackedStream::Packer {
 };
 
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
-                           Packing packing)
-    : source_(std::move(source)), tokens_(tokens), own_begins_{0} {
-  TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %ld", tokens);
+                           Packing packing, Truncation truncation)
+    : source_(std::move(source)), masked_(source_->masked()), tokens_(tokens), truncation_(truncation), own_begins_{0} {
+  TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX / 2, "samples of %ld", tokens);
   Packer packer(*this);
   std::vector<TokenRange> ranges;
   std::int64_t begin = documents.first, in_window = 0;
   const auto pack = [&] {
     if (packing == Packing::binpack) packer.binpack(ranges);
+    else if (packing == Packing::padded) packer.padded(ranges);
     else packer.sequential(ranges);
     ranges.clear();
     in_window = 0;
@@ -112,18 +144,41 @@ PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Docu
   ranges_ = own_ranges_, begins_ = own_begins_;
 }
 
+std::int64_t PackedStream::count_targets(std::int64_t first, std::int64_t count) const {
+  if (!masked_) return count;
+  std::array<std::uint8_t, mask_block> loss{};
+  std::int64_t targets = 0;
+  for (std::int64_t at = 0; at < count; at += mask_block) {
+    const std::int64_t n = std::min(mask_block, count - at);
+    source_->read_loss(first + at, n, loss.data());
+    targets += n - std::count(loss.begin(), loss.begin() + n, 0);
+  }
+  return targets;
+}
+
 void PackedStream::split(std::int64_t begin, std::int64_t end, std::vector<TokenRange>& ranges) {
   const std::int64_t length = end - begin;
   count_.dropped += length == 1;
   if (length < 2) return;
-  ++count_.documents;
-  count_.cut += length > tokens_;
+  const bool longer = length > tokens_;
+  if (longer && truncation_ == Truncation::remove) {
+    ++count_.too_long;
+    return;
+  }
+  if (longer && truncation_ == Truncation::left) begin = end - tokens_;
+  if (longer && truncation_ == Truncation::right) end = begin + tokens_;
+  bool any = false;
   for (std::int64_t at = begin; at < end; at += tokens_) {
     const std::int64_t n = std::min(tokens_, end - at);
-    const TokenRange range{at, static_cast<std::int32_t>(n), at + n < end};
-    if (range.targets() > 0)
-      ranges.push_back(range);  // else: one last token, which the range before it has as a target
+    const bool more = at + n < end;
+    const std::int64_t targets = count_targets(at + 1, more ? n : n - 1);
+    if (targets == 0) continue;  // one last token, which the range before it has as a target; or no loss
+    ranges.push_back({at, static_cast<std::int32_t>(n), static_cast<std::int32_t>(2 * targets + (more ? 1 : 0))});
+    any = true;
   }
+  count_.documents += any;
+  count_.cut += any && longer;
+  count_.no_loss += !any;
 }
 
 void PackedStream::close(std::vector<TokenRange>& sample) {
@@ -167,11 +222,12 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
   std::int64_t at = 0;
   for (const TokenRange& range : ranges_of(sample)) {
     source_->read(range.first, range.tokens, to.ids + at);
-    source_->read(range.first + 1, range.targets(), to.targets + at);
-    if (!range.continues) to.targets[at + range.tokens - 1] = to.no_target;
+    source_->read(range.first + 1, range.followed(), to.targets + at);
+    if (masked_) mask_targets(*source_, range.first + 1, range.followed(), to.no_target, to.targets + at);
+    if (!range.continues()) to.targets[at + range.tokens - 1] = to.no_target;
     if (to.weights != nullptr) {
-      source_->read_weights(range.first + 1, range.targets(), to.weights + at);
-      std::fill(to.weights + at + range.targets(), to.weights + at + range.tokens, 1.0F);
+      source_->read_weights(range.first + 1, range.followed(), to.weights + at);
+      std::fill(to.weights + at + range.followed(), to.weights + at + range.tokens, 1.0F);
     }
     for (std::int32_t t = 0; t < range.tokens; ++t) to.positions[at + t] = t;
     at += range.tokens;
@@ -185,7 +241,7 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
 std::uint64_t PackedStream::hash() const {
   std::uint64_t hash = hash64("packed samples");
   for (const TokenRange& range : ranges_) {
-    const std::int64_t words[2] = {range.first, range.tokens * 2 + (range.continues ? 1 : 0)};
+    const std::int64_t words[2] = {range.first, range.tokens * 2 + (range.continues() ? 1 : 0)};
     hash = hash64({reinterpret_cast<const char*>(words), sizeof words}, hash);
   }
   return hash64({reinterpret_cast<const char*>(begins_.data()), begins_.size_bytes()}, hash);

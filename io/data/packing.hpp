@@ -1,6 +1,6 @@
 #pragma once
 // Packing: samples of T tokens hold complete documents, or parts of documents longer than T. Which document goes into
-// which sample depends on the lengths alone.
+// which sample depends on the lengths, and on which tokens have loss, alone.
 
 #include <cstdint>
 #include <memory>
@@ -14,9 +14,16 @@ namespace tessera::io {
 
 /// sequential: in the order of the stream; a new sample begins if the next document does not fit. binpack: best-fit
 /// decreasing over 1000 documents at a time; the emptiest sample of each thousand is filled further by the next.
-enum class Packing : unsigned char { binpack, sequential };
-/// From "binpack" or "sequential"; asserts otherwise.
+/// padded: one document a sample.
+enum class Packing : unsigned char { binpack, sequential, padded };
+/// From its name; asserts otherwise.
 [[nodiscard]] Packing packing_of(std::string_view word);
+
+/// What becomes of a document longer than T. split: several parts. remove ("delete"): it is left out. left, right: its
+/// first, its last tokens are left out.
+enum class Truncation : unsigned char { split, remove, left, right };
+/// From "split", "delete", "left" or "right"; asserts otherwise.
+[[nodiscard]] Truncation truncation_of(std::string_view word);
 
 /// Documents [first, ends[0]), [ends[0], ends[1]), … of a stream. Ends do not descend; a document may be empty.
 struct Documents {
@@ -26,15 +33,17 @@ struct Documents {
 
 struct PackingCount {
   std::int64_t documents = 0;  // in samples
-  std::int64_t cut = 0;        // of them, longer than T and therefore split
+  std::int64_t cut = 0;        // of them, longer than T and therefore split or shortened
   std::int64_t samples = 0;
   std::int64_t tokens = 0;  // in samples, without padding
   std::int64_t targets = 0;
-  std::int64_t squares = 0;  // Σ tokens² over documents or their parts: the cost of attention
-  std::int64_t dropped = 0;  // documents of one token, which have no target
+  std::int64_t squares = 0;   // Σ tokens² over documents or their parts: the cost of attention
+  std::int64_t dropped = 0;   // documents of one token, which have no target
+  std::int64_t too_long = 0;  // documents left out by Truncation::remove
+  std::int64_t no_loss = 0;   // documents left out since none of their tokens, or of those that remain, has loss
 };
 
-/// The same counts of one or more samples.
+/// The same counts of some samples.
 struct PackedCounts {
   std::int64_t targets = 0, tokens = 0, squares = 0;  // as in PackingCount
 };
@@ -44,19 +53,19 @@ struct PackedSample {
   std::int32_t* ids = nullptr;
   std::int32_t* targets = nullptr;
   std::int32_t* positions = nullptr;
-  float* weights = nullptr;    // of the targets; null if the stream has none. Where there is no target: 1
+  float* weights = nullptr;    // of the targets, or null. Where there is no target: 1
   std::int32_t no_target = 0;  // written to `targets` where there is none
 };
 
 /// A stream with packed samples. A document's last token has no target, so a document contributes to the loss as it
 /// would alone. The last target of a part is the first token of the document's next part, so every token of a document
-/// but its first is a target once. Positions count from 0 in every part. The rest of a sample is padding: id 0,
-/// position 0, no target.
+/// but its first is a target once, if it has loss (TokenStream::read_loss). Positions count from 0 in every part. The
+/// rest of a sample is padding: id 0, position 0, no target.
 class PackedStream final : public TokenStream {
  public:
   /// `tokens`: T.
   PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
-               Packing packing);
+               Packing packing, Truncation truncation = Truncation::split);
   PackedStream(const PackedStream&) = delete;
   PackedStream& operator=(const PackedStream&) = delete;
 
@@ -68,10 +77,15 @@ class PackedStream final : public TokenStream {
   void read_weights(std::int64_t first, std::int64_t count, float* out) const override {
     source_->read_weights(first, count, out);
   }
+  [[nodiscard]] bool masked() const override { return masked_; }
+  void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+    source_->read_loss(first, count, out);
+  }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 
   [[nodiscard]] const PackingCount& count() const { return count_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }  // T
+  [[nodiscard]] Truncation truncation() const { return truncation_; }
   /// Adds the counts of `sample`.
   void add_counts(std::int64_t sample, PackedCounts& work) const;
   /// Thread-safe, allocates nothing.
@@ -85,20 +99,26 @@ class PackedStream final : public TokenStream {
   void move_index(std::span<std::byte> storage);
 
  private:
-  /// Adjacent tokens of one document; `continues`: the document has more of them.
+  /// Adjacent tokens of one document.
   struct TokenRange {
     std::int64_t first = 0;
     std::int32_t tokens = 0;
-    bool continues = false;
-    [[nodiscard]] std::int64_t targets() const { return tokens - (continues ? 0 : 1); }
+    std::int32_t targets_and_more = 0;  // twice the targets, plus 1 if the document has more tokens
+    [[nodiscard]] bool continues() const { return (targets_and_more & 1) != 0; }
+    [[nodiscard]] std::int64_t targets() const { return targets_and_more / 2; }
+    /// Tokens that have a successor in the document.
+    [[nodiscard]] std::int64_t followed() const { return tokens - (continues() ? 0 : 1); }
   };
   class Packer;
   void split(std::int64_t begin, std::int64_t end, std::vector<TokenRange>& ranges);
+  [[nodiscard]] std::int64_t count_targets(std::int64_t first, std::int64_t count) const;
   void close(std::vector<TokenRange>& sample);
   [[nodiscard]] std::span<const TokenRange> ranges_of(std::int64_t sample) const;
 
   std::shared_ptr<const TokenStream> source_;
+  bool masked_;
   std::int64_t tokens_;
+  Truncation truncation_;
   std::vector<TokenRange> own_ranges_;
   std::vector<std::int64_t> own_begins_;
   std::span<const TokenRange> ranges_;    // by sample

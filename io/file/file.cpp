@@ -151,6 +151,14 @@ MappedFile::~MappedFile() {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
+void MappedFile::release(std::size_t offset, std::size_t length) const {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t end = std::min(offset + length, size_);
+  const std::size_t first = offset / page * page, last = end == size_ ? end : end / page * page;
+  // Advice: a failure costs memory only.
+  if (first < last) ::madvise(const_cast<char*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
 bool exists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);

@@ -69,6 +69,9 @@ class MappedFile {
   MappedFile& operator=(MappedFile&&) = delete;
 
   [[nodiscard]] std::string_view bytes() const { return {data_, size_}; }
+  /// Bytes [offset, offset + length) are not needed soon: their pages no longer count as memory of this process. They
+  /// can be read again.
+  void release(std::size_t offset, std::size_t length) const;
 
  private:
   const char* data_ = nullptr;

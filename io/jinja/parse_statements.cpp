@@ -4,6 +4,7 @@
 #include "io/jinja/parser.hpp"
 #include "io/jinja/template.hpp"
 #include "io/tokenizer/utf8.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace tessera::io::jinja {
 namespace {
@@ -316,6 +317,7 @@ Template Template::parse(std::string_view text, const std::string& name) {
         1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n')));
   auto program = std::make_shared<Program>();
   program->name = name;
+  program->hash = hash64(text);
   TokenReader tokens(tokenize(text, name), name);
   StatementParser(tokens, *program).run();
   analyze_scopes(*program);
@@ -323,6 +325,7 @@ Template Template::parse(std::string_view text, const std::string& name) {
 }
 
 bool Template::marks_generation() const { return program_->marks_generation; }
+std::uint64_t Template::hash() const { return program_->hash; }
 const std::string& Template::name() const { return program_->name; }
 bool Template::reads(std::string_view variable) const {
   return std::any_of(program_->resolved.begin(), program_->resolved.end(),

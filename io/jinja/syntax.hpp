@@ -110,6 +110,7 @@ struct Statement {
 
 struct Program {
   std::string name;
+  std::uint64_t hash = 0;                                 // of the text
   std::vector<std::string> names;                         // by id
   int loop = -1, caller = -1, varargs = -1, kwargs = -1;  // ids of these names
   Block body;

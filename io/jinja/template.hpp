@@ -72,6 +72,8 @@ class Template {
   /// True if the template reads a variable of this name that it does not set itself before.
   [[nodiscard]] bool reads(std::string_view variable) const;
   [[nodiscard]] const std::string& name() const;
+  /// A hash of the text.
+  [[nodiscard]] std::uint64_t hash() const;
 
  private:
   explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}

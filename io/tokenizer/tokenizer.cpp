@@ -123,6 +123,11 @@ void TextEncoder::encode(std::string_view text, Special special, std::vector<std
   encode_with(state_->tokenizer.tables(), state_->encoder, text, special, ids);
 }
 
+void TextEncoder::encode(std::string_view text, std::span<const std::size_t> offsets, std::vector<std::int32_t>& ids,
+                         std::vector<std::size_t>& ids_before) {
+  state_->encoder.encode(text, Normalizer::Position::beginning, ids, offsets, ids_before);
+}
+
 struct StreamDecoder::State {
   State(const TextTokenizer& of, Special with) : tokenizer(of), special(with), joiner(of.tables().decoder) {}
   TextTokenizer tokenizer;  // keeps the tables alive

@@ -74,6 +74,10 @@ class TextEncoder {
 
   /// Appends the ids of `text` to `ids`. Throws Error (data) if the text has 512 MiB or more.
   void encode(std::string_view text, Special special, std::vector<std::int32_t>& ids);
+  /// Appends the ids of a UTF-8 text, without the template's tokens. For each of `offsets`, bytes of `text` that
+  /// ascend, sets in `ids_before` how many of `ids` end at or before it. A token that an offset lies in is behind it.
+  void encode(std::string_view text, std::span<const std::size_t> offsets, std::vector<std::int32_t>& ids,
+              std::vector<std::size_t>& ids_before);
 
  private:
   struct State;

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "io/data/jsonl.hpp"
+#include "io/data/rows.hpp"
 #include "jobs/bench/bench.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
@@ -18,10 +18,17 @@ namespace {
 std::vector<std::string> documents_of(const io::Corpus& corpus) {
   std::vector<std::string> documents;
   for (const io::Corpus::ByteRange& part : corpus.ranges(~std::size_t{0} >> 1, io::Corpus::Split::never)) {
-    if (!corpus.is_jsonl(part.file)) documents.emplace_back(corpus.text(part));
+    const io::RowLayout layout = corpus.layout(part.file);
+    std::int64_t repaired = 0;
+    if (layout == io::RowLayout::none) documents.emplace_back(corpus.text(part));
     else
-      io::for_each_jsonl_text(corpus.text(part), corpus.path(part.file),
-                              [&](std::string_view text) { documents.emplace_back(text); });
+      io::for_each_row(corpus.text(part), layout, [&](const io::Row& row) {
+        try {
+          documents.push_back(io::text_of_row(io::parse_row(row.text, repaired)));
+        } catch (const io::RowError& error) {
+          throw io::strict_error(error, corpus.line_name(part.file, part.offset + row.offset));
+        }
+      });
   }
   return documents;
 }
@@ -38,7 +45,7 @@ void bench_tokenizer_command(const Call& call, World& world) {
   if (tokenizer == nullptr)
     throw Error(ExitCode::usage, "no tokenizer was found", "--tokenizer",
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
-  const std::vector<std::string> documents = documents_of(io::Corpus(options.list("dataset")));
+  const std::vector<std::string> documents = documents_of(io::Corpus(io::data_files(options.list("dataset"))));
   double bytes = 0;
   for (const std::string& document : documents) bytes += static_cast<double>(document.size());
   std::vector<double> seconds, cpu;

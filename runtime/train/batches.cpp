@@ -25,7 +25,7 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream* packed = stream_->packed();
   TESSERA_ASSERT(
-      (packed != nullptr) == (to.positions() != nullptr) && stream_->weighted() == (to.loss_weights() != nullptr),
+      (packed != nullptr) == (to.positions() != nullptr) && (!stream_->weighted() || to.loss_weights() != nullptr),
       "packed or weighted samples in a run that is planned without, or the reverse");
   for (std::int64_t row = 0; row < range.count; ++row) {
     const std::int64_t k = sample(first_ + range.first + row);

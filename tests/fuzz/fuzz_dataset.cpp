@@ -1,4 +1,4 @@
-// Fuzz target: data sets. The first byte chooses .bin, .jsonl or text; accepted data are read completely.
+// Fuzz target: data sets. The first byte chooses .bin, .jsonl, .json or text; accepted data are read completely.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ std::string file_of(const char* ending, const std::uint8_t* data, std::size_t si
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   if (size == 0) return 0;
-  const char* ending = data[0] == 'b' ? ".bin" : data[0] == 'j' ? ".jsonl" : ".txt";
+  const char* ending = data[0] == 'b' ? ".bin" : data[0] == 'j' ? ".jsonl" : data[0] == 'a' ? ".json" : ".txt";
   try {
     const auto dataset = io::open_dataset({file_of(ending, data + 1, size - 1)});
     std::vector<std::int32_t> ids(static_cast<std::size_t>(dataset.tokens->size()));

@@ -1,11 +1,13 @@
 // Text files to token files: the ids of each document, for any number of ranks and size of ranges.
 
-#include "io/tokenizer/corpus.hpp"
+#include "io/corpus/tokenize_corpus.hpp"
 
 #include <mutex>
+#include <set>
 
 #include "io/data/dataset.hpp"
 #include "io/data/documents.hpp"
+#include "io/data/loss_file.hpp"
 #include "io/data/token_file.hpp"
 #include "io/file/text_file.hpp"
 #include "tests/io/files.hpp"
@@ -30,7 +32,7 @@ io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vecto
   run_local(ranks, [&](World& world) {
     const io::CorpusReport mine = io::tokenize_corpus(world, with, io::Corpus(files), check);
     const std::lock_guard lock(guard);
-    report = mine;
+    if (world.rank() == 0) report = mine;
   });
   return report;
 }
@@ -115,7 +117,8 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPosition) {
   const auto refused = [&](const std::vector<std::string>& paths, const std::string& words) {
     for (const int ranks : {1, 3})
       expect_error(ExitCode::data, words, [&] {
-        (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .range_bytes = 100, .progress = {}});
+        (void)tokenize(ranks, with, paths,
+                       {.out = out, .eos = 0, .range_bytes = 100, .rows = {.strict = true}, .progress = {}});
       });
     EXPECT_FALSE(std::filesystem::exists(out));
   };
@@ -128,8 +131,115 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPosition) {
   std::string json;
   for (int i = 0; i < 100; ++i) json += i == 77 ? "{\"text\": 5}\n" : "{\"text\": \"some words to fill the line\"}\n";
   refused({folder.file("bad.jsonl", json)}, "bad.jsonl:78");
-  refused({folder.file("blank.jsonl", "\n\n")}, "no token");
+  refused({folder.file("blank.jsonl", "\n\n")}, "no document");
   EXPECT_EQ(folder.names().size(), 2u + 6u);  // no incomplete file
+}
+
+/// "role: content" lines; an assistant's content has loss.
+class Lines final : public io::ChatFormat {
+ public:
+  [[nodiscard]] io::ChatText render(const io::ConversationRow& conversation) const override {
+    io::ChatText made;
+    for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+      made.text += conversation.role(i) + ": ";
+      const std::size_t begin = made.text.size();
+      made.text += conversation.content(i) + "\n";
+      if (conversation.content(i) == "refused") throw io::RowError{"refused"};
+      if (conversation.role(i) == "assistant")
+        made.loss.push_back({begin, made.text.size(), conversation.weights[i].value_or(1)});
+    }
+    return made;
+  }
+  [[nodiscard]] std::uint64_t hash() const override { return 1; }
+};
+
+TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
+  std::string rows;
+  for (int i = 0; i < 90; ++i) {
+    const std::string number = std::to_string(i);
+    rows += i % 30 == 7   ? "{\"query\": \"refused\", \"response\": \"x\"}\n"
+            : i % 30 == 8 ? "no json\n"
+                          : "{\"query\": \"question " + number + "\", \"response\": \"answer " + number + "\"}\n";
+  }
+  const std::string chat = folder.file("chat.jsonl", rows),
+                    weighted = folder.file("w.json",
+                                           "[{\"messages\": [{\"role\": \"user\", \"content\": \"q\"},\n{\"role\": "
+                                           "\"assistant\", \"content\": \"half\", \"loss_scale\": 0.5}, {\"role\": "
+                                           "\"assistant\", \"content\": \"none\", \"loss\": false}]}]");
+  const TextTokenizer with = tokenizer("gpt2");
+  const Lines format;
+  const std::string out = folder / "out.bin";
+  std::string bytes;
+  for (const int ranks : {1, 3, 5}) {
+    const io::CorpusReport report =
+        tokenize(ranks, with, {files[0], chat, weighted},
+                 {.out = out, .eos = 7, .range_bytes = 200, .rows = {.chat = &format}, .progress = {}});
+    EXPECT_EQ(report.documents, 1 + 90 - 6 + 1);
+    EXPECT_EQ(report.skipped.count, 6);
+    ASSERT_EQ(report.skipped.named.size(), 6u);
+    EXPECT_EQ(report.skipped.named[0], chat + ":8: refused");
+    EXPECT_EQ(report.skipped.named[5], chat + ":69: the row is not JSON at column 2");
+    const std::string written = test::bytes_of(out) + test::bytes_of(io::loss_file_name(out));
+    if (bytes.empty()) bytes = written;
+    EXPECT_TRUE(bytes == written) << ranks;
+  }
+  const io::Dataset data = io::open_dataset({out});
+  ASSERT_TRUE(data.tokens->masked() && data.tokens->weighted());
+  EXPECT_EQ(data.skipped, 6);
+  const std::vector<std::int64_t> ends = io::document_ends(data, [] { return -1; });
+  std::vector<std::uint8_t> loss(static_cast<std::size_t>(data.tokens->size()));
+  std::vector<float> weights(loss.size());
+  data.tokens->read_loss(0, data.tokens->size(), loss.data());
+  data.tokens->read_weights(0, data.tokens->size(), weights.data());
+  EXPECT_EQ(loss[0], 0) << "the first token of a text is not a target";
+  EXPECT_EQ(std::count(loss.begin(), loss.begin() + ends[0], 0), 1);
+  const auto text_with = [&](std::size_t document, float weight) {
+    Ids ids;
+    for (std::int64_t at = ends[document - 1]; at < ends[document]; ++at) {
+      std::int32_t id = 0;
+      data.tokens->read(at, 1, &id);
+      if (weights[static_cast<std::size_t>(at)] == weight) ids.push_back(id);
+    }
+    return with.decode(ids, Special::with);
+  };
+  EXPECT_EQ(text_with(1, 1), " answer 0\n");
+  EXPECT_EQ(text_with(1, 0), "user: question 0\nassistant:");
+  EXPECT_EQ(text_with(ends.size() - 1, 0.5F), " half\n");
+  EXPECT_EQ(text_with(ends.size() - 1, 0), "user: q\nassistant:assistant: none\n");
+  (void)tokenize(1, with, {files[0]}, {.out = out, .eos = 7, .progress = {}});
+  EXPECT_FALSE(std::filesystem::exists(io::loss_file_name(out))) << "a loss file of other tokens";
+}
+
+TEST_F(CorpusFiles, SelectRowsAtRandomAndExactly) {
+  std::string rows;
+  for (int i = 0; i < 200; ++i) rows += "{\"text\": \"row " + std::to_string(i) + "\"}\n";
+  const std::string path = folder.file("rows.jsonl", rows), out = folder / "out.bin";
+  const TextTokenizer with = tokenizer("gpt2");
+  const auto selected = [&](const io::DataFile& file, int ranks, std::uint64_t seed) {
+    run_local(ranks, [&](World& world) {
+      (void)io::tokenize_corpus(world, with, io::Corpus({file}),
+                                {.out = out, .eos = 7, .range_bytes = 300, .rows = {.seed = seed}, .progress = {}});
+    });
+    std::vector<std::string> texts;
+    const io::Dataset data = io::open_dataset({out});
+    std::int64_t begin = 0;
+    for (const std::int64_t end : io::document_ends(data, [] { return -1; })) {
+      Ids ids(static_cast<std::size_t>(end - begin));
+      data.tokens->read(begin, end - begin, ids.data());
+      texts.push_back(with.decode(ids, Special::with));
+      begin = end;
+    }
+    return texts;
+  };
+  const auto some = selected({path, 50, {}}, 1, 3);
+  EXPECT_EQ(some.size(), 50u);
+  EXPECT_EQ(std::set<std::string>(some.begin(), some.end()).size(), 50u);
+  EXPECT_EQ(selected({path, 50, {}}, 3, 3), some);
+  EXPECT_NE(selected({path, 50, {}}, 1, 4), some);
+  EXPECT_EQ(selected({path, {}, 0.1}, 2, 3).size(), 20u);
+  const auto more = selected({path, {}, 1.5}, 2, 3);
+  EXPECT_EQ(more.size(), 300u);
+  EXPECT_EQ(std::set<std::string>(more.begin(), more.end()).size(), 200u);
 }
 
 TEST_F(CorpusFiles, HashByContentsAlone) {

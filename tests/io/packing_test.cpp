@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "io/data/documents.hpp"
 #include "runtime/base/rng.hpp"
@@ -115,6 +116,82 @@ TEST(Packing, EveryTokenButTheFirstIsATargetOnce) {
     lengths.push_back(1 + static_cast<std::int64_t>(philox(3, i)[0] % 23));  // three windows
   for (const std::int64_t tokens : {1, 2, 8, 16, 100})
     for (const Packing packing : {Packing::binpack, Packing::sequential}) check(lengths, tokens, packing);
+}
+
+/// Tokens whose number is divisible by 3 have loss.
+class Masked final : public io::TokenStream {
+ public:
+  explicit Masked(std::int64_t size) : ids_(size) {}
+  [[nodiscard]] std::int64_t size() const override { return ids_.size(); }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override { ids_.read(first, count, out); }
+  [[nodiscard]] bool masked() const override { return true; }
+  void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+    ASSERT_TRUE(first >= 0 && first + count <= size());
+    for (std::int64_t i = 0; i < count; ++i) out[i] = (first + i) % 3 == 0;
+  }
+
+ private:
+  Counting ids_;
+};
+
+TEST(Packing, PaddedHasOneDocumentASample) {
+  const PackedStream stream = packed({3, 1, 7, 2}, 5, Packing::padded);
+  EXPECT_EQ(stream.count().samples, 4);  // the third document is split
+  EXPECT_EQ(read(stream, 0).ids, (Ids{0, 1, 2, 0, 0}));
+  EXPECT_EQ(read(stream, 0).targets, (Ids{1, 2, -100, -100, -100}));
+  EXPECT_EQ(read(stream, 0).positions, (Ids{0, 1, 2, 0, 0}));
+  EXPECT_EQ(read(stream, 3).ids, (Ids{11, 12, 0, 0, 0}));
+}
+
+TEST(Packing, TokensWithoutLossAreNoTargets) {
+  Ends lengths = {2, 3, 5000, 7, 2, 4};
+  const Ends ends = ends_of(lengths);
+  for (const Packing packing : {Packing::binpack, Packing::sequential, Packing::padded}) {
+    const PackedStream stream(std::make_shared<Masked>(ends.back()), {0, ends}, 10, packing);
+    EXPECT_TRUE(stream.masked());
+    EXPECT_EQ(stream.count().no_loss, 1);  // the first one: token 0 is no target, token 1 has no loss
+    std::set<std::int32_t> targets;
+    std::int64_t all = 0;
+    for (std::int64_t k = 0; k < stream.count().samples; ++k) {
+      const Sample s = read(stream, k);
+      io::PackedCounts work;
+      stream.add_counts(k, work);
+      std::int64_t here = 0;
+      for (std::size_t t = 0; t < s.ids.size(); ++t) {
+        if (s.targets[t] == -100) continue;
+        EXPECT_EQ(s.targets[t], s.ids[t] + 1);
+        targets.insert(s.targets[t]);
+        ++here;
+      }
+      EXPECT_EQ(work.targets, here);
+      all += here;
+    }
+    std::set<std::int32_t> expected;
+    for (std::int32_t token = 0; token < ends.back(); token += 3)
+      if (token != 0 && std::find(ends.begin(), ends.end(), token) == ends.end()) expected.insert(token);
+    EXPECT_EQ(targets, expected);
+    EXPECT_EQ(all, static_cast<std::int64_t>(expected.size()));
+    EXPECT_EQ(stream.count().targets, all);
+  }
+}
+
+TEST(Packing, DocumentsThatAreTooLongAreShortenedOrLeftOut) {
+  const Ends ends = ends_of({3, 12, 10, 25});
+  const auto stream = [&](io::Truncation truncation) {
+    return PackedStream(std::make_shared<Masked>(50), {0, ends}, 10, Packing::padded, truncation);
+  };
+  const PackedStream removed = stream(io::Truncation::remove), left = stream(io::Truncation::left),
+                     right = stream(io::Truncation::right), parts = stream(io::Truncation::split);
+  EXPECT_EQ(removed.count().too_long, 2);
+  EXPECT_EQ(removed.count().samples, 1);  // the first document has no loss
+  EXPECT_EQ(removed.count().no_loss, 1);
+  EXPECT_EQ(left.count().cut, 2);
+  EXPECT_EQ(read(left, 0).ids, (Ids{5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
+  EXPECT_EQ(read(left, 0).targets, (Ids{6, -100, -100, 9, -100, -100, 12, -100, -100, -100}));
+  EXPECT_EQ(read(right, 0).ids, (Ids{3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(read(right, 0).targets, (Ids{-100, -100, 6, -100, -100, 9, -100, -100, 12, -100}));
+  EXPECT_EQ(right.count().samples, 3);
+  EXPECT_EQ(parts.count().samples, 5);  // tokens 13 and 14 have no loss
 }
 
 TEST(Packing, SequentialKeepsTheOrderAndBinpackFillsBest) {

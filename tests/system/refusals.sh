@@ -61,7 +61,7 @@ full() {
   refuse 3 garbage.txt 2 train $base --dataset garbage.txt
   refuse 3 nul.txt 2 train $base --dataset nul.txt
   refuse 3 parquet 2 train $base --dataset data.parquet
-  refuse 3 bad.jsonl:2 2 train $base --dataset bad.jsonl
+  refuse 3 bad.jsonl:2 2 train $base --dataset bad.jsonl --strict true
   refuse 3 short.bin 2 train $base --dataset short.bin
   refuse 3 nowhere.txt 2 train $base --dataset nowhere.txt
   refuse 3 'vocabulary' 2 train $base --model narrow.json

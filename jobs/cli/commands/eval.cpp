@@ -52,8 +52,9 @@ void eval_command(const Call& call, World& world) {
                                       std::numeric_limits<std::int64_t>::max());
   spec.tokens =
       options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
-  spec.packed = options.flag("packing");
   const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
+  spec.packed = data.train->packed() != nullptr;
+  spec.loss_weights = data.weighted();
   spec.index_bytes = data.index_bytes();
   if (!json)
     for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);

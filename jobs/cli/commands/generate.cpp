@@ -46,7 +46,7 @@ class GenerateRun {
   std::vector<std::string> chat_texts() {
     std::vector<std::string> texts;
     world_.run_and_agree([&] {
-      const io::ChatTemplate form = io::ChatTemplate::load(config_.directory);
+      const io::ChatTemplate form = io::ChatTemplate::load(config_.directory, options_.text("template"));
       for (const std::string& prompt : prompts_) {
         io::Conversation conversation;
         conversation.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});

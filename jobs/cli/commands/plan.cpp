@@ -240,6 +240,8 @@ void print_plan(const PlanOf& of) {
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
   spec.index_bytes = of.index_bytes;
+  spec.packed = spec.packed || of.index_bytes > 0;
+  spec.loss_weights = of.loss_weights;
   if (of.world != nullptr) spec.device = of.world->device();
   else if (options.text("backend") == "cuda")
     spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes

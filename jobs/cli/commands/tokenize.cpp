@@ -3,8 +3,10 @@
 #include <chrono>
 
 #include "io/data/dataset.hpp"
+#include "io/data/documents.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/values.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
@@ -12,25 +14,47 @@ namespace tessera::jobs {
 
 namespace {
 
-/// Prints the first documents of the written file: each token's id and spelling.
-void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer,
-             std::optional<std::int32_t> eos) {
+/// The text of a document's tokens, with those that have loss in ⟦ ⟧.
+std::string bracketed(const io::TextTokenizer& tokenizer, const std::vector<std::int32_t>& ids,
+                      const std::vector<std::uint8_t>& loss) {
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
+    while (end < ids.size() && (loss[end] != 0) == (loss[begin] != 0)) ++end;
+    const std::string part = tokenizer.decode(std::span(ids).subspan(begin, end - begin), io::Special::with);
+    text += loss[begin] != 0 ? "⟦" + part + "⟧" : part;
+  }
+  return text;
+}
+
+/// "id:spelling" of each token, up to a number of them.
+std::string spelled(const io::TextTokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
+  constexpr std::size_t max_shown = 40;
+  std::string line;
+  for (std::size_t i = 0; i < std::min(ids.size(), max_shown); ++i)
+    line += strfmt(" %d:", ids[i]) + std::string(tokenizer.token(ids[i]));
+  return line + (ids.size() > max_shown ? " …" : "");
+}
+
+/// Prints the first documents of the written file: of texts each token's id and spelling, of conversations their text
+/// with the parts that have loss marked.
+void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer) {
   constexpr std::int64_t max_read = 1 << 16;
-  constexpr std::int64_t max_shown = 40;
   const io::Dataset data = io::open_dataset({path});
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(max_read, data.tokens->size())));
-  data.tokens->read(0, static_cast<std::int64_t>(ids.size()), ids.data());
-  std::size_t at = 0;
-  for (std::int64_t n = 1; n <= documents && at < ids.size(); ++n) {
-    std::string line;
-    std::int64_t count = 0;
-    for (bool inside = true; inside && at < ids.size(); ++at) {
-      inside = ids[at] != eos;
-      if (++count <= max_shown) line += strfmt(" %d:", ids[at]) + std::string(tokenizer.token(ids[at]));
+  const std::vector<std::int64_t> ends = io::document_ends(data, [] { return -1; });
+  std::int64_t begin = 0;
+  for (std::size_t n = 0; n < std::min(ends.size(), static_cast<std::size_t>(documents)); begin = ends[n++]) {
+    const std::int64_t count = ends[n] - begin, shown = std::min(count, max_read);
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(shown));
+    data.tokens->read(begin, shown, ids.data());
+    std::string head = strfmt("document %zu, %ld tokens", n + 1, count);
+    if (!data.tokens->masked()) {
+      log::info(head + ":" + spelled(tokenizer, ids));
+      continue;
     }
-    log::info(strfmt("document %ld, %ld tokens%s:", n, count,
-                     at == ids.size() && data.tokens->size() > max_read ? " or more" : "") +
-              line + (count > max_shown ? " …" : ""));
+    std::vector<std::uint8_t> loss(ids.size());
+    data.tokens->read_loss(begin, shown, loss.data());
+    const auto with_loss = static_cast<std::int64_t>(loss.size()) - std::count(loss.begin(), loss.end(), 0);
+    log::info(head + strfmt(", %ld with loss, in ⟦ ⟧:\n", with_loss) + bracketed(tokenizer, ids, loss));
   }
 }
 
@@ -50,19 +74,25 @@ void tokenize_command(const Call& call, World& world) {
     throw Error(ExitCode::usage, "no tokenizer was found", options.has("model") ? options.text("model") : "--model",
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
   std::unique_ptr<io::Corpus> corpus;
+  std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
-    corpus = std::make_unique<io::Corpus>(options.list("dataset"));
+    corpus = std::make_unique<io::Corpus>(files_of(options, "dataset"), columns_of(options));
+    chat = chat_format(options, *corpus, options.text("model"));
+    if (chat == nullptr) refuse_chat_options(options);
   });
   log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() +
             " | documents end in " +
             (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
   const auto started = std::chrono::steady_clock::now();
+  io::RowSettings rows = row_settings(options);
+  rows.chat = chat.get();
   const io::CorpusReport report = io::tokenize_corpus(
-      world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
+      world, *tokenizer, *corpus, {.out = path, .eos = eos, .rows = rows, .progress = progress_lines("          ")});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
+  report_skipped(report.skipped);
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %ld documents, ", report.documents) + human_bytes(bytes) +
             strfmt(" | %ld tokens, %.2f bytes each | uint%d | %.2f s, ", report.tokens,
@@ -70,7 +100,7 @@ void tokenize_command(const Call& call, World& world) {
             human_bytes(bytes / seconds) + "/s on " + std::to_string(world.size()) +
             (world.size() == 1 ? " rank | " : " ranks | ") + path);
   world.run_and_agree([&] {
-    if (world.rank() == 0 && options.integer("preview") > 0) preview(path, options.integer("preview"), *tokenizer, eos);
+    if (world.rank() == 0 && options.integer("preview") > 0) preview(path, options.integer("preview"), *tokenizer);
   });
 }
 

@@ -53,6 +53,8 @@ void TrainRun::prepare() {
   }
   data_ = open_data(options_, world_, model_, trainer_options_.run.tokens, config_.directory);
   trainer_options_.run.index_bytes = data_.index_bytes();
+  trainer_options_.run.packed = data_.train->packed() != nullptr;
+  trainer_options_.run.loss_weights = data_.weighted();
   best_metric_ = best_metric(options_);
   require_metric();
   read_sample_prompts();
@@ -311,7 +313,7 @@ void TrainRun::announce() {
 int TrainRun::run() {
   prepare();
   if (options_.flag("dry_run")) {
-    print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
+    print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes(), data_.weighted()});
     return static_cast<int>(ExitCode::ok);
   }
   check_memory();

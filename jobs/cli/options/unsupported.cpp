@@ -13,7 +13,6 @@ namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
 constexpr const char* preferences_missing = "Preference training is missing: tessera train trains on plain text";
-constexpr const char* chat_missing = "Chat templates are missing: write the finished text to the data file";
 
 }  // namespace
 
@@ -27,13 +26,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"rope_scaling", "none", "Set rope_scaling in the model's config.json"},
       {"sliding_window", off_values, "Attention covers the whole sample: use --max_length to shorten samples"},
       {"max_model_len", "", "Set max_position_embeddings in the model's config.json, and --max_length"},
-      {"columns", "", "Name the column \"text\" in the .jsonl file"},
-      {"truncation_strategy", "split", "A document longer than a sample is split over several"},
-      {"template", "none", chat_missing},
-      {"system", "", chat_missing},
-      {"loss_scale", "default|all", "Every token has the same weight in the loss; fp16: use --initial_scale_power"},
       {"streaming", off_values, "Write a token file with tessera tokenize: it is not loaded into memory"},
-      {"strict", "true", "An invalid record always ends the run: remove it from the data"},
       {"task_type", "causal_lm", "Classification, embedding and reranking are missing"},
       {"num_labels", "", "Classification is missing"},
       {"problem_type", "", "Classification is missing"},

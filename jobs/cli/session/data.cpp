@@ -7,8 +7,10 @@
 #include "io/data/documents.hpp"
 #include "io/data/packing.hpp"
 #include "io/tokenizer/document_ids.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -22,11 +24,20 @@ void check_ids(const io::Dataset& data, const models::Model& model, const char* 
               std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
 }
 
+Error no_sample(const io::PackedStream& packed, const char* what, const char* option) {
+  const io::PackingCount& count = packed.count();
+  if (count.too_long > 0)
+    return Error(ExitCode::data,
+                 strfmt("no document of the %s can be used: %ld have more than max_length = %ld tokens", what,
+                        count.too_long, packed.tokens()),
+                 option, "Give a larger --max_length, or --truncation_strategy right");
+  return Error(ExitCode::data, strfmt("the %s has no document of two tokens or more", what), option, "Give more data");
+}
+
 io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t length, const char* what,
                                 const char* option) {
   const io::SampleCount count = io::count_samples(tokens, length);
-  if (count.samples < 1 && tokens.packed() != nullptr)
-    throw Error(ExitCode::data, strfmt("the %s has no document of two tokens or more", what), option, "Give more data");
+  if (count.samples < 1 && tokens.packed() != nullptr) throw no_sample(*tokens.packed(), what, option);
   if (count.samples < 1) {
     throw Error(ExitCode::data,
                 strfmt("the %s has %ld tokens; one sample takes max_length + 1 = %ld", what, tokens.size(), length + 1),
@@ -37,23 +48,25 @@ io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t leng
 
 /// True if something has to be tokenized: .bin files are tokens already, and then no tokenizer is looked for.
 bool reads_text(const Options& options) {
-  const auto is_text = [](const std::string& path) { return io::data_kind(path) != "bin"; };
+  const auto is_text = [](const io::DataFile& file) { return io::data_kind(file.path) != "bin"; };
   for (const char* name : {"dataset", "val_dataset"})
-    if (std::any_of(options.list(name).begin(), options.list(name).end(), is_text)) return true;
+    if (std::ranges::any_of(files_of(options, name), is_text)) return true;
   return options.has("sample_prompt") || options.has("prompt_file");
 }
 
 /// The files, where text is replaced by a token file if there is a tokenizer.
-std::vector<std::string> prepare_files(const Options& options, World& world, const std::vector<std::string>& files,
-                                       RunData& data) {
-  const TokenizedData made = tokenized(options, world, data.tokenizer.get(), files);
+std::vector<std::string> prepare_files(const Options& options, World& world, const std::vector<std::string>& named,
+                                       const std::string& model_directory, RunData& data) {
+  std::vector<io::DataFile> files;
+  world.run_and_agree([&] { files = io::data_files(named); });
+  const TokenizedData made = tokenized(options, world, data.tokenizer.get(), files, model_directory);
   if (!made.line.empty()) data.tokenized.push_back(made.line);
   return made.paths;
 }
 
 struct OpenedFiles {
   std::shared_ptr<const io::TokenStream> tokens;
-  std::vector<std::int64_t> ends;  // of documents, for --packing; else empty
+  std::vector<std::int64_t> ends;  // of documents, if samples hold complete ones; else empty
 };
 
 /// The id that ends documents in .bin files that have no index of documents.
@@ -77,49 +90,74 @@ std::int32_t separator(const Options& options, const std::string& model_director
 }
 
 /// Which files of which option.
-struct DataFiles {
+struct NamedFiles {
   const char* option;
   std::vector<std::string> named, paths;  // by the user; prepared
 };
 
 /// Opens the files, checks their ids. `files` receives those that the option names, for the log.
-OpenedFiles open_checked(const Options& options, const DataFiles& of, const models::Model& model,
-                         const std::string& model_directory, std::vector<io::DatasetFile>& files) {
-  const auto& [option, named, paths] = of;
-  io::Dataset data = io::open_dataset(paths);
+io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
+                         std::vector<io::DatasetFile>& files) {
+  const auto& [option, names, paths] = of;
+  io::SkippedRows skipped;
+  io::Dataset data = io::open_dataset(paths, options.flag("strict") ? nullptr : &skipped);
+  report_skipped(skipped);
+  if (data.skipped > 0) log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));
   check_ids(data, model, option);
-  OpenedFiles opened;
-  if (options.flag("packing"))
-    opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
-  files = std::move(data.files);
+  files = data.files;
+  std::vector<std::string> named;
+  for (const io::DataFile& file : io::data_files(names)) named.push_back(file.path);
   if (named != paths) {
     files.clear();
     for (const std::string& path : named) files.push_back({.path = path, .kind = io::data_kind(path)});
   }
-  opened.tokens = std::move(data.tokens);
-  return opened;
+  return data;
 }
 
-/// Packs `documents` into samples; `data` keeps the stream.
-std::shared_ptr<const io::TokenStream> pack(const Options& options, const OpenedFiles& opened,
-                                            const io::Documents& documents, std::int64_t tokens, RunData& data) {
-  return data.packed.emplace_back(std::make_shared<io::PackedStream>(opened.tokens, documents, tokens,
-                                                                     io::packing_of(options.text("packing_strategy"))));
-}
+/// How streams become samples: of complete documents (with --packing, or of conversations), or of T tokens each.
+class Samples {
+ public:
+  Samples(const Options& options, std::int64_t tokens, bool conversations, RunData& data)
+      : options_(options), tokens_(tokens), data_(data), documents_(conversations || options.flag("packing")) {
+    if (!conversations) refuse_chat_options(options);
+    const std::string truncation = truncation_word(options, conversations);
+    if (!documents_ && truncation != "split")
+      throw options.refuse("truncation_strategy",
+                           "texts are read as one stream of tokens, in which no document is too long",
+                           "Add --packing true, or leave --truncation_strategy out");
+    truncation_ = io::truncation_of(truncation);
+  }
+  [[nodiscard]] bool documents() const { return documents_; }
+  [[nodiscard]] OpenedFiles with_ends(io::Dataset data, const std::string& model_directory) const {
+    OpenedFiles opened;
+    if (documents_) opened.ends = io::document_ends(data, [&] { return separator(options_, model_directory); });
+    opened.tokens = std::move(data.tokens);
+    return opened;
+  }
+  /// Packs `documents` into samples; the run's data keep the stream.
+  [[nodiscard]] std::shared_ptr<const io::TokenStream> pack(const OpenedFiles& opened, const io::Documents& documents) {
+    return data_.packed.emplace_back(std::make_shared<io::PackedStream>(
+        opened.tokens, documents, tokens_, io::packing_of(packing_word(options_)), truncation_));
+  }
+  [[nodiscard]] std::shared_ptr<const io::TokenStream> all(const OpenedFiles& opened) {
+    return documents_ ? pack(opened, {0, opened.ends}) : opened.tokens;
+  }
 
-/// The packed stream with --packing, else the stream itself.
-std::shared_ptr<const io::TokenStream> packed(const Options& options, const OpenedFiles& opened, std::int64_t tokens,
-                                              RunData& data) {
-  return options.flag("packing") ? pack(options, opened, {0, opened.ends}, tokens, data) : opened.tokens;
-}
+ private:
+  const Options& options_;
+  std::int64_t tokens_;
+  RunData& data_;
+  bool documents_;
+  io::Truncation truncation_ = io::Truncation::split;
+};
 
-/// Holds out the last --split_dataset_ratio of the tokens for validation; of packed data the last complete documents.
-void split(const Options& options, const OpenedFiles& opened, std::int64_t tokens, RunData& data) {
+/// Holds out the last --split_dataset_ratio of the tokens for validation; of documents the last complete ones.
+void split(const Options& options, const OpenedFiles& opened, Samples& samples, RunData& data) {
   const std::int64_t size = opened.tokens->size();
   const auto held_out =
       static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
   ValidationSet& validation = data.validation.emplace_back();
-  if (!options.flag("packing")) {
+  if (!samples.documents()) {
     validation.tokens = io::slice(opened.tokens, size - held_out, held_out);
     data.train = io::slice(opened.tokens, 0, size - held_out);
     return;
@@ -127,8 +165,8 @@ void split(const Options& options, const OpenedFiles& opened, std::int64_t token
   const std::span<const std::int64_t> ends(opened.ends);
   const auto kept =
       static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
-  data.train = pack(options, opened, {0, ends.first(kept)}, tokens, data);
-  validation.tokens = pack(options, opened, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
+  data.train = samples.pack(opened, {0, ends.first(kept)});
+  validation.tokens = samples.pack(opened, {ends[kept - 1], ends.subspan(kept)});
 }
 
 void agree_on_samples(World& world, const RunData& data) {
@@ -142,10 +180,11 @@ void agree_on_samples(World& world, const RunData& data) {
 }
 
 /// The values of --val_dataset, prepared: each is a data set of its own.
-std::vector<DataFiles> validation_files(const Options& options, World& world, RunData& data) {
-  std::vector<DataFiles> sets;
+std::vector<NamedFiles> validation_files(const Options& options, World& world, const std::string& model_directory,
+                                         RunData& data) {
+  std::vector<NamedFiles> sets;
   for (const std::string& file : options.list("val_dataset"))
-    sets.push_back({"val_dataset", {file}, prepare_files(options, world, {file}, data)});
+    sets.push_back({"val_dataset", {file}, prepare_files(options, world, {file}, model_directory, data)});
   return sets;
 }
 
@@ -165,6 +204,11 @@ std::size_t RunData::index_bytes() const {
   return bytes;
 }
 
+bool RunData::weighted() const {
+  return train->weighted() ||
+         std::ranges::any_of(validation, [](const ValidationSet& set) { return set.tokens->weighted(); });
+}
+
 void RunData::move_index(std::span<std::byte> memory) const {
   for (const auto& stream : packed) {
     const std::size_t bytes = stream->index_bytes();
@@ -180,17 +224,24 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
-  const DataFiles training{"dataset", named, prepare_files(options, world, named, data)};
-  const std::vector<DataFiles> validation = validation_files(options, world, data);
+  const NamedFiles training{"dataset", named, prepare_files(options, world, named, model_directory, data)};
+  const std::vector<NamedFiles> validation = validation_files(options, world, model_directory, data);
   world.run_and_agree([&] {
-    const OpenedFiles opened = open_checked(options, training, model, model_directory, data.train_files);
-    for (const DataFiles& files : validation) {
+    io::Dataset train = open_checked(options, training, model, data.train_files);
+    bool conversations = train.tokens->masked();
+    std::vector<io::Dataset> sets;
+    for (const NamedFiles& files : validation) {
       ValidationSet set{.name = set_name(files.named.front(), data.validation)};
-      set.tokens = packed(options, open_checked(options, files, model, model_directory, set.files), tokens, data);
+      sets.push_back(open_checked(options, files, model, set.files));
+      conversations = conversations || sets.back().tokens->masked();
       data.validation.push_back(std::move(set));
     }
-    if (options.real("split_dataset_ratio") > 0) split(options, opened, tokens, data);
-    else data.train = packed(options, opened, tokens, data);
+    Samples samples(options, tokens, conversations, data);
+    for (std::size_t i = 0; i < sets.size(); ++i)
+      data.validation[i].tokens = samples.all(samples.with_ends(std::move(sets[i]), model_directory));
+    const OpenedFiles opened = samples.with_ends(std::move(train), model_directory);
+    if (options.real("split_dataset_ratio") > 0) split(options, opened, samples, data);
+    else data.train = samples.all(opened);
     data.train_count = require_samples(*data.train, tokens, "training data", "--dataset");
     for (ValidationSet& set : data.validation)
       set.count = require_samples(*set.tokens, tokens, "validation data",
@@ -207,9 +258,11 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
-  const DataFiles files{"dataset", named, prepare_files(options, world, named, data)};
+  const NamedFiles files{"dataset", named, prepare_files(options, world, named, model_directory, data)};
   world.run_and_agree([&] {
-    data.train = packed(options, open_checked(options, files, model, model_directory, data.train_files), tokens, data);
+    io::Dataset opened = open_checked(options, files, model, data.train_files);
+    Samples samples(options, tokens, opened.tokens->masked(), data);
+    data.train = samples.all(samples.with_ends(std::move(opened), model_directory));
     data.train_count = require_samples(*data.train, tokens, "data", "--dataset");
   });
   agree_on_samples(world, data);

@@ -33,10 +33,14 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
     text +=
-        strfmt("%s tokens in %ld documents, packed into %ld samples of %ld, %.1f%% full", human_count(c.tokens).c_str(),
-               c.documents, c.samples, length,
+        strfmt("%s tokens in %ld documents, ", human_count(c.tokens).c_str(), c.documents) +
+        (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
+        strfmt("packed into %ld samples of %ld, %.1f%% full", c.samples, length,
                100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
-    if (c.cut > 0) text += strfmt(", %ld of them split", c.cut);
+    if (c.cut > 0)
+      text += strfmt(", %ld of them %s", c.cut, packed->truncation() == io::Truncation::split ? "split" : "shortened");
+    if (c.too_long > 0) text += strfmt(", %ld documents of more tokens left out", c.too_long);
+    if (c.no_loss > 0) text += strfmt(", %ld documents without loss left out", c.no_loss);
     return text + (c.dropped > 0 ? strfmt(", %ld documents of one token dropped", c.dropped) : "");
   }
   return text + strfmt("%s tokens, %ld samples of %ld, %ld tokens left over", human_count(tokens.size()).c_str(),

@@ -9,6 +9,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
 #include "io/file/crc32c.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -16,15 +17,20 @@ namespace tessera::jobs {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+namespace {
+/// "none", or how documents became samples: "binpack", "padded, delete".
+std::string samples_word(const RunData& data, const Options& options) {
+  if (data.train->packed() == nullptr) return "none";
+  const std::string truncation = truncation_word(options, data.train->masked());
+  return packing_word(options) + (truncation == "split" ? "" : ", " + truncation);
+}
+}  // namespace
+
 DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length) {
   constexpr std::int64_t most = 65536;
-  DataIdentity id{data.train->size(),
-                  data.train_count.samples,
-                  max_length,
-                  data_seed(options),
-                  options.flag("dataset_shuffle"),
-                  0,
-                  data.train->packed() != nullptr ? options.text("packing_strategy") : "none"};
+  DataIdentity id{data.train->size(),         data.train_count.samples,        max_length,
+                  data_seed(options),         options.flag("dataset_shuffle"), 0,
+                  samples_word(data, options)};
   const std::int64_t n = std::min(most, id.tokens);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
   for (const std::int64_t first : {std::int64_t{0}, (id.tokens - n) / 2, id.tokens - n}) {

@@ -74,6 +74,8 @@ struct RunData {
       packed;  // the packed ones of train and validation; RunSpec::index_bytes counts their indices
 
   [[nodiscard]] std::size_t index_bytes() const;
+  /// True if some tokens have weights in the loss (RunSpec::loss_weights).
+  [[nodiscard]] bool weighted() const;
   /// Moves the index of packed documents into the arena slot planned for it (plan::index_name).
   void move_index(std::span<std::byte> storage) const;
 };

@@ -3,9 +3,12 @@
 #include <chrono>
 #include <filesystem>
 
+#include "io/chat/template_format.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/data/documents.hpp"
+#include "io/data/loss_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -14,6 +17,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 constexpr std::uint64_t cache_form = 2;  // increase when the same key would mean other tokens
+
+/// The directory of a tokenizer that --tokenizer names: chat templates lie beside it.
+std::string directory_of_tokenizer(const std::string& path) {
+  return std::filesystem::is_directory(path) ? path : io::directory_of(path);
+}
+
+/// Throws unless files that are not tokenized need no tokenizer: token files, and texts as bytes.
+void require_plain(const Options& options, const std::vector<io::DataFile>& files, bool bytes) {
+  const std::string to_do = "Give --tokenizer PATH, or a model's directory with a tokenizer.json";
+  for (const io::DataFile& file : files) {
+    if (file.selects())
+      throw Error(ExitCode::usage, "rows are selected while text is tokenized, and " + file.path + " is not",
+                  "--dataset", bytes ? to_do : "Name the file alone");
+    if (!bytes || io::data_kind(file.path) == "bin") continue;
+    const io::MappedFile map(file.path);
+    if (io::file_form(file.path, map.bytes(), columns_of(options)) != io::RowForm::text)
+      throw Error(ExitCode::usage, "conversations need a tokenizer, and there is none", file.path, to_do);
+  }
+  if (bytes && options.given("columns"))
+    throw options.refuse("columns", "--columns needs a tokenizer", "Name the column \"text\" in the file");
+}
 }  // namespace
 
 std::string tokenizer_path(const Options& options, const std::string& model_directory) {
@@ -65,34 +89,61 @@ std::function<void(const io::CorpusProgress&)> progress_lines(const std::string&
   };
 }
 
+std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
+                                            const std::string& model_directory) {
+  if (!corpus.has_conversations()) return nullptr;
+  const std::string word = options.text("loss_scale");
+  const io::LossRule rule = word == "all"          ? io::LossRule::all
+                            : word == "last_round" ? io::LossRule::last_round
+                                                   : io::LossRule::standard;
+  const std::string tokenizer = tokenizer_path(options, model_directory);
+  const std::string directory =
+      options.text("tokenizer") == "auto" ? model_directory : directory_of_tokenizer(tokenizer);
+  return std::make_unique<io::TemplateFormat>(io::ChatTemplate::load(directory, options.text("template")), rule,
+                                              options.text("system"));
+}
+
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
-                        const std::vector<std::string>& paths) {
-  if (tokenizer == nullptr || paths.empty() || io::data_kind(paths.front()) == "bin") return {paths, ""};
+                        const std::vector<io::DataFile>& files, const std::string& model_directory) {
+  std::vector<std::string> paths;
+  for (const io::DataFile& file : files) paths.push_back(file.path);
+  if (paths.empty() || io::data_kind(paths.front()) == "bin" || tokenizer == nullptr) {
+    world.run_and_agree([&] { require_plain(options, files, tokenizer == nullptr); });
+    return {paths, ""};
+  }
   const Clock::time_point started = Clock::now();
   std::unique_ptr<io::Corpus> corpus;
+  std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
-    corpus = std::make_unique<io::Corpus>(paths);
+    corpus = std::make_unique<io::Corpus>(files, columns_of(options));
+    chat = chat_format(options, *corpus, model_directory);
   });
   std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
   key = io::mix(key, corpus->content_hash(world));
+  if (const std::uint64_t settings = settings_hash(options, chat.get()); settings != 0) key = io::mix(key, settings);
+  if (options.flag("strict")) key = io::mix(key, 1);  // not a file from which rows were skipped
   const std::string directory =
       options.has("cache_dir") ? options.text("cache_dir") : options.text("output_dir") + "/cache";
   const std::string file = directory + strfmt("/tokens-%016lx.bin", key);
   bool found = false;
   world.run_and_agree([&] {
     if (world.rank() == 0) io::make_directories(directory);
-    found = world.rank() == 0 && std::filesystem::exists(file) && std::filesystem::exists(io::document_file_name(file));
+    found = world.rank() == 0 && io::exists(file) && io::exists(io::document_file_name(file)) &&
+            (chat == nullptr || io::exists(io::loss_file_name(file)));
   });
   found = world.max(found ? 1 : 0) == 1;
   std::string how = "found";
   if (!found) {
+    io::RowSettings rows = row_settings(options);
+    rows.chat = chat.get();
     const io::CorpusReport report = io::tokenize_corpus(
-        world, *tokenizer, *corpus, {.out = file, .eos = eos, .progress = progress_lines("tokens    ")});
+        world, *tokenizer, *corpus, {.out = file, .eos = eos, .rows = rows, .progress = progress_lines("tokens    ")});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
     if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
+    report_skipped(report.skipped);
   }
   return {{file}, file + " (" + how + ")"};
 }

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "io/tokenizer/corpus.hpp"
+#include "io/chat/chat_text.hpp"
+#include "io/corpus/tokenize_corpus.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "runtime/comm/world.hpp"
@@ -34,10 +35,16 @@ struct TokenizedData {
   std::vector<std::string> paths;  // for open_dataset
   std::string line;                // for the log: the token file, and whether it was made now; "" if there is none
 };
-/// Collective. Tokenizes text and .jsonl files into one token file in --cache_dir, unless it is there: its name has a
-/// hash of the tokenizer, the end of documents and the files' contents. .bin files, and files without a tokenizer, are
-/// returned as they are.
+/// Collective. Tokenizes files of text and rows into one token file in --cache_dir, unless it is there: its name has a
+/// hash of the tokenizer, the end of documents, the files' contents and, of conversations, of the chat template of
+/// `model_directory` and its options. .bin files, and texts without a tokenizer, are returned as they are. Throws Error
+/// (usage: rows that need a tokenizer or a chat template; data).
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
-                                      const std::vector<std::string>& paths);
+                                      const std::vector<io::DataFile>& files, const std::string& model_directory);
+
+/// How conversations become text and loss, by the chat template in `model_directory` (--template), --system and
+/// --loss_scale; null if `corpus` has none. Throws Error (usage, data): there is no template, or it is not valid.
+[[nodiscard]] std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
+                                                          const std::string& model_directory);
 
 }  // namespace tessera::jobs

@@ -1,0 +1,32 @@
+#pragma once
+// The forms of rows that describe a conversation or a text, as ms-swift and TRL write them.
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "io/chat/conversation_row.hpp"
+
+namespace tessera::io {
+
+/// text: {"text"}. messages: a list under "messages", "conversation" or "conversations" (ShareGPT). alpaca:
+/// {"instruction", "input", "output"}. query: a query and a response under one of their names ({"query", "response"},
+/// {"prompt", "completion"}, {"question", "answer"}, …), with "history" and "system".
+enum class RowForm : unsigned char { text, messages, alpaca, query };
+
+/// New names of keys, by the names in the file (--columns).
+using Columns = std::map<std::string, std::string>;
+/// From {"from": "to"}. Throws Error (usage): not an object of strings.
+[[nodiscard]] Columns parse_columns(const std::string& json, const std::string& option);
+/// Renames keys of a row; a key that has a new name replaces one that is there.
+void rename_columns(nlohmann::ordered_json& row, const Columns& columns);
+
+/// The form of a row, absent if it has none of them.
+[[nodiscard]] std::optional<RowForm> form_of(const nlohmann::ordered_json& row);
+/// "messages", …
+[[nodiscard]] const char* name_of(RowForm form);
+/// The conversation in a row of a form other than text. Throws RowError.
+[[nodiscard]] ConversationRow read_conversation(nlohmann::ordered_json row, RowForm form);
+
+}  // namespace tessera::io

@@ -1,0 +1,131 @@
+// Opening, division and hashing of a corpus.
+
+#include "io/corpus/corpus.hpp"
+
+#include <algorithm>
+
+#include "io/data/data_kind.hpp"
+#include "io/tokenizer/byte_hash.hpp"
+#include "io/tokenizer/split_point.hpp"
+#include "runtime/base/hash.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+std::vector<DataFile> whole_files(const std::vector<std::string>& paths) {
+  std::vector<DataFile> files;
+  for (const std::string& path : paths) files.push_back({path, {}, {}});
+  return files;
+}
+
+}  // namespace
+
+RowForm file_form(const std::string& path, std::string_view bytes, const Columns& columns) {
+  const RowLayout layout = row_layout(path, bytes);
+  if (layout == RowLayout::none) return RowForm::text;
+  constexpr int most_rows = 100;
+  std::string why;
+  std::int64_t repaired = 0;
+  std::size_t at = rows_begin(bytes, layout);
+  for (int rows = 0; rows < most_rows && at < bytes.size(); ++rows) {
+    const std::size_t end = at + rows_end(bytes.substr(at), layout, 1);
+    std::optional<RowForm> form;
+    for_each_row(bytes.substr(at, end - at), layout, [&](const Row& text) {
+      try {
+        nlohmann::ordered_json row = parse_row(text.text, repaired);
+        rename_columns(row, columns);
+        form = form_of(row);
+        if (form || !why.empty()) return;
+        why = line_name(path, bytes, at + text.offset) + ": no known form of row; its keys:";
+        for (const auto& [key, value] : row.items()) why += " \"" + key.substr(0, 40) + "\"";
+      } catch (const RowError& error) {
+        if (why.empty()) why = line_name(path, bytes, at + text.offset) + ": " + error.why;
+      }
+    });
+    if (form) return *form;
+    at = end;
+  }
+  throw no_row_error(path, why);
+}
+
+Corpus::Corpus(const std::vector<std::string>& paths) : Corpus(whole_files(paths)) {}
+
+Corpus::Corpus(const std::vector<DataFile>& files, Columns columns) : columns_(std::move(columns)) {
+  if (files.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
+  for (const DataFile& named : files) {
+    files_.push_back({named, MappedFile(named.path)});
+    File& file = files_.back();
+    const std::string_view bytes = file.map.bytes();
+    reject_unsupported(named.path, bytes);
+    if (data_kind(named.path) == "bin")
+      throw Error(ExitCode::data, named.path + " holds tokens already", {}, "Give text, .jsonl or .json files");
+    if (bytes.empty()) throw Error(ExitCode::data, named.path + " is empty", {}, "Give a file with data");
+    file.layout = row_layout(named.path, bytes);
+    if (file.layout == RowLayout::none && named.selects())
+      throw Error(ExitCode::data, named.path + " has no rows to select from", {},
+                  "Give a number or share of rows only with .jsonl and .json files");
+    file.form = file_form(named.path, bytes, columns_);
+  }
+}
+
+bool Corpus::has_conversations() const {
+  return std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form != RowForm::text; });
+}
+
+std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) const {
+  std::vector<ByteRange> all;
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    const File& file = files_[k];
+    const std::string_view text = file.map.bytes();
+    const bool rows = file.layout != RowLayout::none;
+    for (std::size_t at = rows ? rows_begin(text, file.layout) : 0; at < text.size();) {
+      const std::string_view rest = text.substr(at);
+      std::size_t length = rest.size();
+      if (rows) length = rows_end(rest, file.layout, bytes);
+      else if (texts == Split::at_safe_newlines) length = find_split_point(rest, bytes);
+      all.push_back({k, at, length, rows || at == 0, rows || at + length == text.size(), 0});
+      release(all.back());
+      at += length;
+    }
+  }
+  return all;
+}
+
+void Corpus::release(const ByteRange& range) const { files_[range.file].map.release(range.offset, range.length); }
+
+std::string Corpus::line_name(std::size_t file, std::size_t offset) const {
+  return io::line_name(files_[file].named.path, files_[file].map.bytes(), offset);
+}
+
+std::uint64_t Corpus::bytes() const {
+  std::uint64_t all = 0;
+  for (const File& file : files_) all += file.map.bytes().size();
+  return all;
+}
+
+std::uint64_t Corpus::content_hash(World& world) const {
+  constexpr std::size_t block = std::size_t{4} << 20;
+  std::uint64_t mine = 0, index = 0;
+  std::uint64_t shapes = files_.size();
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    const File& file = files_[k];
+    const std::string_view text = file.map.bytes();
+    shapes = mix(shapes, mix(text.size(), file.layout == RowLayout::none ? 0 : 1));
+    if (file.named.selects()) {
+      const std::string wanted =
+          file.named.rows ? "#" + std::to_string(*file.named.rows) : strfmt(":%.17g", file.named.share.value_or(1));
+      shapes = mix(shapes, hash64(wanted));
+    }
+    for (std::size_t at = 0; at < text.size(); at += block, ++index) {
+      if (index % static_cast<std::uint64_t>(world.size()) != static_cast<std::uint64_t>(world.rank())) continue;
+      mine += hash_bytes(text.substr(at, block), index);  // a sum over blocks, in any order and on any rank
+      file.map.release(at, block);
+    }
+  }
+  const auto low = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine & 0xFFFFFFFFu)));
+  const auto high = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine >> 32)));
+  return mix(shapes, (high << 32) + low);
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,71 @@
+#pragma once
+// The files of a corpus, and their division into ranges, which ranks tokenize.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/chat/row_form.hpp"
+#include "io/data/data_files.hpp"
+#include "io/data/rows.hpp"
+#include "io/file/file.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::io {
+
+/// The mapped files of a corpus. A text file is one document; of a file of rows, each row is one.
+class Corpus {
+ public:
+  /// `columns`: new names of the rows' keys. Throws Error (data): a file that is missing, empty, .bin, or not text; a
+  /// file of rows without one whose form is known; a number of rows of a file that has none.
+  explicit Corpus(const std::vector<DataFile>& files, Columns columns = {});
+  explicit Corpus(const std::vector<std::string>& paths);
+
+  /// What is tokenized at a time: a document, part of a long one, or some rows.
+  struct ByteRange {
+    std::size_t file = 0, offset = 0, length = 0;
+    bool begins = true, ends = true;  // a document begins, ends here; true of rows
+    std::int64_t first_row = 0;       // of a file that selects rows: the number of the first row here
+  };
+  /// Where text files may be split (split_point.hpp). Files of rows are split between rows.
+  enum class Split : unsigned char { never, at_safe_newlines };
+  /// All bytes of all files, in order, in ranges of about `bytes`, longer where there is no split point.
+  [[nodiscard]] std::vector<ByteRange> ranges(std::size_t bytes, Split texts) const;
+  [[nodiscard]] std::string_view text(const ByteRange& range) const {
+    return files_[range.file].map.bytes().substr(range.offset, range.length);
+  }
+  /// The range will not be read again soon: its pages no longer count as this process's memory.
+  void release(const ByteRange& range) const;
+  [[nodiscard]] const DataFile& file(std::size_t file) const { return files_[file].named; }
+  [[nodiscard]] RowLayout layout(std::size_t file) const { return files_[file].layout; }
+  /// The form of a file's rows.
+  [[nodiscard]] RowForm form(std::size_t file) const { return files_[file].form; }
+  /// True if a file's rows are conversations.
+  [[nodiscard]] bool has_conversations() const;
+  [[nodiscard]] const Columns& columns() const { return columns_; }
+  /// "path:line" of a byte of a file.
+  [[nodiscard]] std::string line_name(std::size_t file, std::size_t offset) const;
+  [[nodiscard]] std::uint64_t bytes() const;
+
+  /// Collective: a hash of sizes, kinds, selections and contents, in order, but not of names and times. Each rank reads
+  /// a share.
+  [[nodiscard]] std::uint64_t content_hash(World& world) const;
+
+ private:
+  struct File {
+    DataFile named;
+    MappedFile map;
+    RowLayout layout = RowLayout::none;
+    RowForm form = RowForm::text;
+  };
+
+  std::vector<File> files_;
+  Columns columns_;
+};
+
+/// The form of a file's rows: that of the first row that has one; text for files without rows. Throws Error (data): no
+/// row has a form.
+[[nodiscard]] RowForm file_form(const std::string& path, std::string_view bytes, const Columns& columns);
+
+}  // namespace tessera::io

@@ -1,0 +1,61 @@
+#pragma once
+// Documents to token ids: texts with the tokenizer's special tokens, rows, and conversations by a chat template.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "io/chat/chat_text.hpp"
+#include "io/corpus/corpus.hpp"
+#include "io/tokenizer/encoder.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+
+namespace tessera::io {
+
+/// How rows become documents.
+struct RowSettings {
+  bool strict = false;               // a row that cannot be used ends the run
+  const ChatFormat* chat = nullptr;  // of conversations; needed if the corpus has some
+  std::uint64_t seed = 0;            // chooses rows of files with "#500" or ":0.3"
+};
+
+/// Token ids of documents, one after another.
+struct EncodedDocuments {
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> loss;    // for each id, an index of `weights`; empty if `masks` is not set
+  std::vector<float> weights{0, 1};  // in the loss
+  std::vector<std::int64_t> ends;    // of documents, in ids
+  SkippedRows skipped;
+  bool masks = false;
+  void clear();  // keeps weights and masks
+  /// The index of a weight, which is added if it is new. Throws RowError: more than 256 weights.
+  [[nodiscard]] std::uint8_t index_of(double weight);
+};
+
+class DocumentEncoder {
+ public:
+  /// `eos` ends a document that is a text, unless the tokenizer's template adds it.
+  DocumentEncoder(const TextTokenizer& tokenizer, std::optional<std::int32_t> eos, RowSettings settings);
+
+  /// Appends the documents in `range`. `all_rows`: rows of each file; only of files that select rows. Throws Error
+  /// (data): a zero byte in a text; with `strict`, the first row that cannot be used.
+  void encode(const Corpus& corpus, const Corpus::ByteRange& range, const std::vector<std::int64_t>& all_rows,
+              EncodedDocuments& made);
+  /// Appends one row. Throws RowError; then `made` is as before.
+  void encode_row(std::string_view row, RowForm form, const Columns& columns, EncodedDocuments& made);
+  /// Places that were not UTF-8 or not JSON, and were replaced.
+  [[nodiscard]] std::int64_t repaired() const { return encoder_.repaired() + repaired_; }
+
+ private:
+  void encode_text(std::string_view text, bool begins, bool ends, EncodedDocuments& made);
+  void encode_chat(const ConversationRow& conversation, EncodedDocuments& made);
+
+  const TokenizerTables& tables_;
+  Encoder encoder_;
+  std::optional<std::int32_t> eos_;
+  RowSettings settings_;
+  std::int64_t repaired_ = 0;
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,97 @@
+// Expands directories and patterns.
+
+#include "io/data/data_files.hpp"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "io/data/data_kind.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > T{})) return std::nullopt;
+  return value;
+}
+
+/// Splits #ROWS or :SHARE from a name.
+DataFile parse_name(const std::string& name) {
+  DataFile file{.path = name, .rows = {}, .share = {}};
+  if (exists(fs::symlink_status(name))) return file;
+  const std::size_t at = name.find_last_of("#:");
+  if (at == std::string::npos || at == 0) return file;
+  const std::string number = name.substr(at + 1);
+  if (name[at] == ':' && number.find_first_not_of("0123456789.eE+-") != std::string::npos) return file;
+  file.path = name.substr(0, at);
+  if (name[at] == '#') file.rows = number_of<std::int64_t>(number);
+  else file.share = number_of<double>(number);
+  if (!file.selects() || (file.share && !std::isfinite(*file.share)))
+    throw Error(ExitCode::data, "\"" + number + "\" is not a positive number" + (name[at] == '#' ? " of rows" : ""),
+                name, "Write FILE#500 for 500 rows, or FILE:0.3 for 30 % of the rows");
+  return file;
+}
+
+std::vector<std::string> files_in(const std::string& directory) {
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::recursive_directory_iterator entries(directory, error), end;
+  for (; !error && entries != end; entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with('.')) entries.disable_recursion_pending();
+    else if (entries->is_regular_file(ignored) && is_data_name(name)) found.push_back(entries->path().string());
+  }
+  if (error) throw Error(ExitCode::data, "the directory cannot be read: " + error.message(), directory);
+  if (found.empty())
+    throw Error(ExitCode::data, "the directory has no .jsonl, .json, .txt or .bin file", directory,
+                "Name the files, or a pattern that matches them");
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::string> files_matching(const std::string& pattern) {
+  glob_t matches{};
+  const int result = ::glob(pattern.c_str(), 0, nullptr, &matches);  // sorted by name
+  std::vector<std::string> found;
+  for (std::size_t i = 0; result == 0 && i < matches.gl_pathc; ++i)
+    if (fs::is_regular_file(matches.gl_pathv[i])) found.emplace_back(matches.gl_pathv[i]);
+  ::globfree(&matches);
+  std::sort(found.begin(), found.end());
+  if (found.empty()) throw Error(ExitCode::data, "no file matches the pattern", pattern, "Give --dataset FILE");
+  return found;
+}
+
+}  // namespace
+
+std::int64_t DataFile::wanted(std::int64_t all) const {
+  if (rows) return *rows;
+  return share ? std::llround(*share * static_cast<double>(all)) : all;
+}
+
+std::vector<DataFile> data_files(const std::vector<std::string>& names) {
+  std::vector<DataFile> files;
+  for (const std::string& name : names) {
+    const DataFile given = parse_name(name);
+    std::error_code ignored;
+    std::vector<std::string> paths = {given.path};
+    if (fs::is_directory(given.path, ignored)) paths = files_in(given.path);
+    else if (!fs::exists(given.path, ignored) && given.path.find_first_of("*?[") != std::string::npos)
+      paths = files_matching(given.path);
+    for (std::string& path : paths) files.push_back({std::move(path), given.rows, given.share});
+  }
+  return files;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,234 @@
+// Finds rows by scanning for strings and brackets; parses one row at a time.
+
+#include "io/data/rows.hpp"
+
+#include <algorithm>
+
+#include "io/data/data_kind.hpp"
+#include "io/tokenizer/utf8.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+constexpr std::string_view white = " \t\r\n";
+constexpr int deepest = 64;
+
+/// Behind the string that begins at `at` with its quote; the end of `text` if it does not end.
+std::size_t string_end(std::string_view text, std::size_t at) {
+  for (++at; at < text.size(); ++at) {
+    if (text[at] == '\\') ++at;
+    else if (text[at] == '"') return at + 1;
+  }
+  return text.size();
+}
+
+/// The comma or bracket behind the array's element that begins at `at`, or the end of `text`.
+std::size_t element_end(std::string_view text, std::size_t at) {
+  std::size_t depth = 0;
+  while (at < text.size()) {
+    switch (text[at]) {
+      case '"': at = string_end(text, at); continue;
+      case '{':
+      case '[': ++depth; break;
+      case '}':
+      case ']':
+        if (depth == 0) return at;
+        --depth;
+        break;
+      case ',':
+        if (depth == 0) return at;
+        break;
+      default: break;
+    }
+    ++at;
+  }
+  return at;
+}
+
+/// Calls row(begin, end) for each element until it returns false; returns where it stopped.
+template <class F>
+std::size_t for_each_element(std::string_view text, const F& row) {
+  std::size_t at = 0;
+  while (true) {
+    at = std::min(text.find_first_not_of(white, at), text.size());
+    if (at == text.size()) return at;
+    const std::size_t end = element_end(text, at);
+    const bool more = end == at || row(at, end);
+    if (end == text.size()) return end;
+    at = end + 1;
+    if (!more) return at;
+  }
+}
+
+class Repair {
+ public:
+  explicit Repair(std::string_view text) : text_(text) {}
+
+  std::string made() {
+    while (at_ < text_.size()) {
+      if (text_[at_] == '"') in_string_ = !in_string_;
+      if (in_string_ && text_[at_] == '\\') escape();
+      else if (in_string_ && static_cast<unsigned char>(text_[at_]) >= 0x80) character();
+      else if (in_string_ || !word()) out_ += text_[at_++];
+    }
+    return std::move(out_);
+  }
+  [[nodiscard]] std::int64_t places() const { return places_; }
+
+ private:
+  /// A code unit of \uNNNN at `at`, or -1.
+  [[nodiscard]] int unit(std::size_t at) const {
+    if (at + 6 > text_.size() || text_[at] != '\\' || text_[at + 1] != 'u') return -1;
+    int code = 0;
+    for (const char c : text_.substr(at + 2, 4)) {
+      const std::size_t digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
+      const bool is_digit = c >= '0' && c <= '9';
+      if (digit == std::string_view::npos || (digit < 10 && !is_digit)) return -1;
+      code = code * 16 + static_cast<int>(digit);
+    }
+    return code;
+  }
+  void copy(std::size_t count) {
+    count = std::min(count, text_.size() - at_);
+    out_ += text_.substr(at_, count);
+    at_ += count;
+  }
+  void escape() {
+    const int first = unit(at_);
+    if (first < 0xD800 || first > 0xDFFF) return copy(first < 0 ? 2 : 6);
+    const int second = first < 0xDC00 ? unit(at_ + 6) : -1;
+    if (second >= 0xDC00 && second <= 0xDFFF) return copy(12);
+    out_ += "\\ufffd";
+    at_ += 6;
+    ++places_;
+  }
+  void character() {
+    const utf8::Step step = utf8::step(text_.substr(at_));
+    if (step.valid) return copy(static_cast<std::size_t>(step.length));
+    utf8::append(out_, 0xFFFD);
+    at_ += static_cast<std::size_t>(step.length);
+    ++places_;
+  }
+  bool word() {
+    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (!text_.substr(at_).starts_with(name)) continue;
+      out_ += "null";
+      at_ += name.size();
+      ++places_;
+      return true;
+    }
+    return false;
+  }
+
+  std::string_view text_;
+  std::string out_;
+  std::size_t at_ = 0;
+  bool in_string_ = false;
+  std::int64_t places_ = 0;
+};
+
+/// Parses, and notes a key that the object has twice, and depth.
+nlohmann::ordered_json parse(std::string_view text) {
+  using Json = nlohmann::ordered_json;
+  std::vector<std::string> keys;
+  std::string twice;
+  bool deep = false;
+  const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
+    deep = deep || depth > deepest;
+    if (depth != 1 || event != Json::parse_event_t::key) return !deep;
+    const auto& key = value.get_ref<const std::string&>();
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) twice = key;
+    else keys.push_back(key);
+    return !deep;
+  };
+  Json row = Json::parse(text.begin(), text.end(), look);
+  if (deep) throw RowError{strfmt("the row is nested deeper than %d levels", deepest)};
+  if (!row.is_object()) throw RowError{"the row is not a JSON object"};
+  if (!twice.empty()) throw RowError{"\"" + twice + "\" occurs twice in the object"};
+  return row;
+}
+
+}  // namespace
+
+RowLayout row_layout(const std::string& path, std::string_view bytes) {
+  const std::string kind = data_kind(path);
+  if (kind == "jsonl") return RowLayout::lines;
+  if (kind != "json") return RowLayout::none;
+  bytes.remove_prefix(rows_begin(bytes, RowLayout::lines));
+  const std::size_t first = bytes.find_first_not_of(white);
+  return first != bytes.npos && bytes[first] == '[' ? RowLayout::array : RowLayout::lines;
+}
+
+std::size_t rows_begin(std::string_view file, RowLayout layout) {
+  const std::size_t at = file.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  return layout == RowLayout::array ? file.find('[', at) + 1 : at;
+}
+
+void for_each_row(std::string_view bytes, RowLayout layout, const std::function<void(const Row&)>& row) {
+  if (layout == RowLayout::array) {
+    for_each_element(bytes, [&](std::size_t begin, std::size_t end) {
+      row({bytes.substr(begin, end - begin), begin});
+      return true;
+    });
+    return;
+  }
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t end = std::min(bytes.find('\n', at), bytes.size());
+    const std::string_view line = bytes.substr(at, end - at);
+    if (line.find_first_not_of(white) != line.npos) row({line, at});
+    at = end + 1;
+  }
+}
+
+std::size_t rows_end(std::string_view bytes, RowLayout layout, std::size_t least) {
+  if (layout == RowLayout::array)
+    return for_each_element(bytes, [&](std::size_t, std::size_t end) { return end + 1 < least; });
+  const std::size_t newline = least > 0 ? bytes.find('\n', least - 1) : 0;
+  return newline == bytes.npos ? bytes.size() : newline + 1;
+}
+
+nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired) {
+  if (text.find('\0') != text.npos) throw RowError{"a zero byte in the row: this is not text"};
+  try {
+    return parse(text);
+  } catch (const nlohmann::json::exception&) {  // not JSON as it stands
+  }
+  Repair repair(text);
+  const std::string other = repair.made();
+  try {
+    nlohmann::ordered_json row = parse(other);
+    repaired += repair.places();
+    return row;
+  } catch (const nlohmann::json::parse_error& error) {
+    throw RowError{strfmt("the row is not JSON at column %zu", error.byte)};
+  } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
+}
+
+std::string text_of_row(const nlohmann::ordered_json& row) {
+  const auto found = row.find("text");
+  if (found == row.end()) throw RowError{"the object has no \"text\""};
+  if (!found->is_string()) throw RowError{"\"text\" is not a string"};
+  return found->get<std::string>();
+}
+
+std::string line_name(const std::string& path, std::string_view file, std::size_t offset) {
+  const std::string_view before = file.substr(0, offset);
+  return path + ":" + std::to_string(std::count(before.begin(), before.end(), '\n') + 1);
+}
+
+Error strict_error(const RowError& error, const std::string& where) {
+  return Error(ExitCode::data, error.why, where, "Correct the row, or give --strict false to skip such rows");
+}
+
+Error no_row_error(const std::string& path, const std::string& first_why) {
+  return Error(ExitCode::data, path + " has no document" + (first_why.empty() ? "" : " that can be used"), first_why,
+               "Each row is an object with a string under \"text\", or a conversation (docs/data.md)");
+}
+
+void SkippedRows::add(const std::function<std::string()>& where, const RowError& error) {
+  ++count;
+  if (named.size() < most_named) named.push_back(where() + ": " + error.why);
+}
+
+}  // namespace tessera::io

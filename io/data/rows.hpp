@@ -1,0 +1,59 @@
+#pragma once
+// Files of rows: JSON Lines, one object a line, or a .json file that is one array of objects.
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::io {
+
+/// none: a text without rows. lines: one a line, blank lines are skipped. array: the elements of a JSON array.
+enum class RowLayout : unsigned char { none, lines, array };
+/// .jsonl: lines. .json: array if its first character is [, else lines. Others: none.
+[[nodiscard]] RowLayout row_layout(const std::string& path, std::string_view bytes);
+
+/// A row's text, not yet parsed, and where it begins in the bytes that were read.
+struct Row {
+  std::string_view text;
+  std::size_t offset = 0;
+};
+
+/// Where the first row can begin: behind a byte-order mark, and behind the [ of an array.
+[[nodiscard]] std::size_t rows_begin(std::string_view file, RowLayout layout);
+/// Calls `row` for each row of `bytes`, which begin where a row can. Text behind the ] of an array is a row, too.
+void for_each_row(std::string_view bytes, RowLayout layout, const std::function<void(const Row&)>& row);
+/// The end of the first rows of `bytes` that have `least` bytes together; all of `bytes` if they are fewer.
+[[nodiscard]] std::size_t rows_end(std::string_view bytes, RowLayout layout, std::size_t least);
+
+/// Why a row cannot be used. Caught where its file and line are known.
+struct RowError {
+  std::string why;
+};
+
+/// The object in a row. Bytes that are not UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become null; each
+/// such place adds 1 to `repaired`. Throws RowError: not JSON (with the column), not an object, a key twice, deeper
+/// than 64 levels.
+[[nodiscard]] nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired);
+/// Its string under "text". Throws RowError.
+[[nodiscard]] std::string text_of_row(const nlohmann::ordered_json& row);
+/// "path:line" of byte `offset` of a file; lines count from 1.
+[[nodiscard]] std::string line_name(const std::string& path, std::string_view file, std::size_t offset);
+/// The error of a row where rows must all be usable (--strict).
+[[nodiscard]] Error strict_error(const RowError& error, const std::string& where);
+/// The error of a file without a usable row; `error`: of its first row, if it has one.
+[[nodiscard]] Error no_row_error(const std::string& path, const std::string& first_why);
+
+/// Rows that cannot be used: how many, and where and why for the first of them.
+struct SkippedRows {
+  static constexpr std::size_t most_named = 10;
+  std::int64_t count = 0;
+  std::vector<std::string> named;  // "file:line: why"
+  void add(const std::function<std::string()>& where, const RowError& error);
+};
+
+}  // namespace tessera::io

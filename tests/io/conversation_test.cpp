@@ -1,0 +1,101 @@
+// Forms of rows: how each becomes a conversation, and what is refused.
+
+#include "io/chat/conversation_row.hpp"
+
+#include "io/chat/row_form.hpp"
+#include "io/data/rows.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// "form: role=content|role=content*weight", or why the row is refused.
+std::string read(const std::string& text, const io::Columns& columns = {}) {
+  std::int64_t repaired = 0;
+  try {
+    Json row = io::parse_row(text, repaired);
+    io::rename_columns(row, columns);
+    const std::optional<io::RowForm> form = io::form_of(row);
+    if (!form) return "no form";
+    if (form == io::RowForm::text) return "text: " + io::text_of_row(row);
+    const io::ConversationRow made = io::read_conversation(row, *form);
+    std::string all = std::string(io::name_of(*form)) + ":";
+    for (std::size_t i = 0; i < made.messages.size(); ++i) {
+      all += (i == 0 ? " " : "|") + made.role(i) + "=" + made.content(i);
+      if (made.weights[i]) all += strfmt("*%g", *made.weights[i]);
+      for (const auto& [key, value] : made.messages[i].items())
+        if (key != "role" && key != "content") all += " " + key + value.dump();
+    }
+    return all + (made.tools.is_null() ? "" : " tools" + made.tools.dump());
+  } catch (const io::RowError& error) { return error.why; }
+}
+
+TEST(RowForms, BecomeConversations) {
+  const std::vector<std::pair<std::string, std::string>> forms = {
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})",
+       "messages: user=q|assistant=a"},
+      {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "system": "s"})",
+       "messages: system=s|user=q|assistant=a"},
+      {R"({"conversation": [{"human": "q", "assistant": "a"}, {"human": "r", "assistant": "b"}]})",
+       "messages: user=q|assistant=a|user=r|assistant=b"},
+      {R"({"query": "q", "response": "a", "history": [["x", "y"]], "system": "s"})",
+       "query and response: system=s|user=x|assistant=y|user=q|assistant=a"},
+      {R"({"instruction": "do", "input": "this", "output": "a", "text": "ignored"})",
+       "alpaca: user=do\nthis|assistant=a"},
+      {R"({"instruction": "do", "input": "", "output": "a"})", "alpaca: user=do|assistant=a"},
+      {R"({"prompt": "q", "completion": "a"})", "query and response: user=q|assistant=a"},
+      {R"({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]})",
+       "query and response: user=q|assistant=a"},
+      {R"({"question": "q", "answer": "a"})", "query and response: user=q|assistant=a"},
+      {R"({"text": "t", "meta": 1})", "text: t"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, "r"]},
+           {"role": "assistant", "content": "a", "loss": false}, {"role": "assistant", "content": "b", "loss_scale": 0.5}]})",
+       "messages: user=qr|assistant=a*0|assistant=b*0.5"},
+      {R"({"messages": [{"role": "user", "content": "q"},
+           {"role": "assistant", "content": null, "tool_calls": [{"name": "f", "arguments": "{\"x\": 1}"}]},
+           {"role": "tool", "content": "r"}], "tools": "[{\"name\": \"f\"}]"})",
+       R"(messages: user=q|assistant= tool_calls[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]|tool=r tools[{"name":"f"}])"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "tool_call", "content": "{\"name\": \"f\", \"arguments\": {}}"},
+           {"role": "tool_response", "content": "r"}, {"role": "assistant", "content": "a"}]})",
+       R"(messages: user=q|assistant= tool_calls[{"type":"function","function":{"name":"f","arguments":{}}}]|tool=r|assistant=a)"},
+  };
+  for (const auto& [row, expected] : forms) EXPECT_EQ(read(row), expected) << row;
+  EXPECT_EQ(read(R"({"q": "1", "a": "2", "query": "old"})", {{"q", "query"}, {"a", "response"}}),
+            "query and response: user=1|assistant=2");
+}
+
+TEST(RowForms, RefuseWhatIsNoConversation) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {R"({"a": 1})", "no form"},
+      {R"({"messages": "x"})", "the messages are not a list"},
+      {R"({"messages": []})", "the row has no message"},
+      {R"({"messages": [3]})", "message 1 is not an object"},
+      {R"({"messages": [{"content": "x"}]})", "message 1 has no role"},
+      {R"({"messages": [{"role": "wizard", "content": "x"}]})",
+       "message 1 has the role \"wizard\": expected system, user, assistant or tool"},
+      {R"({"messages": [{"role": "user"}]})", "message 1 has no content"},
+      {R"({"messages": [{"role": "user", "content": null}]})", "the content of message 1 is null"},
+      {R"({"messages": [{"role": "user", "content": 3}]})", "the content of message 1 is not a string"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+       "the content of message 1 has a part that is not text"},
+      {R"({"messages": [{"role": "user", "content": "q", "loss": true}]})",
+       "message 1 has \"loss\", but its role is user: only an assistant's text has loss"},
+      {R"({"messages": [{"role": "assistant", "content": "q", "loss_scale": -1}]})",
+       "\"loss_scale\" of message 1 is not true, false or a number of 0 or more"},
+      {R"({"messages": [{"role": "assistant", "content": "q", "tool_calls": [3]}]})",
+       "a tool call of message 1 is not a JSON object"},
+      {R"({"query": 3, "response": "a"})", "the query is not a string"},
+      {R"({"query": "q", "response": ["a"]})", "the response is not a string"},
+      {R"({"query": "q", "response": "a", "history": [["x"]]})", "\"history\" is not a list of [query, response]"},
+      {R"({"instruction": "", "input": "", "output": "a"})", "\"instruction\" and \"input\" are empty"},
+      {R"({"query": "q", "response": "a", "tools": {}})", "\"tools\" is not a list"},
+  };
+  for (const auto& [row, why] : bad) EXPECT_EQ(read(row), why) << row;
+  test::expect_error(ExitCode::usage, "--columns", [] { (void)io::parse_columns("{\"a\": 3}", "--columns"); });
+  EXPECT_EQ(io::parse_columns("{\"a\": \"b\"}", ""), (io::Columns{{"a", "b"}}));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#!/bin/bash
+# Conversations: tokenize on any number of ranks, train with one loss on any number of them, truncation, refusals.
+#   chat.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
+set -eu
+tessera=$1 mpirun=$2 tokenizers=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+expect() { grep -qE -- "$1" "${2:-log}" || fail "no \"$1\""; }
+refuse() { # CODE WORDS ARGUMENTS ...
+  local code=0
+  "$tessera" "${@:3}" > log 2>&1 || code=$?
+  [ $code = "$1" ] || fail "exit $code for ${*:3}"
+  expect "$2"
+}
+
+mkdir model
+cp "$tokenizers/qwen2.tokenizer.json" model/tokenizer.json
+cat > model/tokenizer_config.json <<'JSON'
+{"eos_token": "<|im_end|>", "chat_template": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% if m.content == 'refuse this' %}{{ raise_exception('no such talk') }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"}
+JSON
+cat > model/config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 1024, "n_positions": 128, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+mkdir data
+for i in $(seq 40); do
+  words=$(printf 'word%.0s ' $(seq $((i % 7 + 1))))
+  echo "{\"messages\": [{\"role\": \"user\", \"content\": \"question $i\"}, {\"role\": \"assistant\", \"content\": \"$words\"}, {\"role\": \"user\", \"content\": \"and?\"}, {\"role\": \"assistant\", \"content\": \"answer $i\"}]}"
+done > data/a.jsonl
+{ echo '['; for i in $(seq 20); do echo "{\"instruction\": \"add\", \"input\": \"$i\", \"output\": \"$((i + i))\"},"; done
+  echo '{"instruction": "say", "input": "", "output": "'"$(printf 'long %.0s' $(seq 90))"'"},'
+  echo '{"instruction": "refuse this", "output": "x"}, {"instruction": 3, "output": "x"}]'; } > data/b.json
+
+for ranks in 1 3 5; do
+  "$mpirun" -n $ranks "$tessera" tokenize --model model --dataset data --out t$ranks.bin --preview 2 --system 'Be brief.' > log 2>&1 || fail "tokenize on $ranks"
+  expect '^done      61 documents, .* tokens, '
+  expect '^skipped   data/b.json:23: the chat template refuses the conversation: no such talk'
+  expect '^skipped   data/b.json:23: "instruction" is not a string'
+  expect 'warning W041: 2 rows cannot be used'
+done
+for ranks in 3 5; do
+  for file in .bin .bin.loss .bin.documents; do cmp t1$file t$ranks$file || fail "$file depends on the number of ranks"; done
+done
+expect '^document 1, [0-9]+ tokens, [0-9]+ with loss'
+expect '^<.im_start.>assistant$'
+expect '^⟦word word <.im_end.>$'
+expect '^⟦answer 1<.im_end.>$'
+
+# The loss is a mean over the tokens with loss, whichever rank has them.
+common=(--model model --from_scratch --max_length 96 --max_steps 3 --logging_steps 1 --add_version false --global_batch_size 6 --cache_dir cache --threads 1)
+losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }
+same() { # two runs' losses and gradient norms
+  paste -d ' ' <(losses "$1") <(losses "$2") | awk '{ if (($1-$3)^2 > 1e-10*$1^2 || ($2-$4)^2 > 1e-8*$2^2) exit 1; n++ } END { exit n != 3 }' ||
+    fail "$1 and $2 differ: $(losses "$1") / $(losses "$2")"
+}
+"$tessera" train "${common[@]}" --dataset data --system 'Be brief.' --val_dataset data/a.jsonl --eval_steps 3 --per_device_train_batch_size 6 --output_dir one > log 2>&1 || fail "training"
+expect 'tokens in 60 documents, .* of them with loss, packed into 60 samples of 96, .*, 1 documents of more tokens left out'
+expect '^eval 3/3 '
+for ranks in 2 3 5; do
+  "$mpirun" -n $ranks "$tessera" train "${common[@]}" --dataset data --system 'Be brief.' --val_dataset data/a.jsonl --eval_steps 3 --per_device_train_batch_size 1 --output_dir r$ranks > log 2>&1 || fail "training on $ranks"
+  expect 'tokens-[0-9a-f]+.bin \(found\)'
+  same one r$ranks
+done
+"$tessera" train "${common[@]}" --dataset t1.bin --per_device_train_batch_size 6 --output_dir bin > log 2>&1 || fail "training on .bin"
+same one bin
+"$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset data --packing --truncation_strategy right --per_device_train_batch_size 1 --split_dataset_ratio 0.2 --output_dir packed > log 2>&1 || fail "packed training"
+expect 'tokens in 47 documents, .* of them with loss, packed into 33 samples of 96, '
+expect 'tokens in 14 documents, .* of them with loss, packed into 5 samples of 96, .*% full, 1 of them shortened'
+"$tessera" train "${common[@]}" --dataset data/a.jsonl#10 --loss_scale last_round --output_dir some > log 2>&1 || fail "training on ten rows"
+expect 'tokens in 10 documents'
+[ "$(losses some)" != "$(losses one)" ] || fail "the same losses on other data"
+sed 's/"role": "assistant", "content": "word/"role": "assistant", "loss_scale": 0.25, "content": "word/' data/a.jsonl > weighted.jsonl
+for ranks in 1 2; do
+  "$mpirun" -n $ranks "$tessera" train "${common[@]}" --dataset weighted.jsonl --val_dataset data/a.jsonl --eval_steps 3 --per_device_train_batch_size $((6 / ranks)) --output_dir w$ranks > log 2>&1 || fail "training with weights"
+done
+same w1 w2
+"$tessera" eval --model one --dataset data/a.jsonl --max_length 96 --json > one.json 2> log || fail "eval"
+expect '"tokens":[0-9]+' one.json
+
+# What cannot be used.
+t=(train "${common[@]}" --output_dir refused)
+refuse 3 'error: .*no such talk.*data/b.json:23' "${t[@]}" --dataset data --strict true
+echo '{"messages": [{"role": "user", "content": "q"}]}' > none.jsonl
+refuse 3 'error: none of 1 rows can be used .*none.jsonl:1: the row has no assistant message' "${t[@]}" --dataset none.jsonl
+echo '{"messages": [{"role": "wizard", "content": "q"}]}' > role.jsonl
+refuse 3 'error: .*role.jsonl:1: message 1 has the role "wizard"' "${t[@]}" --dataset role.jsonl
+refuse 3 'no document of the training data can be used: .* have more than max_length = 8 tokens' "${t[@]}" --dataset data/a.jsonl --max_length 8
+refuse 2 'conversations need a tokenizer' "${t[@]}" --dataset data/a.jsonl --tokenizer bytes
+refuse 2 'not a JSON object of strings' "${t[@]}" --dataset data/a.jsonl --columns '{3}'
+echo '{"text": "plain"}' > plain.jsonl
+refuse 2 '.-system is for conversations' "${t[@]}" --dataset plain.jsonl --system x
+refuse 2 'no chat template or file' "${t[@]}" --dataset data --template nothing
+echo '{"eos_token": "<|im_end|>"}' > model/tokenizer_config.json
+refuse 3 'no chat template' "${t[@]}" --dataset data
+"$tessera" "${t[@]}" --dataset data --template chatml > log 2>&1 || fail "a template of the program"
