@@ -1,0 +1,74 @@
+#!/bin/bash
+# The commands of docs/fine-tuning.md: every block of `sh`, in order, with a tiny model of the same files as Qwen2.5-0.5B,
+# and Slurm's commands replaced by mpirun.
+#   fine_tuning.sh TESSERA MPIRUN SOURCE_TREE
+set -u
+tessera=$1 mpirun=$2 tree=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+
+mkdir bin jobs models data
+ln -s "$tree/jobs/templates" jobs/templates
+cat > bin/tessera <<SH
+#!/bin/bash
+exec "$tessera" "\$@"
+SH
+cat > bin/mpirun <<SH
+#!/bin/bash
+exec "$mpirun" "\$@"
+SH
+# srun [OPTIONS] COMMAND…: two ranks, each on a node of its own
+cat > bin/srun <<SH
+#!/bin/bash
+while [[ \$1 == --* ]]; do shift; done
+exec "$mpirun" -n 2 "\$@" --ranks_per_node 1
+SH
+cat > bin/sbatch <<SH
+#!/bin/bash
+while [[ \$1 == --* ]]; do shift; done
+SLURM_CPUS_PER_TASK=1 SLURM_JOB_NAME=tessera SLURM_JOB_ID=7 bash "\$@"
+SH
+cat > bin/scontrol <<SH
+#!/bin/bash
+echo "scontrol \$*: no job asks for it here" >&2
+exit 1
+SH
+chmod +x bin/*
+export PATH=$work/bin:$PATH TESSERA_THREADS=1
+
+# The stand-in: two small layers, the example's tokenizer and chat template, weights from one step.
+mkdir seed
+cp "$tree"/jobs/examples/chat/tokenizer*.json seed
+sed -E 's/("hidden_size": )128/\164/; s/("intermediate_size": )384/\1128/; s/("num_hidden_layers": )4/\12/; s/("max_position_embeddings": )256/\11024/' \
+  "$tree/jobs/examples/chat/config.json" > seed/config.json
+head -n 60 "$tree/jobs/examples/chat/questions.jsonl" > data/train.jsonl
+tail -n 20 "$tree/jobs/examples/chat/questions.jsonl" > data/validation.jsonl
+tessera train --model seed --from_scratch --dataset data/train.jsonl --max_length 256 --max_steps 1 --per_device_train_batch_size 1 \
+  --output_dir models/Qwen2.5-0.5B --add_version false > log 2>&1 || fail "the stand-in"
+echo '{"eos_token_id": 1023}' > models/Qwen2.5-0.5B/generation_config.json
+
+# Blocks of sh, each as one script.
+awk '/^```/ { inside = ($0 == "```sh"); if (inside) n++; next } inside { print > ("block" n) }' "$tree/docs/fine-tuning.md"
+blocks=$(find . -maxdepth 1 -name 'block*' | wc -l)
+[ "$blocks" -ge 5 ] || fail "only $blocks blocks of commands in the page"
+for i in $(seq "$blocks"); do
+  bash -e "block$i" > log 2>&1 < /dev/null || fail "block $i: $(cat "block$i")"
+  ! grep -q '^error' log || fail "block $i prints an error"
+  cat log >> all.log
+done
+grep -q '⟦' all.log || fail "no preview"
+grep -q '^stage     sft, with its defaults learning_rate 1e-5' all.log || fail "the stage's defaults are not printed"
+grep -q '2 ranks on 2 nodes' all.log || fail "Slurm's run is not on two nodes"
+[ "$(cat out/tessera-7/*/STATUS 2> /dev/null)" = completed ] || fail "Slurm's run is not complete"
+for file in config.json model.safetensors tokenizer.json tokenizer_config.json; do
+  [ -s "models/answers/$file" ] || fail "no $file for transformers"
+done
+
+# The example for a laptop, shortened: it learns.
+(cd "$tree" && tessera sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat") > log 2>&1 || fail "chat.yaml"
+awk '/"grad_norm"/ { match($0, /"loss":[0-9.]+/); loss = substr($0, RSTART + 7, RLENGTH - 7); if (!n++) first = loss } END { exit !(loss < 0.9 * first) }' \
+  chat/logging.jsonl || fail "chat.yaml does not learn"
+tessera generate --model chat --chat --prompt "What is ZeRO?" --max_new_tokens 5 > log 2>&1 || fail "generate --chat"
+echo "fine_tuning: $blocks blocks passed"
