@@ -9,8 +9,8 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
 
-mkdir bin jobs models data
-ln -s "$tree/jobs/templates" jobs/templates
+mkdir bin models data
+ln -s "$tree/jobs" jobs
 cat > bin/tessera <<SH
 #!/bin/bash
 exec "$tessera" "\$@"
@@ -63,8 +63,9 @@ grep -q '^stage     sft, with its defaults learning_rate 1e-5' all.log || fail "
 grep -q '2 ranks on 2 nodes' all.log || fail "Slurm's run is not on two nodes"
 [ "$(cat out/tessera-7/*/STATUS 2> /dev/null)" = completed ] || fail "Slurm's run is not complete"
 for file in config.json model.safetensors tokenizer.json tokenizer_config.json; do
-  [ -s "models/answers/$file" ] || fail "no $file for transformers"
+  for model in answers merged; do [ -s "models/$model/$file" ] || fail "no $file for transformers in models/$model"; done
 done
+for file in adapter_config.json adapter_model.safetensors; do [ -s "out/lora/$file" ] || fail "no $file for peft"; done
 
 # The example for a laptop, shortened: it learns.
 (cd "$tree" && tessera sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat") > log 2>&1 || fail "chat.yaml"
