@@ -114,7 +114,7 @@ void read_calls(Json& message, std::size_t number) {
   for (Json& call : *found) call = call_of(std::move(call), number);
 }
 
-class Reader {
+class RowReader {
  public:
   void add(Json message) {
     ++number_;
@@ -184,7 +184,7 @@ const std::string& ConversationRow::content(std::size_t message) const {
 
 ConversationRow read_messages(Json messages) {
   if (!messages.is_array()) throw RowError{"the messages are not a list"};
-  Reader reader;
+  RowReader reader;
   for (Json& message : messages) reader.add(std::move(message));
   if (reader.made.messages.empty()) throw RowError{"the row has no message"};
   return std::move(reader.made);
