@@ -10,7 +10,10 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 io::TextTokenizer tokenizer(const std::string& family) {
-  return io::TextTokenizer::load(std::string(TESSERA_TEST_DATA) + "/tokenizer/" + family + ".tokenizer.json");
+  std::string path = TESSERA_TEST_DATA "/tokenizer/";
+  path += family;
+  path += ".tokenizer.json";
+  return io::TextTokenizer::load(path);
 }
 
 /// Every character's offset.
