@@ -26,6 +26,11 @@ const Json* first_of(const Json& row, const std::array<const char*, N>& names) {
   return nullptr;
 }
 
+/// An instruction with an input, or with an output: the query is both, whatever the response's name.
+bool is_alpaca(const Json& row) {
+  return row.contains("instruction") && (row.contains("input") || row.contains("output"));
+}
+
 /// A string under a key; "" if it is absent or null.
 std::string text_under(const Json& row, const char* key) {
   const auto found = row.find(key);
@@ -53,7 +58,23 @@ ConversationRow read_lists(const Json& query, const Json& response) {
   return read_messages(std::move(all));
 }
 
+ConversationRow read_alpaca(const Json& row) {
+  std::string query = text_under(row, "instruction");
+  const std::string input = text_under(row, "input");
+  if (!query.empty() && !input.empty()) query += '\n';
+  query += input;
+  if (query.empty()) throw RowError{"\"instruction\" and \"input\" are empty or missing"};
+  const Json* response = first_of(row, response_names);
+  if (response == nullptr || !response->is_string()) throw RowError{"the row has no response that is a string"};
+  ConversationRow conversation;
+  add_history(row, conversation);
+  conversation.add("user", std::move(query));
+  conversation.add("assistant", response->get<std::string>());
+  return conversation;
+}
+
 ConversationRow read_query(const Json& row) {
+  if (is_alpaca(row)) return read_alpaca(row);
   const Json* query = first_of(row, query_names);
   const Json* response = first_of(row, response_names);
   if (query == nullptr || response == nullptr) throw RowError{"the row has no query, or no response"};
@@ -64,20 +85,6 @@ ConversationRow read_query(const Json& row) {
   add_history(row, conversation);
   conversation.add("user", query->get<std::string>());
   conversation.add("assistant", response->get<std::string>());
-  return conversation;
-}
-
-ConversationRow read_alpaca(const Json& row) {
-  std::string query = text_under(row, "instruction");
-  const std::string input = text_under(row, "input");
-  if (!query.empty() && !input.empty()) query += '\n';
-  query += input;
-  if (query.empty()) throw RowError{"\"instruction\" and \"input\" are empty"};
-  if (!row.contains("output") || !row["output"].is_string()) throw RowError{"\"output\" is not a string"};
-  ConversationRow conversation;
-  add_history(row, conversation);
-  conversation.add("user", std::move(query));
-  conversation.add("assistant", row["output"].get<std::string>());
   return conversation;
 }
 
@@ -120,8 +127,8 @@ void rename_columns(Json& row, const Columns& columns) {
 
 std::optional<RowForm> form_of(const Json& row) {
   if (first_of(row, list_names) != nullptr) return RowForm::messages;
-  if (row.contains("instruction") && row.contains("output")) return RowForm::alpaca;
-  if (row.contains("text")) return RowForm::text;
+  if (is_alpaca(row)) return RowForm::alpaca;
+  if (const auto text = row.find("text"); text != row.end() && !text->is_null()) return RowForm::text;
   if (first_of(row, query_names) != nullptr && first_of(row, response_names) != nullptr) return RowForm::query;
   return std::nullopt;
 }

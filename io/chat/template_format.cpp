@@ -113,6 +113,9 @@ jinja::Rendered TemplateFormat::rendered(const Json& messages, const Json& tools
   options.clock = fixed_date;
   try {
     return chat_.render(conversation, options);
+  } catch (const jinja::TemplateError& error) {
+    if (error.past_limit()) throw;  // the template is at fault, and would be for every row
+    throw RowError{std::string("the chat template refuses the conversation: ") + error.what()};
   } catch (const Error& error) {
     throw RowError{std::string("the chat template refuses the conversation: ") + error.what()};
   }

@@ -18,8 +18,15 @@ void Runtime::fail_raised(const std::string& what) const {
   throw error;
 }
 
+void Runtime::fail_at_limit(const std::string& what, const std::string& what_to_do) const {
+  TemplateError error(what, name_, line, what_to_do);
+  error.past_limit_ = true;
+  throw error;
+}
+
 void Runtime::too_many_steps() const {
-  fail("the template does more than " + std::to_string(options.max_steps) + " steps", "It may loop without end");
+  fail_at_limit("the template does more than " + std::to_string(options.max_steps) + " steps",
+                "It may loop without end");
 }
 
 void Runtime::too_deep() const {
@@ -28,7 +35,7 @@ void Runtime::too_deep() const {
 
 void Runtime::charge(std::size_t bytes) {
   if ((bytes_ += static_cast<std::int64_t>(bytes)) > options.max_bytes)
-    fail("the template makes more than " + std::to_string(options.max_bytes) + " bytes of values");
+    fail_at_limit("the template makes more than " + std::to_string(options.max_bytes) + " bytes of values", {});
 }
 
 Value Runtime::object(Value::Kind kind, std::shared_ptr<Object> object) {

@@ -23,6 +23,8 @@ class Runtime {
   [[noreturn]] void fail(const std::string& what, const std::string& what_to_do = {}) const;
   /// The same for `raise_exception`.
   [[noreturn]] void fail_raised(const std::string& what) const;
+  /// The same for a limit of the options.
+  [[noreturn]] void fail_at_limit(const std::string& what, const std::string& what_to_do) const;
   /// Counts work, and memory in bytes; throws TemplateError past the limits.
   void step(std::int64_t count = 1) {
     if ((steps_ += count) > options.max_steps) too_many_steps();

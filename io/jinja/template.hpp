@@ -21,11 +21,13 @@ class TemplateError : public Error {
   [[nodiscard]] int line() const { return line_; }
   /// True if the template itself refused its input (`raise_exception`).
   [[nodiscard]] bool raised() const { return raised_; }
+  /// True if a limit on steps or memory was passed (RenderOptions): with other input it will be again.
+  [[nodiscard]] bool past_limit() const { return past_limit_; }
 
  private:
   friend class Runtime;
   int line_;
-  bool raised_ = false;
+  bool raised_ = false, past_limit_ = false;
 };
 
 /// A moment of the local calendar, for `strftime_now`.

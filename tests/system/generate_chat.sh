@@ -23,6 +23,14 @@ plain=$(run 1 generate --model model --prompt $'<|im_start|>user\nHello<|im_end|
 grep -q '"prompt":"Hello"' <<< "$chat" || fail "the prompt is not the user's: $chat"
 run 1 generate --model model --chat --prompt Hello --max_new_tokens 2 | grep -q '^Hello$' || fail "the prompt is not a line of its own"
 
+# A model that answers with the end of the turn stops there, though its eos_token_id is another token, as in base models.
+printf '{"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]}\n%.0s' {1..40} > chat.jsonl
+run 2 train --model "$examples/chat" --from_scratch --dataset chat.jsonl --max_length 32 --packing true --max_steps 60 \
+  --learning_rate 1e-2 --output_dir answers --add_version false --quiet || fail "train: $(cat errors)"
+sed -i 's/"eos_token_id": *[0-9]*/"eos_token_id": 7/' answers/*config.json
+answer=$(run 1 generate --model answers --chat --prompt Hello --max_new_tokens 20 --json)
+grep -q '"text":"Hi!"' <<< "$answer" && grep -q '"finish_reason":"stop"' <<< "$answer" || fail "end of a turn: $answer"
+
 rm model/tokenizer_config.json
 run 2 generate --model model --chat --prompt Hello > /dev/null
 code=$?

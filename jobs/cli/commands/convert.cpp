@@ -156,6 +156,10 @@ std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io:
 
 io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const io::CheckpointReader checkpoint(world, request.in);
+  const auto of_adapter = [](const auto& file) { return file.name == "adapter_config.json"; };
+  if (std::ranges::any_of(checkpoint.manifest().auxiliary_files, of_adapter))
+    throw Error(ExitCode::usage, "the checkpoint of a LoRA run is no model of its own", request.in,
+                "Merge the adapter into the model: --merge_lora true");
   for (const auto& a : checkpoint.manifest().auxiliary_files)
     request.target.auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));

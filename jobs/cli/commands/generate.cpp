@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "io/chat/chat_template.hpp"
 #include "jobs/cli/session/inference.hpp"
@@ -53,8 +54,22 @@ class GenerateRun {
         conversation.add_generation_prompt = true;
         texts.push_back(form.render(conversation).text);
       }
+      end_of_turn_ = end_of_turn(form);
     });
     return texts;
+  }
+
+  /// The token that the template prints after an answer; base models' eos_token_id often is another.
+  [[nodiscard]] std::optional<std::int32_t> end_of_turn(const io::ChatTemplate& form) const {
+    constexpr std::string_view answer = "tessera-answer";
+    io::Conversation conversation;
+    conversation.messages = nlohmann::ordered_json::array(
+        {{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", answer}}});
+    const std::string text = form.render(conversation).text;
+    const std::size_t at = text.rfind(answer);
+    if (at == text.npos) return std::nullopt;
+    const std::size_t begin = text.find_first_not_of(" \n", at + answer.size());
+    return begin == text.npos ? std::nullopt : prompt_tokenizer_->marker_at_begin(text.substr(begin));
   }
 
   void make_request() {
@@ -75,6 +90,8 @@ class GenerateRun {
                             strfmt("Set it to at most %ld, or shorten the prompt", max_new));
     }
     request_.stop = prompt_tokenizer_->stop_ids();
+    if (end_of_turn_ && std::ranges::find(request_.stop, *end_of_turn_) == request_.stop.end())
+      request_.stop.push_back(*end_of_turn_);
     request_.sampling = {.temperature = options_.real("temperature"),
                          .top_k = options_.integer("top_k"),
                          .top_p = options_.real("top_p"),
@@ -183,6 +200,7 @@ class GenerateRun {
   std::optional<PromptTokenizer> prompt_tokenizer_;
   std::optional<PromptTokenizer::Stream> stream_;
   std::vector<std::string> prompts_, texts_;  // as given, and as the model continues them
+  std::optional<std::int32_t> end_of_turn_;   // --chat: another stop token
   infer::GenerateRequest request_;
 };
 

@@ -33,7 +33,7 @@ const OptionSpec tuning_table[] = {
     {.name = "lora_rank", .type = Type::integer, .default_value = "8", .group = "Tuning",
      .help = "rank of adapters", .equivalents = "PEFT r", .min = 1},
     {.name = "lora_alpha", .type = Type::real, .default_value = "32", .group = "Tuning",
-     .help = "adapters are scaled by alpha / rank", .equivalents = "PEFT lora_alpha", .min = 0},
+     .help = "adapters are scaled by alpha / rank", .equivalents = "PEFT lora_alpha", .min = 0.001},
     {.name = "lora_dropout", .type = Type::real, .default_value = "0.05", .group = "Tuning",
      .help = "dropout of the input of adapters, below 1", .equivalents = "PEFT lora_dropout", .min = 0, .max = 1},
     {.name = "target_modules", .type = Type::list, .values = "all-linear|NAME ...", .group = "Tuning",

@@ -31,7 +31,10 @@ Error no_sample(const io::PackedStream& packed, const char* what, const char* op
                  strfmt("no document of the %s can be used: %ld have more than max_length = %ld tokens", what,
                         count.too_long, packed.tokens()),
                  option, "Give a larger --max_length, or --truncation_strategy right");
-  return Error(ExitCode::data, strfmt("the %s has no document of two tokens or more", what), option, "Give more data");
+  return Error(ExitCode::data,
+               strfmt("the %s has no document of two tokens or more, one of them with loss, within %ld tokens", what,
+                      packed.tokens()),
+               option, "Give more data, a larger --max_length, or --truncation_strategy left");
 }
 
 io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t length, const char* what,
