@@ -157,7 +157,7 @@ TEST(Layout, UnitsOverAnyOfThreeAxes) {
           ASSERT_EQ(layout.num_shards(u), shards);
           ASSERT_EQ(layout.num_replicas(u), replicas);
           const std::int64_t step = ShardLayout::quantum({}) * shards * (trainable ? replicas : 1);
-          const Segment& last = layout.all_segments(u).back();
+          const Segment last = layout.all_segments(u).back();
           EXPECT_EQ(layout.padded_numel(u), (last.unit_offset + last.length + step - 1) / step * step);
           for (int rank = 0; rank < mesh.world(); ++rank) {
             const std::vector<int> group = mesh.members(rank, policy.shard_axes),
