@@ -45,6 +45,8 @@ TEST(RowForms, BecomeConversations) {
       {R"({"instruction": "do", "input": "this", "output": "a", "text": "ignored"})",
        "alpaca: user=do\nthis|assistant=a"},
       {R"({"instruction": "do", "input": "", "output": "a"})", "alpaca: user=do|assistant=a"},
+      {R"({"instruction": "do", "input": "this", "response": "a"})", "alpaca: user=do\nthis|assistant=a"},
+      {R"({"text": null, "query": "q", "response": "a"})", "query and response: user=q|assistant=a"},
       {R"({"prompt": "q", "completion": "a"})", "query and response: user=q|assistant=a"},
       {R"({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]})",
        "query and response: user=q|assistant=a"},
@@ -89,7 +91,7 @@ TEST(RowForms, RefuseWhatIsNoConversation) {
       {R"({"query": 3, "response": "a"})", "the query is not a string"},
       {R"({"query": "q", "response": ["a"]})", "the response is not a string"},
       {R"({"query": "q", "response": "a", "history": [["x"]]})", "\"history\" is not a list of [query, response]"},
-      {R"({"instruction": "", "input": "", "output": "a"})", "\"instruction\" and \"input\" are empty"},
+      {R"({"instruction": "", "input": "", "output": "a"})", "\"instruction\" and \"input\" are empty or missing"},
       {R"({"query": "q", "response": "a", "tools": {}})", "\"tools\" is not a list"},
   };
   for (const auto& [row, why] : bad) EXPECT_EQ(read(row), why) << row;
