@@ -42,6 +42,7 @@ good 2 "${evaluate[@]}" --checkpoint run3/checkpoint-4
 # Merged weights have the loss of the adapter; from the directory, and from the checkpoint.
 good 1 convert --in "$base" --adapters run3 --merge_lora true --out merged
 good 2 convert --in run3/checkpoint-4 --merge_lora true --out merged2
+refused 2 "is no model of its own" 1 convert --in run3/checkpoint-4 --to hf --out no
 cmp -s merged/model.safetensors merged2/model.safetensors || fail "the checkpoint's merge differs"
 good 1 "${evaluate[@]}" --model merged
 awk -v a="$(loss)" -v b="$with" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-5 && d > -1e-5) }' || fail "merged: $(loss), not $with"
