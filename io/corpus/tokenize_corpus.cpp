@@ -227,7 +227,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
   world.run_and_agree([&] { require_tokens(report); });
-  // The companions come before the token file, which then never lacks them.
+  // The files beside the token file are complete before it, so that it never lacks them.
   documents.commit(document_file_header(report.tokens, report.documents));
   LossWeights table{};
   std::copy(weights.begin(), weights.end(), table.begin());

@@ -38,11 +38,11 @@ struct ScheduleInput {
 ///   ahead, if a slot is free. A sharded resident unit that is not trainable is not gathered here:
 ///   build_load does it.
 /// - backward: down to the first module that contributes to a gradient; nothing before it is trainable.
-/// - gradient slots: one resident slot per unit without shard_grads, or if micro-batches are added in it;
-///   else shared. With S == 1 they are resident, and reduced in place, if num_micro == 1 or reduce == last; else
-///   shared. Resident slots with num_micro == 1 or reduce == last need no accumulator. Gradients narrower than fp32 are
-///   never reduced in place: they need an accumulator, and with S == 1 are resident only with reduce == last and
-///   several micro-batches.
+/// - gradient slots: a unit's gradient is reduced once if num_micro == 1, or if its micro-batches are added in its slot
+///   (ScheduledUnit::adds_in_slot). One resident slot per unit without shard_grads, or if micro-batches are added in
+///   it; else shared. With S == 1 they are resident, and reduced in place, if reduced once; else shared. Resident slots
+///   that are reduced once need no accumulator. Gradients narrower than fp32 are never reduced in place: they need an
+///   accumulator, and with S == 1 are resident only if micro-batches are added in them.
 /// - reduce_scatter: after the last backward that contributes in a micro-batch, units in the order of backward. A unit
 ///   with replicate axes has an all_reduce after it, or, if it is not sharded, in its place. Both follow each
 ///   micro-batch; with reduce == shard_each, all_reduce follows the last only; with last, both do.

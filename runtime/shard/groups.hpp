@@ -18,8 +18,8 @@ struct Groups {
 };
 
 /// The shard groups of all units and the replicate groups of trainable ones (a frozen unit is never reduced), in the
-/// order of units, then what norm needs beside them. norm sums over
-/// the world at once if that is a group of a unit, else over one axis after the other, the fastest first.
+/// order of units, then what norm needs beside them. norm sums over the world at once if that is a group of a unit,
+/// else over one axis after the other, the fastest first.
 [[nodiscard]] Groups groups_of(const std::vector<ScheduledUnit>& units, const Mesh& mesh);
 
 }  // namespace tessera::shard

@@ -19,11 +19,6 @@ using models::Model;
 constexpr BatchShape shape{2, 5};
 constexpr std::int32_t vocab = 11;
 
-const char* const gpt2 =
-    R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 2, "n_head": 2, "n_inner": 10})";
-const char* const llama =
-    R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
-  "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true})";
 const char* const experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
@@ -66,49 +61,49 @@ std::vector<std::int32_t> some_ids(std::uint64_t key) {
 }
 
 TEST(LoraTargets, AreThoseOfPeft) {
-  EXPECT_EQ(names(adapted(gpt2, {})),
+  EXPECT_EQ(names(adapted(small_gpt2, {})),
             (std::vector<std::string>{"h.0.attn.c_attn", "h.0.attn.c_proj", "h.0.mlp.c_fc", "h.0.mlp.c_proj",
                                       "h.1.attn.c_attn", "h.1.attn.c_proj", "h.1.mlp.c_fc", "h.1.mlp.c_proj"}));
-  EXPECT_EQ(names(adapted(llama, {})).size(), 14U);
-  EXPECT_EQ(names(adapted(llama, {.targets = {"q_proj", "layers.1.mlp.up_proj"}})),
+  EXPECT_EQ(names(adapted(small_llama, {})).size(), 14U);
+  EXPECT_EQ(names(adapted(small_llama, {.targets = {"q_proj", "layers.1.mlp.up_proj"}})),
             (std::vector<std::string>{"model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj",
                                       "model.layers.1.mlp.up_proj"}));
   // A name is whole, or follows a dot; a regular expression matches the whole name that transformers has.
-  EXPECT_NE(refused(llama, {.targets = {"proj"}}), "");
-  EXPECT_EQ(names(adapted(gpt2, {.regex = R"(transformer\.h\.\d+\.attn\.c_.*)"})).size(), 4U);
-  EXPECT_NE(refused(gpt2, {.regex = "c_attn"}), "");
+  EXPECT_NE(refused(small_llama, {.targets = {"proj"}}), "");
+  EXPECT_EQ(names(adapted(small_gpt2, {.regex = R"(transformer\.h\.\d+\.attn\.c_.*)"})).size(), 4U);
+  EXPECT_NE(refused(small_gpt2, {.regex = "c_attn"}), "");
   // Attention and the dense layer; router and experts are not Linears by default.
   EXPECT_EQ(names(adapted(experts, {})).size(), 11U);
   EXPECT_EQ(names(adapted(experts, {.targets = {"gate"}})), std::vector<std::string>{"model.layers.0.mlp.gate"});
 }
 
 TEST(LoraTargets, WhatIsTrainedBesides) {
-  EXPECT_EQ(trained(adapted(llama, {})), std::vector<std::string>{});
-  EXPECT_EQ(trained(adapted(llama, {.modules_to_save = {"embed_tokens", "lm_head"}})),
+  EXPECT_EQ(trained(adapted(small_llama, {})), std::vector<std::string>{});
+  EXPECT_EQ(trained(adapted(small_llama, {.modules_to_save = {"embed_tokens", "lm_head"}})),
             (std::vector<std::string>{"model.embed_tokens.weight", "lm_head.weight"}));
-  EXPECT_EQ(trained(adapted(llama, {.targets = {"q_proj"}, .bias = LoraSpec::Bias::lora_only})),
+  EXPECT_EQ(trained(adapted(small_llama, {.targets = {"q_proj"}, .bias = LoraSpec::Bias::lora_only})),
             (std::vector<std::string>{"model.layers.0.self_attn.q_proj.bias", "model.layers.1.self_attn.q_proj.bias"}));
-  EXPECT_EQ(trained(adapted(gpt2, {.bias = LoraSpec::Bias::all})).size(), 13U);  // LayerNorm's, too
+  EXPECT_EQ(trained(adapted(small_gpt2, {.bias = LoraSpec::Bias::all})).size(), 13U);  // LayerNorm's, too
   // A module that is saved gets no adapter.
-  const Model saved = adapted(llama, {.modules_to_save = {"layers.0.mlp"}});
+  const Model saved = adapted(small_llama, {.modules_to_save = {"layers.0.mlp"}});
   EXPECT_EQ(saved.lora->modules.size(), 11U);
   EXPECT_EQ(trained(saved).size(), 6U);
-  for (const ParamSpec& param : adapted(llama, {}, DType::bf16).params)
+  for (const ParamSpec& param : adapted(small_llama, {}, DType::bf16).params)
     EXPECT_EQ(param.storage_dtype, param.adapter ? DType::f32 : DType::bf16) << param.name;
 }
 
 TEST(LoraTargets, Refusals) {
-  EXPECT_NE(refused(llama, {.rank = 0}).find("rank 0"), std::string::npos);
-  EXPECT_NE(refused(llama, {.dropout = 1}).find("dropout 1"), std::string::npos);
-  const std::string line = refused(llama, {.targets = {"q_proj", "c_attn"}});
+  EXPECT_NE(refused(small_llama, {.rank = 0}).find("rank 0"), std::string::npos);
+  EXPECT_NE(refused(small_llama, {.dropout = 1}).find("dropout 1"), std::string::npos);
+  const std::string line = refused(small_llama, {.targets = {"q_proj", "c_attn"}});
   EXPECT_NE(line.find("\"c_attn\""), std::string::npos) << line;
   EXPECT_NE(line.find("down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"), std::string::npos) << line;
-  EXPECT_EQ(refused(llama, {.targets = {"q_proj", "c_attn"}, .strict = false}), "");
-  EXPECT_NE(refused(llama, {.targets = {"lm_head"}}).find("modules_to_save"), std::string::npos);
-  EXPECT_NE(refused(llama, {.regex = "q_proj("}).find("regular expression"), std::string::npos);
-  EXPECT_NE(refused(llama, {.modules_to_save = {"wte"}}).find("wte"), std::string::npos);
-  EXPECT_NE(refused(gpt2, {.modules_to_save = {"wte"}}).find("tied"), std::string::npos);
-  EXPECT_EQ(refused(gpt2, {.modules_to_save = {"wte", "lm_head"}}), "");
+  EXPECT_EQ(refused(small_llama, {.targets = {"q_proj", "c_attn"}, .strict = false}), "");
+  EXPECT_NE(refused(small_llama, {.targets = {"lm_head"}}).find("modules_to_save"), std::string::npos);
+  EXPECT_NE(refused(small_llama, {.regex = "q_proj("}).find("regular expression"), std::string::npos);
+  EXPECT_NE(refused(small_llama, {.modules_to_save = {"wte"}}).find("wte"), std::string::npos);
+  EXPECT_NE(refused(small_gpt2, {.modules_to_save = {"wte"}}).find("tied"), std::string::npos);
+  EXPECT_EQ(refused(small_gpt2, {.modules_to_save = {"wte", "lm_head"}}), "");
 }
 
 class LoraGradients : public testing::TestWithParam<const char*> {
@@ -168,11 +163,11 @@ TEST_P(LoraGradients, ThroughDropout) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, LoraGradients, testing::Values(gpt2, llama, experts));
+INSTANTIATE_TEST_SUITE_P(Families, LoraGradients, testing::Values(small_gpt2, small_llama, experts));
 
 TEST(Lora, ZeroBLeavesTheModelAsItIsAndCountsAreFormulas) {
-  const Model base = models::make(llama, "test", DType::f64);
-  const Model model = adapted(llama, {.rank = 3, .alpha = 12});
+  const Model base = models::make(small_llama, "test", DType::f64);
+  const Model model = adapted(small_llama, {.rank = 3, .alpha = 12});
   EXPECT_EQ(model.num_params() - base.num_params(), model.num_matmul_params() - base.num_matmul_params());
   EXPECT_EQ(model.num_params() - base.num_params(), 2 * 3 * ((6 + 12) + 2 * (6 + 4) + (12 + 6) + 3 * (6 + 7)));
   Runner a(base, shape), b(model, shape);

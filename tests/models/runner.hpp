@@ -10,6 +10,13 @@
 
 namespace tessera::test {
 
+/// config.json of small models: vocabulary 11, two blocks.
+inline constexpr const char* small_gpt2 =
+    R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 2, "n_head": 2, "n_inner": 10})";
+inline constexpr const char* small_llama =
+    R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+  "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true})";
+
 /// `bytes` bytes on a 64-byte boundary, guarded on both sides.
 class Guarded {
  public:

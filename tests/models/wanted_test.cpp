@@ -17,11 +17,6 @@ using models::Model;
 constexpr BatchShape shape{2, 5};
 constexpr std::int32_t vocab = 11;
 
-const char* const gpt2 =
-    R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 2, "n_head": 2, "n_inner": 10})";
-const char* const llama =
-    R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
-  "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true})";
 const char* const qwen3 =
     R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true})";
@@ -158,15 +153,15 @@ TEST_P(WantedGradients, OfEveryModuleTakeTheGemmsThatFlopsCount) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, WantedGradients,
-                         testing::Values(Case{"gpt2_f64", gpt2, DType::f64}, Case{"gpt2_f32", gpt2, DType::f32},
-                                         Case{"gpt2_bf16", gpt2, DType::bf16}, Case{"llama_f64", llama, DType::f64},
-                                         Case{"llama_f32", llama, DType::f32}, Case{"llama_bf16", llama, DType::bf16},
-                                         Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
-                                         Case{"qwen3_f16", qwen3, DType::f16}, Case{"experts_f64", experts, DType::f64},
-                                         Case{"experts_f32", experts, DType::f32},
-                                         Case{"experts_bf16", experts, DType::bf16}),
-                         [](const auto& of) { return of.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Families, WantedGradients,
+    testing::Values(Case{"gpt2_f64", small_gpt2, DType::f64}, Case{"gpt2_f32", small_gpt2, DType::f32},
+                    Case{"gpt2_bf16", small_gpt2, DType::bf16}, Case{"llama_f64", small_llama, DType::f64},
+                    Case{"llama_f32", small_llama, DType::f32}, Case{"llama_bf16", small_llama, DType::bf16},
+                    Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
+                    Case{"qwen3_f16", qwen3, DType::f16}, Case{"experts_f64", experts, DType::f64},
+                    Case{"experts_f32", experts, DType::f32}, Case{"experts_bf16", experts, DType::bf16}),
+    [](const auto& of) { return of.param.name; });
 
 /// Freezes the parameters for which frozen(name) holds.
 template <class F>
@@ -186,7 +181,7 @@ double sum_of_modules(const Model& model, BatchShape of) {
 constexpr double C = 6, V = 11, T = 5, tokens = 10;  // of the configs and `shape`
 
 TEST(WantedFlops, AreTheFormulaWhereAllIsTrainable) {
-  for (const char* config : {gpt2, llama, qwen3, experts}) {
+  for (const char* config : {small_gpt2, small_llama, qwen3, experts}) {
     const Model model = models::make(config, "test");
     EXPECT_EQ(model.lowest_trainable(), 0U);
     EXPECT_EQ(model.train_flops(tokens, 2 * T * T), 6.0 * static_cast<double>(model.num_matmul_params()) * tokens +
@@ -197,7 +192,7 @@ TEST(WantedFlops, AreTheFormulaWhereAllIsTrainable) {
 
 TEST(WantedFlops, OfFrozenTablesOfGpt2) {
   // wte is the head's weight: its dW is left out. h.0 is the lowest: no dx for its c_attn.
-  const Model model = with_frozen(gpt2, [](const std::string& name) { return name.starts_with("w"); });
+  const Model model = with_frozen(small_gpt2, [](const std::string& name) { return name.starts_with("w"); });
   EXPECT_EQ(model.lowest_trainable(), 1U);
   EXPECT_TRUE(model.wanted(2).dx());
   const double layer = 4 * C * C + 2 * C * 10, attn = C;  // matmul parameters; heads·head_dim
@@ -211,7 +206,7 @@ TEST(WantedFlops, OfFrozenTablesOfGpt2) {
 
 TEST(WantedFlops, OfOneTrainableLayerOfLlama) {
   const Model model =
-      with_frozen(llama, [](const std::string& name) { return name.find("layers.1.mlp") == std::string::npos; });
+      with_frozen(small_llama, [](const std::string& name) { return name.find("layers.1.mlp") == std::string::npos; });
   EXPECT_EQ(model.lowest_trainable(), 2U);
   const double attention = C * 12 + 2 * C * 4 + 12 * C, mlp = 3 * C * 7, head = V * C;
   const double forward = 2 * (2 * (attention + mlp) + head) + 2 * 4 * 12 * T;
@@ -239,7 +234,7 @@ TEST(WantedFlops, OfOneExpertsLayer) {
 }
 
 TEST(WantedFlops, NothingTrainableIsForwardAlone) {
-  for (const char* config : {gpt2, llama, qwen3, experts}) {
+  for (const char* config : {small_gpt2, small_llama, qwen3, experts}) {
     const Model model = with_frozen(config, [](const std::string&) { return true; });
     EXPECT_EQ(model.lowest_trainable(), model.modules.size());
     EXPECT_EQ(3 * model.train_flops_per_token(5), models::make(config, "test").train_flops_per_token(5));

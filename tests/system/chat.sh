@@ -1,19 +1,8 @@
 #!/bin/bash
 # Conversations: tokenize on any number of ranks, train with one loss on any number of them, truncation, refusals.
 #   chat.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
-set -eu
-tessera=$1 mpirun=$2 tokenizers=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
-expect() { grep -qE -- "$1" "${2:-log}" || fail "no \"$1\""; }
-refuse() { # CODE WORDS ARGUMENTS ...
-  local code=0
-  "$tessera" "${@:3}" > log 2>&1 || code=$?
-  [ $code = "$1" ] || fail "exit $code for ${*:3}"
-  expect "$2"
-}
+# shellcheck source=tests/system/text_commands.sh
+. "$(dirname "$0")/text_commands.sh"
 
 mkdir model
 cp "$tokenizers/qwen2.tokenizer.json" model/tokenizer.json
@@ -81,11 +70,11 @@ expect '"tokens":[0-9]+' one.json
 
 # What cannot be used.
 t=(train "${common[@]}" --output_dir refused)
-refuse 3 'error: .*no such talk.*data/b.json:23' "${t[@]}" --dataset data --strict true
+refuse 3 'no such talk.*data/b.json:23' "${t[@]}" --dataset data --strict true
 echo '{"messages": [{"role": "user", "content": "q"}]}' > none.jsonl
-refuse 3 'error: none of 1 rows can be used .*none.jsonl:1: the row has no assistant message' "${t[@]}" --dataset none.jsonl
+refuse 3 'none of 1 rows can be used .*none.jsonl:1: the row has no assistant message' "${t[@]}" --dataset none.jsonl
 echo '{"messages": [{"role": "wizard", "content": "q"}]}' > role.jsonl
-refuse 3 'error: .*role.jsonl:1: message 1 has the role "wizard"' "${t[@]}" --dataset role.jsonl
+refuse 3 'role.jsonl:1: message 1 has the role "wizard"' "${t[@]}" --dataset role.jsonl
 refuse 3 'no document of the training data can be used: .* have more than max_length = 8 tokens' "${t[@]}" --dataset data/a.jsonl --max_length 8
 refuse 2 'conversations need a tokenizer' "${t[@]}" --dataset data/a.jsonl --tokenizer bytes
 refuse 2 'not a JSON object of strings' "${t[@]}" --dataset data/a.jsonl --columns '{3}'

@@ -1,19 +1,8 @@
 #!/bin/bash
 # Text: tokenize on any number of ranks, train on text with its token cache, train on bytes, refusals.
 #   tokens.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
-set -eu
-tessera=$1 mpirun=$2 tokenizers=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
-expect() { grep -qE -- "$1" "${2:-log}" || fail "no \"$1\""; }
-refuse() { # CODE WORDS ARGUMENTS ...
-  local code=0
-  "$tessera" "${@:3}" > log 2>&1 || code=$?
-  [ $code = "$1" ] || fail "exit $code for ${*:3}"
-  expect "^error: .*$2"
-}
+# shellcheck source=tests/system/text_commands.sh
+. "$(dirname "$0")/text_commands.sh"
 
 mkdir model
 cp "$tokenizers/llama3.tokenizer.json" model/tokenizer.json
