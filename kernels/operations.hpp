@@ -46,7 +46,7 @@
   X(balance_gradient, BalanceGradientArgs, &A::of, &A::out)                                                          \
   X(add_balance_losses, BalanceSumsArgs, &A::of, &A::gradient_scale, &A::sums)                                       \
   X(accumulate_norm, AccumulateNormArgs, &A::unit, &A::all, &A::flag)                                                \
-  X(carry_sums, CarrySumsArgs, &A::words)                                                                            \
+  X(carry_sums, CarrySumsArgs, &A::counters)                                                                         \
   X(clip_and_skip, ClipAndSkipArgs, &A::norm2, &A::loss, &A::flags, &A::step)
 
 /// X(name, parameters): arguments that are lists in host memory, several, or bare pointers.

@@ -41,22 +41,22 @@ struct StepScalars {
 };
 
 struct AccumulateNormArgs {
-  std::int64_t* unit = nullptr;  // of a unit: words of an ExactSum; set to 0
-  std::int64_t* all = nullptr;   // total: words of an ExactSum; the carried sum of the unit is added
+  std::int64_t* unit = nullptr;  // of a unit: counters of an ExactSum; set to 0
+  std::int64_t* all = nullptr;   // total: counters of an ExactSum; the carried sum of the unit is added
   std::int64_t* flag = nullptr;  // written: 1 if a term was not finite, else 0
 };
 void accumulate_norm(const AccumulateNormArgs& args, StreamView stream);
 
 struct CarrySumsArgs {
-  std::int64_t* words = nullptr;  // of `sums` ExactSums, one after another
+  std::int64_t* counters = nullptr;  // of `sums` ExactSums, one after another
   int sums = 0;
 };
 /// ExactSum::carry() of each sum; before sums of ranks are added.
 void carry_sums(const CarrySumsArgs& args, StreamView stream);
 
 struct ClipAndSkipArgs {
-  const std::int64_t* norm2 = nullptr;  // words of an ExactSum: Σ g²
-  const std::int64_t* loss = nullptr;   // words of an ExactSum
+  const std::int64_t* norm2 = nullptr;  // counters of an ExactSum: Σ g²
+  const std::int64_t* loss = nullptr;   // counters of an ExactSum
   const std::int64_t* flags = nullptr;  // of each unit: ranks on which its gradient is not finite
   int units = 0;
   StepScalars* step = nullptr;

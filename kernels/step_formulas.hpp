@@ -1,6 +1,6 @@
 #pragma once
-// The carry of an ExactSum's words, their value, and the clip factor and skip flag made of it; for host and device, the
-// bits of ExactSum::carry() and value(). One thread. Doubles: nvcc rounds each operation once (--fmad=false).
+// The carry of an ExactSum's counters, their value, and the clip factor and skip flag made of it; for host and device,
+// the bits of ExactSum::carry() and value(). One thread. Doubles: nvcc rounds each operation once (--fmad=false).
 
 #include <cmath>
 
@@ -10,22 +10,22 @@
 namespace tessera::kernels {
 
 /// Word i of a sum after ExactSum::carry().
-TESSERA_HD std::int64_t carried_word(const std::int64_t* words, int i) {
+TESSERA_HD std::int64_t carried_counter(const std::int64_t* counters, int i) {
   constexpr int count = static_cast<int>(ExactSum::num_digits);
-  if (i >= count) return words[i];  // the number of non-finite terms
-  const std::int64_t own = i + 1 < count ? words[i] & 0xffffffff : words[i];
-  return i > 0 ? own + (words[i - 1] >> 32) : own;
+  if (i >= count) return counters[i];  // the number of non-finite terms
+  const std::int64_t own = i + 1 < count ? counters[i] & 0xffffffff : counters[i];
+  return i > 0 ? own + (counters[i - 1] >> 32) : own;
 }
 
-/// Of words without a non-finite term. `digits`: scratch of ExactSum::num_digits.
-TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
+/// Of counters without a non-finite term. `digits`: scratch of ExactSum::num_digits.
+TESSERA_HD double exact_value(const std::int64_t* counters, std::int64_t* digits) {
   constexpr int count = static_cast<int>(ExactSum::num_digits);
   // Carry upward so that every digit but the top is in [0, 2^32), then negate if the whole is negative.
   bool negative = false;
   for (int pass = 0; pass < 2; ++pass) {
     std::int64_t carry = 0;
     for (int i = 0; i < count; ++i) {
-      const std::int64_t v = (negative ? -words[i] : words[i]) + carry;
+      const std::int64_t v = (negative ? -counters[i] : counters[i]) + carry;
       digits[i] = i + 1 < count ? (v & 0xffffffff) : v;
       carry = v >> 32;
     }

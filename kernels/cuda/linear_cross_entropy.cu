@@ -30,7 +30,7 @@ struct Cut {
 
 /// LossSums in device memory: digits of the loss, then the two counts.
 struct SumCounters {
-  unsigned long long loss[ExactSum::num_words], tokens, correct;
+  unsigned long long loss[ExactSum::num_counters], tokens, correct;
 };
 static_assert(sizeof(SumCounters) == sizeof(LossSums) && offsetof(LossSums, tokens) == offsetof(SumCounters, tokens) &&
               offsetof(LossSums, correct) == offsetof(SumCounters, correct));

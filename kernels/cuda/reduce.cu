@@ -59,9 +59,9 @@ constexpr int lanes = 16, squares_block = 256, accumulators = squares_block / la
 /// as integers, so the result depends neither on the grid nor on the order of the last additions.
 __global__ void __launch_bounds__(squares_block)
     squares_kernel(const float* x, std::int64_t blocks, std::int64_t* counters) {
-  __shared__ std::int64_t digits[accumulators][ExactSum::num_words];
+  __shared__ std::int64_t digits[accumulators][ExactSum::num_counters];
   const int lane = static_cast<int>(threadIdx.x) % lanes, own = static_cast<int>(threadIdx.x) / lanes;
-  for (int i = lane; i < static_cast<int>(ExactSum::num_words); i += lanes) digits[own][i] = 0;
+  for (int i = lane; i < static_cast<int>(ExactSum::num_counters); i += lanes) digits[own][i] = 0;
   __syncwarp();
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * accumulators;
   const std::int64_t rounds = (blocks + step - 1) / step;  // the same for all threads: warps shuffle together
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(squares_block)
     __syncwarp();
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(ExactSum::num_words); i += squares_block) {
+  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(ExactSum::num_counters); i += squares_block) {
     std::int64_t total = 0;
     for (int a = 0; a < accumulators; ++a) total += digits[a][i];
     if (total != 0)

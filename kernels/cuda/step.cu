@@ -6,24 +6,24 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int num_words = static_cast<int>(ExactSum::num_words), threads = 128;  // one thread per word
-static_assert(num_words <= threads);
+constexpr int num_counters = static_cast<int>(ExactSum::num_counters), threads = 128;  // one thread per counter
+static_assert(num_counters <= threads);
 
 __global__ void join_kernel(const AccumulateNormArgs args) {
   const int i = static_cast<int>(threadIdx.x);
   if (i == static_cast<int>(ExactSum::num_digits)) *args.flag = args.unit[i] != 0 ? 1 : 0;
-  if (i < num_words) args.all[i] += carried_word(args.unit, i);
-  __syncthreads();  // a word is read by two threads
-  if (i < num_words) args.unit[i] = 0;
+  if (i < num_counters) args.all[i] += carried_counter(args.unit, i);
+  __syncthreads();  // a counter is read by two threads
+  if (i < num_counters) args.unit[i] = 0;
 }
 
 /// A block for each sum.
 __global__ void carry_kernel(const CarrySumsArgs args) {
   const int i = static_cast<int>(threadIdx.x);
-  std::int64_t* const words = args.words + static_cast<std::int64_t>(blockIdx.x) * num_words;
-  const std::int64_t carried = i < num_words ? carried_word(words, i) : 0;
+  std::int64_t* const counters = args.counters + static_cast<std::int64_t>(blockIdx.x) * num_counters;
+  const std::int64_t carried = i < num_counters ? carried_counter(counters, i) : 0;
   __syncthreads();
-  if (i < num_words) words[i] = carried;
+  if (i < num_counters) counters[i] = carried;
 }
 
 __global__ void clip_and_skip_kernel(const ClipAndSkipArgs args) {

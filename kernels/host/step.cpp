@@ -10,15 +10,16 @@ namespace tessera::kernels::host {
 
 void accumulate_norm(const AccumulateNormArgs& args) {
   *args.flag = args.unit[ExactSum::num_digits] != 0 ? 1 : 0;
-  for (int i = 0; i < static_cast<int>(ExactSum::num_words); ++i) args.all[i] += carried_word(args.unit, i);
-  std::fill_n(args.unit, ExactSum::num_words, 0);
+  for (int i = 0; i < static_cast<int>(ExactSum::num_counters); ++i) args.all[i] += carried_counter(args.unit, i);
+  std::fill_n(args.unit, ExactSum::num_counters, 0);
 }
 
 void carry_sums(const CarrySumsArgs& args) {
-  constexpr int count = static_cast<int>(ExactSum::num_words);
+  constexpr int count = static_cast<int>(ExactSum::num_counters);
   for (int s = 0; s < args.sums; ++s) {
-    std::int64_t* const words = args.words + s * count;
-    for (int i = count - 1; i >= 0; --i) words[i] = carried_word(words, i);  // word i is made of words i and i - 1
+    std::int64_t* const counters = args.counters + s * count;
+    for (int i = count - 1; i >= 0; --i)
+      counters[i] = carried_counter(counters, i);  // counter i is made of counters i and i - 1
   }
 }
 

@@ -13,7 +13,7 @@ void ExactSum::add(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   const int field = static_cast<int>(bits >> 52 & 0x7ff);
   if (field == 0x7ff) {
-    ++words_[num_digits];
+    ++counters_[num_digits];
     return;
   }
   // x = ±mantissa · 2^(exponent-1075). Subnormal numbers have the exponent of the smallest normal ones, and no hidden
@@ -26,19 +26,19 @@ void ExactSum::add(double x) {
   const std::int64_t flip = -static_cast<std::int64_t>(bits >> 63);  // (p ^ flip) - flip is ±p
   for (std::size_t i = 0; i < 3; ++i) {
     const auto part = static_cast<std::int64_t>(static_cast<std::uint32_t>(magnitude >> (32 * i)));
-    words_[digit + i] += (part ^ flip) - flip;
+    counters_[digit + i] += (part ^ flip) - flip;
   }
 }
 
 void ExactSum::add(const ExactSum& other) {
-  for (std::size_t i = 0; i < num_words; ++i) words_[i] += other.words_[i];
+  for (std::size_t i = 0; i < num_counters; ++i) counters_[i] += other.counters_[i];
 }
 
 void ExactSum::carry() {
   std::int64_t carry = 0;
   for (std::size_t i = 0; i < num_digits; ++i) {
-    const std::int64_t digit = words_[i];
-    words_[i] = (i + 1 < num_digits ? digit & 0xffffffff : digit) + carry;
+    const std::int64_t digit = counters_[i];
+    counters_[i] = (i + 1 < num_digits ? digit & 0xffffffff : digit) + carry;
     carry = digit >> 32;
   }
 }
@@ -51,7 +51,7 @@ double ExactSum::value() const {
   for (int pass = 0; pass < 2; ++pass) {
     std::int64_t carry = 0;
     for (std::size_t i = 0; i < num_digits; ++i) {
-      const std::int64_t v = (negative ? -words_[i] : words_[i]) + carry;
+      const std::int64_t v = (negative ? -counters_[i] : counters_[i]) + carry;
       digits[i] = i + 1 < num_digits ? (v & 0xffffffff) : v;
       carry = v >> 32;
     }

@@ -18,23 +18,23 @@ namespace tessera {
 class ExactSum {
  public:
   static constexpr std::int64_t max_additions = std::int64_t{1} << 30;
-  static constexpr std::size_t num_digits = 68;             // 2^-1074 … 2^1024, and spare bits
-  static constexpr std::size_t num_words = num_digits + 1;  // the digits, and the number of non-finite inputs
+  static constexpr std::size_t num_digits = 68;                // 2^-1074 … 2^1024, and spare bits
+  static constexpr std::size_t num_counters = num_digits + 1;  // the digits, and the number of non-finite inputs
 
-  void clear() { words_.fill(0); }
+  void clear() { counters_.fill(0); }
   void add(double x);
   void add(const ExactSum& other);
   /// Moves what a digit holds beyond 32 bits to the next digit. The value stays the same.
   void carry();
   /// The sum rounded to double, correct up to a tie in the last place; NaN if an input was not finite.
   [[nodiscard]] double value() const;
-  [[nodiscard]] bool nonfinite() const { return words_[num_digits] != 0; }
+  [[nodiscard]] bool nonfinite() const { return counters_[num_digits] != 0; }
   /// The integers to add over ranks.
-  [[nodiscard]] std::span<std::int64_t, num_words> words() { return words_; }
-  [[nodiscard]] std::span<const std::int64_t, num_words> words() const { return words_; }
+  [[nodiscard]] std::span<std::int64_t, num_counters> counters() { return counters_; }
+  [[nodiscard]] std::span<const std::int64_t, num_counters> counters() const { return counters_; }
 
  private:
-  std::array<std::int64_t, num_words> words_{};
+  std::array<std::int64_t, num_counters> counters_{};
 };
 
 }  // namespace tessera

@@ -13,11 +13,11 @@
 namespace tessera::shard {
 
 namespace {
-constexpr std::size_t sum_words = ExactSum::num_words, word_bytes = sizeof(std::int64_t);
+constexpr std::size_t sum_counters = ExactSum::num_counters, counter_bytes = sizeof(std::int64_t);
 // Forward passes add their loss directly to the counters that are summed over ranks: loss, tokens and correct are in
 // the order of LossSums.
-static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes &&
-              offsetof(kernels::LossSums, tokens) == sum_words * word_bytes);
+static_assert(sizeof(kernels::LossSums) == (sum_counters + 2) * counter_bytes &&
+              offsetof(kernels::LossSums, tokens) == sum_counters * counter_bytes);
 }  // namespace
 
 void ShardManager::bind_norm() {
@@ -43,26 +43,26 @@ void ShardManager::widen(const SourceBuffer& source, float* out, std::size_t cou
 }
 
 kernels::LossSums* ShardManager::loss_sums() const {
-  return reinterpret_cast<kernels::LossSums*>(device_counters_ + sum_words);
+  return reinterpret_cast<kernels::LossSums*>(device_counters_ + sum_counters);
 }
 
-std::int64_t* ShardManager::extra_sums() const { return device_counters_ + 2 * sum_words + num_step_counters; }
+std::int64_t* ShardManager::extra_sums() const { return device_counters_ + 2 * sum_counters + num_step_counters; }
 
 void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::StepScalars* step) {
   const std::int64_t told[num_step_counters] = {sums.tokens, sums.correct, sums.flags.stop, sums.flags.save,
                                                 sums.flags.saved};
   std::ranges::copy(told, sent_);
   const std::size_t first = counts == Counts::on_device ? 2 : 0;
-  copy_bytes(device_counters_ + 2 * sum_words + first, sent_ + first, (num_step_counters - first) * word_bytes,
+  copy_bytes(device_counters_ + 2 * sum_counters + first, sent_ + first, (num_step_counters - first) * counter_bytes,
              stream_);
   const std::span all(device_counters_, counters_.size());
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
-  kernels::carry_sums({.words = device_counters_, .sums = 2}, stream_);  // norm and loss
+  kernels::carry_sums({.counters = device_counters_, .sums = 2}, stream_);  // norm and loss
   for (const AxisSet axes : parts_.groups->norm) communicator(axes)->all_reduce({"norm"}, all);
   if (step != nullptr)
     kernels::clip_and_skip({.norm2 = device_counters_,
-                            .loss = device_counters_ + sum_words,
-                            .flags = device_counters_ + 2 * sum_words + num_step_counters + extra,
+                            .loss = device_counters_ + sum_counters,
+                            .flags = device_counters_ + 2 * sum_counters + num_step_counters + extra,
                             .units = parts_.layout->num_units(),
                             .step = step},
                            stream_);

@@ -165,23 +165,24 @@ void ShardManager::add_norm(const Instruction& instruction) {
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   if (!unit.first_replica) return;  // replicas have the same gradient
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
-  const std::size_t flag = 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
+  const std::size_t flag =
+      2 * ExactSum::num_counters + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
   ExactSum norm2;
   const bool on_host = parts_.device == host_device;
   auto& counters = instruction.stream == StreamId::replicate ? replicate_counters_ : counters_;
-  std::int64_t* const words = on_host ? norm2.words().data() : unit_counters_;
+  std::int64_t* const of_unit = on_host ? norm2.counters().data() : unit_counters_;
   std::int64_t* const all = on_host ? counters.data() : device_counters_;
-  kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(words), stream_);
-  kernels::accumulate_norm({.unit = words, .all = all, .flag = all + flag}, stream_);
+  kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(of_unit), stream_);
+  kernels::accumulate_norm({.unit = of_unit, .all = all, .flag = all + flag}, stream_);
 }
 
 int ShardManager::norm(StepSums& sums) {
-  constexpr std::size_t n = ExactSum::num_words;
+  constexpr std::size_t n = ExactSum::num_counters;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   const std::span<std::int64_t> all(counters_), over_world = all.subspan(n, n + num_step_counters + extra);
   TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu extra counters, %zu expected",
                  sums.extra.size(), extra);
-  std::ranges::copy(sums.loss.words(), over_world.begin());
+  std::ranges::copy(sums.loss.counters(), over_world.begin());
   over_world[n] = sums.tokens;
   over_world[n + 1] = sums.correct;
   over_world[n + 2] = sums.flags.stop;
@@ -189,7 +190,7 @@ int ShardManager::norm(StepSums& sums) {
   over_world[n + 4] = sums.flags.saved;
   std::ranges::copy(sums.extra, over_world.subspan(n + num_step_counters).begin());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] += std::exchange(replicate_counters_[i], 0);
-  kernels::carry_sums({.words = all.data(), .sums = 2}, host_stream);  // norm and loss
+  kernels::carry_sums({.counters = all.data(), .sums = 2}, host_stream);  // norm and loss
   for (const AxisSet axes : parts_.groups->norm) communicator(axes)->all_reduce({"norm"}, all);
   const int unit = unpack(counters_, sums);
   std::ranges::fill(counters_, 0);
@@ -197,12 +198,12 @@ int ShardManager::norm(StepSums& sums) {
 }
 
 int ShardManager::unpack(std::span<const std::int64_t> all, StepSums& sums) const {
-  constexpr std::size_t n = ExactSum::num_words;
+  constexpr std::size_t n = ExactSum::num_counters;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   const auto over_world = all.subspan(n, n + num_step_counters + extra),
              units = all.subspan(2 * n + num_step_counters + extra);
-  std::ranges::copy(all.first(n), sums.norm2.words().begin());
-  std::ranges::copy(over_world.first(n), sums.loss.words().begin());
+  std::ranges::copy(all.first(n), sums.norm2.counters().begin());
+  std::ranges::copy(over_world.first(n), sums.loss.counters().begin());
   sums.norm2.carry();  // callers add them to those of other steps
   sums.loss.carry();
   sums.tokens = over_world[n];

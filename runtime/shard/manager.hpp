@@ -120,7 +120,7 @@ class ShardManager {
 
   /// Number of int64 counters that norm sums.
   [[nodiscard]] static constexpr std::size_t num_norm_counters(int num_units, int num_extra) {
-    return 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(num_extra + num_units);
+    return 2 * ExactSum::num_counters + num_step_counters + static_cast<std::size_t>(num_extra + num_units);
   }
   /// Of a unit with a gradient, which is complete after the unit's last reduce. The view stays the same for the run.
   [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }

@@ -124,7 +124,7 @@ TEST(ExactSum, CarriesDoNotChangeTheValue) {
       sum.carry();
       EXPECT_EQ(sum.value(), value);
       for (std::size_t d = 0; d + 1 < ExactSum::num_digits; ++d)
-        EXPECT_LT(std::abs(sum.words()[d]), (std::int64_t{1} << 32) + (std::int64_t{1} << 31));
+        EXPECT_LT(std::abs(sum.counters()[d]), (std::int64_t{1} << 32) + (std::int64_t{1} << 31));
     }
   }
 }

@@ -1,4 +1,4 @@
-// clip_and_skip and accumulate_norm: the value of the words is ExactSum's; clip and skip are those of the host's
+// clip_and_skip and accumulate_norm: the value of the counters is ExactSum's; clip and skip are those of the host's
 // executor.
 #include "kernels/step.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 
 double value_of(const ExactSum& sum) {
   std::int64_t digits[ExactSum::num_digits];
-  return exact_value(sum.words().data(), digits);
+  return exact_value(sum.counters().data(), digits);
 }
 
 /// Sums of terms of all sizes and signs.
@@ -51,14 +51,14 @@ TEST(Step, value_of_words_is_the_sums_value) {
   for (const ExactSum& sum : sums()) EXPECT_EQ(value_of(sum), sum.value());
 }
 
-struct Words {
+struct Counters {
   ExactSum norm2, loss;
   std::vector<std::int64_t> flags = {0, 0, 0};
   [[nodiscard]] StepScalars decided(double limit, double scale) const {
     StepScalars step{
         .decision = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
-    clip_and_skip({.norm2 = norm2.words().data(),
-                   .loss = loss.words().data(),
+    clip_and_skip({.norm2 = norm2.counters().data(),
+                   .loss = loss.counters().data(),
                    .flags = flags.data(),
                    .units = static_cast<int>(flags.size()),
                    .step = &step},
@@ -70,11 +70,11 @@ struct Words {
 TEST(Step, clips_as_the_host_does) {
   for (const double scale : {1.0, 65536.0})
     for (const double limit : {0.0, 0.5, 1e9}) {
-      Words words;
-      words.norm2.add(1234.5678);
-      words.norm2.add(1e-3);
-      const StepScalars step = words.decided(limit, scale);
-      const double norm = std::sqrt(words.norm2.value()) / scale,
+      Counters counters;
+      counters.norm2.add(1234.5678);
+      counters.norm2.add(1e-3);
+      const StepScalars step = counters.decided(limit, scale);
+      const double norm = std::sqrt(counters.norm2.value()) / scale,
                    clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
       EXPECT_EQ(step.decision.clip, static_cast<double>(static_cast<float>(clip / scale))) << limit << " " << scale;
       EXPECT_EQ(step.decision.skip, 0);
@@ -82,7 +82,7 @@ TEST(Step, clips_as_the_host_does) {
 }
 
 TEST(Step, skips_what_is_not_finite) {
-  Words loss, unit;
+  Counters loss, unit;
   loss.loss.add(std::nan(""));
   unit.flags[2] = 2;
   EXPECT_EQ(loss.decided(1, 1).decision.skip, 1);
@@ -94,12 +94,12 @@ TEST(Step, joins_a_unit_and_clears_it) {
   unit.add(2.5);
   all.add(0.25);
   std::int64_t flag = 9;
-  accumulate_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+  accumulate_norm({.unit = unit.counters().data(), .all = all.counters().data(), .flag = &flag}, host_stream);
   EXPECT_EQ(all.value(), 2.75);
   EXPECT_EQ(unit.value(), 0);
   EXPECT_EQ(flag, 0);
   unit.add(std::numeric_limits<double>::infinity());
-  accumulate_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+  accumulate_norm({.unit = unit.counters().data(), .all = all.counters().data(), .flag = &flag}, host_stream);
   EXPECT_EQ(flag, 1);
   EXPECT_TRUE(all.nonfinite());
 }
@@ -116,13 +116,13 @@ TEST(Step, carries_are_those_of_the_sums) {
   std::vector<ExactSum> all = sums();
   all.push_back(at_the_bound(0x1.fffffffffffffp0));
   all.push_back(at_the_bound(-0x1.fffffffffffffp-700));
-  std::vector<std::int64_t> words;
-  for (const ExactSum& sum : all) words.insert(words.end(), sum.words().begin(), sum.words().end());
-  carry_sums({.words = words.data(), .sums = static_cast<int>(all.size())}, host_stream);
+  std::vector<std::int64_t> counters;
+  for (const ExactSum& sum : all) counters.insert(counters.end(), sum.counters().begin(), sum.counters().end());
+  carry_sums({.counters = counters.data(), .sums = static_cast<int>(all.size())}, host_stream);
   for (std::size_t s = 0; s < all.size(); ++s) {
     all[s].carry();
-    for (std::size_t i = 0; i < ExactSum::num_words; ++i)
-      EXPECT_EQ(words[s * ExactSum::num_words + i], all[s].words()[i]) << s << " " << i;
+    for (std::size_t i = 0; i < ExactSum::num_counters; ++i)
+      EXPECT_EQ(counters[s * ExactSum::num_counters + i], all[s].counters()[i]) << s << " " << i;
   }
 }
 
@@ -132,7 +132,7 @@ TEST(Step, units_at_the_bound_are_added) {
   constexpr double x = 0x1.fffffffffffffp0;
   for (int units = 1; units <= 64; ++units) {  // without the carry, the digits overflow at the third
     ExactSum unit = at_the_bound(x);
-    accumulate_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+    accumulate_norm({.unit = unit.counters().data(), .all = all.counters().data(), .flag = &flag}, host_stream);
     EXPECT_EQ(unit.value(), 0);
     ExactSum wanted;
     for (int u = 0; u < units; ++u) wanted.add(std::ldexp(x, 30));

@@ -193,8 +193,8 @@ TEST(PlanDevice, RouterStatisticsAreOnTheDeviceLossesAreReducedWithTheNorm) {
   const plan::RunPlan plan = plan::make_plan(spec_of(mixture, nccl));
   EXPECT_EQ(slot(plan, plan::router_name).memory, Memory::device);
   EXPECT_EQ(slot(plan, plan::router_name).bytes, std::size_t{1} * 2 * 4 * sizeof(double));
-  const std::size_t words = shard::ShardManager::num_norm_counters(plan.layout.num_units(), 2);
-  EXPECT_EQ(slot(plan, shard::norm_name).bytes, (words + ExactSum::num_words) * sizeof(std::int64_t));
+  const std::size_t counters = shard::ShardManager::num_norm_counters(plan.layout.num_units(), 2);
+  EXPECT_EQ(slot(plan, shard::norm_name).bytes, (counters + ExactSum::num_counters) * sizeof(std::int64_t));
 }
 
 }  // namespace

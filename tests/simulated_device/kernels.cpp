@@ -259,11 +259,11 @@ void fill(float* x, std::size_t count, float value, StreamView stream) {
   require(x, count * sizeof(float));
   simulated::launch(stream, [=] { kernels::fill(x, count, value, host_stream); });
 }
-void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream) {
+void sum_of_squares(const float* x, std::size_t count, std::int64_t* counters, StreamView stream) {
   require(x, count * sizeof(float));
-  require(words, ExactSum::num_words * sizeof(std::int64_t));
+  require(counters, ExactSum::num_counters * sizeof(std::int64_t));
   simulated::launch(stream,
-                    [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(words), host_stream); });
+                    [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(counters), host_stream); });
 }
 void normals(const NormalArgs& args, StreamView stream) {
   require(args.out, static_cast<std::size_t>(args.count) * sizeof(float));

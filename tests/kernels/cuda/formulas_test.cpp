@@ -198,20 +198,20 @@ TEST(CudaFormulas, DigitsAreExactSums) {
   for (std::size_t i = 0; i < 500; ++i)
     addends.push_back(std::ldexp(normal(10, i), static_cast<int>(uniform(11, i) * 2000) - 1000));
   ExactSum all;
-  std::array<std::int64_t, ExactSum::num_words> words{};
+  std::array<std::int64_t, ExactSum::num_counters> counters{};
   for (const double x : addends) {
     ExactSum one;
     one.add(x);
     all.add(x);
     const auto term = cuda::exact_sum_term(x);
-    std::array<std::int64_t, ExactSum::num_words> own{};
+    std::array<std::int64_t, ExactSum::num_counters> own{};
     for (int i = 0; i < 3; ++i) own[static_cast<std::size_t>(term.digit + i)] += term.part[i];
     for (std::size_t i = 0; i < own.size(); ++i) {
-      EXPECT_EQ(own[i], one.words()[i]) << x;
-      words[i] += own[i];
+      EXPECT_EQ(own[i], one.counters()[i]) << x;
+      counters[i] += own[i];
     }
   }
-  for (std::size_t i = 0; i < words.size(); ++i) EXPECT_EQ(words[i], all.words()[i]);
+  for (std::size_t i = 0; i < counters.size(); ++i) EXPECT_EQ(counters[i], all.counters()[i]);
 }
 
 }  // namespace

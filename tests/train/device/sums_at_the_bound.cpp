@@ -25,10 +25,10 @@ int sums_at_the_bound(World& world) {
       (void)run.manager.norm(sums);
     } else {
       run.manager.run_on(stream.view());
-      // The words of the norm lie before those of the loss.
+      // The counters of the norm lie before those of the loss.
       std::byte* const loss = reinterpret_cast<std::byte*>(run.manager.loss_sums());
       for (std::byte* to : {loss, loss - sizeof(ExactSum)})
-        copy_now(run.manager.device(), to, mine.words().data(), sizeof(ExactSum));
+        copy_now(run.manager.device(), to, mine.counters().data(), sizeof(ExactSum));
       run.manager.issue_norm(sums, shard::ShardManager::Counts::on_device, nullptr);
       stream.synchronize();
       (void)run.manager.read_norm(sums);

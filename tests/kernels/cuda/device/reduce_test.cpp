@@ -72,13 +72,13 @@ TEST(CudaReduce, AddAndFill) {
   EXPECT_EQ(bytes_of(z.download()), bytes_of(expected));
 }
 
-/// The words that a sum of squares adds to zeros.
+/// The counters that a sum of squares adds to zeros.
 std::vector<std::int64_t> device_squares(const float* x, std::size_t count) {
-  HostDeviceTensor<std::int64_t> words(Shape{static_cast<std::int64_t>(ExactSum::num_words)}, std::int64_t{0});
+  HostDeviceTensor<std::int64_t> counters(Shape{static_cast<std::int64_t>(ExactSum::num_counters)}, std::int64_t{0});
   DeviceStream stream;
-  cuda::sum_of_squares(x, count, words.data(), stream.view());
+  cuda::sum_of_squares(x, count, counters.data(), stream.view());
   stream.synchronize();
-  return words.download();
+  return counters.download();
 }
 
 TEST(CudaReduce, SquaresHaveTheHostsDigits) {
@@ -90,9 +90,9 @@ TEST(CudaReduce, SquaresHaveTheHostsDigits) {
     HostDeviceTensor<float> x(values, Shape{static_cast<std::int64_t>(count)});
     ExactSum sum;
     sum_of_squares(x.host().data(), count, sum, host_stream);
-    const auto words = device_squares(x.data(), count);
-    EXPECT_TRUE(std::equal(words.begin(), words.end(), sum.words().begin())) << blocks;
-    EXPECT_EQ(device_squares(x.data(), count), words);
+    const auto counters = device_squares(x.data(), count);
+    EXPECT_TRUE(std::equal(counters.begin(), counters.end(), sum.counters().begin())) << blocks;
+    EXPECT_EQ(device_squares(x.data(), count), counters);
   }
 }
 
