@@ -119,7 +119,7 @@ BatchMemory batch_memory(const Arena& arena, const Name& name) {
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
 void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena) {
   const shard::Schedule& schedule = *program.schedule;
-  program.pinned = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
+  program.host_buffers = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
   if (program.phase == models::Phase::train) {
     program.tokens_per_micro = plan.spec.batch.micro_batch * plan.spec.tokens;
     program.step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::step_name));
@@ -130,7 +130,7 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
       for (const int before : instruction.after)
         if (instruction.stream == shard::StreamId::compute)
           program.waits.push_back({before, TimedEvent(plan.spec.device), TimedEvent(plan.spec.device)});
-  program.pinned_logits = arena.data_if(plan::pinned_name(plan::logits_name));
+  program.host_logits = arena.data_if(plan::pinned_name(plan::logits_name));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
     if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);
@@ -153,7 +153,8 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->dx = arena.data_if(plan::gradient_name);
   program->workspace = arena.data(plan::workspace_name);
   program->logits = arena.data_if(plan::logits_name);
-  program->buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
+  program->buffers = program->host_buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
+  program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 

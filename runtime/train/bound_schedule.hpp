@@ -34,17 +34,16 @@ class Executor::BoundSchedule {
   models::Phase phase = models::Phase::train;
   std::vector<Step> steps;
   std::unique_ptr<Event[]> events;  // one per instruction
-  std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr;
+  std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr, *host_logits = nullptr;
   /// On a device, those of all micro-batches one after another, and in generation the positions of decode passes.
-  BatchMemory buffers, pinned;        // read by kernels; on a device, written by the host
+  BatchMemory buffers, host_buffers;  // read by kernels; written by the host: on a device, pinned memory
   std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
   BatchMemory current_tokens;
   double* router = nullptr;  // training with experts
   // On a device:
-  std::byte* pinned_logits = nullptr;
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device
-  Event logits_copied;                                           // the logits are in pinned memory
+  Event logits_copied;                                           // to host_logits
   int norm = -1;                                                 // its instruction; -1: none
   /// Waits of the compute stream for instructions of other streams, in list order.
   struct Wait {

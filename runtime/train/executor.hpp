@@ -2,7 +2,6 @@
 // Executor: runs a schedule on streams. It reads no policy: what happens, and when, is in the schedule.
 
 #include <array>
-#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "runtime/plan/plan.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/train/optimizer.hpp"
+#include "runtime/train/trace.hpp"
 
 namespace tessera::train {
 
@@ -100,13 +100,6 @@ struct StepBlock {
   double comm_seconds = 0;  // the compute stream waited for communication
 };
 
-/// One span of the trace: an instruction, or a wait of the compute stream.
-struct TraceSpan {
-  std::string name;               // shard::instruction_name, or "wait " and the name
-  int lane = 0;                   // shard::StreamId
-  double begin_s = 0, end_s = 0;  // seconds since the trace began
-};
-
 class Executor {
  public:
   struct Parts {
@@ -138,52 +131,24 @@ class Executor {
 
   /// Records the spans of the next `runs` runs. On a device by its clock; then a run ends when the device is idle.
   void start_trace(int runs);
-  [[nodiscard]] std::vector<TraceSpan> take_trace();
+  [[nodiscard]] std::vector<TraceSpan> take_trace() { return trace_.take(); }
+  [[nodiscard]] TraceRecorder& trace() { return trace_; }
+
+  class Backend;
 
  private:
-  struct Mark {  // a span
-    const BoundSchedule* program = nullptr;
-    int instruction = -1;
-    bool wait = false;
-    double begin_s = 0, end_s = 0;
-  };
-  using Clock = std::chrono::steady_clock;
-
-  static void step_into(void* program, std::int64_t instruction);
   void execute(BoundSchedule& program, int instruction);
   void load(BoundSchedule& program, int micro, std::int64_t rows);
   void forward(BoundSchedule& program, int instruction);
   void backward(BoundSchedule& program, int instruction);
-  void add_balance(const BoundSchedule& program, const models::Batch& batch) const;
-  void norm(BoundSchedule& program);
-  void check_finite(BoundSchedule& program, int bad_unit);
-  // On a device.
-  void begin_on_device(BoundSchedule& program);
-  void issue_norm(BoundSchedule& program);
-  void wait_on_device(BoundSchedule& program, int instruction);
-  void end_on_device(BoundSchedule& program);
-  void begin_spans(BoundSchedule& program);
-  void take_spans(BoundSchedule& program);
-  void load_to_device(BoundSchedule& program, int micro, std::int64_t rows);
-  [[nodiscard]] std::int64_t take_from_device(BoundSchedule& program, const TensorView& logits);
-  [[nodiscard]] bool on_device() const { return device_ != host_device; }
-  void wait_for(BoundSchedule& program, int instruction);
-  [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro) const;
-  [[nodiscard]] double now() const;
-  void mark(const Mark& mark, shard::StreamId stream);
+  void add_balance(const BoundSchedule& program, const models::Batch& batch);
+  [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro);
 
   Parts parts_;
   Device device_;
-  Clock::time_point origin_ = Clock::now();
-  std::vector<Mark> marks_[shard::num_streams];  // each stream is one thread's
-  bool tracing_ = false;
-  kernels::StepScalars step_;  // on the host: what the updates read
-  Event ended_;                // on a device: the end of a run, updates included
-  Stream compute_;
-  std::unique_ptr<Stream> copy_;  // on a device: host-to-device copies of micro-batches
-  // Last, so that they end before what they use. Null if comm_ has its instructions.
-  std::unique_ptr<Stream> comm_, reduce_, replicate_;
-  Stream* streams_[shard::num_streams];
+  TraceRecorder trace_;
+  std::unique_ptr<Backend> backend_;  // last, so that its streams end before what they use
+  StreamView compute_;
 };
 
 }  // namespace tessera::train

@@ -1,24 +1,49 @@
-// The executor on a device. Host and device exchange data through pinned memory, and the host enqueues a step without
-// waiting. It waits once, for the norm at the end; the updates run while the host enqueues the next step.
+#include "runtime/train/device_backend.hpp"
+
 #include <algorithm>
 
+#include "kernels/gemm_choice.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
-#include "runtime/train/bound_schedule.hpp"
+#include "runtime/plan/activations.hpp"
 
 namespace tessera::train {
 
-void Executor::synchronize() {
-  if (!on_device()) return;
+/// A transport that blocks the host needs a thread that enqueues its collectives.
+static Stream::Mode comm_mode(const Executor::Parts& parts) {
+  const plan::RunSpec& spec = parts.plan->spec;
+  const bool alone = spec.strategy.mesh.world() == 1;
+  if (parts.comm_streams != Stream::Mode::threaded) return parts.comm_streams;
+  return alone || !spec.topology.staged ? Stream::Mode::immediate : Stream::Mode::threaded;
+}
+
+DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
+    : Backend(parts, trace),
+      device_(parts.plan->spec.device),
+      compute_("compute", Stream::Mode::immediate, device_, Priority::normal),
+      copy_("copy", Stream::Mode::immediate, device_, Priority::normal),
+      comm_("comm", comm_mode(parts), device_, Priority::high) {
+  parts.manager->run_on(comm_.view());
+  kernels::set_gemm_workspace(compute_.view(), parts.arena->data(plan::gemm_workspace_name));
+}
+
+DeviceBackend::~DeviceBackend() {
+  try {
+    kernels::set_gemm_workspace(compute_.view(), nullptr);
+  } catch (const std::exception&) {  // the device is gone
+  }
+}
+
+void DeviceBackend::synchronize() {
   compute_.synchronize();
-  comm_->synchronize();
+  comm_.synchronize();
 }
 
 /// Copies the scalars of the step to the device, after the updates of the previous step, which read the old ones.
-void Executor::begin_on_device(BoundSchedule& program) {
+void DeviceBackend::begin(Executor::BoundSchedule& program) {
   program.waited = 0;
-  if (tracing_) begin_spans(program);
-  comm_->wait(ended_);  // a gather reads what the previous updates write
+  if (trace_.on()) begin_spans(program);
+  comm_.wait(ended_);  // a gather reads what the previous updates write
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
   *program.pinned_step = {.decision = {},
@@ -31,9 +56,9 @@ void Executor::begin_on_device(BoundSchedule& program) {
 
 /// Copies a micro-batch to the device. The previous run no longer reads them: its norm (or, without one, its end) is
 /// done.
-void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t rows) {
+void DeviceBackend::copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) {
   const std::int64_t first = micro * program.tokens_per_micro;
-  const BatchMemory from = program.pinned.from(first), to = program.buffers.from(first);
+  const BatchMemory from = program.host_buffers.from(first), to = program.buffers.from(first);
   const auto n = static_cast<std::size_t>(rows * program.source->tokens());
   const bool generates = program.phase == models::Phase::logits;
   const std::int32_t* positions = program.source->positions();
@@ -42,23 +67,23 @@ void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t ro
     const bool wanted = !generates || field.field == models::BatchField::ids ||
                         (field.field == models::BatchField::positions && positions != nullptr);
     if (wanted && to[field.field] != nullptr)
-      copy_bytes(to[field.field], from[field.field], n * size_of(field.dtype), copy_->view());
+      copy_bytes(to[field.field], from[field.field], n * size_of(field.dtype), copy_.view());
   }
   Event& copied = program.copied[static_cast<std::size_t>(micro)];
-  copy_->record(copied);
+  copy_.record(copied);
   compute_.wait(copied);
 }
 
 /// Waits for the logits: the host chooses the next tokens.
-std::int64_t Executor::take_from_device(BoundSchedule& program, const TensorView& logits) {
-  copy_bytes(program.pinned_logits, logits.data, logits.nbytes(), compute_.view());
+std::int64_t DeviceBackend::take(Executor::BoundSchedule& program, const TensorView& logits) {
+  copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
   compute_.record(program.logits_copied);
   program.logits_copied.wait();
   return program.source->take(
-      {reinterpret_cast<float*>(program.pinned_logits), static_cast<std::size_t>(logits.numel())});
+      {reinterpret_cast<float*>(program.host_logits), static_cast<std::size_t>(logits.numel())});
 }
 
-void Executor::issue_norm(BoundSchedule& program) {
+void DeviceBackend::norm(Executor::BoundSchedule& program) {
   StepBlock& block = *program.block;
   const bool passes_count = program.phase != models::Phase::logits;
   shard::StepSums mine;
@@ -69,11 +94,11 @@ void Executor::issue_norm(BoundSchedule& program) {
       block.warmup ? nullptr : program.step);
 }
 
-/// Makes the compute stream wait for an instruction, with timed events before and after.
-void Executor::wait_on_device(BoundSchedule& program, int instruction) {
+/// With timed events before and after.
+void DeviceBackend::wait_for(Executor::BoundSchedule& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
   if (program.waits.empty()) return compute_.wait(event);
-  BoundSchedule::Wait& wait = program.waits[program.waited++];
+  Executor::BoundSchedule::Wait& wait = program.waits[program.waited++];
   TESSERA_ASSERT(wait.instruction == instruction, "a wait for instruction %d instead of %d", instruction,
                  wait.instruction);
   wait.from.record(compute_);
@@ -81,17 +106,36 @@ void Executor::wait_on_device(BoundSchedule& program, int instruction) {
   wait.to.record(compute_);
 }
 
+void DeviceBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
+  Stream& stream = this->stream(program.schedule->list[static_cast<std::size_t>(instruction)].stream);
+  const std::size_t span = 2 * static_cast<std::size_t>(instruction);
+  if (trace_.on()) program.spans[span].record(stream);
+  stream.enqueue(&DeviceBackend::execute, &program, instruction);
+  if (trace_.on()) program.spans[span + 1].record(stream);
+}
+
+StepPointers DeviceBackend::pointers(const Executor::BoundSchedule& program) {
+  StepPointers pointers{.scalars = program.step,
+                        .sums = parts_.manager->loss_sums(),
+                        .balance = parts_.manager->extra_sums(),
+                        .positions = program.source->positions() != nullptr ? program.buffers.positions() : nullptr};
+  if (program.step == nullptr) return pointers;
+  pointers.loss_scale = &program.step->loss_scale;
+  pointers.gradient_scale = &program.step->gradient_scale;
+  return pointers;
+}
+
 /// Waits until the device is idle, then reads its clock and the host's together.
-void Executor::begin_spans(BoundSchedule& program) {
+void DeviceBackend::begin_spans(Executor::BoundSchedule& program) {
   synchronize();
   const std::size_t wanted = 2 * program.schedule->list.size() + 1;
   program.spans.reserve(wanted);
   while (program.spans.size() < wanted) program.spans.emplace_back(device_);
   program.spans.back().record(compute_);
-  program.began_s = now();
+  program.began_s = trace_.now();
 }
 
-void Executor::take_spans(BoundSchedule& program) {
+void DeviceBackend::take_spans(Executor::BoundSchedule& program) {
   const auto at = [&](const TimedEvent& event) {
     return program.began_s + TimedEvent::seconds(program.spans.back(), event);
   };
@@ -100,23 +144,23 @@ void Executor::take_spans(BoundSchedule& program) {
     const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
     const bool computes = instruction.stream == shard::StreamId::compute;
     for (std::size_t k = 0; computes && !program.waits.empty() && k < instruction.after.size(); ++k) {
-      const BoundSchedule::Wait& wait = program.waits[waited++];
-      mark({&program, wait.instruction, true, at(wait.from), at(wait.to)}, shard::StreamId::compute);
+      const Executor::BoundSchedule::Wait& wait = program.waits[waited++];
+      trace_.add({program.schedule, wait.instruction, true, at(wait.from), at(wait.to)}, shard::StreamId::compute);
     }
     if (instruction.op == shard::Op::release) continue;
     const std::size_t span = 2 * static_cast<std::size_t>(i);
-    mark({&program, i, false, at(program.spans[span]), at(program.spans[span + 1])}, instruction.stream);
+    trace_.add({program.schedule, i, false, at(program.spans[span]), at(program.spans[span + 1])}, instruction.stream);
   }
 }
 
-void Executor::end_on_device(BoundSchedule& program) {
+void DeviceBackend::end(Executor::BoundSchedule& program) {
   compute_.record(ended_);
-  if (tracing_ || program.norm < 0) synchronize();
-  if (tracing_) take_spans(program);
+  if (trace_.on() || program.norm < 0) synchronize();
+  if (trace_.on()) take_spans(program);
   if (program.norm < 0) return;
   if (program.waits.empty()) program.events[static_cast<std::size_t>(program.norm)].wait();
   else program.waits.back().to.wait();  // the last wait is for the norm: all events before it are done
-  for (const BoundSchedule::Wait& wait : program.waits)
+  for (const Executor::BoundSchedule::Wait& wait : program.waits)
     program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
   program.block->sums.extra = program.block->balance;
   const int bad_unit = parts_.manager->read_norm(program.block->sums);

@@ -1,0 +1,36 @@
+#include "runtime/train/backend.hpp"
+
+#include <cmath>
+
+#include "runtime/base/error.hpp"
+#include "runtime/train/device_backend.hpp"
+#include "runtime/train/host_backend.hpp"
+
+namespace tessera::train {
+
+std::unique_ptr<Executor::Backend> Executor::Backend::make(const Parts& parts, TraceRecorder& trace) {
+  if (parts.plan->spec.device == host_device) return std::make_unique<HostBackend>(parts, trace);
+  return std::make_unique<DeviceBackend>(parts, trace);
+}
+
+void Executor::Backend::execute(void* program, std::int64_t instruction) {
+  auto& p = *static_cast<BoundSchedule*>(program);
+  p.executor->execute(p, static_cast<int>(instruction));
+}
+
+void Executor::Backend::check_finite(BoundSchedule& program, int bad_unit) {
+  StepBlock& block = *program.block;
+  block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;
+  const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
+  block.skipped = bad && block.skips;
+  if (bad && !block.skips) {
+    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)].name
+                                           : program.schedule->modules.back().name;
+    throw Error(
+        ExitCode::diverged,
+        strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
+        strfmt("step %ld", block.step), "Lower the learning rate, raise the warm-up, or check the data near this step");
+  }
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,38 @@
+#pragma once
+// The executor's backend on a device. Host and device exchange data through pinned memory, and the host enqueues a step
+// without waiting. It waits once, for the norm at the end; the updates run while the host enqueues the next step.
+
+#include "runtime/train/backend.hpp"
+
+namespace tessera::train {
+
+class DeviceBackend final : public Executor::Backend {
+ public:
+  DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace);
+  ~DeviceBackend() override;
+
+  [[nodiscard]] Stream& stream(shard::StreamId id) override {
+    return id == shard::StreamId::compute ? compute_ : comm_;
+  }
+  void begin(Executor::BoundSchedule& program) override;
+  void wait_for(Executor::BoundSchedule& program, int instruction) override;
+  void enqueue(Executor::BoundSchedule& program, int instruction) override;
+  void end(Executor::BoundSchedule& program) override;
+  [[nodiscard]] StepPointers pointers(const Executor::BoundSchedule& program) override;
+  void copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) override;
+  [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program, const TensorView& logits) override;
+  void norm(Executor::BoundSchedule& program) override;
+  void synchronize() override;
+
+ private:
+  void begin_spans(Executor::BoundSchedule& program);
+  void take_spans(Executor::BoundSchedule& program);
+
+  Device device_;
+  Event ended_;  // the end of a run, updates included
+  Stream compute_;
+  Stream copy_;  // host-to-device copies of micro-batches
+  Stream comm_;  // last, so that it ends before what it uses
+};
+
+}  // namespace tessera::train

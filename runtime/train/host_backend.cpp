@@ -1,0 +1,86 @@
+#include "runtime/train/host_backend.hpp"
+
+#include <algorithm>
+
+namespace tessera::train {
+
+using shard::StreamId;
+
+HostBackend::HostBackend(const Executor::Parts& parts, TraceRecorder& trace) : Backend(parts, trace) {
+  const bool one_thread = parts.comm_streams == Stream::Mode::threaded;
+  gather_ = std::make_unique<Stream>(one_thread ? "comm" : "gather", parts.comm_streams);
+  if (!one_thread) reduce_ = std::make_unique<Stream>("reduce", parts.comm_streams);
+  const auto replicates = [](const shard::Instruction& in) { return in.stream == StreamId::replicate; };
+  if (std::ranges::any_of(parts.plan->main().list, replicates))
+    replicate_ = std::make_unique<Stream>("replicate", parts.comm_streams);
+  streams_[static_cast<int>(StreamId::compute)] = &compute_;
+  streams_[static_cast<int>(StreamId::gather)] = gather_.get();
+  streams_[static_cast<int>(StreamId::reduce)] = reduce_ ? reduce_.get() : gather_.get();
+  streams_[static_cast<int>(StreamId::replicate)] = replicate_ ? replicate_.get() : gather_.get();
+}
+
+void HostBackend::begin(Executor::BoundSchedule& program) {
+  TESSERA_ASSERT(!program.block->warmup, "a warm-up step on the host");
+}
+
+/// The time counts as communication that did not overlap.
+void HostBackend::wait_for(Executor::BoundSchedule& program, int instruction) {
+  Event& event = program.events[static_cast<std::size_t>(instruction)];
+  if (event.passed()) return event.wait();  // rethrows
+  const double begin = trace_.now();
+  event.wait();
+  const double end = trace_.now();
+  program.block->comm_seconds += end - begin;
+  trace_.add({program.schedule, instruction, true, begin, end}, StreamId::compute);
+}
+
+void HostBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
+  const shard::Instruction& in = program.schedule->list[static_cast<std::size_t>(instruction)];
+  const bool spans = trace_.on() && in.op != shard::Op::release;
+  stream(in.stream).enqueue(spans ? &HostBackend::execute_with_span : &HostBackend::execute, &program, instruction);
+}
+
+void HostBackend::execute_with_span(void* program, std::int64_t instruction) {
+  const auto& p = *static_cast<Executor::BoundSchedule*>(program);
+  TraceRecorder& trace = p.executor->trace();
+  const double begin = trace.now();
+  execute(program, instruction);
+  trace.add({p.schedule, static_cast<int>(instruction), false, begin, trace.now()},
+            p.schedule->list[static_cast<std::size_t>(instruction)].stream);
+}
+
+void HostBackend::end(Executor::BoundSchedule&) {
+  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get()})
+    if (stream != nullptr) stream->synchronize();
+}
+
+StepPointers HostBackend::pointers(const Executor::BoundSchedule& program) {
+  StepBlock& block = *program.block;
+  return {.scalars = &step_,
+          .loss_scale = &block.loss_scale,
+          .gradient_scale = &block.gradient_scale,
+          .sums = &block.local,
+          .balance = block.balance.data(),
+          .positions = program.source->positions()};
+}
+
+std::int64_t HostBackend::take(Executor::BoundSchedule& program, const TensorView& logits) {
+  return program.source->take({logits.as<float>(), static_cast<std::size_t>(logits.numel())});
+}
+
+void HostBackend::norm(Executor::BoundSchedule& program) {
+  StepBlock& block = *program.block;
+  block.sums.loss = block.local.loss;
+  block.sums.tokens = block.local.tokens;
+  block.sums.correct = block.local.correct;
+  block.sums.extra = block.balance;
+  const int bad_unit = parts_.manager->norm(block.sums);
+  if (program.phase != models::Phase::train) return;
+  check_finite(program, bad_unit);
+  const double limit = block.max_grad_norm;
+  const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
+  step_.optimizer = block.optimizer;
+  step_.decision.clip = static_cast<double>(static_cast<float>(clip / block.gradient_scale));
+}
+
+}  // namespace tessera::train
