@@ -110,7 +110,7 @@ void clear_padding(const shard::ShardLayout& layout, const TrainingState& state)
         const StateSpec values = values_of(state, view, v);
         const std::size_t begin = values.bytes(from), end = values.bytes(to);
         if (begin < end)
-          clear_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + begin, end - begin);
+          fill_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + begin, 0, end - begin);
       }
     }
 }
@@ -126,8 +126,8 @@ void clear_new_states(std::span<const ParamSpec> params, const shard::ShardLayou
       if (!param.trainable || !names.contains(param.name)) continue;
       for (std::size_t v = 1; v <= state.states.size(); ++v) {
         const StateSpec& values = state.states[v - 1];
-        clear_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - first),
-                  values.bytes(s.length));
+        fill_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - first),
+                 0, values.bytes(s.length));
       }
     }
   }

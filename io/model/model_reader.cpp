@@ -81,7 +81,7 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, const shar
   std::int64_t done = 0;  // elements of the shard that are filled
   const auto clear_to = [&](std::int64_t end) {
     const TensorView gap = view.data.rows(done, end - done);
-    clear_now(gap.device, gap.data, gap.nbytes());
+    fill_now(gap.device, gap.data, 0, gap.nbytes());
   };
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     const std::int64_t at = s.unit_offset - first;

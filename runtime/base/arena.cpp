@@ -7,6 +7,7 @@
 
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera {
 
@@ -152,7 +153,7 @@ MemoryTable Arena::measure() const {
 
 void Arena::fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes) {
   if constexpr (cuda_built)
-    if (slots_[slot].memory == Memory::device) return cuda::fill_now(device_, data_[slot] + at, value, bytes);
+    if (slots_[slot].memory == Memory::device) return fill_now(device_, data_[slot] + at, value, bytes);
   std::memset(data_[slot] + at, value, bytes);
 }
 
@@ -161,7 +162,7 @@ const std::byte* Arena::read(std::size_t slot, std::size_t at, [[maybe_unused]] 
   if constexpr (cuda_built)
     if (slots_[slot].memory == Memory::device) {
       copy.resize(bytes);
-      cuda::copy_now(device_, copy.data(), data_[slot] + at, bytes);
+      copy_now(device_, copy.data(), data_[slot] + at, bytes);
       return copy.data();
     }
   return data_[slot] + at;

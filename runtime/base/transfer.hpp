@@ -29,8 +29,8 @@ void clear_bytes(void* to, std::size_t bytes, StreamView stream);
 /// the other in any memory.
 void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 
-/// Synchronous: sets every byte to 0.
-void clear_now(Device device, void* to, std::size_t bytes);
+/// Synchronous: sets every byte to `value`.
+void fill_now(Device device, void* to, unsigned char value, std::size_t bytes);
 
 /// Waits for all work given to `device`.
 void synchronize(Device device);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/library.hpp"
@@ -136,7 +137,12 @@ std::byte* map_memory(std::size_t bytes, int rights) {
   return static_cast<std::byte*>(block);
 }
 
-Queue& queue_of(void* stream) { return *static_cast<Queue*>(stream); }
+Queue& queue_of(void* stream) {
+  if (stream != nullptr) return *static_cast<Queue*>(stream);
+  static Queue& default_stream = *new Queue;
+  machine().queues[&default_stream] = 0;
+  return default_stream;
+}
 
 }  // namespace
 
@@ -237,14 +243,21 @@ void copy(const RowCopy& c, StreamView stream) {
     const std::size_t bytes = pitch * (c.rows - 1) + c.width;
     return simulated::on_device(data, bytes) || simulated::pinned(data, bytes);
   };
-  const bool at_once =
-      !known(c.to, c.to_pitch) || !known(c.from, c.from_pitch);  // memory that is not pinned: the host waits
-  simulated::launch(stream, [c] {
-    for (std::size_t row = 0; row < c.rows; ++row)
-      std::memmove(static_cast<std::byte*>(c.to) + row * c.to_pitch,
-                   static_cast<const std::byte*>(c.from) + row * c.from_pitch, c.width);
-  });
-  if (!at_once) return;
+  TESSERA_ASSERT(c.rows == 1 || std::max(c.to_pitch, c.from_pitch) <= max_pitch, "cudaMemcpy2D refuses the pitch");
+  const auto move_rows = [](const RowCopy& block) {
+    for (std::size_t row = 0; row < block.rows; ++row)
+      std::memmove(static_cast<std::byte*>(block.to) + row * block.to_pitch,
+                   static_cast<const std::byte*>(block.from) + row * block.from_pitch, block.width);
+  };
+  if (!known(c.from, c.from_pitch)) {  // pageable: staged before the call returns, on the device when its turn comes
+    auto staged = std::make_shared<std::vector<std::byte>>(c.width * c.rows);
+    move_rows({staged->data(), c.width, c.from, c.from_pitch, c.width, c.rows});
+    simulated::launch(stream, [=] { move_rows({c.to, c.to_pitch, staged->data(), c.width, c.width, c.rows}); });
+  } else {
+    simulated::launch(stream, [=] { move_rows(c); });
+  }
+  if (known(c.to, c.to_pitch)) return;
+  // Pageable: the host waits.
   const std::lock_guard lock(machine().mutex);
   machine().finish(queue_of(stream.handle), queue_of(stream.handle).issued);
 }
@@ -258,16 +271,6 @@ void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
 void synchronize(Device) {
   const std::lock_guard lock(machine().mutex);
   machine().finish_all();
-}
-void copy_now(Device, void* to, const void* from, std::size_t bytes) {
-  const std::lock_guard lock(machine().mutex);
-  machine().finish_all();
-  machine().run([=] { std::memcpy(to, from, bytes); });
-}
-void fill_now(Device, void* to, unsigned char value, std::size_t bytes) {
-  const std::lock_guard lock(machine().mutex);
-  machine().finish_all();
-  machine().run([=] { std::memset(to, value, bytes); });
 }
 
 void* make_stream(Device, Priority) {

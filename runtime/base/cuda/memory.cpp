@@ -14,7 +14,8 @@ std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken) {
   void* block = nullptr;
   TESSERA_CUDA(cudaMalloc(&block, bytes));
   if (taken != nullptr) *taken = memory_in_use(device) - before;
-  fill_now(device, block, 0, bytes);
+  TESSERA_CUDA(cudaMemset(block, 0, bytes));
+  cuda::synchronize(device);
   return static_cast<std::byte*>(block);
 }
 
@@ -59,17 +60,6 @@ void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
 
 void synchronize(Device device) {
   use(device);
-  TESSERA_CUDA(cudaDeviceSynchronize());
-}
-
-void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
-  cuda::synchronize(device);  // Tessera's streams do not wait for the default stream
-  TESSERA_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-}
-
-void fill_now(Device device, void* to, unsigned char value, std::size_t bytes) {
-  cuda::synchronize(device);
-  TESSERA_CUDA(cudaMemset(to, value, bytes));
   TESSERA_CUDA(cudaDeviceSynchronize());
 }
 

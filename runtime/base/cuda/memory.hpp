@@ -19,15 +19,19 @@ void release(Device device, std::byte* block) noexcept;
 void pin(Device device, std::byte* block, std::size_t bytes);
 void unpin(std::byte* block) noexcept;
 
-/// A stream-ordered copy between any two memories that CUDA knows. Blocks the host if host memory is not pinned.
+/// CUDA's default stream. Tessera's streams and it do not wait for each other.
+inline constexpr StreamView default_stream{nullptr};
+
+/// A stream-ordered copy between any two memories that CUDA knows. From pageable host memory it returns when CUDA has
+/// staged the bytes, which may be before they are on the device; to pageable host memory it returns when it is done
+/// (CUDA Runtime API, "API synchronization behavior").
 void copy(void* to, const void* from, std::size_t bytes, StreamView stream);
+/// A pitch is at most max_pitch.
 void copy(const RowCopy& copy, StreamView stream);
+/// cudaMemcpy2D's limit on every card (cudaDevAttrMaxPitch).
+inline constexpr std::size_t max_pitch = (std::size_t{1} << 31) - 1;
 /// Sets every byte to `value`.
 void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream);
-
-/// Synchronous, on the calling thread: for start-up and tests.
-void copy_now(Device device, void* to, const void* from, std::size_t bytes);
-void fill_now(Device device, void* to, unsigned char value, std::size_t bytes);
 
 /// Waits for all work given to the device.
 void synchronize(Device device);

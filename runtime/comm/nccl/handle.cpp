@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/library.hpp"
@@ -68,11 +69,13 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
   std::memcpy(&common, id.data(), sizeof common);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  ncclComm_t made = nullptr;
-  const ncclResult_t result = nccl().init(&made, size, common, rank, &config);
-  comm_ = made;
   try {
-    wait_until_taken_up(result, "ncclCommInitRankConfig");
+    call("ncclCommInitRankConfig", [&](ncclComm_t) {
+      ncclComm_t made = nullptr;
+      const ncclResult_t result = nccl().init(&made, size, common, rank, &config);
+      comm_ = made;
+      return result;
+    });
   } catch (...) {
     abort();
     throw;
@@ -80,7 +83,7 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
 }
 
 NcclHandle::~NcclHandle() {
-  if (aborted_.load() || comm_ == nullptr) return;
+  if (aborted_) return;
   if (std::uncaught_exceptions() > 0) {
     abort();
     return;
@@ -93,49 +96,59 @@ NcclHandle::~NcclHandle() {
       if (std::chrono::steady_clock::now() > end)
         throw Error(ExitCode::communication, "ncclCommFinalize did not finish in two seconds");
     };
-    wait_until_taken_up(nccl().finalize(comm_of(comm_)), "ncclCommFinalize");
+    call("ncclCommFinalize", [](ncclComm_t comm) { return nccl().finalize(comm); });
     (void)nccl().destroy(comm_of(comm_));
   } catch (const std::exception&) { abort(); }
 }
 
-void NcclHandle::wait_until_taken_up(int result, const char* call) {
+template <class Call>
+void NcclHandle::call(const char* name, Call function) {
+  const auto under_lock = [&](auto&& make) {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw Error(ExitCode::communication, strfmt("%s: aborted, the run has failed", name), "nccl");
+    const ncclResult_t result = make(comm_of(comm_));
+    if (result != ncclSuccess && result != ncclInProgress) refuse(result, name, comm_);
+    return result;
+  };
+  ncclResult_t result = under_lock(function);
   for (int tries = 0; result == ncclInProgress; ++tries) {
     poll_();
-    if (aborted_.load()) break;
     if (tries < 64) std::this_thread::yield();
     else std::this_thread::sleep_for(std::chrono::microseconds(50));
-    ncclResult_t state = ncclInProgress;
-    const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
-    result = asked != ncclSuccess ? asked : state;
+    result = under_lock([](ncclComm_t comm) {
+      ncclResult_t state = ncclInProgress;
+      const ncclResult_t asked = nccl().async_error(comm, &state);
+      return asked != ncclSuccess ? asked : state;
+    });
   }
-  if (aborted_.load()) throw Error(ExitCode::communication, strfmt("%s: aborted, the run has failed", call), "nccl");
-  if (result != ncclSuccess) refuse(result, call, comm_);
 }
 
 void NcclHandle::all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream) {
-  wait_until_taken_up(nccl().all_gather(mine, full, bytes, ncclInt8, comm_of(comm_), stream_of(stream)),
-                      "ncclAllGather");
+  call("ncclAllGather",
+       [&](ncclComm_t comm) { return nccl().all_gather(mine, full, bytes, ncclInt8, comm, stream_of(stream)); });
 }
 
 void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream) {
   const ncclDataType_t type = dtype == DType::bf16 ? ncclBfloat16 : dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
-  wait_until_taken_up(nccl().reduce_scatter(full, mine, count, type, ncclSum, comm_of(comm_), stream_of(stream)),
-                      "ncclReduceScatter");
+  call("ncclReduceScatter", [&](ncclComm_t comm) {
+    return nccl().reduce_scatter(full, mine, count, type, ncclSum, comm, stream_of(stream));
+  });
 }
 
 void NcclHandle::sum(std::int64_t* counters, std::size_t count, StreamView stream) {
-  wait_until_taken_up(
-      nccl().all_reduce(counters, counters, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
-      "ncclAllReduce");
+  call("ncclAllReduce", [&](ncclComm_t comm) {
+    return nccl().all_reduce(counters, counters, count, ncclInt64, ncclSum, comm, stream_of(stream));
+  });
 }
 
 void NcclHandle::broadcast(void* data, std::size_t bytes, int root, StreamView stream) {
-  wait_until_taken_up(nccl().broadcast(data, data, bytes, ncclInt8, root, comm_of(comm_), stream_of(stream)),
-                      "ncclBroadcast");
+  call("ncclBroadcast",
+       [&](ncclComm_t comm) { return nccl().broadcast(data, data, bytes, ncclInt8, root, comm, stream_of(stream)); });
 }
 
 void NcclHandle::check() const {
-  if (aborted_.load()) return;
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return;
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
   const ncclResult_t result = asked != ncclSuccess ? asked : state;
@@ -143,7 +156,8 @@ void NcclHandle::check() const {
 }
 
 void NcclHandle::abort() noexcept {
-  if (aborted_.exchange(true) || comm_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(aborted_, true) || comm_ == nullptr) return;
   (void)nccl().abort(comm_of(comm_));
 }
 

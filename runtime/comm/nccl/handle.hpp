@@ -2,10 +2,10 @@
 // NcclHandle: an NCCL communicator in non-blocking mode, so that Tessera's watchdog can report late and dead peers.
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 #include "runtime/base/device.hpp"
 #include "runtime/base/dtype.hpp"
@@ -18,8 +18,9 @@ using NcclId = std::array<std::byte, 128>;
 /// Throws Error (usage) if libnccl cannot be opened.
 [[nodiscard]] NcclId make_nccl_id();
 
-/// One thread makes the calls; check() and abort() may come from any. A call that returns ncclInProgress is polled:
-/// `poll` throws when the run has failed or the wait is too long.
+/// One thread makes the collective calls; check() and abort() may come from any. Each NCCL call is made under a lock,
+/// after a look at whether the communicator was aborted, so that an abort never frees it under a call. No call blocks:
+/// one that returns ncclInProgress is polled, and `poll` throws when the run has failed or the wait is too long.
 class NcclHandle {
  public:
   using Poll = std::function<void()>;
@@ -40,17 +41,19 @@ class NcclHandle {
 
   /// Throws Error (communication) if NCCL has reported an asynchronous error.
   void check() const;
-  /// ncclCommAbort: ends waits for missing peers, of kernels too. No call may follow.
+  /// ncclCommAbort, once: ends waits for missing peers, of kernels too. Later calls throw Error (communication).
   void abort() noexcept;
-  [[nodiscard]] bool aborted() const { return aborted_.load(); }
 
  private:
-  void wait_until_taken_up(int result, const char* call);
+  /// Makes one call, and polls until NCCL has taken it up.
+  template <class Call>
+  void call(const char* name, Call function);
 
   Poll poll_;
   Device device_;
+  mutable std::mutex mutex_;  // of the next two, and of every NCCL call
   void* comm_ = nullptr;
-  std::atomic<bool> aborted_{false};
+  bool aborted_ = false;
 };
 
 }  // namespace tessera::comm

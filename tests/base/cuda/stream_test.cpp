@@ -1,5 +1,5 @@
 // Stream, Event, Arena and copies on a device, in the order that the host's tests check, with copies as the work.
-#include <numeric>
+#include <algorithm>
 #include <vector>
 
 #include "runtime/base/arena.hpp"
@@ -36,7 +36,7 @@ struct Pinned {
 
 std::byte first_of(const std::byte* device) {
   std::byte value{};
-  cuda::copy_now(test_device(), &value, device, 1);
+  copy_now(test_device(), &value, device, 1);
   return value;
 }
 
@@ -182,6 +182,20 @@ TEST(CudaMemory, that_does_not_fit_is_refused_with_what_to_do) {
   const OnDevice after(4096);  // the refusal leaves nothing behind
 }
 
+TEST(CudaTransfer, copies_rows_with_a_larger_pitch_than_one_call_takes) {
+  TESSERA_NEEDS_DEVICE();
+  constexpr std::size_t pitch = cuda::max_pitch + 1 + 64;
+  const OnDevice rows(pitch + 4);
+  const Pinned from(8), back(8);
+  for (unsigned char i = 0; i < 8; ++i) from.data[i] = std::byte{static_cast<unsigned char>(i + 1)};
+  Stream stream("s", Mode::immediate, test_device(), Priority::normal);
+  copy_rows({rows.data, pitch, from.data, 4, 4, 2}, stream.view());
+  copy_rows({back.data, 4, rows.data, pitch, 4, 2}, stream.view());
+  stream.synchronize();
+  EXPECT_TRUE(std::equal(from.data, from.data + 8, back.data));
+  EXPECT_EQ(first_of(rows.data + pitch), std::byte{5});
+}
+
 TEST(CudaArena, follows_its_slots_and_detects_a_broken_canary) {
   TESSERA_NEEDS_DEVICE();
   Arena arena({{.name = "host", .bytes = 100},
@@ -195,11 +209,11 @@ TEST(CudaArena, follows_its_slots_and_detects_a_broken_canary) {
   EXPECT_EQ(first_of(arena.data("more")), std::byte{0});
   arena.fill_with_pattern();
   EXPECT_EQ(arena.touched("device"), 0u);
-  cuda::fill_now(test_device(), arena.data("device"), 1, 250);
+  fill_now(test_device(), arena.data("device"), 1, 250);
   EXPECT_EQ(arena.touched("device"), 250u);
   EXPECT_EQ(arena.touched("more"), 0u);
   EXPECT_EQ(arena.broken_canary(), "");
-  cuda::fill_now(test_device(), arena.data("device") + 300, 1, 1);
+  fill_now(test_device(), arena.data("device") + 300, 1, 1);
   EXPECT_EQ(arena.broken_canary(), "device");
 }
 

@@ -41,7 +41,7 @@ class OnDevice {
  public:
   OnDevice(Device device, const std::vector<T>& values) : device_(device), count_(values.size()) {
     data_ = cuda::allocate(device_, bytes() + 1);
-    cuda::copy_now(device_, data_, values.data(), bytes());
+    copy_now(device_, data_, values.data(), bytes());
   }
   ~OnDevice() { cuda::release(device_, data_); }
   OnDevice(const OnDevice&) = delete;
@@ -49,7 +49,7 @@ class OnDevice {
   [[nodiscard]] T* data() const { return reinterpret_cast<T*>(data_); }
   [[nodiscard]] std::vector<T> read() const {
     std::vector<T> values(count_);
-    cuda::copy_now(device_, values.data(), data_, bytes());
+    copy_now(device_, values.data(), data_, bytes());
     return values;
   }
 

@@ -47,10 +47,10 @@ class HostDeviceTensor {
   [[nodiscard]] std::vector<T>& host() { return host_; }
   [[nodiscard]] std::vector<T> download() const {
     std::vector<T> values(host_.size());
-    ::tessera::cuda::copy_now(test_device(), values.data(), data(), values.size() * sizeof(T));
+    copy_now(test_device(), values.data(), data(), values.size() * sizeof(T));
     return values;
   }
-  void upload() { ::tessera::cuda::copy_now(test_device(), data(), host_.data(), host_.size() * sizeof(T)); }
+  void upload() { copy_now(test_device(), data(), host_.data(), host_.size() * sizeof(T)); }
 
  private:
   std::vector<T> host_;
@@ -95,7 +95,7 @@ class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes)
       : bytes_(bytes), data_(::tessera::cuda::allocate(test_device(), bytes + 256)) {
-    ::tessera::cuda::fill_now(test_device(), data_, 0xff, bytes);
+    fill_now(test_device(), data_, 0xff, bytes);
   }
   ~DeviceMemory() { ::tessera::cuda::release(test_device(), data_); }
   DeviceMemory(const DeviceMemory&) = delete;

@@ -20,12 +20,12 @@ struct Case {
 class DeviceSums {
  public:
   DeviceSums() : memory_(sizeof(LossSums)) {
-    ::tessera::cuda::fill_now(test_device(), memory_.view().data, 0, sizeof(LossSums));
+    fill_now(test_device(), memory_.view().data, 0, sizeof(LossSums));
   }
   [[nodiscard]] LossSums* get() const { return static_cast<LossSums*>(memory_.view().data); }
   [[nodiscard]] LossSums read() const {
     LossSums sums;
-    ::tessera::cuda::copy_now(test_device(), &sums, get(), sizeof sums);
+    copy_now(test_device(), &sums, get(), sizeof sums);
     return sums;
   }
 
@@ -47,7 +47,7 @@ struct Problem {
         host_workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
         workspace(cuda::linear_cross_entropy_workspace(s.n, s.v)),
         scale(sizeof(double)) {
-    ::tessera::cuda::copy_now(test_device(), scale.view().data, &loss_scale, sizeof(double));
+    copy_now(test_device(), scale.view().data, &loss_scale, sizeof(double));
   }
   static std::vector<std::int32_t> targets_of(const Case& s) {
     std::vector<std::int32_t> t(static_cast<std::size_t>(s.n));

@@ -118,7 +118,7 @@ struct UpdateProblem {
         sgd_on_device(sizeof sgd_scalars),
         decision_on_device(sizeof decision) {
     const auto copy_to = [](DeviceMemory& to, const auto& from) {
-      ::tessera::cuda::copy_now(test_device(), to.view().data, &from, sizeof from);
+      copy_now(test_device(), to.view().data, &from, sizeof from);
     };
     copy_to(adamw_on_device, adamw_scalars);
     copy_to(sgd_on_device, sgd_scalars);

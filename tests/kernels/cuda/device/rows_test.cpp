@@ -97,7 +97,7 @@ TEST(CudaSort, IsStableForKeysOfAnyWidth) {
       std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
         return keys.host()[static_cast<std::size_t>(a)] < keys.host()[static_cast<std::size_t>(b)];
       });
-      ::tessera::cuda::copy_now(test_device(), got.data(), sorted.rows, got.size() * sizeof(std::int32_t));
+      copy_now(test_device(), got.data(), sorted.rows, got.size() * sizeof(std::int32_t));
       EXPECT_EQ(got, order) << rows << " rows, keys below " << limit;
     }
 }
