@@ -19,9 +19,7 @@ struct Case {
 /// LossSums in device memory.
 class DeviceSums {
  public:
-  DeviceSums() : memory_(sizeof(LossSums)) {
-    fill_now(test_device(), memory_.view().data, 0, sizeof(LossSums));
-  }
+  DeviceSums() : memory_(sizeof(LossSums)) { fill_now(test_device(), memory_.view().data, 0, sizeof(LossSums)); }
   [[nodiscard]] LossSums* get() const { return static_cast<LossSums*>(memory_.view().data); }
   [[nodiscard]] LossSums read() const {
     LossSums sums;
