@@ -77,7 +77,11 @@ constexpr const char* phi3 = R"({%- for message in messages %}
 )";
 
 constexpr BuiltinTemplate table_of_templates[] = {
-    {"chatml", chatml}, {"gemma", gemma}, {"llama3", llama3}, {"mistral", mistral}, {"phi3", phi3},
+    {"chatml", chatml, "<|im_start|> <|im_end|>"},
+    {"gemma", gemma, "<start_of_turn> <end_of_turn>"},
+    {"llama3", llama3, "<|start_header_id|> <|end_header_id|> <|eot_id|>"},
+    {"mistral", mistral, ""},  // [INST] is text in its older tokenizers
+    {"phi3", phi3, "<|user|> <|assistant|> <|end|>"},
 };
 
 }  // namespace

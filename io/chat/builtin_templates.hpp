@@ -8,6 +8,7 @@ namespace tessera::io {
 struct BuiltinTemplate {
   const char* name;
   const char* text;
+  const char* markers;  // what it writes around messages, which a tokenizer should have as tokens; separated by spaces
 };
 [[nodiscard]] std::span<const BuiltinTemplate> builtin_templates();
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <sstream>
 
 #include "io/chat/builtin_templates.hpp"
 #include "io/file/file.hpp"
@@ -66,7 +67,7 @@ Templates configured(const Json& config, const std::string& path) {
 }
 
 jinja::Template read_template(const std::string& path) {
-  return jinja::Template::parse(read_text(path, jinja::max_template_bytes), path);
+  return jinja::Template::parse(read_text(path, jinja::max_template_bytes), "chat template " + path);
 }
 
 /// All templates of a model directory, by name; "default" is the one of most conversations.
@@ -113,6 +114,16 @@ std::vector<std::string> ChatTemplate::names() {
   return out;
 }
 
+std::vector<std::string> ChatTemplate::markers(const std::string& name) {
+  std::vector<std::string> out;
+  for (const BuiltinTemplate& builtin : builtin_templates()) {
+    if (name != builtin.name) continue;
+    std::istringstream words(builtin.markers);
+    for (std::string word; words >> word;) out.push_back(word);
+  }
+  return out;
+}
+
 ChatTemplate ChatTemplate::parse(const std::string& text, const std::string& name,
                                  const std::map<std::string, std::string>& special_tokens) {
   Templates templates;
@@ -129,7 +140,7 @@ ChatTemplate ChatTemplate::load(const std::string& directory, const std::string&
   const auto builtin =
       std::find_if(builtins.begin(), builtins.end(), [&](const BuiltinTemplate& b) { return choice == b.name; });
   if (builtin != builtins.end()) {
-    templates.emplace("default", jinja::Template::parse(builtin->text, choice));
+    templates.emplace("default", jinja::Template::parse(builtin->text, "chat template " + choice));
   } else if (!choice.empty() && choice.find_first_of("./") != std::string::npos && exists(choice)) {
     templates.emplace("default", read_template(choice));
   } else {

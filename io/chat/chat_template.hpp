@@ -32,6 +32,9 @@ class ChatTemplate {
                                           const std::map<std::string, std::string>& special_tokens = {});
   /// Templates that come with the program.
   [[nodiscard]] static std::vector<std::string> names();
+  /// What the program's template of this name writes around messages, which a tokenizer should have as tokens; empty
+  /// for other templates.
+  [[nodiscard]] static std::vector<std::string> markers(const std::string& name);
 
   /// The text of a conversation. As in transformers, keys of messages whose value is null are dropped, and a message's
   /// reasoning is there as `reasoning_content` and `thinking` whichever of these, or `reasoning`, it came under. Throws

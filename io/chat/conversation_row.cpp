@@ -59,7 +59,8 @@ std::string text_of_content(const Json& content, std::size_t number) {
   std::string text;
   if (!content.is_array()) throw RowError{strfmt("the content of message %zu is not a string", number)};
   for (const Json& part : content) {
-    const bool is_text = part.is_object() && part.contains("text") && part["text"].is_string();
+    const bool is_text = part.is_object() && part.contains("text") && part["text"].is_string() &&
+                         (!part.contains("type") || part["type"] == "text");
     if (!part.is_string() && !is_text)
       throw RowError{strfmt("the content of message %zu has a part that is not text", number)};
     text += is_text ? part["text"].get<std::string>() : part.get<std::string>();

@@ -133,15 +133,24 @@ std::optional<RowForm> form_of(const Json& row) {
   return std::nullopt;
 }
 
+bool is_ambiguous(const Json& row) {
+  return form_of(row) == RowForm::text && first_of(row, query_names) != nullptr &&
+         first_of(row, response_names) != nullptr;
+}
+
 const char* name_of(RowForm form) {
   constexpr std::array names = {"text", "messages", "alpaca", "query and response"};
   return names[static_cast<std::size_t>(form)];
 }
 
 ConversationRow read_conversation(Json row, RowForm form) {
+  require_text_alone(row);
   ConversationRow conversation = form == RowForm::messages ? read_list(row)
                                  : form == RowForm::alpaca ? read_alpaca(row)
                                                            : read_query(row);
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i)
+    if (conversation.role(i) == "user" && conversation.content(i).find("<image>") != std::string::npos)
+      throw RowError{strfmt("message %zu has an <image>, and models here read text alone", i + 1)};
   const std::string system = text_under(row, "system");
   if (!system.empty()) conversation.set_system(system);
   if (const auto found = row.find("tools"); found != row.end()) conversation.tools = read_tools(std::move(*found));

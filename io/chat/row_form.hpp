@@ -24,6 +24,8 @@ void rename_columns(nlohmann::ordered_json& row, const Columns& columns);
 
 /// The form of a row, absent if it has none of them.
 [[nodiscard]] std::optional<RowForm> form_of(const nlohmann::ordered_json& row);
+/// True if a row is read as text (form_of), but has a query and a response, too.
+[[nodiscard]] bool is_ambiguous(const nlohmann::ordered_json& row);
 /// "messages", …
 [[nodiscard]] const char* name_of(RowForm form);
 /// The conversation in a row of a form other than text. Throws RowError.

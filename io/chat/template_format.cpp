@@ -64,6 +64,26 @@ RowError cannot_find(std::size_t answer, std::string_view expected, std::string_
       ". Mark answers in the template with {% generation %}"};
 }
 
+/// The template prints an answer that it is given not at all, twice, or in another place.
+RowError cannot_mark(std::size_t answer, std::string_view given, std::string_view rendered) {
+  return {strfmt("the chat template does not print answer %zu once and in its order: given ", answer + 1) +
+          quoted(given) + " as the answer, it rendered " + quoted(rendered) +
+          ". Mark answers in the template with {% generation %}"};
+}
+
+/// Throws unless the names of the functions that a message calls are in `printed`.
+void require_calls(const ConversationRow& row, std::size_t message, std::string_view printed) {
+  const auto calls = row.messages[message].find("tool_calls");
+  if (calls == row.messages[message].end()) return;
+  for (const Json& call : *calls) {
+    const auto& name = call["function"]["name"].get_ref<const std::string&>();
+    if (printed.find(name) == printed.npos)
+      throw RowError{strfmt("the chat template does not print the tool call of message %zu (%s): rendered ",
+                            message + 1, name.c_str()) +
+                     quoted(printed)};
+  }
+}
+
 /// 26 July 2024, noon: the date that Llama's templates fall back to.
 std::chrono::system_clock::time_point fixed_date() {
   return std::chrono::system_clock::time_point(std::chrono::seconds(1721995200));
@@ -134,8 +154,7 @@ std::vector<std::string> TemplateFormat::texts_between(const ConversationRow& ro
   for (std::size_t k = 0; k < answers; ++k) {
     const std::string mark = marker(k);
     const std::size_t found = text.find(mark, at);
-    if (found == text.npos || text.find(mark, found + 1) != text.npos)
-      throw RowError{strfmt("the chat template does not print answer %zu once, in its turn", k + 1)};
+    if (found == text.npos || text.find(mark, found + 1) != text.npos) throw cannot_mark(k, mark, text.substr(at));
     between.push_back(text.substr(at, found - at));
     at = found + mark.size();
   }
@@ -191,14 +210,23 @@ ChatText TemplateFormat::render(const ConversationRow& given) const {
   ConversationRow row = given;
   if (!system_.empty()) row.set_system(system_);
   std::vector<std::optional<double>> weights;  // of answers
-  for (std::size_t i = 0; i < row.messages.size(); ++i)
-    if (row.role(i) == "assistant") weights.push_back(row.weights[i]);
+  std::vector<std::size_t> messages;           // that are answers
+  for (std::size_t i = 0; i < row.messages.size(); ++i) {
+    if (row.role(i) != "assistant") continue;
+    weights.push_back(row.weights[i]);
+    messages.push_back(i);
+  }
   if (weights.empty()) throw RowError{"the row has no assistant message"};
   jinja::Rendered whole = rendered(row.messages, row.tools, false);
   ChatText made;
   const bool named = std::any_of(weights.begin(), weights.end(), [](const auto& weight) { return weight.has_value(); });
   std::vector<LossSpan> spans;
   if (rule_ != LossRule::all || named) spans = answers(row, whole);
+  for (std::size_t k = 0; k < messages.size(); ++k) {
+    const std::string_view text = whole.text;
+    const auto answer = spans.empty() ? text : text.substr(spans[k].begin, spans[k].end - spans[k].begin);
+    require_calls(row, messages[k], answer);
+  }
   for (std::size_t k = 0; k < spans.size(); ++k) {
     const bool counts = rule_ != LossRule::last_round || k + 1 == spans.size();
     spans[k].weight = weights[k].value_or(counts ? 1 : 0);

@@ -21,9 +21,9 @@ std::vector<DataFile> whole_files(const std::vector<std::string>& paths) {
 
 }  // namespace
 
-RowForm file_form(const std::string& path, std::string_view bytes, const Columns& columns) {
+FileForm file_form(const std::string& path, std::string_view bytes, const Columns& columns) {
   const RowLayout layout = row_layout(path, bytes);
-  if (layout == RowLayout::none) return RowForm::text;
+  if (layout == RowLayout::none) return {};
   constexpr int most_rows = 100;
   std::string why;
   std::int64_t repaired = 0;
@@ -31,11 +31,13 @@ RowForm file_form(const std::string& path, std::string_view bytes, const Columns
   for (int rows = 0; rows < most_rows && at < bytes.size(); ++rows) {
     const std::size_t end = at + rows_end(bytes.substr(at), layout, 1);
     std::optional<RowForm> form;
+    bool ambiguous = false;
     for_each_row(bytes.substr(at, end - at), layout, [&](const Row& text) {
       try {
         nlohmann::ordered_json row = parse_row(text.text, repaired);
         rename_columns(row, columns);
         form = form_of(row);
+        ambiguous = is_ambiguous(row);
         if (form || !why.empty()) return;
         why = line_name(path, bytes, at + text.offset) + ": no known form of row; its keys:";
         for (const auto& [key, value] : row.items()) why += " \"" + key.substr(0, 40) + "\"";
@@ -43,7 +45,7 @@ RowForm file_form(const std::string& path, std::string_view bytes, const Columns
         if (why.empty()) why = line_name(path, bytes, at + text.offset) + ": " + error.why;
       }
     });
-    if (form) return *form;
+    if (form) return {*form, ambiguous};
     at = end;
   }
   throw no_row_error(path, why);
@@ -70,7 +72,14 @@ Corpus::Corpus(const std::vector<DataFile>& files, Columns columns) : columns_(s
 }
 
 bool Corpus::has_conversations() const {
-  return std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form != RowForm::text; });
+  return std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form.form != RowForm::text; });
+}
+
+std::vector<std::string> Corpus::ambiguous() const {
+  std::vector<std::string> paths;
+  for (const File& file : files_)
+    if (file.form.ambiguous) paths.push_back(file.named.path);
+  return paths;
 }
 
 std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) const {

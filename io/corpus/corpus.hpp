@@ -14,6 +14,14 @@
 
 namespace tessera::io {
 
+/// The form of a file's rows.
+struct FileForm {
+  RowForm form = RowForm::text;
+  bool ambiguous = false;  // is_ambiguous() of the row that decides
+};
+/// That of the first row that has one; text for files without rows. Throws Error (data): no row has a form.
+[[nodiscard]] FileForm file_form(const std::string& path, std::string_view bytes, const Columns& columns);
+
 /// The mapped files of a corpus. A text file is one document; of a file of rows, each row is one.
 class Corpus {
  public:
@@ -40,7 +48,10 @@ class Corpus {
   [[nodiscard]] const DataFile& file(std::size_t file) const { return files_[file].named; }
   [[nodiscard]] RowLayout layout(std::size_t file) const { return files_[file].layout; }
   /// The form of a file's rows.
-  [[nodiscard]] RowForm form(std::size_t file) const { return files_[file].form; }
+  [[nodiscard]] RowForm form(std::size_t file) const { return files_[file].form.form; }
+  /// The files whose rows are read as text, but have a query and a response, too.
+  [[nodiscard]] std::vector<std::string> ambiguous() const;
+  [[nodiscard]] std::size_t files() const { return files_.size(); }
   /// True if a file's rows are conversations.
   [[nodiscard]] bool has_conversations() const;
   [[nodiscard]] const Columns& columns() const { return columns_; }
@@ -57,15 +68,11 @@ class Corpus {
     DataFile named;
     MappedFile map;
     RowLayout layout = RowLayout::none;
-    RowForm form = RowForm::text;
+    FileForm form;
   };
 
   std::vector<File> files_;
   Columns columns_;
 };
-
-/// The form of a file's rows: that of the first row that has one; text for files without rows. Throws Error (data): no
-/// row has a form.
-[[nodiscard]] RowForm file_form(const std::string& path, std::string_view bytes, const Columns& columns);
 
 }  // namespace tessera::io

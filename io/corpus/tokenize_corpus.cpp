@@ -81,15 +81,6 @@ void agree_on_weights(World& world, EncodedDocuments& made, std::vector<float>& 
   made.weights = weights;
 }
 
-/// Throws unless something was made.
-void require_tokens(const CorpusReport& report) {
-  if (report.tokens > 0) return;
-  if (report.skipped.count == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
-  throw Error(ExitCode::data, strfmt("none of %ld rows can be used", report.skipped.count),
-              report.skipped.named.empty() ? "" : report.skipped.named.front(),
-              "docs/data.md describes the rows that are accepted");
-}
-
 /// The file under a temporary name; removed unless committed.
 class Output {
  public:
@@ -169,6 +160,26 @@ std::vector<std::int64_t> number_rows(World& world, const Corpus& corpus, std::v
   return all_rows;
 }
 
+/// Throws unless there are tokens, and a document of each file; `documents`: of all ranks, by file. Reads a file
+/// without one again, for the reason.
+void require_documents(const CorpusReport& report, const std::vector<std::int64_t>& documents, const Corpus& corpus,
+                       const std::vector<Corpus::ByteRange>& ranges, const std::vector<std::int64_t>& all_rows,
+                       DocumentEncoder& encoder) {
+  const auto none = std::find(documents.begin(), documents.end(), 0);
+  if (none == documents.end() && report.tokens > 0) return;
+  if (none == documents.end()) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
+  const auto file = static_cast<std::size_t>(none - documents.begin());
+  EncodedDocuments made;
+  made.masks = corpus.has_conversations();
+  for (const Corpus::ByteRange& range : ranges)
+    if (range.file == file && made.skipped.count == 0) encoder.encode(corpus, range, all_rows, made);
+  const std::string& path = corpus.file(file).path;
+  if (made.skipped.count == 0)
+    throw Error(ExitCode::data, "no row of " + path + " is selected", {}, "Select more of its rows, or leave it out");
+  throw Error(ExitCode::data, "no row of " + path + " can be used", made.skipped.named.front(),
+              "docs/data.md describes the rows that are accepted");
+}
+
 /// Collective: the skipped rows of a round to the report; those named by lower ranks come first.
 void add_skipped(World& world, const SkippedRows& mine, SkippedRows& all) {
   const std::int64_t count = world.sum(mine.count);
@@ -201,13 +212,16 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   Counts all;
   std::vector<std::uint16_t> buffer;
   std::uint64_t bytes_done = 0;
+  std::vector<std::int64_t> documents_of(corpus.files(), 0);
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
     const std::size_t mine = first + parts_a_round * static_cast<std::size_t>(world.rank());
     made.clear();
     world.run_and_agree([&] {
       for (std::size_t p = mine; p < std::min(mine + parts_a_round, ranges.size()); ++p) {
+        const std::size_t before = made.ends.size();
         encoder.encode(corpus, ranges[p], all_rows, made);
+        documents_of[ranges[p].file] += static_cast<std::int64_t>(made.ends.size() - before);
         corpus.release(ranges[p]);
       }
     });
@@ -226,7 +240,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.tokens = all.tokens;
   report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
-  world.run_and_agree([&] { require_tokens(report); });
+  add_over_ranks(world, documents_of);
+  world.run_and_agree([&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder); });
   // The files beside the token file are complete before it, so that it never lacks them.
   documents.commit(document_file_header(report.tokens, report.documents));
   LossWeights table{};

@@ -120,7 +120,12 @@ class PackedStream::Packer {
 
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
                            Packing packing, Truncation truncation)
-    : source_(std::move(source)), masked_(source_->masked()), tokens_(tokens), truncation_(truncation), own_begins_{0} {
+    : source_(std::move(source)),
+      masked_(source_->masked()),
+      tokens_(tokens),
+      packing_(packing),
+      truncation_(truncation),
+      own_begins_{0} {
   TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX / 2, "samples of %ld", tokens);
   Packer packer(*this);
   std::vector<TokenRange> ranges;

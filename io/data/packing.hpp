@@ -85,6 +85,7 @@ class PackedStream final : public TokenStream {
 
   [[nodiscard]] const PackingCount& count() const { return count_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }  // T
+  [[nodiscard]] Packing packing() const { return packing_; }
   [[nodiscard]] Truncation truncation() const { return truncation_; }
   /// Adds the counts of `sample`.
   void add_counts(std::int64_t sample, PackedCounts& work) const;
@@ -118,6 +119,7 @@ class PackedStream final : public TokenStream {
   std::shared_ptr<const TokenStream> source_;
   bool masked_;
   std::int64_t tokens_;
+  Packing packing_;
   Truncation truncation_;
   std::vector<TokenRange> own_ranges_;
   std::vector<std::int64_t> own_begins_;

@@ -3,6 +3,7 @@
 #include "io/data/rows.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "io/data/data_kind.hpp"
 #include "io/tokenizer/utf8.hpp"
@@ -128,24 +129,28 @@ class Repair {
   std::int64_t places_ = 0;
 };
 
-/// Parses, and notes a key that the object has twice, and depth.
+/// Parses, and notes a key that an object has twice, and depth.
 nlohmann::ordered_json parse(std::string_view text) {
   using Json = nlohmann::ordered_json;
-  std::vector<std::string> keys;
+  std::array<std::vector<std::string>, deepest + 2> keys_at;  // of the open object at each depth
   std::string twice;
   bool deep = false;
   const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
     deep = deep || depth > deepest;
-    if (depth != 1 || event != Json::parse_event_t::key) return !deep;
+    if (deep) return false;
+    const auto level = static_cast<std::size_t>(depth);
+    if (event == Json::parse_event_t::object_start) keys_at[level + 1].clear();
+    if (event != Json::parse_event_t::key) return true;
+    std::vector<std::string>& keys = keys_at[level];
     const auto& key = value.get_ref<const std::string&>();
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) twice = key;
     else keys.push_back(key);
-    return !deep;
+    return true;
   };
   Json row = Json::parse(text.begin(), text.end(), look);
   if (deep) throw RowError{strfmt("the row is nested deeper than %d levels", deepest)};
   if (!row.is_object()) throw RowError{"the row is not a JSON object"};
-  if (!twice.empty()) throw RowError{"\"" + twice + "\" occurs twice in the object"};
+  if (!twice.empty()) throw RowError{"\"" + twice + "\" occurs twice in an object"};
   return row;
 }
 
@@ -205,7 +210,17 @@ nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired) 
   } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
 }
 
+void require_text_alone(const nlohmann::ordered_json& row) {
+  for (const char* key : {"images", "image", "videos", "video", "audios", "audio"}) {
+    const auto found = row.find(key);
+    if (found == row.end() || found->is_null() || found->empty()) continue;
+    if (found->is_string() && found->get_ref<const std::string&>().empty()) continue;
+    throw RowError{std::string("the row has \"") + key + "\", and models here read text alone"};
+  }
+}
+
 std::string text_of_row(const nlohmann::ordered_json& row) {
+  require_text_alone(row);
   const auto found = row.find("text");
   if (found == row.end()) throw RowError{"the object has no \"text\""};
   if (!found->is_string()) throw RowError{"\"text\" is not a string"};

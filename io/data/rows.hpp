@@ -36,10 +36,12 @@ struct RowError {
 };
 
 /// The object in a row. Bytes that are not UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become null; each
-/// such place adds 1 to `repaired`. Throws RowError: not JSON (with the column), not an object, a key twice, deeper
-/// than 64 levels.
+/// such place adds 1 to `repaired`. Throws RowError: not JSON (with the column), not an object, a key twice in
+/// any object, deeper than 64 levels.
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired);
-/// Its string under "text". Throws RowError.
+/// Throws RowError: the row has "images", "videos" or "audios" (or one "image", …) that are not empty.
+void require_text_alone(const nlohmann::ordered_json& row);
+/// Its string under "text". Throws RowError, also as require_text_alone.
 [[nodiscard]] std::string text_of_row(const nlohmann::ordered_json& row);
 /// "path:line" of byte `offset` of a file; lines count from 1.
 [[nodiscard]] std::string line_name(const std::string& path, std::string_view file, std::size_t offset);

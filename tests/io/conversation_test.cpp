@@ -51,7 +51,8 @@ TEST(RowForms, BecomeConversations) {
       {R"({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]})",
        "query and response: user=q|assistant=a"},
       {R"({"question": "q", "answer": "a"})", "query and response: user=q|assistant=a"},
-      {R"({"text": "t", "meta": 1})", "text: t"},
+      {R"({"text": "t", "meta": {"x": {"a": 1}, "y": {"a": 1}}, "images": [], "image": null, "audio": ""})", "text: t"},
+      {R"({"text": "t", "prompt": "q", "completion": "a"})", "text: t"},
       {R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, "r"]},
            {"role": "assistant", "content": "a", "loss": false}, {"role": "assistant", "content": "b", "loss_scale": 0.5}]})",
        "messages: user=qr|assistant=a*0|assistant=b*0.5"},
@@ -93,6 +94,14 @@ TEST(RowForms, RefuseWhatIsNoConversation) {
       {R"({"query": "q", "response": "a", "history": [["x"]]})", "\"history\" is not a list of [query, response]"},
       {R"({"instruction": "", "input": "", "output": "a"})", "\"instruction\" and \"input\" are empty or missing"},
       {R"({"query": "q", "response": "a", "tools": {}})", "\"tools\" is not a list"},
+      {R"({"messages": [{"role": "user", "role": "assistant", "content": "q"}]})",
+       "\"role\" occurs twice in an object"},
+      {R"({"text": "t", "images": ["a.png"]})", "the row has \"images\", and models here read text alone"},
+      {R"({"query": "q", "response": "a", "video": "a.mp4"})",
+       "the row has \"video\", and models here read text alone"},
+      {R"({"query": "<image>q", "response": "a"})", "message 1 has an <image>, and models here read text alone"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image", "text": "q"}]}]})",
+       "the content of message 1 has a part that is not text"},
   };
   for (const auto& [row, why] : bad) EXPECT_EQ(read(row), why) << row;
   test::expect_error(ExitCode::usage, "--columns", [] { (void)io::parse_columns("{\"a\": 3}", "--columns"); });

@@ -210,6 +210,29 @@ TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
   EXPECT_FALSE(std::filesystem::exists(io::loss_file_name(out))) << "a loss file of other tokens";
 }
 
+TEST_F(CorpusFiles, EachHasARowThatCanBeUsed) {
+  const std::string bad = folder.file("bad.jsonl", "\n{\"text\": 5}\n{\"text\": \"t\", \"images\": [1]}\n"),
+                    out = folder / "out.bin";
+  for (const int ranks : {1, 3})
+    expect_error(ExitCode::data, "no row of " + bad + " can be used [" + bad + ":2: \"text\" is not a string]", [&] {
+      (void)tokenize(ranks, tokenizer("gpt2"), {files[1], bad, files[0]},
+                     {.out = out, .eos = 7, .range_bytes = 30, .rows = {}, .progress = {}});
+    });
+  expect_error(ExitCode::data, "no row of " + files[1] + " is selected", [&] {
+    run_local(2, [&](World& world) {
+      (void)io::tokenize_corpus(world, tokenizer("gpt2"), io::Corpus(std::vector<io::DataFile>{{files[1], {}, 0.0001}}),
+                                {.out = out, .eos = 7, .rows = {}, .progress = {}});
+    });
+  });
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(CorpusFiles, WithTextAndAQueryAreAmbiguous) {
+  const std::string both = folder.file("both.jsonl", R"({"text": "t", "prompt": "q", "completion": "a"})");
+  EXPECT_EQ(io::Corpus(std::vector<std::string>{files[1], both}).ambiguous(), (std::vector<std::string>{both}));
+  EXPECT_FALSE(io::Corpus(std::vector<std::string>{both}).has_conversations());
+}
+
 TEST_F(CorpusFiles, SelectRowsAtRandomAndExactly) {
   std::string rows;
   for (int i = 0; i < 200; ++i) rows += "{\"text\": \"row " + std::to_string(i) + "\"}\n";

@@ -45,8 +45,9 @@ same() { # two runs' losses and gradient norms
     fail "$1 and $2 differ: $(losses "$1") / $(losses "$2")"
 }
 "$tessera" train "${common[@]}" --dataset data --system 'Be brief.' --val_dataset data/a.jsonl --eval_steps 3 --per_device_train_batch_size 6 --output_dir one > log 2>&1 || fail "training"
-expect 'tokens in 60 documents, .* of them with loss, packed into 60 samples of 96, .*, 1 documents of more tokens left out'
+expect 'tokens in 60 documents, .* of them with loss, each padded to a sample: 60 samples of 96, .*, 1 documents of more tokens left out'
 expect '^eval 3/3 '
+[ "$(grep -c 'warning W041' log)" = 1 ] || fail "W041 is not printed once"
 for ranks in 2 3 5; do
   "$mpirun" -n $ranks "$tessera" train "${common[@]}" --dataset data --system 'Be brief.' --val_dataset data/a.jsonl --eval_steps 3 --per_device_train_batch_size 1 --output_dir r$ranks > log 2>&1 || fail "training on $ranks"
   expect 'tokens-[0-9a-f]+.bin \(found\)'
@@ -72,7 +73,7 @@ expect '"tokens":[0-9]+' one.json
 t=(train "${common[@]}" --output_dir refused)
 refuse 3 'no such talk.*data/b.json:23' "${t[@]}" --dataset data --strict true
 echo '{"messages": [{"role": "user", "content": "q"}]}' > none.jsonl
-refuse 3 'none of 1 rows can be used .*none.jsonl:1: the row has no assistant message' "${t[@]}" --dataset none.jsonl
+refuse 3 'no row of none.jsonl can be used .*none.jsonl:1: the row has no assistant message' "${t[@]}" --dataset none.jsonl
 echo '{"messages": [{"role": "wizard", "content": "q"}]}' > role.jsonl
 refuse 3 'role.jsonl:1: message 1 has the role "wizard"' "${t[@]}" --dataset role.jsonl
 refuse 3 'no document of the training data can be used: .* have more than max_length = 8 tokens' "${t[@]}" --dataset data/a.jsonl --max_length 8
@@ -84,3 +85,20 @@ refuse 2 'no chat template or file' "${t[@]}" --dataset data --template nothing
 echo '{"eos_token": "<|im_end|>"}' > model/tokenizer_config.json
 refuse 3 'no chat template' "${t[@]}" --dataset data
 "$tessera" "${t[@]}" --dataset data --template chatml > log 2>&1 || fail "a template of the program"
+
+# What is used, with a warning; and options that would have no effect.
+"$tessera" "${t[@]}" --dataset data --template llama3 > log 2>&1 || fail "another template"
+expect 'warning W043: --template llama3 marks turns with <.start_header_id.>, <.end_header_id.>, <.eot_id.>, which the'
+refuse 2 '.-loss_scale is for text, and t1.bin holds tokens already' "${t[@]}" --dataset t1.bin --loss_scale all
+refuse 2 '.-columns is for text, and t1.bin' "${t[@]}" --dataset t1.bin --columns '{"a": "b"}'
+echo '{"text": "plain", "prompt": "q", "completion": "a"}' > both.jsonl
+"$tessera" tokenize --model model --dataset both.jsonl --out both.bin > log 2>&1 || fail "text and prompt"
+expect 'warning W042: rows of both.jsonl have "text" as well as a query and a response'
+"$tessera" "${t[@]}" --dataset data --template chatml --max_length 20 > log 2>&1 || fail "short samples"
+expect 'warning W044: [0-9]+% of the documents of the training data \([0-9]+ of [0-9]+\) have more than max_length = 20'
+{ echo 'Be'; echo 'brief.'; } > system.txt
+for system in system.txt $'Be\nbrief.'; do
+  "$tessera" tokenize --model model --template chatml --dataset data/a.jsonl --out "s${#system}.bin" --system "$system" > log 2>&1 || fail "--system $system"
+done
+cmp s10.bin s9.bin || fail "--system FILE differs from its text"
+refuse 2 'there is no file none.txt' tokenize --model model --template chatml --dataset data/a.jsonl --out n.bin --system none.txt

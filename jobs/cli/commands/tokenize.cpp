@@ -79,7 +79,7 @@ void tokenize_command(const Call& call, World& world) {
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files_of(options, "dataset"), columns_of(options));
-    chat = chat_format(options, *corpus, options.text("model"));
+    chat = chat_format(options, *corpus, *tokenizer, options.text("model"));
     if (chat == nullptr) refuse_chat_options(options);
   });
   log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() +

@@ -41,6 +41,7 @@ io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t leng
                                 const char* option) {
   const io::SampleCount count = io::count_samples(tokens, length);
   if (count.samples < 1 && tokens.packed() != nullptr) throw no_sample(*tokens.packed(), what, option);
+  if (tokens.packed() != nullptr) warn_of_long_documents(tokens.packed()->count(), length, what);
   if (count.samples < 1) {
     throw Error(ExitCode::data,
                 strfmt("the %s has %ld tokens; one sample takes max_length + 1 = %ld", what, tokens.size(), length + 1),
@@ -58,13 +59,13 @@ bool reads_text(const Options& options) {
 }
 
 /// The files, where text is replaced by a token file if there is a tokenizer.
-std::vector<std::string> prepare_files(const Options& options, World& world, const std::vector<std::string>& named,
-                                       const std::string& model_directory, RunData& data) {
+TokenizedData prepare_files(const Options& options, World& world, const std::vector<std::string>& named,
+                            const std::string& model_directory, RunData& data) {
   std::vector<io::DataFile> files;
   world.run_and_agree([&] { files = io::data_files(named); });
-  const TokenizedData made = tokenized(options, world, data.tokenizer.get(), files, model_directory);
+  TokenizedData made = tokenized(options, world, data.tokenizer.get(), files, model_directory);
   if (!made.line.empty()) data.tokenized.push_back(made.line);
-  return made.paths;
+  return made;
 }
 
 struct OpenedFiles {
@@ -95,17 +96,20 @@ std::int32_t separator(const Options& options, const std::string& model_director
 /// Which files of which option.
 struct NamedFiles {
   const char* option;
-  std::vector<std::string> named, paths;  // by the user; prepared
+  std::vector<std::string> named;  // by the user
+  TokenizedData prepared;
 };
 
 /// Opens the files, checks their ids. `files` receives those that the option names, for the log.
 io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
                          std::vector<io::DatasetFile>& files) {
-  const auto& [option, names, paths] = of;
+  const auto& [option, names, prepared] = of;
+  const std::vector<std::string>& paths = prepared.paths;
   io::SkippedRows skipped;
   io::Dataset data = io::open_dataset(paths, options.flag("strict") ? nullptr : &skipped);
   report_skipped(skipped);
-  if (data.skipped > 0) log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));
+  if (data.skipped > 0 && !prepared.made)
+    log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));
   check_ids(data, model, option);
   files = data.files;
   std::vector<std::string> named;
@@ -224,6 +228,7 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
                   const std::string& model_directory) {
   if (!options.has("dataset"))
     throw Error(ExitCode::usage, "no training data is given", "--dataset", "Give --dataset FILE ...");
+  world.run_and_agree([&] { refuse_row_options(options); });
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
@@ -258,6 +263,7 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
                        const std::string& model_directory) {
   if (!options.has("dataset"))
     throw Error(ExitCode::usage, "no data to evaluate on is given", "--dataset", "Give --dataset FILE ...");
+  world.run_and_agree([&] { refuse_row_options(options); });
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");

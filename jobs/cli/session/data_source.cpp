@@ -1,5 +1,11 @@
 #include "jobs/cli/session/data_source.hpp"
 
+#include <algorithm>
+#include <filesystem>
+
+#include "io/chat/chat_template.hpp"
+#include "io/data/data_kind.hpp"
+#include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/base/hash.hpp"
@@ -41,6 +47,58 @@ void refuse_chat_options(const Options& options) {
     if (options.given(name))
       throw options.refuse(name, std::string("--") + name + " is for conversations, and the data has none",
                            "Leave it out, or give rows of conversations (docs/data.md)");
+}
+
+void refuse_row_options(const Options& options) {
+  const auto is_text = [](const io::DataFile& file) { return io::data_kind(file.path) != "bin"; };
+  const std::vector<io::DataFile> files = files_of(options, "dataset");
+  if (files.empty() || std::ranges::any_of(files, is_text) ||
+      std::ranges::any_of(files_of(options, "val_dataset"), is_text))
+    return;
+  for (const char* name : {"template", "system", "loss_scale", "columns"})
+    if (options.given(name))
+      throw options.refuse(
+          name, std::string("--") + name + " is for text, and " + files.front().path + " holds tokens already",
+          "Leave it out, or give it to tessera tokenize, which makes such files");
+}
+
+std::string system_text(const Options& options) {
+  const std::string given = options.text("system");
+  std::error_code no_file;
+  if (!std::filesystem::is_regular_file(given, no_file)) {
+    if (given.ends_with(".txt")) throw options.refuse("system", "there is no file " + given, "Give a text, or a file");
+    return given;
+  }
+  std::string text = io::read_text(given);
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+void warn_of_documents(const io::Corpus& corpus) {
+  for (const std::string& path : corpus.ambiguous())
+    log::warn(42, "rows of " + path +
+                      " have \"text\" as well as a query and a response: the text is used. Rename it (--columns "
+                      "'{\"text\": \"unused\"}') to use the others");
+}
+
+void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer) {
+  std::string missing;
+  for (const std::string& marker : io::ChatTemplate::markers(options.text("template")))
+    if (!tokenizer.id_of(marker)) missing += (missing.empty() ? "" : ", ") + marker;
+  if (missing.empty()) return;
+  log::warn(43, "--template " + options.text("template") + " marks turns with " + missing +
+                    ", which the tokenizer has no token for: it splits them like text. Choose the template that the "
+                    "model was made with");
+}
+
+void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what) {
+  constexpr double share_to_mention = 0.05;
+  const auto all = static_cast<double>(count.documents + count.too_long + count.no_loss);
+  const double share = static_cast<double>(count.too_long) / all;
+  if (count.too_long == 0 || share < share_to_mention) return;
+  log::warn(44, strfmt("%.0f%% of the documents of the %s (%ld of %.0f) have more than max_length = %ld tokens and are "
+                       "left out: give a larger --max_length, or --truncation_strategy right or left",
+                       100 * share, what, count.too_long, all, tokens));
 }
 
 void report_skipped(const io::SkippedRows& skipped) {

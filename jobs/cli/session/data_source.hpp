@@ -31,6 +31,19 @@ namespace tessera::jobs {
 /// Throws Error (usage) for options of conversations that are given, where the data has none.
 void refuse_chat_options(const Options& options);
 
+/// Throws Error (usage) for options of rows that are given, where all files hold tokens.
+void refuse_row_options(const Options& options);
+/// --system: a text, or the contents of a file without the newline at its end. Throws Error (usage): NAME.txt that is
+/// no file.
+[[nodiscard]] std::string system_text(const Options& options);
+
+/// W042: files whose rows have two forms.
+void warn_of_documents(const io::Corpus& corpus);
+/// W043: marks of turns that a template of the program writes (--template), and the tokenizer has no token for.
+void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer);
+/// W044: a notable share of documents is left out since they are longer than `tokens`. `what`: "training data".
+void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
+
 /// One line for each of the first rows that were skipped, and a warning with their number.
 void report_skipped(const io::SkippedRows& skipped);
 

@@ -35,7 +35,8 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
     text +=
         strfmt("%s tokens in %ld documents, ", human_count(c.tokens).c_str(), c.documents) +
         (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
-        strfmt("packed into %ld samples of %ld, %.1f%% full", c.samples, length,
+        strfmt("%s %ld samples of %ld, %.1f%% full",
+               packed->packing() == io::Packing::padded ? "each padded to a sample:" : "packed into", c.samples, length,
                100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
     if (c.cut > 0)
       text += strfmt(", %ld of them %s", c.cut, packed->truncation() == io::Truncation::split ? "split" : "shortened");

@@ -32,7 +32,7 @@ void require_plain(const Options& options, const std::vector<io::DataFile>& file
                   "--dataset", bytes ? to_do : "Name the file alone");
     if (!bytes || io::data_kind(file.path) == "bin") continue;
     const io::MappedFile map(file.path);
-    if (io::file_form(file.path, map.bytes(), columns_of(options)) != io::RowForm::text)
+    if (io::file_form(file.path, map.bytes(), columns_of(options)).form != io::RowForm::text)
       throw Error(ExitCode::usage, "conversations need a tokenizer, and there is none", file.path, to_do);
   }
   if (bytes && options.given("columns"))
@@ -90,17 +90,19 @@ std::function<void(const io::CorpusProgress&)> progress_lines(const std::string&
 }
 
 std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
-                                            const std::string& model_directory) {
+                                            const io::TextTokenizer& tokenizer, const std::string& model_directory) {
+  warn_of_documents(corpus);
   if (!corpus.has_conversations()) return nullptr;
+  warn_of_markers(options, tokenizer);
   const std::string word = options.text("loss_scale");
   const io::LossRule rule = word == "all"          ? io::LossRule::all
                             : word == "last_round" ? io::LossRule::last_round
                                                    : io::LossRule::standard;
-  const std::string tokenizer = tokenizer_path(options, model_directory);
-  const std::string directory =
-      options.text("tokenizer") == "auto" ? model_directory : directory_of_tokenizer(tokenizer);
+  const std::string directory = options.text("tokenizer") == "auto"
+                                    ? model_directory
+                                    : directory_of_tokenizer(tokenizer_path(options, model_directory));
   return std::make_unique<io::TemplateFormat>(io::ChatTemplate::load(directory, options.text("template")), rule,
-                                              options.text("system"));
+                                              system_text(options));
 }
 
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
@@ -109,7 +111,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   for (const io::DataFile& file : files) paths.push_back(file.path);
   if (paths.empty() || io::data_kind(paths.front()) == "bin" || tokenizer == nullptr) {
     world.run_and_agree([&] { require_plain(options, files, tokenizer == nullptr); });
-    return {paths, ""};
+    return {paths, "", false};
   }
   const Clock::time_point started = Clock::now();
   std::unique_ptr<io::Corpus> corpus;
@@ -118,7 +120,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
-    chat = chat_format(options, *corpus, model_directory);
+    chat = chat_format(options, *corpus, *tokenizer, model_directory);
   });
   std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
   key = io::mix(key, corpus->content_hash(world));
@@ -145,7 +147,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
     report_skipped(report.skipped);
   }
-  return {{file}, file + " (" + how + ")"};
+  return {{file}, file + " (" + how + ")", !found};
 }
 
 }  // namespace tessera::jobs

@@ -34,6 +34,7 @@ namespace tessera::jobs {
 struct TokenizedData {
   std::vector<std::string> paths;  // for open_dataset
   std::string line;                // for the log: the token file, and whether it was made now; "" if there is none
+  bool made = false;               // now, and its skipped rows were reported
 };
 /// Collective. Tokenizes files of text and rows into one token file in --cache_dir, unless it is there: its name has a
 /// hash of the tokenizer, the end of documents, the files' contents and, of conversations, of the chat template of
@@ -45,6 +46,7 @@ struct TokenizedData {
 /// How conversations become text and loss, by the chat template in `model_directory` (--template), --system and
 /// --loss_scale; null if `corpus` has none. Throws Error (usage, data): there is no template, or it is not valid.
 [[nodiscard]] std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
+                                                          const io::TextTokenizer& tokenizer,
                                                           const std::string& model_directory);
 
 }  // namespace tessera::jobs

@@ -105,6 +105,22 @@ TEST(ChatMasks, FollowSystemWeightsAndGenerationBlocks) {
             "[q;][0.5:a;]");
 }
 
+TEST(ChatMasks, RefuseToolCallsThatAreNotPrinted) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "",
+      "tool_calls": [{"name": "lookup", "arguments": {}}]}, {"role": "tool", "content": "r"},
+      {"role": "assistant", "content": "a"}], "tools": [{"name": "lookup"}]})";
+  const std::string body =
+      "{% for m in messages %}{{ m.role + ':' + m.content }}{% if m.tool_calls %}CALLS{% endif %};{% endfor %}";
+  const auto with = [&](std::string calls) {
+    std::string text = body;
+    return "{{ tools }}" + text.replace(text.find("CALLS"), 5, std::move(calls));
+  };
+  for (const LossRule rule : {LossRule::standard, LossRule::last_round})
+    EXPECT_NE(bracketed(with(""), row, rule).find("does not print the tool call of message 2 (lookup): rendered"),
+              std::string::npos);
+  EXPECT_NE(bracketed(with("{{ m.tool_calls[0].function.name }}"), row).find("assistant:[lookup;]"), std::string::npos);
+}
+
 TEST(ChatMasks, RefuseWithAReason) {
   const std::string row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
   EXPECT_EQ(bracketed(chatml, R"({"messages": [{"role": "user", "content": "q"}]})"),
@@ -115,7 +131,8 @@ TEST(ChatMasks, RefuseWithAReason) {
       bracketed("{% for m in messages %}{{ m.role }} {{ m.content | length }} {{ m.content }};{% endfor %}", row);
   EXPECT_NE(changed.find("expected \"user 1 q;assistant"), std::string::npos) << changed;
   EXPECT_NE(changed.find("rendered \"user 1 q;assistant 1 a;"), std::string::npos) << changed;
-  EXPECT_NE(bracketed("{% for m in messages %}{{ m.role }};{% endfor %}", row).find("does not print answer 1 once"),
+  EXPECT_NE(bracketed("{% for m in messages %}{{ m.role }};{% endfor %}", row)
+                .find("does not print answer 1 once and in its order: given \""),
             std::string::npos);
   EXPECT_NE(bracketed("{% for m in messages %}{{ m.content | upper }};{% endfor %}", row).find("does not print answer"),
             std::string::npos);
