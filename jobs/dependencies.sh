@@ -33,6 +33,7 @@ present() {
     mpi) command -v mpirun >/dev/null && command -v mpicc >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     blas) pkg-config --exists openblas 2>/dev/null ;;
+    onednn) header dnnl.hpp ;;
     yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
     hdf5) pkg-config --exists hdf5-openmpi 2>/dev/null ;;
     icu) pkg-config --exists icu-uc 2>/dev/null ;;
@@ -49,6 +50,7 @@ package_of() {
     ninja) echo ninja-build ;;
     mpi) echo openmpi-bin libopenmpi-dev ;;
     blas) echo libopenblas-pthread-dev ;;
+    onednn) echo libdnnl-dev ocl-icd-opencl-dev ;;  # its CMake package wants OpenCL
     yaml) echo libyaml-dev ;;
     hdf5) echo libhdf5-openmpi-dev ;;
     icu) echo libicu-dev ;;

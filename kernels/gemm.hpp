@@ -1,7 +1,7 @@
 #pragma once
-// C = alpha·op(A)·op(B) + beta·C, row-major. CBLAS tiled over this rank's threads, or a kernel of our own for a few
-// rows. fp32, fp64, bf16 and fp16; for 16-bit inputs products, sums, alpha, beta, bias and the old C are fp32, and
-// every element is rounded once, when it is stored.
+// C = alpha·op(A)·op(B) + beta·C, row-major. CBLAS (16-bit floats: oneDNN, where the CPU has instructions for them)
+// tiled over this rank's threads, or a kernel of our own for a few rows. fp32, fp64, bf16 and fp16; for 16-bit inputs
+// products, sums, alpha, beta, bias and the old C are fp32, and every element is rounded once, when it is stored.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -18,6 +18,7 @@ struct GemmArgs {
   TensorView bias;    // (n) of a's dtype; added to every row, or absent
   // Elements from one row to the next, if a, b, c are columns of a wider matrix; 0: contiguous rows.
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  bool rows_vary = false;  // m (k if trans_a) differs from call to call: on the host nothing is prepared for one shape
 };
 /// The split over threads depends on shapes and the number of threads only, so equal calls give equal bits.
 void gemm(const GemmArgs& args, StreamView stream);

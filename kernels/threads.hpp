@@ -26,13 +26,12 @@ void set_isa(Isa isa);
 [[nodiscard]] double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
 /// How bf16 GEMMs are computed on this CPU.
 struct Bf16Gemm {
-  /// "amx-bf16" (by tdpbf16ps), "avx512-bf16" (by vdpbf16ps), or "up-cast" (panels widened to fp32,
-  /// then register tiles of fp32).
+  /// "oneDNN 2.6.3 brg:avx512_core_amx_bf16" (oneDNN's name of what it chooses), or "up-cast": panels widened to fp32,
+  /// then register tiles of fp32.
   std::string name;
-  /// Better ways and why they are not used: "no amx-bf16: the CPU lacks it".
+  /// Why oneDNN is not used: "no oneDNN: the instruction set in use is not avx512"; empty: it is used.
   std::string skipped;
 };
-/// The first call tests the CPU's dot-product instruction and warns (W030) if it is wrong: see host/pair_choice.hpp.
 [[nodiscard]] Bf16Gemm bf16_gemm();
 
 }  // namespace tessera::kernels

@@ -10,6 +10,7 @@ struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
   std::int64_t lda = 0, ldb = 0, ldc = 0;  // row strides in elements
+  bool operator==(const GemmShape&) const = default;
 };
 
 /// C (m, n) = alpha·op(A)·op(B) + beta·C, row-major; beta 0 does not read C. T float or double. Thread-safe.

@@ -82,7 +82,8 @@ void run_tile(const GemmArgs& args, const GemmShape& full, const Operands<T, G>&
                             .bias = of.bias ? of.bias + column : nullptr,
                             .c = c,
                             .alpha = static_cast<float>(args.alpha),
-                            .beta = static_cast<float>(args.beta)});
+                            .beta = static_cast<float>(args.beta),
+                            .rows_vary = args.rows_vary});
   } else {
     T beta = static_cast<T>(args.beta);
     if (of.bias) {

@@ -24,7 +24,8 @@ void grouped_gemm(const GroupedGemmArgs& args) {
                    .b = args.b[e],
                    .c = args.c.rows(first, rows),
                    .trans_b = args.trans_b,
-                   .beta = args.add ? 1.0 : 0.0},
+                   .beta = args.add ? 1.0 : 0.0,
+                   .rows_vary = true},
                   host_stream);
   });
 }
@@ -36,7 +37,8 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args) {
                    .b = args.b.rows(first, rows),
                    .c = args.c[e],
                    .trans_a = true,
-                   .beta = args.add ? 1.0 : 0.0},
+                   .beta = args.add ? 1.0 : 0.0,
+                   .rows_vary = true},
                   host_stream);
   });
 }

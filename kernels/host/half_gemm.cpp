@@ -1,4 +1,5 @@
-// GEMM of halves: C in blocks that are summed in fp32, in scratch or in C itself, over blocks of k.
+// GEMM of 16-bit floats: by oneDNN, or up-cast: C in blocks that are summed in fp32, in scratch or in C itself, over
+// blocks of k.
 #include "kernels/host/half_gemm.hpp"
 
 #include <sys/mman.h>
@@ -8,9 +9,8 @@
 #include <memory>
 #include <new>
 
-#include "kernels/host/convert.hpp"
 #include "kernels/host/half_panels.hpp"
-#include "kernels/host/pair_choice.hpp"
+#include "kernels/host/onednn.hpp"
 #include "kernels/threads.hpp"
 
 namespace tessera::kernels {
@@ -18,27 +18,20 @@ namespace tessera::kernels {
 namespace host {
 namespace {
 
-/// Extents of a block: large enough that packing is a few per cent of the products. Of up-cast panels, `strip` rows of
-/// A at a time stay in the outer cache (108 KiB), a panel of B in the inner one (24 KiB).
+/// Extents of a block: large enough that packing is a few per cent of the products. `strip` rows of A at a time stay
+/// in the outer cache (108 KiB), a panel of B in the inner one (24 KiB).
 struct Blocks {
   std::int64_t m, n, k;
 };
-constexpr Blocks upcast_blocks{1024, 1536, 384}, pair_blocks{480, 1024, 512};
+constexpr Blocks blocks{1024, 1536, 384};
 constexpr std::int64_t strip = 72;
-static_assert(strip % most_panel_rows == 0 && upcast_blocks.n % most_panel_columns == 0);
-constexpr bool fit(const PairShape& s) {
-  return pair_blocks.m % s.rows == 0 && pair_blocks.n % s.columns == 0 && pair_blocks.k % (2 * s.group) == 0;
-}
-static_assert(fit(vector_shape) && fit(tile_shape));
+static_assert(strip % most_panel_rows == 0 && blocks.n % most_panel_columns == 0);
 
-constexpr std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-constexpr std::int64_t a_numel = most(strip * upcast_blocks.k + panel_slack, pair_blocks.m*pair_blocks.k / 2),
-                       b_numel = most(upcast_blocks.n * upcast_blocks.k, pair_blocks.n*pair_blocks.k / 2),
-                       c_numel = most(upcast_blocks.m * upcast_blocks.n, pair_blocks.m*pair_blocks.n);
+constexpr std::int64_t a_numel = strip * blocks.k + panel_slack, b_numel = blocks.n * blocks.k,
+                       c_numel = blocks.m * blocks.n;
 static_assert(a_numel % 16 == 0 && b_numel % 16 == 0);
 
-/// A thread's own words: floats of widened panels, or packed pairs; and a block of C. In huge pages where there are
-/// any.
+/// A thread's own floats: widened panels and a block of C, or oneDNN's scratchpad. In huge pages where there are any.
 class Scratch {
  public:
   [[nodiscard]] static Scratch& own() {
@@ -48,12 +41,13 @@ class Scratch {
   [[nodiscard]] float* a() { return memory_.get(); }
   [[nodiscard]] float* b() { return memory_.get() + a_numel; }
   [[nodiscard]] float* c() { return memory_.get() + a_numel + b_numel; }
+  [[nodiscard]] std::byte* all() { return reinterpret_cast<std::byte*>(memory_.get()); }
 
- private:
-  static constexpr std::align_val_t huge{2 << 20};
   static constexpr std::size_t bytes =
       (sizeof(float) * (a_numel + b_numel + c_numel) + (2 << 20) - 1) / (2 << 20) * (2 << 20);
 
+ private:
+  static constexpr std::align_val_t huge{2 << 20};
   static float* take() {
     void* const memory = ::operator new(bytes, huge);
     (void)::madvise(memory, bytes, MADV_HUGEPAGE);
@@ -65,17 +59,7 @@ class Scratch {
   std::unique_ptr<float, Free> memory_{take()};  // only the pages that a product needs are ever touched
 };
 
-constexpr PairKernel no_pairs{};
-std::atomic<const PairKernel*> asked{nullptr};  // by a test
-
-/// What multiplies packed pairs; null: up-cast.
-template <class T>
-const PairKernel* pair_kernel() {
-  if constexpr (!std::is_same_v<T, bf16>) return nullptr;
-  if (const PairKernel* const kernel = asked.load(std::memory_order_relaxed))
-    return kernel == &no_pairs ? nullptr : kernel;
-  return pair_choice().kernel;
-}
+std::atomic<HalfGemm> way{HalfGemm::automatic};
 
 /// Cuts k into blocks about as deep as each other: a thin last one would cost as much per number as it has few
 /// products.
@@ -88,17 +72,17 @@ std::int64_t k_step(std::int64_t k, std::int64_t most_k) {
 template <class T, class G>
 class Block {
  public:
-  Block(const HalfProduct<T, G>& product, std::int64_t i, std::int64_t j, const Blocks& most)
+  Block(const HalfProduct<T, G>& product, std::int64_t i, std::int64_t j)
       : p_(product),
         s_(product.shape),
         i_(i),
         j_(j),
-        rows_(std::min(most.m, s_.m - i)),
-        columns_(std::min(most.n, s_.n - j)) {}
+        rows_(std::min(blocks.m, s_.m - i)),
+        columns_(std::min(blocks.n, s_.n - j)) {}
 
-  /// Up-cast panels. Sums of halves wait in scratch for the last block of k, those of fp32 in C itself.
-  void multiply_upcast() {
-    const std::int64_t step = k_step(s_.k, upcast_blocks.k), ld = (columns_ + 15) / 16 * 16;
+  /// Sums of halves wait in scratch for the last block of k, those of fp32 in C itself.
+  void multiply() {
+    const std::int64_t step = k_step(s_.k, blocks.k), ld = (columns_ + 15) / 16 * 16;
     if (s_.k == 0) return finish_empty();
     const HalfPanels<T>& panels = half_panels<T>();
     for (k_ = 0; k_ < s_.k; k_ += step) {
@@ -131,36 +115,6 @@ class Block {
     }
   }
 
-  void multiply_pairs(const PairKernel& kernel) {
-    const PairShape& shape = kernel.shape;
-    float* const sums = is_half<G> ? scratch_.c() : reinterpret_cast<float*>(c(0));
-    const std::int64_t ld = is_half<G> ? (columns_ + 15) / 16 * 16 : s_.ldc;
-    const bool laid = p_.bias || p_.beta != 0 || s_.k == 0;
-    if (laid) lay_down(sums, ld);
-    auto *const a_words = reinterpret_cast<std::uint32_t*>(scratch_.a()), *const b_words =
-                                                                              reinterpret_cast<std::uint32_t*>(
-                                                                                  scratch_.b());
-    const std::int64_t step = k_step(s_.k, pair_blocks.k);
-    for (k_ = 0; k_ < s_.k; k_ += step) {
-      depth_ = std::min(step, s_.k - k_);
-      const std::int64_t pairs = pairs_of(depth_, shape);
-      pack_pairs(a(0, rows_), {shape.rows, shape.group, pairs}, a_words);
-      pack_pairs(b(), {shape.columns, 1, pairs}, b_words);
-      multiply_panels({.a = a_words,
-                       .b = b_words,
-                       .rows = rows_,
-                       .columns = columns_,
-                       .pairs = pairs,
-                       .alpha = p_.alpha,
-                       .add = laid || k_ > 0,
-                       .c = sums,
-                       .ldc = ld},
-                      kernel);
-    }
-    if constexpr (is_half<G>)
-      for (std::int64_t r = 0; r < rows_; ++r) convert().narrow(sums + r * ld, c(r), columns_);
-  }
-
  private:
   [[nodiscard]] G* c(std::int64_t row) const { return p_.c + (i_ + row) * s_.ldc + j_; }
   [[nodiscard]] const T* bias() const { return p_.bias ? p_.bias + j_ : nullptr; }
@@ -172,17 +126,6 @@ class Block {
   [[nodiscard]] PanelSource<T> b() const {
     if (s_.trans_b) return {p_.b + j_ * s_.ldb + k_, s_.ldb, columns_, depth_, KOrder::along};
     return {p_.b + k_ * s_.ldb + j_, s_.ldb, columns_, depth_, KOrder::across};
-  }
-
-  /// sums = beta·c + bias.
-  void lay_down(float* sums, std::int64_t ld) const {
-    for (std::int64_t r = 0; r < rows_; ++r) {
-      float* const line = sums + r * ld;
-      const G* const old = c(r);
-      for (std::int64_t x = 0; x < columns_; ++x)
-        line[x] =
-            (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(old[x])) + (bias() ? static_cast<float>(bias()[x]) : 0);
-    }
   }
 
   /// A product of no depth: c = beta·c + bias.
@@ -202,25 +145,15 @@ class Block {
 
 }  // namespace
 
-void set_half_gemm(HalfGemm way) {
-  asked.store(way == HalfGemm::upcast ? &no_pairs : nullptr, std::memory_order_relaxed);
-}
-void set_half_gemm(const PairKernel& kernel) { asked.store(&kernel, std::memory_order_relaxed); }
+void set_half_gemm(HalfGemm chosen) { way.store(chosen, std::memory_order_relaxed); }
 
 template <class T, class G>
 void half_gemm_serial(const HalfProduct<T, G>& product) {
-  const PairKernel* const pairs = pair_kernel<T>();
-  const Blocks blocks = pairs ? pair_blocks : upcast_blocks;
+  if (way.load(std::memory_order_relaxed) == HalfGemm::automatic &&
+      onednn_gemm(product, Scratch::own().all(), Scratch::bytes))
+    return;
   for (std::int64_t i = 0; i < product.shape.m; i += blocks.m)
-    for (std::int64_t j = 0; j < product.shape.n; j += blocks.n) {
-      Block<T, G> block(product, i, j, blocks);
-      if constexpr (std::is_same_v<T, bf16>)
-        if (pairs) {
-          block.multiply_pairs(*pairs);
-          continue;
-        }
-      block.multiply_upcast();
-    }
+    for (std::int64_t j = 0; j < product.shape.n; j += blocks.n) Block<T, G>(product, i, j).multiply();
 }
 template void half_gemm_serial(const HalfProduct<bf16, bf16>&);
 template void half_gemm_serial(const HalfProduct<bf16, float>&);
@@ -230,8 +163,8 @@ template void half_gemm_serial(const HalfProduct<f16, float>&);
 }  // namespace host
 
 Bf16Gemm bf16_gemm() {
-  const host::PairKernel* const pairs = host::pair_kernel<bf16>();
-  return {pairs ? pairs->name : "up-cast", host::pair_choice().passed_over};
+  const host::OneDnn& onednn = host::onednn<bf16>();
+  return {onednn.name.empty() ? "up-cast" : onednn.name, onednn.missing.empty() ? "" : "no oneDNN: " + onednn.missing};
 }
 
 }  // namespace tessera::kernels

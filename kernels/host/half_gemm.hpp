@@ -2,12 +2,10 @@
 // GEMM of bf16 or f16 on the calling thread alone: fp32 inside, one rounding at the store. Not a public op
 // (kernels/gemm.hpp).
 //
-// Two ways. `upcast`: panels of A and B are widened as they are packed, and multiplied in fp32 (half_panels.hpp).
-// `pairs`: panels are packed as pairs of k for an instruction of bf16, where the CPU has one and it has proved itself
-// (pair_choice.hpp). They differ in the last places.
+// oneDNN where the CPU has instructions for the type (onednn.hpp); elsewhere panels of A and B are widened as they are
+// packed, and multiplied in fp32 (half_panels.hpp). The two differ in the last places.
 
 #include "kernels/host/blas.hpp"
-#include "kernels/host/pair_panels.hpp"
 #include "runtime/base/half.hpp"
 
 namespace tessera::kernels::host {
@@ -19,14 +17,14 @@ struct HalfProduct {
   const T *a, *b, *bias;
   G* c;
   float alpha, beta;
+  bool rows_vary = false;  // of GemmArgs
 };
 /// Uses some megabytes of scratch, which each thread takes at its first call and keeps.
 template <class T, class G>
 void half_gemm_serial(const HalfProduct<T, G>& product);
 
 enum class HalfGemm : unsigned char { automatic, upcast };
-/// For tests: which way, until it is set again; or by this kernel (bf16 alone), proved or not.
+/// For tests: which way, until it is set again.
 void set_half_gemm(HalfGemm way);
-void set_half_gemm(const PairKernel& kernel);
 
 }  // namespace tessera::kernels::host

@@ -1,12 +1,12 @@
 // GEMM of bf16 and f16. On small integers every sum is exact in fp32, so that results are held to the bit: exact value,
-// one rounding. All ways of multiplying that can run or be modelled here (up-cast panels; packed pairs by tiles),
-// shapes beyond one block, thin products, NaN.
+// one rounding. Up-cast panels, and oneDNN's primitives where this CPU has instructions for them; shapes beyond one
+// block, thin products, NaN.
 #include "kernels/gemm.hpp"
 
 #include <array>
+#include <thread>
 
-#include "amx_trap.hpp"
-#include "kernels/host/half_gemm.hpp"
+#include "kernels/host/onednn.hpp"
 #include "reference_16bit.hpp"
 
 namespace tessera::kernels {
@@ -14,30 +14,24 @@ namespace {
 
 TYPED_TEST_SUITE(SixteenBit, SixteenBitTypes);
 
-/// Up-cast (null); of packed pairs, which are bf16's: tiles in plain C++ in both shapes, and AMX's, over a model.
-template <class T>
-std::vector<const host::PairKernel*> ways() {
-  if (std::is_same_v<T, f16>) return {nullptr};
-  const host::PairKernel* amx = &modelled_amx;
-#ifdef TESSERA_AMX_BUILT
-  if (AmxTrap::can_run()) amx = &trapped_amx;
-#endif
-  return {nullptr, &host::portable_pairs(), &host::portable_tiles(), amx};
-}
+/// How a GEMM is computed: up-cast; with what oneDNN prepares for a shape, or for every shape. The last two are up-cast
+/// too where oneDNN is not used.
+struct Way {
+  host::HalfGemm kind;
+  bool rows_vary;
+};
+constexpr std::array<Way, 3> ways{
+    {{host::HalfGemm::upcast, false}, {host::HalfGemm::automatic, false}, {host::HalfGemm::automatic, true}}};
 
-/// A way of multiplying, for a scope.
-class Way {
+/// One of them, for a scope.
+class Chosen {
  public:
-  explicit Way(const host::PairKernel* pairs) {
-    if (pairs) host::set_half_gemm(*pairs);
-    else host::set_half_gemm(host::HalfGemm::upcast);
-  }
-  ~Way() { host::set_half_gemm(host::HalfGemm::automatic); }
-  Way(const Way&) = delete;
-  Way& operator=(const Way&) = delete;
+  explicit Chosen(const Way& way) : rows_vary(way.rows_vary) { host::set_half_gemm(way.kind); }
+  ~Chosen() { host::set_half_gemm(host::HalfGemm::automatic); }
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
 
- private:
-  AmxTrap trap_;
+  const bool rows_vary;
 };
 
 struct Case {
@@ -84,7 +78,7 @@ std::vector<float> truth(const Case& s, const std::vector<T>& a, const std::vect
 }
 
 template <class T>
-void is_exact(const Case& s) {
+void is_exact(const Case& s, bool rows_vary = false) {
   SCOPED_TRACE(strfmt("%lld %lld %lld, transposed %d %d, alpha %g, beta %g, bias %d", static_cast<long long>(s.m),
                       static_cast<long long>(s.n), static_cast<long long>(s.k), s.trans_a, s.trans_b, s.alpha, s.beta,
                       s.with_bias));
@@ -103,7 +97,8 @@ void is_exact(const Case& s) {
                 .trans_b = s.trans_b,
                 .alpha = s.alpha,
                 .beta = s.beta,
-                .bias = s.with_bias ? view(bias) : TensorView{}};
+                .bias = s.with_bias ? view(bias) : TensorView{},
+                .rows_vary = rows_vary};
   gemm(args, host_stream);
   for (std::size_t i = 0; i < c.size(); ++i)
     ASSERT_EQ(static_cast<float>(c[i]), static_cast<float>(T(exact[i]))) << i;  // -0 is 0
@@ -113,17 +108,18 @@ void is_exact(const Case& s) {
 }
 
 template <class T>
-void all_kinds(std::int64_t m, std::int64_t n, std::int64_t k) {
+void all_kinds(std::int64_t m, std::int64_t n, std::int64_t k, bool rows_vary = false) {
   for (int mask = 0; mask < 16; ++mask)
     is_exact<T>({m, n, k, (mask & 1) != 0, (mask & 2) != 0, mask & 4 ? -0.5 : 1.0,
                  mask & 4   ? 2.0
                  : mask & 1 ? 1.0
                             : 0.0,
-                 (mask & 8) != 0});
+                 (mask & 8) != 0},
+                rows_vary);
 }
 
 TYPED_TEST(SixteenBit, EveryInstructionSetSumsAndRoundsAlike) {
-  const Way way(nullptr);
+  const Chosen chosen(ways[0]);
   for (const Isa isa : instruction_sets()) {
     const Setting setting(1, isa);
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{33, 1, 5}, {7, 17, 9}, {75, 67, 33}, {24, 64, 40}})
@@ -132,9 +128,9 @@ TYPED_TEST(SixteenBit, EveryInstructionSetSumsAndRoundsAlike) {
 }
 
 TYPED_TEST(SixteenBit, ExactSumsAreRoundedOnce) {
-  for (const host::PairKernel* kind : ways<TypeParam>())
+  for (const Way& way : ways)
     for (const int num : {1, 3}) {
-      const Way way(kind);
+      const Chosen chosen(way);
       const Setting setting(num);
       for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
                                     {33, 1, 5},
@@ -143,22 +139,22 @@ TYPED_TEST(SixteenBit, ExactSumsAreRoundedOnce) {
                                     {70, 90, 33},
                                     {129, 90, 60},
                                     {5, 9, 0}})
-        all_kinds<TypeParam>(m, n, k);
+        all_kinds<TypeParam>(m, n, k, chosen.rows_vary);
     }
 }
 
 TYPED_TEST(SixteenBit, BeyondOneBlock) {
   for (const Isa isa : instruction_sets()) {
-    const Way way(nullptr);
+    const Chosen chosen(ways[0]);
     const Setting setting(1, isa);
     is_exact<TypeParam>({1030, 60, 390, false, true, 1, 1, true});
     is_exact<TypeParam>({60, 1550, 770, false, false, 0.5});
     is_exact<TypeParam>({1027, 40, 790, true, false, 1, -1});
   }
-  for (const host::PairKernel* kind : ways<TypeParam>()) {
-    const Way way(kind);
-    is_exact<TypeParam>({485, 70, 515, false, false, 1, 1, true});
-    is_exact<TypeParam>({30, 1050, 1029, true, true, 2, 0, false});
+  for (const Way& way : ways) {
+    const Chosen chosen(way);
+    is_exact<TypeParam>({485, 70, 515, false, false, 1, 1, true}, chosen.rows_vary);
+    is_exact<TypeParam>({30, 1050, 1029, true, true, 2, 0, false}, chosen.rows_vary);
   }
 }
 
@@ -176,28 +172,28 @@ TYPED_TEST(SixteenBit, AFewRowsByALargeMatrix) {
 }
 
 TYPED_TEST(SixteenBit, GemmOfAnyNumbersIsNearItsFp32) {
-  for (const host::PairKernel* kind : ways<TypeParam>()) {
-    const Way way(kind);
+  for (const Way& way : ways) {
+    const Chosen chosen(way);
     const std::int64_t m = 61, n = 75, k = 333;
     auto a = random_16bit<TypeParam>(m * k, 1), b = random_16bit<TypeParam>(k * n, 2);
     auto wa = widened(a), wb = widened(b);
     std::vector<TypeParam> c(static_cast<std::size_t>(m * n));
     std::vector<float> wc(c.size());
-    gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n})}, host_stream);
+    gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n}), .rows_vary = way.rows_vary}, host_stream);
     gemm({.a = view(wa, {m, k}), .b = view(wb, {k, n}), .c = view(wc, {m, n})}, host_stream);
     expect_near_rounded(c, wc, 2e-6);  // some k·2^-24 of Σ|a·b|
   }
 }
 
 TYPED_TEST(SixteenBit, GemmOfNaNAndInfinity) {
-  for (const host::PairKernel* kind : ways<TypeParam>()) {
-    const Way way(kind);
+  for (const Way& way : ways) {
+    const Chosen chosen(way);
     const std::int64_t m = 14, n = 35, k = 9;  // edges of every tile
     std::vector<TypeParam> a(static_cast<std::size_t>(m * k), TypeParam(1.0F)),
         b(static_cast<std::size_t>(k * n), TypeParam(1.0F)), c(static_cast<std::size_t>(m * n));
     a[static_cast<std::size_t>(3 * k + 8)] = TypeParam(NAN);
     a[static_cast<std::size_t>(13 * k + 8)] = TypeParam(-INFINITY);
-    gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n})}, host_stream);
+    gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n}), .rows_vary = way.rows_vary}, host_stream);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j) {
         const float x = c[static_cast<std::size_t>(i * n + j)];
@@ -210,8 +206,8 @@ TYPED_TEST(SixteenBit, GemmOfNaNAndInfinity) {
 TYPED_TEST(SixteenBit, ColumnsOfWiderMatrices) {
   const std::int64_t m = 20, n = 23, k = 17, wide = 50;
   auto a = integers<TypeParam>(m * wide, 1), b = integers<TypeParam>(n * wide, 2), c = integers<TypeParam>(m * wide, 3);
-  for (const host::PairKernel* kind : ways<TypeParam>()) {
-    const Way way(kind);
+  for (const Way& way : ways) {
+    const Chosen chosen(way);
     auto out = c;
     gemm({.a = {a.data() + 3, {m, k}},
           .b = {b.data() + 5, {n, k}},
@@ -219,7 +215,8 @@ TYPED_TEST(SixteenBit, ColumnsOfWiderMatrices) {
           .trans_b = true,
           .stride_a = wide,
           .stride_b = wide,
-          .stride_c = wide},
+          .stride_c = wide,
+          .rows_vary = way.rows_vary},
          host_stream);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < wide; ++j) {
@@ -248,10 +245,71 @@ TYPED_TEST(SixteenBit, TypesOfGemmAreChecked) {
   EXPECT_THROW(gemm({.a = half, .b = half, .c = half, .bias = {wide.data(), {2}}}, host_stream), std::logic_error);
 }
 
+/// Equal calls give equal bits: another thread's primitives, other addresses, after other shapes.
+TEST(HalfGemm, BitsDependOnTheCallAlone) {
+  const std::int64_t m = 96, n = 200, k = 777;
+  auto a = random_16bit<bf16>(m * k, 1), b = random_16bit<bf16>(k * n, 2);
+  const auto product = [&](std::size_t shift, bool trans_a, bool rows_vary) {
+    std::vector<bf16> at_a(a.size() + 64), at_b(b.size() + 64);
+    std::copy(a.begin(), a.end(), at_a.begin() + static_cast<std::ptrdiff_t>(shift));
+    std::copy(b.begin(), b.end(), at_b.begin() + static_cast<std::ptrdiff_t>(2 * shift));
+    std::vector<float> c(static_cast<std::size_t>(m * n) + 64);
+    gemm({.a = {at_a.data() + shift, trans_a ? Shape{k, m} : Shape{m, k}},
+          .b = {at_b.data() + 2 * shift, {k, n}},
+          .c = {c.data() + shift, {m, n}},
+          .trans_a = trans_a,
+          .rows_vary = rows_vary},
+         host_stream);
+    return std::vector<float>(c.begin() + static_cast<std::ptrdiff_t>(shift),
+                              c.begin() + static_cast<std::ptrdiff_t>(shift) + m * n);
+  };
+  for (const bool trans_a : {false, true})
+    for (const bool rows_vary : {false, true}) {
+      const std::vector<float> first = product(0, trans_a, rows_vary);
+      for (const std::size_t shift : {1, 3, 8, 17}) EXPECT_EQ(product(shift, trans_a, rows_vary), first) << shift;
+      std::vector<float> elsewhere;
+      std::thread([&] { elsewhere = product(0, trans_a, rows_vary); }).join();
+      EXPECT_EQ(elsewhere, first);
+    }
+}
+
+/// More shapes than a thread keeps primitives for.
+TEST(HalfGemm, ManyShapes) {
+  for (int pass = 0; pass < 2; ++pass)
+    for (std::int64_t m = 9; m < 9 + 270; ++m) is_exact<bf16>({m, 3, 5, false, false});
+}
+
+template <class T>
+host::HalfProduct<T, T> small(std::vector<T>& memory, float alpha, const T* bias) {
+  return {.shape = {.m = 16, .n = 16, .k = 16, .lda = 16, .ldb = 16, .ldc = 16},
+          .a = memory.data(),
+          .b = memory.data(),
+          .bias = bias,
+          .c = memory.data() + 256,
+          .alpha = alpha,
+          .beta = 0};
+}
+
+/// Where oneDNN is used, it is used for all that a model multiplies.
+TYPED_TEST(SixteenBit, OneDnnTakesWhatItCan) {
+  auto memory = integers<TypeParam>(512, 1);
+  alignas(64) std::array<std::byte, 1 << 16> scratch;
+  const bool used = host::onednn<TypeParam>().missing.empty();
+  EXPECT_EQ(used, !host::onednn<TypeParam>().name.empty());
+  EXPECT_EQ(host::onednn_gemm(small<TypeParam>(memory, 1, memory.data()), scratch.data(), scratch.size()), used);
+  EXPECT_EQ(host::onednn_gemm(small<TypeParam>(memory, 2, nullptr), scratch.data(), scratch.size()), used);
+  EXPECT_FALSE(host::onednn_gemm(small<TypeParam>(memory, 2, memory.data()), scratch.data(), scratch.size()));
+  for (const Isa isa : instruction_sets())
+    if (isa != Isa::avx512) {
+      const Setting setting(1, isa);
+      EXPECT_FALSE(host::onednn<TypeParam>().missing.empty());
+    }
+}
+
 TEST(HalfGemm, SaysWhatItIs) {
   const Bf16Gemm here = bf16_gemm();
-  EXPECT_TRUE(here.name == "up-cast" || here.name == "avx512-bf16" || here.name == "amx-bf16");
-  EXPECT_EQ(here.skipped.empty(), here.name == "amx-bf16") << here.skipped;  // a better one is missing for a reason
+  EXPECT_EQ(here.skipped.empty(), here.name.starts_with("oneDNN ")) << here.name;
+  EXPECT_EQ(here.skipped.empty(), here.name != "up-cast") << here.skipped;
   EXPECT_GT(measure_bf16_gemm(64, 64, 64, 3), 0.001);
 }
 

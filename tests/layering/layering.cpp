@@ -79,6 +79,7 @@ const std::map<std::string, std::vector<std::string>>& wrappers() {
   static const std::map<std::string, std::vector<std::string>> all = {
       {"mpi.h", {"runtime/comm/", "jobs/cli/session/versions.cpp", "tests/"}},
       {"cblas.h", {"kernels/", "tests/"}},
+      {"dnnl.hpp", {"kernels/"}},
       {"yaml.h", {"io/config/", "tests/"}},
       {"hdf5.h", {"io/hdf5/", "tests/"}},
       {"unicode/uchar.h", {"io/tokenizer/", "io/jinja/", "tests/"}},

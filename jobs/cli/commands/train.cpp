@@ -79,7 +79,6 @@ void TrainRun::prepare() {
   // Whatever decides the results must be the same on every rank; hosts may read different files.
   world_.require_equal("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
-  // Chooses the bf16 kernel now, so that its warning (W030) comes before the first step.
   const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
   const std::string bf16 = multiplies_bf16 ? ", bf16 by " + kernels::bf16_gemm().name : "";
   if (trainer_options_.run.strategy.policy.reproducible)
