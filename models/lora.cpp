@@ -64,8 +64,8 @@ class Choice {
     try {
       regex_.assign(spec.regex, std::regex::ECMAScript);
     } catch (const std::regex_error& error) {
-      throw Error(ExitCode::usage, "\"" + spec.regex + "\" is no regular expression: " + error.what(), "target_modules",
-                  "Give names of modules, or all-linear");
+      throw Error(ExitCode::usage, "\"" + spec.regex + "\" is no regular expression: " + error.what(),
+                  spec.regex_source, "Write it in the syntax of ECMAScript, as model\\.layers\\.0\\..*_proj");
     }
   }
   [[nodiscard]] bool has(const std::string& module, AdapterMaker::Kind kind) {
@@ -118,6 +118,7 @@ class Maker final : public AdapterMaker {
     const int index = (*indices_)[static_cast<std::size_t>(weight)];
     const std::string name = module_of(model_.params[static_cast<std::size_t>(index)].name);
     const std::string module = module_of(huggingface_name(model_, name + ".weight"));
+    if (example_.empty()) example_ = module;
     linears_.insert(module.substr(module.rfind('.') + 1));
     if (!choice_.has(module, kind)) return std::nullopt;
     using Init = Initializer::Kind;
@@ -133,6 +134,8 @@ class Maker final : public AdapterMaker {
   }
   [[nodiscard]] const LoraSpec& spec() const override { return spec_; }
   [[nodiscard]] const Choice& choice() const { return choice_; }
+  /// The whole name of the first Linear.
+  [[nodiscard]] const std::string& example() const { return example_; }
   /// Last parts of the names of all Linears.
   [[nodiscard]] const std::set<std::string>& linears() const { return linears_; }
 
@@ -147,6 +150,7 @@ class Maker final : public AdapterMaker {
   const LoraSpec& spec_;
   Choice choice_;
   std::set<std::string> linears_;
+  std::string example_;
 };
 
 /// Freezes all that is neither an adapter nor named by modules_to_save or `bias`.
@@ -190,10 +194,11 @@ void add_lora(Model& model, const LoraSpec& spec) {
   Maker maker(model, spec);
   for (const auto& module : model.modules) module->adapt(maker);
   const std::string unmatched = spec.regex.empty() ? maker.choice().unmatched() : "";
+  if (model.lora->modules.empty() && !spec.regex.empty())
+    throw Error(ExitCode::usage, "no Linear of the model matches \"" + spec.regex + "\"", spec.regex_source,
+                "It must match the whole name of a module, as " + maker.example());
   if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
-    throw Error(ExitCode::usage,
-                "no Linear of the model matches \"" + (spec.regex.empty() ? unmatched : spec.regex) + "\"",
-                "target_modules",
+    throw Error(ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
                 "The Linears are " + list_of(maker.linears()) +
                     "; lm_head, embeddings and experts can be trained in full, with modules_to_save");
   freeze_base(model, spec);

@@ -24,6 +24,7 @@ struct LoraSpec {
   /// but lm_head, routers and experts; or, if `regex` is set, those whose whole name matches it.
   std::vector<std::string> targets{"all-linear"};
   std::string regex;
+  const char* regex_source = "target_regex";  // the option or key that `regex` is of, for messages
   /// Modules that are trained in full: ends of names, as PEFT compares them.
   std::vector<std::string> modules_to_save;
   enum class Bias : unsigned char { none, all, lora_only };

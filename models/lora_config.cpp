@@ -109,6 +109,7 @@ class LoraConfigReader {
     if (value == nullptr) refuse("target_modules", "is missing", "");
     if (!value->is_string()) spec.targets = names("target_modules");
     else if (*value != "all-linear") spec.targets.clear(), spec.regex = value->get<std::string>();
+    spec.regex_source = "target_modules";
   }
 
   Json json_;

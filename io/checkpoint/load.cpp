@@ -11,6 +11,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/text_file.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -160,7 +161,13 @@ class UnalignedRanges {
 
 void CheckpointReader::check_base(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                                   const TrainingState& state) const {
-  const BaseModel found = base_model(world_, params, layout, state, manifest_.frozen, manifest_.base->dtype);
+  const DType expected = manifest_.base->dtype;
+  const std::set<std::string> frozen(manifest_.frozen.begin(), manifest_.frozen.end());
+  for (const ParamSpec& param : params)
+    if (frozen.contains(param.name) && param.storage_dtype != DType::f32 && param.storage_dtype != expected)
+      return log::info(strfmt("base      was kept in %s, and this one is in %s: they are not compared",
+                              name_of(expected), name_of(param.storage_dtype)));
+  const BaseModel found = base_model(world_, params, layout, state, manifest_.frozen, expected);
   if (found == *manifest_.base) return;
   throw other_base_error(directory_, found.crc, manifest_.base->crc);
 }

@@ -3,6 +3,10 @@
 // state. The caller decides which source tensor becomes which output tensor. Collective; the bytes of the output do not
 // depend on the number of ranks.
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "io/convert/conversion.hpp"
 #include "io/convert/output.hpp"
 #include "runtime/base/param.hpp"
@@ -25,6 +29,8 @@ struct ConvertTarget {
   bool verify = false;                         // read source and output again and compare before the commit
   std::uint64_t max_file_bytes = 0;            // safetensors: of a shard; checkpoint: of a state file
   std::string run_metadata = "{}";             // of a checkpoint; used on rank 0
+  std::string file;  // safetensors: the one file, in place of those of a model; "": of a model
+  std::map<std::string, std::string> metadata;  // of that file's header
 };
 
 /// A tensor of the output and the source elements it is made of.

@@ -21,6 +21,7 @@ namespace {
 bool is_output_name(const std::string& name) {
   const auto& auxiliary = auxiliary_file_names();
   if (name == "config.json" || std::ranges::find(auxiliary, name) != auxiliary.end()) return true;
+  if (name == adapter_file_name || name == adapter_config_name) return true;
   return name == manifest_name || name == std::string(manifest_name) + ".tmp" || name == index_file_name ||
          (name.starts_with("model") && name.ends_with(".safetensors")) ||
          (name.starts_with("state-") && name.ends_with(".h5"));

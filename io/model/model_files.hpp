@@ -13,7 +13,8 @@ namespace tessera::io {
 
 inline constexpr std::uint64_t default_max_shard_bytes = 5'000'000'000;  // "5GB", decimal, as Hugging Face's
 inline constexpr const char* model_file_name = "model.safetensors";
-inline constexpr const char* adapter_file_name = "adapter_model.safetensors";
+inline constexpr const char* adapter_file_name = "adapter_model.safetensors";  // of PEFT
+inline constexpr const char* adapter_config_name = "adapter_config.json";
 inline constexpr const char* index_file_name = "model.safetensors.index.json";
 
 /// One file to write.

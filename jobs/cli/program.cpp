@@ -64,7 +64,7 @@ bool print_information(const Invocation& invocation) {
   const Options& options = invocation.options;
   std::string text;
   if (options.flag("help") || options.flag("help_all"))
-    text = help_text(find_command(invocation.command), options.flag("help_all"));
+    text = help_text(find_command(invocation.command), options.flag("help_all"), invocation.stage);
   else if (options.flag("version")) text = version_text();
   else if (options.flag("man")) text = man_page(program_version());
   else if (options.flag("schema")) text = json_schema();

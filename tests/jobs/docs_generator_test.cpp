@@ -12,6 +12,7 @@
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 #include "runtime/base/error.hpp"
+#include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
 namespace {
@@ -79,6 +80,21 @@ TEST(Help, AllShowsTypeDefaultAliasAndEquivalent) {
   EXPECT_THAT(text, HasSubstr("also --lr"));
   EXPECT_THAT(text, HasSubstr("default 3e-4"));
   EXPECT_THAT(text, HasSubstr("ms-swift --learning_rate"));
+}
+
+TEST(Help, OfAStageHasItsNameAndDefaults) {
+  const CommandSpec* const train = find_command("sft");
+  const std::string sft = help_text(train, false, "sft"), pt = help_text(train, false, "pt");
+  EXPECT_TRUE(sft.starts_with("tessera sft [CONFIG"));
+  EXPECT_TRUE(pt.starts_with("tessera pt [CONFIG"));
+  EXPECT_THAT(sft, HasSubstr("[1e-5, with LoRA 1e-4]"));
+  EXPECT_THAT(help_text(train, true, "sft"), HasSubstr("default 1e-5, with LoRA 1e-4"));
+  EXPECT_THAT(pt, testing::Not(HasSubstr("with LoRA 1e-4")));
+  EXPECT_THAT(pt, HasSubstr("[3e-4]"));
+  EXPECT_EQ(stage_default(*find_option("stage"), "sft"), "sft");
+  EXPECT_EQ(stage_default(*find_option("lora_rank"), "sft"), "8");
+  const Invocation invocation = parsed({"sft", "--help"});
+  EXPECT_EQ(invocation.stage, "sft");
 }
 
 TEST(Docs, CompletionsAndManPageHaveEveryName) {

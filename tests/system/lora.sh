@@ -42,18 +42,73 @@ good 2 "${evaluate[@]}" --checkpoint run3/checkpoint-4
 # Merged weights have the loss of the adapter; from the directory, and from the checkpoint.
 good 1 convert --in "$base" --adapters run3 --merge_lora true --out merged
 good 2 convert --in run3/checkpoint-4 --merge_lora true --out merged2
-refused 2 "is no model of its own" 1 convert --in run3/checkpoint-4 --to hf --out no
 cmp -s merged/model.safetensors merged2/model.safetensors || fail "the checkpoint's merge differs"
 good 1 "${evaluate[@]}" --model merged
 awk -v a="$(loss)" -v b="$with" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-5 && d > -1e-5) }' || fail "merged: $(loss), not $with"
 refused 2 "needs an adapter" 1 convert --in "$base" --merge_lora true --out no
 refused 3 "E141" 1 convert --in "$base" --adapters run3 --merge_lora true --out merged
 
+# Merged in fp32 as PEFT merges, and rounded once.
+for model in tiny qwen2; do
+  for type in auto fp32 bf16; do
+    good 2 convert --in "$golden/$model" --adapters "$golden/$model/lora" --merge_lora true --save_dtype $type --out "$model-$type"
+  done
+  run 1 checkpoint diff "$model-fp32" "$golden/$model/lora/merged.safetensors" --grep '^h\.1\.attn|layers\.1\.' --json
+  [ $code = 0 ] || [ $code = 3 ] || fail "diff of $model -> exit $code"
+  awk -F: '/"max_absolute"/ && $2 + 0 > 1e-7 { bad = 1 } /"only_[ab]": \[$/ { bad = 1 } END { exit bad }' log || fail "$model: not PEFT's weights"
+  good 1 convert --in "$model-fp32" --to hf --dtype bf16 --out "$model-rounded"
+  cmp -s "$model-rounded/model.safetensors" "$model-bf16/model.safetensors" || fail "$model: bf16 is not fp32 rounded once"
+done
+cmp -s qwen2-auto/model.safetensors qwen2-bf16/model.safetensors || fail "auto is not the type of the model"
+cmp -s tiny-auto/model.safetensors tiny-fp32/model.safetensors || fail "auto is not the type of the model"
+refused 2 "Keep one of the two" 1 convert --in "$base" --adapters run3 --merge_lora true --dtype bf16 --save_dtype fp16 --out no
+
+# A checkpoint becomes the directory that the run's end writes; --adapters takes it too.
+good 2 convert --in run3/checkpoint-4 --to hf --out peft --verify
+for file in adapter_model.safetensors adapter_config.json; do cmp -s run3/$file peft/$file || fail "$file of the checkpoint differs"; done
+[ ! -e peft/config.json ] || fail "an adapter's directory has a config.json"
+mkdir unfinished && cp -r run3/checkpoint-4 unfinished/
+for adapter in peft run3/checkpoint-4 unfinished; do
+  good 2 "${evaluate[@]}" --model "$base" --adapters $adapter
+  [ "$(loss)" = "$with" ] || fail "--adapters $adapter: loss $(loss), not $with"
+done
+good 1 generate --model "$base" --adapters run3/checkpoint-4 --prompt 12 --max_new_tokens 2
+for adapter in run3 run3/checkpoint-4; do
+  good 2 "${train[@]}" --adapters $adapter --lora_dropout 0 --save_steps 0 --output_dir "from-${adapter##*/}"
+done
+cmp -s from-run3/adapter_model.safetensors from-checkpoint-4/adapter_model.safetensors || fail "training continues otherwise"
+good 2 "${train[@]}" --tuner_type lora --save_only_trainable false --output_dir everything
+cmp -s everything/adapter_model.safetensors run3/adapter_model.safetensors || fail "checkpoints change the run"
+good 1 convert --in everything/checkpoint-4 --to hf --out peft-everything
+good 1 checkpoint diff peft-everything/adapter_model.safetensors run3/adapter_model.safetensors
+good 1 "${evaluate[@]}" --model "$base" --adapters everything/checkpoint-4
+[ "$(loss)" = "$with" ] || fail "a checkpoint with the base: loss $(loss), not $with"
+
+# The best checkpoint is loaded at the end: the directory has its adapter.
+good 2 "${train[@]}" --tuner_type lora --learning_rate 0.3 --lr_scheduler_type constant --save_steps 1 --eval_steps 1 --val_dataset "$tokens" \
+  --load_best_model_at_end true --output_dir best
+expect '^best      best/checkpoint-1 .* of step 1 ' log
+for step in 1 4; do good 1 convert --in best/checkpoint-$step --to hf --out best-$step; done
+cmp -s best/adapter_model.safetensors best-1/adapter_model.safetensors || fail "the adapter at the end is not the best one"
+! cmp -s best/adapter_model.safetensors best-4/adapter_model.safetensors || fail "the last adapter is the best one: this checks nothing"
+
 # PEFT's directory is continued.
 good 2 "${train[@]}" --adapters "$base/lora" --output_dir continued --lora_dropout 0
 good 1 "${train[@]}" --adapters continued --max_steps 1 --save_steps 0 --output_dir longer
 
+# A resume needs the same adapters.
+resume=("${train[@]}" --resume_from_checkpoint run3/checkpoint-2 --output_dir resumed)
+refused 2 "is of a LoRA run, and this run trains the model in full" 2 "${resume[@]}"
+refused 2 "lora_rank 4 and not 8" 1 "${resume[@]}" --tuner_type lora --lora_rank 4
+refused 2 "lora_alpha 8 and not 32" 1 "${resume[@]}" --tuner_type lora --lora_alpha 8
+refused 2 "other modules with adapters" 1 "${resume[@]}" --tuner_type lora --target_modules q_proj
+
+mkdir bad && sed 's/"r": 8/"r": "8"/' run3/adapter_config.json > bad/adapter_config.json && cp run3/adapter_model.safetensors bad/
+
 # Refused before step 1.
+refused 3 "--adapters run3" 1 generate --model run3 --prompt a
+refused 2 "[target_regex]" 1 "${train[@]}" --tuner_type lora --target_regex q_proj --output_dir no
+refused 3 "bad/adapter_config.json: r is" 1 "${evaluate[@]}" --model "$base" --adapters bad
 refused 2 "expected an integer of at least 1" 1 "${train[@]}" --tuner_type lora --lora_rank 0 --output_dir no
 refused 2 'no Linear of the model matches "c_attn"' 2 "${train[@]}" --tuner_type lora --target_modules c_attn --output_dir no
 refused 2 "tied" 1 "${train[@]}" --model "$golden/qwen2" --adapters "$base/lora" --output_dir no
@@ -64,6 +119,11 @@ mkdir other; cp "$base/config.json" other/
 good 1 "${train[@]}" --tuner_type full --output_dir full
 cp full/model.safetensors other/
 refused 3 "E145" 2 "${evaluate[@]}" --model other --adapters run3
+refused 3 "is no checkpoint of a LoRA run" 1 "${evaluate[@]}" --model "$base" --adapters full
+refused 2 "is not of a LoRA run" 1 "${train[@]}" --tuner_type lora --resume_from_checkpoint full --output_dir resumed
+for adapter in run3/checkpoint-4 everything/checkpoint-4; do
+  refused 3 "E145" 2 "${evaluate[@]}" --model other --adapters $adapter
+done
 [ ! -e no ] || fail "a refused run has made its directory"
 sed 's/"r": 8/"r": 4/' run3/adapter_config.json > config.tmp
 mkdir shapes && cp run3/adapter_model.safetensors shapes/ && mv config.tmp shapes/adapter_config.json

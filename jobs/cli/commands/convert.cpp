@@ -11,7 +11,10 @@
 #include "io/inspect/tensor_stats.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
+#include "models/lora_config.hpp"
+#include "models/lora_files.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -154,12 +157,39 @@ std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io:
   return prefix.value_or("");
 }
 
+/// The trained parameters of a LoRA run's checkpoint, as PEFT has them.
+io::ConvertReport adapter_to_peft(World& world, const io::CheckpointReader& checkpoint, ConvertRequest& request,
+                                  const io::ConvertOptions& stream) {
+  const AdapterConfig adapter{checkpoint.auxiliary_file(io::adapter_config_name), request.in};
+  models::Model model = models::make(checkpoint.auxiliary_file("config.json"), request.in + "/config.json");
+  models::add_lora(model, models::parse_lora_config(adapter.text, adapter.source()));
+  const io::Manifest& manifest = checkpoint.manifest();
+  const io::TensorCatalog stored = io::catalog_checkpoint(request.in, manifest);
+  std::vector<io::ConvertTensor> tensors;
+  for (const models::AdapterTensor& tensor : models::adapter_tensors(model)) {
+    const ParamSpec& param = model.params[static_cast<std::size_t>(tensor.param)];
+    const io::TensorEntry* const found = stored.find(io::model_group + param.name);
+    if (found == nullptr || shape_of(*found) != param.shape)
+      throw Error(ExitCode::data,
+                  strfmt("%s %s: %s is %s", found == nullptr ? "E112" : "E113", request.in.c_str(),
+                         io::quote_name(param.name).c_str(), found == nullptr ? "missing" : "of another shape"));
+    tensors.push_back({tensor.name,
+                       request.dtype.value_or(DType::f32),
+                       param.shape,
+                       {{static_cast<int>(found - stored.tensors.data()), 0, param.numel()}}});
+  }
+  for (const auto& file : manifest.auxiliary_files)
+    if (file.name != "config.json")
+      request.target.auxiliary_files.push_back({file.name, checkpoint.auxiliary_file(file.name)});
+  request.target.file = io::adapter_file_name;
+  if (manifest.base) request.target.metadata = adapter_metadata(*manifest.base);
+  return io::convert_to_safetensors(world, stored, tensors, request.target, stream);
+}
+
 io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const io::CheckpointReader checkpoint(world, request.in);
-  const auto of_adapter = [](const auto& file) { return file.name == "adapter_config.json"; };
-  if (std::ranges::any_of(checkpoint.manifest().auxiliary_files, of_adapter))
-    throw Error(ExitCode::usage, "the checkpoint of a LoRA run is no model of its own", request.in,
-                "Merge the adapter into the model: --merge_lora true");
+  if (!checkpoint.auxiliary_file(io::adapter_config_name).empty())
+    return adapter_to_peft(world, checkpoint, request, stream);
   for (const auto& a : checkpoint.manifest().auxiliary_files)
     request.target.auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
@@ -247,6 +277,8 @@ std::int64_t peak_bytes() {
 void convert_command(const Call& call, World& world) {
   const Options& options = call.options();
   if (options.flag("merge_lora")) return merge_lora(call, world);
+  if (options.given("save_dtype"))
+    throw options.refuse("save_dtype", "--save_dtype is for --merge_lora true", "Use --dtype");
   if (options.has("adapters")) throw options.refuse("adapters", "--adapters is for --merge_lora true", "Add it");
   ConvertRequest request = read_request(options, world);
   const io::ConvertOptions stream = stream_options(options);

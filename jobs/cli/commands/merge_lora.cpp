@@ -8,6 +8,7 @@
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "runtime/base/log.hpp"
@@ -21,16 +22,15 @@ namespace {
 ModelConfig read_merge_input(const Options& options, World& world) {
   ModelConfig config;
   world.run_on_rank_0([&] {
-    const io::LocatedPath located = io::recognize(options.text("in"), io::Prefer::automatic);
+    const io::LocatedPath located =
+        io::recognize(options.text("in"), options.has("adapters") ? io::Prefer::model : io::Prefer::automatic);
     config.directory = located.path;
     config.path = located.path + "/config.json";
     if (located.kind == io::PathKind::checkpoint) {
-      const io::Manifest manifest = io::read_manifest(located.path);
-      for (const io::AuxiliaryFileRecord& file : manifest.auxiliary_files) {
+      for (const io::AuxiliaryFileRecord& file : io::read_manifest(located.path).auxiliary_files)
         if (file.name == "config.json") config.text = io::read_auxiliary_file(located.path, file);
-        if (file.name == adapter_config_name) config.adapter = io::read_auxiliary_file(located.path, file);
-      }
-      if (config.text.empty() || config.adapter.empty())
+      config.adapter = adapter_of_checkpoint(located.path);
+      if (config.text.empty() || config.adapter.text.empty())
         throw Error(ExitCode::data, located.path + " is no checkpoint of a LoRA run", "--merge_lora",
                     "Give its base model with --in, and the adapter with --adapters");
       if (options.has("adapters"))
@@ -43,9 +43,10 @@ ModelConfig read_merge_input(const Options& options, World& world) {
     if (!options.has("adapters"))
       throw options.refuse("merge_lora", "--merge_lora needs an adapter", "Give its directory with --adapters");
     config.text = io::read_text(config.path, 16U << 20);
-    config.adapter = read_adapter_config(options.text("adapters"));
+    config.adapter = locate_adapter(options.text("adapters"));
   });
-  for (std::string* text : {&config.directory, &config.path, &config.text, &config.adapter})
+  for (std::string* text :
+       {&config.directory, &config.path, &config.text, &config.adapter.text, &config.adapter.directory})
     *text = world.broadcast(*text);
   return config;
 }
@@ -86,6 +87,17 @@ void merge_module(const models::AdaptedModule& module, const models::Model& mode
     }
 }
 
+/// --save_dtype, or --dtype; else the type of the base model.
+DType merged_dtype(const Options& options, World& world, const ModelConfig& config) {
+  if (options.has("dtype") && options.given("save_dtype"))
+    throw options.refuse("save_dtype", "--dtype and --save_dtype both name the type of the output",
+                         "Keep one of the two");
+  if (const auto dtype = parse_dtype(options.text(options.has("dtype") ? "dtype" : "save_dtype"))) return *dtype;
+  return parse_dtype(
+             world.text_of_rank_0([&] { return std::string(name_of(model_dtype(config.text, config.directory))); }))
+      .value();
+}
+
 plan::RunSpec merge_spec(const models::Model& model, World& world) {
   plan::RunSpec spec;
   spec.purpose = plan::Purpose::evaluate;
@@ -103,9 +115,8 @@ void merge_lora(const Call& call, World& world) {
   const Options& options = call.options();
   for (const char* name : {"in", "out"})
     if (!options.has(name)) throw Error(ExitCode::usage, std::string("convert needs --") + name, "command line");
-  if (options.has("dtype") || options.flag("verify") || (options.has("to") && options.text("to") != "hf"))
-    throw options.refuse("merge_lora",
-                         "--merge_lora writes an fp32 model for --to hf, and takes no --dtype or --verify",
+  if (options.flag("verify") || (options.has("to") && options.text("to") != "hf"))
+    throw options.refuse("merge_lora", "--merge_lora writes a model for --to hf, and takes no --verify",
                          "Convert its output again");
   world.run_on_rank_0([&] { io::check_output(options.text("in"), options.text("out"), /*replace=*/false); });
   const ModelConfig config = read_merge_input(options, world);
@@ -114,12 +125,14 @@ void merge_lora(const Call& call, World& world) {
   const shard::ShardLayout& layout = run.plan().layout;
   const std::vector<io::ShardView> shards = run.shards();
   read_weights(world, config.directory, {.model = &model, .layout = &layout, .shards = shards});
-  if (options.has("adapters")) read_adapter(world, options.text("adapters"), {&model, &layout, shards});
+  if (options.has("adapters")) read_adapter(world, config.adapter.directory, {&model, &layout, shards});
   for (const models::AdaptedModule& module : model.lora->modules) merge_module(module, model, layout, shards);
-  io::write_model(world, options.text("out"), io::config_for_dtype(config.text, DType::f32), model.params, layout,
-                  shards, {.max_shard_bytes = options.bytes("max_shard_size"), .auxiliary_source = config.directory});
-  log::info(
-      strfmt("convert   done | %zu adapters merged | %s", model.lora->modules.size(), options.text("out").c_str()));
+  const DType dtype = merged_dtype(options, world, config);
+  io::write_model(
+      world, options.text("out"), io::config_for_dtype(config.text, dtype), model.params, layout, shards,
+      {.max_shard_bytes = options.bytes("max_shard_size"), .auxiliary_source = config.directory, .dtype = dtype});
+  log::info(strfmt("convert   done | %zu adapters merged in fp32, saved in %s | %s", model.lora->modules.size(),
+                   name_of(dtype), options.text("out").c_str()));
 }
 
 }  // namespace tessera::jobs

@@ -129,7 +129,7 @@ void TrainRun::read_parameters() {
   if (options_.flag("from_scratch")) return trainer_->initialize();
   read_base(config_.directory);
   if (options_.has("adapters"))
-    read_adapter(world_, options_.text("adapters"), {&model_, &trainer_->plan().layout, trainer_->shards()});
+    read_adapter(world_, config_.adapter.directory, {&model_, &trainer_->plan().layout, trainer_->shards()});
   else if (model_.lora) return trainer_->initialize_adapters();
   trainer_->parameters_changed();
 }
@@ -165,6 +165,8 @@ bool TrainRun::resume() {
     const Candidate& candidate = candidates_[i];
     try {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
+      require_same_adapters(model_, config_.text,
+                            {reader.auxiliary_file(io::adapter_config_name), candidate.checkpoint});
       progress_ =
           read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
       if (progress_.best)
@@ -228,7 +230,7 @@ void TrainRun::save_checkpoints() {
   world_.run_on_rank_0([&] {
     parts.auxiliary_files = {{"config.json", config_.text}};
     if (model_.lora)
-      parts.auxiliary_files.push_back({adapter_config_name, models::lora_config_text(model_, base_path())});
+      parts.auxiliary_files.push_back({io::adapter_config_name, models::lora_config_text(model_, base_path())});
     if (!config_.directory.empty())
       for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));
   });

@@ -8,7 +8,8 @@
 namespace tessera::jobs {
 
 /// Help of a command, or of the program if `command` is null; `all`: with types, defaults, aliases and equivalents.
-[[nodiscard]] std::string help_text(const CommandSpec* command, bool all);
+/// `stage`: of the command sft or pt, with its defaults; "": none.
+[[nodiscard]] std::string help_text(const CommandSpec* command, bool all, const std::string& stage = "");
 /// docs/cli.md.
 [[nodiscard]] std::string markdown();
 /// man page tessera(1), roff.

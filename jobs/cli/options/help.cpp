@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/options/docs_generator.hpp"
+#include "jobs/cli/options/options.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
@@ -27,9 +28,9 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
   return line.empty() ? out : out + std::string(indent, ' ') + line + "\n";
 }
 
-std::string details(const OptionSpec& spec) {
+std::string details(const OptionSpec& spec, const std::string& default_value) {
   std::string text = std::string("type ") + name_of(spec.type);
-  if (spec.default_value[0] != '\0') text += std::string("; default ") + spec.default_value;
+  if (!default_value.empty()) text += "; default " + default_value;
   std::string aliases;
   for (const std::string& alias : split_words(spec.aliases, ' '))
     aliases += (aliases.empty() ? "" : ", ") + ("--" + alias);
@@ -39,24 +40,25 @@ std::string details(const OptionSpec& spec) {
   return text;
 }
 
-std::string option_text(const OptionSpec& spec, bool all) {
+std::string option_text(const OptionSpec& spec, bool all, const std::string& stage) {
+  const std::string default_value = stage_default(spec, stage);
   const std::string head = std::string("  --") + spec.name + value_after_name(spec);
   std::string help = spec.help;
-  const bool shown = spec.type != Type::flag || std::string(spec.default_value) == "true";
-  if (!all && spec.default_value[0] != '\0' && shown) help += std::string(" [") + spec.default_value + "]";
+  const bool shown = !default_value.empty() && (spec.type != Type::flag || default_value == "true");
+  if (!all && shown) help += " [" + default_value + "]";
   std::string body = wrap(help, 36, 120);
   if (head.size() < 34) body.replace(0, head.size(), head);
   else body = head + "\n" + body;
-  return all ? body + wrap("(" + details(spec) + ")", 36, 120) : body;
+  return all ? body + wrap("(" + details(spec, default_value) + ")", 36, 120) : body;
 }
 
-std::string options_text(unsigned commands, bool all) {
+std::string options_text(unsigned commands, bool all, const std::string& stage) {
   std::string out;
   for (const std::string& group : option_groups()) {
     std::string options;
     for (const OptionSpec& spec : option_table()) {
       const bool listed = (spec.commands & commands) != 0 && (all || spec.status == Status::built);
-      if (group == spec.group && listed) options += option_text(spec, all);
+      if (group == spec.group && listed) options += option_text(spec, all, stage);
     }
     if (!options.empty()) out += "\n" + group + "\n" + options;
   }
@@ -65,7 +67,7 @@ std::string options_text(unsigned commands, bool all) {
 
 }  // namespace
 
-std::string help_text(const CommandSpec* command, bool all) {
+std::string help_text(const CommandSpec* command, bool all, const std::string& stage) {
   std::string out;
   if (command == nullptr) {
     out =
@@ -75,14 +77,17 @@ std::string help_text(const CommandSpec* command, bool all) {
     out +=
         "\ntessera <command> --help lists the command's options, --help-all also their types, aliases and "
         "equivalents.\n";
-    return all ? out + options_text(for_all, true) : out;
+    return all ? out + options_text(for_all, true, "") : out;
   }
-  out = std::string("tessera ") + command->name +
+  out = "tessera " + (stage.empty() ? command->name : stage) +
         (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") + " [--options]\n\n" +
-        command->help + "\n";
+        (stage == "sft"  ? "fine-tune a model on conversations: train --stage sft"
+         : stage == "pt" ? "train a model on text: train --stage pt"
+                         : command->help) +
+        "\n";
   if (!all)
     out += "'-' and '_' are the same in names; --help-all adds types, aliases and equivalents in other tools.\n";
-  return out + options_text(command->bit, all);
+  return out + options_text(command->bit, all, stage);
 }
 
 std::string json_schema() {

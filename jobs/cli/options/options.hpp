@@ -126,12 +126,17 @@ class Options {
 /// "sft, with its defaults learning_rate 1e-5, …"; "" if the stage chose nothing.
 [[nodiscard]] std::string stage_line(const Options& options);
 
+/// The default of an option with a stage ("" for train without one): the table's, or what the stage chooses, and what
+/// it chooses with LoRA: "1e-5, with LoRA 1e-4". "": none.
+[[nodiscard]] std::string stage_default(const OptionSpec& spec, const std::string& stage);
+
 /// With --stage sft, the number of samples of a step that gradient accumulation reaches by default.
 inline constexpr long sft_global_batch = 16;
 
 /// A parsed command line.
 struct Invocation {
   std::string command;                // "" if none was given
+  std::string stage;                  // "sft", "pt": the command that stands for train --stage; else ""
   std::vector<std::string> operands;  // "gemm"; configuration files are read, not kept
   Options options;
 };

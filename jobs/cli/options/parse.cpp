@@ -101,13 +101,12 @@ void assign_stage(Options& options, const std::string& stage) {
 Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment) {
   Invocation result;
   std::vector<std::string> rest = arguments;
-  std::string by_stage;  // the command "sft" or "pt"
   if (!rest.empty() && (rest[0].empty() || rest[0][0] != '-')) {
     const CommandSpec* command = find_command(rest[0]);
     if (command == nullptr)
       throw Error(ExitCode::usage, "unknown command \"" + rest[0] + "\"", "command line", command_hint(rest[0]));
     result.command = command->name;
-    by_stage = rest[0] == "sft" || rest[0] == "pt" ? rest[0] : "";
+    if (rest[0] == "sft" || rest[0] == "pt") result.stage = rest[0];
     result.options.commands = command->bit;
     rest.erase(rest.begin());
   }
@@ -143,7 +142,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     assign_from(result.options, name, std::move(items), std::move(positions));
   }
   for (auto& [name, items] : scanned.other_tools) assign_from(result.options, name, std::move(items), {});
-  if (!by_stage.empty()) assign_stage(result.options, by_stage);
+  if (!result.stage.empty()) assign_stage(result.options, result.stage);
   result.options.resolve();
   return result;
 }

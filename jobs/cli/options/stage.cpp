@@ -39,6 +39,16 @@ void Options::resolve_stage() {
   if (has("val_dataset") || real("split_dataset_ratio") > 0) set("eval_steps", text("save_steps"));
 }
 
+std::string stage_default(const OptionSpec& spec, const std::string& stage) {
+  if (!stage.empty() && std::string_view(spec.name) == "stage") return stage;
+  if (stage == "sft")
+    for (const StageDefault& entry : sft_defaults)
+      if (std::string_view(entry.option) == spec.name)
+        return std::string_view(entry.full) == entry.lora ? entry.full
+                                                          : std::string(entry.full) + ", with LoRA " + entry.lora;
+  return spec.default_value;
+}
+
 std::string stage_line(const Options& options) {
   std::string text;
   for (const std::string& chosen : options.stage_defaults) text += (text.empty() ? "" : ", ") + chosen;

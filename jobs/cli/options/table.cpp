@@ -253,8 +253,8 @@ const OptionSpec run_and_logging[] = {
      .help = "write config.json and model.safetensors at the end"},
     {.name = "save_dtype", .type = Type::choice, .default_value = "auto",
      .values = "auto|fp32|bf16|fp16|float32|bfloat16|float16", .group = "Run",
-     .help = "dtype of the saved model; auto: that of the model that training starts from, fp32 with --from_scratch; "
-             "checkpoints keep fp32 masters"},
+     .help = "dtype of the saved model, and of convert --merge_lora; auto: that of the model that training starts from, "
+             "fp32 with --from_scratch; checkpoints keep fp32 masters", .commands = for_runs | for_convert},
     {.name = "dry_run", .type = Type::flag, .default_value = "false", .group = "Run",
      .help = "train: print the plan and stop", .commands = for_train | for_config},
     {.name = "save_steps", .type = Type::integer, .default_value = "0", .values = "N", .group = "Checkpoints",

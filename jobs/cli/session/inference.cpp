@@ -47,7 +47,7 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   const std::vector<io::ShardView> shards = run->shards();
   read_weights(world, config.directory,
                {.model = &model, .layout = &run->plan().layout, .shards = shards, .threads = kernels::threads()});
-  if (options.has("adapters")) read_adapter(world, options.text("adapters"), {&model, &run->plan().layout, shards});
+  if (options.has("adapters")) read_adapter(world, config.adapter.directory, {&model, &run->plan().layout, shards});
   run->parameters_loaded();
   if (options.flag("werror") && world.max(log::warnings()) > 0)
     throw options.refuse("werror", "a warning was printed", "Fix what it names, or drop --werror");

@@ -1,5 +1,7 @@
 #include "jobs/cli/session/lora.hpp"
 
+#include <set>
+
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
@@ -19,10 +21,15 @@ constexpr const char* base_crc_key = "base_crc32c";   // of the frozen parameter
 constexpr const char* adapter_options[] = {"lora_rank",       "lora_alpha", "target_modules", "target_regex",
                                            "modules_to_save", "lora_bias",  "use_rslora",     "init_lora_weights"};
 
-io::BaseModel checksum_of(World& world, const AdapterShards& of, DType dtype) {
+/// The parameters alone.
+io::TrainingState state_of(const AdapterShards& shards) {
   io::TrainingState state;
-  for (const io::ShardView& view : of.shards) state.shards.push_back({view.unit, view.shard, {view.data}});
-  return io::base_model(world, of.model->params, *of.layout, state, io::frozen_names(of.model->params), dtype);
+  for (const io::ShardView& view : shards.shards) state.shards.push_back({view.unit, view.shard, {view.data}});
+  return state;
+}
+
+io::BaseModel checksum_of(World& world, const AdapterShards& of, DType dtype) {
+  return io::base_model(world, of.model->params, *of.layout, state_of(of), io::frozen_names(of.model->params), dtype);
 }
 
 /// The base that a file of ours names; nothing in a file of PEFT's.
@@ -93,55 +100,111 @@ void check_lora_options(const Options& options) {
                          "Keep one of the two");
 }
 
-void add_adapters(models::Model& model, const Options& options, const std::string& config) {
+void add_adapters(models::Model& model, const AdapterConfig& config, std::optional<double> dropout) {
+  models::LoraSpec spec = models::parse_lora_config(config.text, config.source());
+  spec.dropout = dropout.value_or(spec.dropout);
+  try {
+    models::add_lora(model, spec);
+  } catch (const Error& error) { throw Error(error.code(), config.source() + ": " + error.line()); }
+}
+
+void add_adapters(models::Model& model, const Options& options, const AdapterConfig& config) {
+  const double dropout = options.real("lora_dropout");
+  if (!config.text.empty())
+    return add_adapters(model, config, options.given("lora_dropout") ? std::optional(dropout) : std::nullopt);
   models::LoraSpec spec;
-  if (!config.empty()) {
-    spec = models::parse_lora_config(config, adapter_config_name);
-  } else {
-    spec.rank = options.integer("lora_rank");
-    spec.alpha = options.real("lora_alpha");
-    spec.rslora = options.flag("use_rslora");
-    spec.init = options.text("init_lora_weights") == "gaussian" ? models::LoraSpec::Init::gaussian
-                                                                : models::LoraSpec::Init::uniform;
-    if (options.given("target_modules")) spec.targets = options.list("target_modules");
-    if (options.has("target_regex")) spec.targets.clear(), spec.regex = options.text("target_regex");
-    spec.modules_to_save = options.list("modules_to_save");
-    const std::string bias = options.text("lora_bias");
-    spec.bias = bias == "all"         ? models::LoraSpec::Bias::all
-                : bias == "lora_only" ? models::LoraSpec::Bias::lora_only
-                                      : models::LoraSpec::Bias::none;
-  }
-  if (config.empty() || options.given("lora_dropout")) spec.dropout = options.real("lora_dropout");
+  spec.rank = options.integer("lora_rank");
+  spec.alpha = options.real("lora_alpha");
+  spec.dropout = dropout;
+  spec.rslora = options.flag("use_rslora");
+  spec.init = options.text("init_lora_weights") == "gaussian" ? models::LoraSpec::Init::gaussian
+                                                              : models::LoraSpec::Init::uniform;
+  if (options.given("target_modules")) spec.targets = options.list("target_modules");
+  if (options.has("target_regex")) spec.targets.clear(), spec.regex = options.text("target_regex");
+  spec.modules_to_save = options.list("modules_to_save");
+  const std::string bias = options.text("lora_bias");
+  spec.bias = bias == "all"         ? models::LoraSpec::Bias::all
+              : bias == "lora_only" ? models::LoraSpec::Bias::lora_only
+                                    : models::LoraSpec::Bias::none;
   models::add_lora(model, spec);
 }
 
-std::string read_adapter_config(const std::string& directory) {
-  const std::string path = directory + "/" + adapter_config_name;
-  if (!io::exists(path))
-    throw Error(ExitCode::data, "there is no " + std::string(adapter_config_name) + " in " + directory, "--adapters",
-                "Give the directory of an adapter, as PEFT or a LoRA run writes it");
-  return io::read_text(path, 16U << 20);
+namespace {
+
+/// Which options of LoRA differ, with both values where they are short; "": none.
+std::string differences(const models::Model& now, const models::Model& saved) {
+  const models::LoraSpec &a = now.lora->spec, &b = saved.lora->spec;
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  if (a.rank != b.rank) add(strfmt("lora_rank %ld and not %ld", a.rank, b.rank));
+  if (a.alpha != b.alpha) add(strfmt("lora_alpha %g and not %g", a.alpha, b.alpha));
+  if (a.rslora != b.rslora) add(strfmt("use_rslora %s", a.rslora ? "true" : "false"));
+  const auto trained = [](const models::Model& model, bool adapters) {
+    std::set<std::string> names;
+    for (const ParamSpec& param : model.params)
+      if (param.trainable && param.adapter == adapters) names.insert(param.name);
+    return names;
+  };
+  if (trained(now, true) != trained(saved, true)) add("other modules with adapters (target_modules, target_regex)");
+  if (trained(now, false) != trained(saved, false)) add("other parameters beside them (modules_to_save, lora_bias)");
+  return text;
 }
 
+}  // namespace
+
+void require_same_adapters(const models::Model& model, const std::string& config_json, const AdapterConfig& saved) {
+  if (!model.lora && saved.text.empty()) return;
+  if (!model.lora)
+    throw Error(ExitCode::usage, saved.directory + " is of a LoRA run, and this run trains the model in full",
+                "--tuner_type", "Resume with --tuner_type lora and the options of that run");
+  if (saved.text.empty())
+    throw Error(ExitCode::usage, saved.directory + " is not of a LoRA run, and this run trains adapters",
+                "--tuner_type", "Start from its weights: --model " + saved.directory);
+  models::Model then = models::make(config_json, "--model", model.dtype);
+  add_adapters(then, saved);
+  if (const std::string text = differences(model, then); !text.empty())
+    throw Error(ExitCode::usage, saved.directory + " has other adapters; this run has " + text,
+                "--resume_from_checkpoint", "Resume with the options of that run");
+}
+
+namespace {
+
+/// Loads what the checkpoint has; if that is the base too, it must be the one in place.
+void read_adapter_of_checkpoint(World& world, const std::string& directory, const AdapterShards& to) {
+  const io::CheckpointReader reader(world, directory);
+  const DType dtype = to.model->dtype;
+  std::optional<io::BaseModel> before;
+  if (!reader.manifest().base) before = checksum_of(world, to, dtype);
+  (void)reader.load(to.model->params, *to.layout, state_of(to));
+  if (!before) return;
+  if (const io::BaseModel after = checksum_of(world, to, dtype); after != *before)
+    throw Error(ExitCode::data,
+                strfmt("E145 %s has the parameters of another base model: the checksum of this one is %08x, not %08x",
+                       directory.c_str(), before->crc, after.crc),
+                {}, "Give the base model that it was trained from, with --model");
+}
+
+}  // namespace
+
 void read_adapter(World& world, const std::string& directory, const AdapterShards& to) {
+  const auto is_checkpoint = [&] { return std::string(io::exists(directory + "/" + io::manifest_name) ? "yes" : ""); };
+  if (!world.text_of_rank_0(is_checkpoint).empty()) return read_adapter_of_checkpoint(world, directory, to);
   const std::string file = directory + "/" + io::adapter_file_name;
-  world.run_and_agree([&] {
-    if (!io::exists(file))
-      throw Error(ExitCode::data, "there is no " + std::string(io::adapter_file_name) + " in " + directory,
-                  "--adapters", "Save the adapter with safe_serialization");
-  });
   check_base_of_adapter(world, directory, file, to);
   io::read_adapter(world, file, to.model->params, *to.layout, to.shards,
                    [&](const std::string& name) { return models::adapter_tensor_use(*to.model, name); });
 }
 
+std::map<std::string, std::string> adapter_metadata(const io::BaseModel& base) {
+  return {{base_dtype_key, name_of(base.dtype)}, {base_crc_key, strfmt("%08x", base.crc)}};
+}
+
 void write_adapter(World& world, const std::string& directory, const std::string& base,
                    const std::string& auxiliary_source, const AdapterShards& from) {
-  const io::BaseModel frozen = checksum_of(world, from, from.model->dtype);
   io::WriteModelOptions options{.auxiliary_source = auxiliary_source};
   options.file = io::adapter_file_name;
-  options.config_name = adapter_config_name;
-  options.metadata = {{base_dtype_key, name_of(frozen.dtype)}, {base_crc_key, strfmt("%08x", frozen.crc)}};
+  options.config_name = io::adapter_config_name;
+  options.metadata = adapter_metadata(checksum_of(world, from, from.model->dtype));
   for (const models::AdapterTensor& tensor : models::adapter_tensors(*from.model))
     options.tensors.push_back({tensor.name, tensor.param});
   io::write_model(world, directory, models::lora_config_text(*from.model, base), from.model->params, *from.layout,

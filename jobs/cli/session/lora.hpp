@@ -2,18 +2,19 @@
 // LoRA: options to adapters, and adapter directories (adapter_config.json, adapter_model.safetensors), read and
 // written. Functions that take a World are collective.
 
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "io/checkpoint/manifest.hpp"
 #include "io/model/model_io.hpp"
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/adapter_config.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
-
-inline constexpr const char* adapter_config_name = "adapter_config.json";
 
 /// Whether the run trains adapters: --tuner_type lora, or --adapters.
 [[nodiscard]] bool trains_lora(const Options& options);
@@ -22,12 +23,15 @@ inline constexpr const char* adapter_config_name = "adapter_config.json";
 /// Throws Error (usage) for options of LoRA that contradict one another, or have no effect.
 void check_lora_options(const Options& options);
 
-/// Adds the adapters of `config` (an adapter_config.json), or if that is empty, of the options. Throws Error as
+/// Adds the adapters of a config. Throws Error naming the file.
+void add_adapters(models::Model& model, const AdapterConfig& config, std::optional<double> dropout = {});
+/// Adds the adapters of `config`, or if it has no text, of the options. Throws Error as
 /// models::add_lora does.
-void add_adapters(models::Model& model, const Options& options, const std::string& config);
+void add_adapters(models::Model& model, const Options& options, const AdapterConfig& config);
 
-/// Text of DIRECTORY/adapter_config.json. Throws Error (data).
-[[nodiscard]] std::string read_adapter_config(const std::string& directory);
+/// Throws Error (usage) unless a run with this model can resume from the checkpoint that `saved` is of, because both
+/// have the same adapters, or none. `config_json`: the model's.
+void require_same_adapters(const models::Model& model, const std::string& config_json, const AdapterConfig& saved);
 
 /// This rank's parameters.
 struct AdapterShards {
@@ -35,9 +39,12 @@ struct AdapterShards {
   const shard::ShardLayout* layout = nullptr;
   std::span<const io::ShardView> shards;
 };
-/// Reads an adapter of the base model that the shards hold. Throws Error (data) on every rank alike: no file; tensors
-/// that do not match the model; another base, by the checksum in a file of ours.
+/// Reads an adapter of the base model that the shards hold from AdapterConfig::directory, a directory of PEFT's or a
+/// checkpoint. Throws Error (data) on every rank alike: tensors that do not match the model; another base, by the
+/// checksum in a file of ours.
 void read_adapter(World& world, const std::string& directory, const AdapterShards& to);
+/// What the header of an adapter file says of its base.
+[[nodiscard]] std::map<std::string, std::string> adapter_metadata(const io::BaseModel& base);
 /// Writes the adapter as PEFT does, with the checksum of its base and the tokenizer of `auxiliary_source`; `base`: path
 /// of the base model.
 void write_adapter(World& world, const std::string& directory, const std::string& base,

@@ -18,7 +18,6 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
-#include "models/lora_config.hpp"
 
 namespace tessera::jobs {
 
@@ -149,16 +148,10 @@ std::string checkpoint_at(const std::string& path) {
               "Give a model with --model");
 }
 
-/// An auxiliary file of a checkpoint, checked; "" if there is none. Throws Error (data).
-std::string checkpoint_file(const std::string& directory, const char* name) {
-  for (const io::AuxiliaryFileRecord& auxiliary_file : io::read_manifest(directory).auxiliary_files)
-    if (auxiliary_file.name == name) return io::read_auxiliary_file(directory, auxiliary_file);
-  return "";
-}
-
 /// config.json of a checkpoint. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
-  if (std::string text = checkpoint_file(directory, "config.json"); !text.empty()) return text;
+  for (const io::AuxiliaryFileRecord& file : io::read_manifest(directory).auxiliary_files)
+    if (file.name == "config.json") return io::read_auxiliary_file(directory, file);
   throw Error(ExitCode::data, "the checkpoint has no config.json", directory,
               "Name a checkpoint that tessera train has written");
 }
@@ -209,15 +202,16 @@ ModelConfig read_model_config(const Options& options, World* world) {
       given = checkpoint_at(given.string());
       config.path = (given / "config.json").string();
       config.text = checkpoint_config(given.string());
-      config.adapter = checkpoint_file(given.string(), adapter_config_name);
+      config.adapter = adapter_of_checkpoint(given.string());
       return;
     }
     check_model_exists(options);
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
+    if (directory && !io::exists(config.path)) refuse_adapter_as_model(given.string());
     config.text = io::read_text(config.path, 16u << 20);
-    if (options.has("adapters")) config.adapter = read_adapter_config(options.text("adapters"));
+    if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
   };
   if (world == nullptr) {
     read();
@@ -225,7 +219,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
     world->run_on_rank_0([&] { read(); });
     config.path = world->broadcast(config.path);
     config.text = world->broadcast(config.text);
-    config.adapter = world->broadcast(config.adapter);
+    config.adapter.text = world->broadcast(config.adapter.text);
+    config.adapter.directory = world->broadcast(config.adapter.directory);
   }
   config.directory = io::directory_of(config.path);
   return config;
@@ -233,8 +228,9 @@ ModelConfig read_model_config(const Options& options, World* world) {
 
 models::Model make_inference_model(const Options& options, const ModelConfig& config, DType dtype) {
   models::Model model = models::make(config.text, config.path, dtype);
-  if (!config.adapter.empty()) models::add_lora(model, models::parse_lora_config(config.adapter, adapter_config_name));
-  if (!config.adapter.empty() && options.has("checkpoint") && options.has("adapters"))
+  if (config.adapter.text.empty()) return model;
+  add_adapters(model, config.adapter);
+  if (options.has("checkpoint") && options.has("adapters"))
     throw options.refuse("adapters", "the checkpoint has an adapter already", "Drop --adapters");
   return model;
 }

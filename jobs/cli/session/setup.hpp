@@ -10,6 +10,7 @@
 #include "io/data/packing.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/adapter_config.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/plan/plan.hpp"
@@ -22,7 +23,7 @@ struct ModelConfig {
   std::string text;       // byte for byte
   std::string path;       // "models/tiny/config.json", or "--shape gpt2"
   std::string directory;  // where model.safetensors would be, or the checkpoint; "" for a built-in shape
-  std::string adapter;    // adapter_config.json of --adapters, or of a checkpoint of a LoRA run; "": none
+  AdapterConfig adapter;  // of --adapters, or of a checkpoint of a LoRA run
 };
 /// From --model, --shape or --checkpoint; rank 0 reads and broadcasts (`world` null: reads here). Throws Error (usage:
 /// none is given; data).

@@ -40,7 +40,7 @@ std::vector<bool> trainable_params(const models::Model& model, const std::vector
 }
 
 models::Model make_training_model(const Options& options, const std::string& config_json, const std::string& source,
-                                  DType dtype, const std::string& adapter) {
+                                  DType dtype, const AdapterConfig& adapter) {
   models::Model model = models::make(config_json, source, dtype);
   if (trains_lora(options)) {
     add_adapters(model, options, adapter);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/adapter_config.hpp"
 #include "models/module.hpp"
 #include "models/param_selector.hpp"
 
@@ -24,13 +25,12 @@ struct TrainableRule {
 /// Throws Error (usage): a glob that selects nothing, with names close to it; nothing is left to train.
 [[nodiscard]] std::vector<bool> trainable_params(const models::Model& model, const std::vector<TrainableRule>& rules);
 
-/// The model of a training run: models::make, with adapters (`adapter`: adapter_config.json of --adapters), or with
-/// ParamSpec::trainable from the options; frozen parameters are stored
-/// in `dtype`, in which the run computes. Throws Error (usage) as both
-/// do.
+/// The model of a training run: models::make, with adapters (`adapter`: that of --adapters), or with
+/// ParamSpec::trainable from the options; frozen parameters are stored in `dtype`, in which the run computes. Throws
+/// Error (usage) as both do.
 [[nodiscard]] models::Model make_training_model(const Options& options, const std::string& config_json,
                                                 const std::string& source, DType dtype,
-                                                const std::string& adapter = "");
+                                                const AdapterConfig& adapter = {});
 
 /// "Did you mean …?" for a glob that selects nothing; wildcards at its end are not compared.
 [[nodiscard]] std::string close_names(const std::string& glob, const models::ParamSelector& selector);

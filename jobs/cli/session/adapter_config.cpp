@@ -1,0 +1,71 @@
+#include "jobs/cli/session/adapter_config.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/directory.hpp"
+#include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
+#include "io/inspect/recognize.hpp"
+#include "io/model/model_files.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr const char* base_key = "base_model_name_or_path";
+constexpr std::uint64_t max_config_bytes = 16U << 20;
+
+bool holds_adapter(const std::string& directory) {
+  return io::exists(directory + "/" + io::adapter_config_name) && io::exists(directory + "/" + io::adapter_file_name);
+}
+
+/// The directory itself, or the newest of its versions that has an adapter or checkpoints.
+std::string newest_run(const std::string& path) {
+  if (holds_adapter(path) || io::exists(path + "/" + io::manifest_name) || !io::list_checkpoints(path).empty())
+    return path;
+  for (const auto& [version, directory] : io::list_versions(path))
+    if (holds_adapter(directory) || !io::list_checkpoints(directory).empty()) return directory;
+  return "";
+}
+
+}  // namespace
+
+std::string AdapterConfig::source() const {
+  return directory.empty() ? io::adapter_config_name : directory + "/" + io::adapter_config_name;
+}
+
+AdapterConfig adapter_of_checkpoint(const std::string& directory) {
+  for (const io::AuxiliaryFileRecord& file : io::read_manifest(directory).auxiliary_files)
+    if (file.name == io::adapter_config_name) return {io::read_auxiliary_file(directory, file), directory};
+  return {};
+}
+
+AdapterConfig locate_adapter(const std::string& path) {
+  const std::string run = newest_run(path);
+  if (holds_adapter(run)) return {io::read_text(run + "/" + io::adapter_config_name, max_config_bytes), run};
+  if (!run.empty()) {
+    const std::string checkpoint = io::recognize(run, io::Prefer::checkpoint).path;
+    if (AdapterConfig config = adapter_of_checkpoint(checkpoint); !config.text.empty()) return config;
+    throw Error(ExitCode::data, checkpoint + " is no checkpoint of a LoRA run: it has no " + io::adapter_config_name,
+                "--adapters", "Give it with --model or --checkpoint");
+  }
+  const bool config = io::exists(path + "/" + io::adapter_config_name);
+  throw Error(ExitCode::data,
+              std::string("there is no ") + (config ? io::adapter_file_name : io::adapter_config_name) + " in " + path,
+              "--adapters",
+              config ? "PEFT writes it with save_pretrained(…, safe_serialization=True)"
+                     : "Give the directory of an adapter, as PEFT or a LoRA run writes it, or a checkpoint of a run");
+}
+
+void refuse_adapter_as_model(const std::string& directory) {
+  if (!io::exists(directory + "/" + io::adapter_config_name)) return;
+  const auto json = nlohmann::json::parse(io::read_text(directory + "/" + io::adapter_config_name, max_config_bytes),
+                                          nullptr, /*allow_exceptions=*/false);
+  const bool named = json.is_object() && json.contains(base_key) && json.at(base_key).is_string();
+  const std::string base = named ? json.at(base_key).get<std::string>() : "BASE";
+  throw Error(ExitCode::data, directory + " holds an adapter and no model", "--model",
+              "Use --model " + base + " --adapters " + directory);
+}
+
+}  // namespace tessera::jobs
