@@ -1,4 +1,6 @@
 // `tessera bench step`: training steps against the GEMM peak, of the CPU's sgemm or of the GPU's library, in one run.
+#include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
@@ -24,10 +26,17 @@ struct Measurement {
   std::string name, word;  // "zero3 fp32", "zero3"
   const models::Model* model = nullptr;
   Precision precision;
-  std::vector<double> seconds, comm;
+  std::vector<double> seconds, comm, cpu;  // cpu: of all threads of a rank, the mean over ranks
   std::uint64_t pss = 0, planned = 0, arena = 0,
                 in_use = 0;  // summed over ranks; in_use: of rank 0's GPU, by any process
 };
+
+/// CPU seconds of this process so far, all threads.
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 /// `steps` steps of one strategy after two to warm up.
 void measure(Measurement& measurement, const Call& call, World& world, const io::TokenStream& tokens,
@@ -48,8 +57,11 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   if (measurement.seconds.empty() && !choices.empty() && !call.options().flag("json"))
     log::info(strfmt("kernels   %-12s ", measurement.name.c_str()) + choices);
   for (std::int64_t step = 0; step < steps + 2; ++step) {
+    const double before = cpu_seconds();
     const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
+    const double used = 1e-9 * static_cast<double>(world.sum(std::llround(1e9 * (cpu_seconds() - before))));
     if (step < 2) continue;
+    measurement.cpu.push_back(used / world.size());
     measurement.seconds.push_back(report.seconds);
     measurement.comm.push_back(report.comm_seconds);
   }
@@ -78,6 +90,7 @@ struct Work {
 nlohmann::ordered_json measurement_json(const Measurement& measurement, const Work& work, const GemmPeak& limit) {
   const double seconds = median(measurement.seconds);
   nlohmann::ordered_json json = {{"step_s", seconds},
+                                 {"cpu_s", median(measurement.cpu)},
                                  {"tokens_per_second", work.tokens / seconds},
                                  {"gflops", work.flops / seconds / 1e9},
                                  {work.on_gpu ? "share_of_gemm" : "share_of_sgemm",
@@ -200,10 +213,15 @@ void bench_step_command(const Call& call, World& world) {
   std::vector<Measurement> measurements;
   for (const char* word : {"zero3", "zero0"})
     measurements.push_back(
-        {.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
+        {.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}, .cpu = {}});
   if (precision.compute != DType::f32 && !on_device)
-    measurements.push_back(
-        {.name = "zero3 fp32", .word = "zero3", .model = &fp32_model, .precision = {}, .seconds = {}, .comm = {}});
+    measurements.push_back({.name = "zero3 fp32",
+                            .word = "zero3",
+                            .model = &fp32_model,
+                            .precision = {},
+                            .seconds = {},
+                            .comm = {},
+                            .cpu = {}});
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
     for (Measurement& measurement : measurements) {
       if (part == 0) continue;
