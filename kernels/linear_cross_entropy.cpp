@@ -6,18 +6,30 @@
 namespace tessera::kernels {
 namespace {
 
-void check(const LinearCrossEntropyArgs& args) {
-  const TensorView &x = args.x, &w = args.weight;
+/// Both factors of logits, and their gradients.
+void check_product(const LinearCrossEntropyArgs& args, const LinearCrossEntropyArgs::LowRank& p) {
+  const TensorView &x = p.x, &w = p.weight;
   TESSERA_ASSERT(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1] && x.dtype == w.dtype,
                  "x %s, weight %s", x.shape.str().c_str(), w.shape.str().c_str());
-  const std::int64_t n = x.shape[0], vocab = w.shape[0];
+  TESSERA_ASSERT(!p.dx || (p.dx.shape == x.shape && p.dx.dtype == x.dtype && args.loss_scale), "dx %s",
+                 p.dx.shape.str().c_str());
+  TESSERA_ASSERT(!p.dweight || (p.dweight.shape == w.shape && (args.loss_scale || x.shape[0] == 0)), "dweight %s",
+                 p.dweight.shape.str().c_str());
+}
+
+void check(const LinearCrossEntropyArgs& args) {
+  check_product(args, {args.x, args.weight, args.dx, args.dweight});
+  if (args.low.x) {
+    check_product(args, args.low);
+    TESSERA_ASSERT(args.low.x.shape[0] == args.x.shape[0] && args.low.weight.shape[0] == args.weight.shape[0] &&
+                       args.low.x.dtype == args.x.dtype,
+                   "x %s, weight %s of low rank", args.low.x.shape.str().c_str(), args.low.weight.shape.str().c_str());
+  }
+  const TensorView& x = args.x;
+  const std::int64_t n = x.shape[0], vocab = args.weight.shape[0];
   TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
   TESSERA_ASSERT(!args.weights || (args.weights.numel() == n && args.weights.dtype == DType::f32), "weights %s",
                  args.weights.shape.str().c_str());
-  TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s",
-                 args.dx.shape.str().c_str());
-  TESSERA_ASSERT(!args.dweight || (args.dweight.shape == w.shape && (args.loss_scale || n == 0)), "dweight %s",
-                 args.dweight.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab, x.dtype, x.device),
                  "workspace of %zu bytes", args.workspace.nbytes());
 }

@@ -32,6 +32,23 @@ struct LinearCrossEntropyArgs {
   /// absent: not wanted.
   TensorView dweight;
   bool accumulate = false;  // add to dweight, or overwrite it
+  /// logits = x·Wᵀ + alpha·low.x·low.weightᵀ: an adapter of the head.
+  struct LowRank {
+    TensorView x;            // (N, R); absent: none
+    TensorView weight;       // (V, R)
+    TensorView dx, dweight;  // as those of the head
+    bool accumulate = false;
+    double alpha = 1;
+  };
+  LowRank low = {};
+
+  /// Calls f(product, whether it is the first) for the head and, if there is one, its adapter.
+  template <class F>
+  void for_each_product(const F& f) const {
+    f(LowRank{x, weight, dx, dweight, accumulate, 1}, true);
+    if (low.x) f(low, false);
+  }
+  [[nodiscard]] bool trains() const { return dx || dweight || low.dx || low.dweight; }
 };
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream);
 [[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype,

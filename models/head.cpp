@@ -2,6 +2,7 @@
 #include "models/head.hpp"
 
 #include "kernels/gemm.hpp"
+#include "models/linear.hpp"
 
 namespace tessera::models {
 
@@ -15,11 +16,21 @@ Head::Head(const HeadSpec& spec, ParamList list)
   params_ = list.indices();
 }
 
+void Head::adapt(AdapterMaker& adapters) {
+  adapters.begin(params_);
+  if (const auto positions = adapters.add(weight_, channels_, vocab_, false, AdapterMaker::Kind::head))
+    lora_.emplace(*positions, channels_, vocab_, adapters.spec());
+}
+
 Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t rows = phase == Phase::logits ? shape.batch : shape.batch * shape.tokens;
   Scratch s;
   s.normed = allocator.take(dtype, {rows, channels_});
-  if (phase == Phase::logits) return s;
+  if (phase == Phase::logits) {
+    if (lora_) s.lora = allocator.take_bytes(lora_->workspace_bytes(rows, dtype));
+    return s;
+  }
+  if (lora_) s.low = lora_->half(allocator, rows, dtype, phase == Phase::train);
   if (phase == Phase::train) s.statistics = norm_.allocate(allocator, rows, dtype);
   const std::size_t mark = allocator.mark();
   s.loss = allocator.take_bytes(loss_->workspace_bytes(shape, vocab_, dtype));
@@ -45,11 +56,17 @@ void Head::forward_loss(const ForwardArgs& args) const {
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::eval);
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
+  kernels::LinearCrossEntropyArgs::LowRank low;
+  if (lora_)
+    low = lora_->forward_half(
+        {.params = args.params, .grads = {}, .x = w.normed, .y = {}, .y_stride = 0, .context = {}, .stream = args.stream},
+        w.low, /*wanted_low=*/false);
   loss_->compute({.shape = args.shape,
                   .x = w.normed,
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .low = low,
                   .stream = args.stream});
 }
 
@@ -63,6 +80,14 @@ void Head::forward_logits(const ForwardArgs& args) const {
          args.stream);
   norm_.forward(args.params, w.normed, w.normed, {}, args.stream);
   kernels::gemm({.a = w.normed, .b = at(args.params, weight_), .c = args.batch->logits, .trans_b = true}, args.stream);
+  if (lora_)
+    lora_->forward({.params = args.params,
+                    .grads = {},
+                    .x = w.normed,
+                    .y = args.batch->logits,
+                    .y_stride = 0,
+                    .context = {.workspace = w.lora},
+                    .stream = args.stream});
 }
 
 void Head::backward(const BackwardArgs& args) const {
@@ -77,6 +102,16 @@ void Head::backward(const BackwardArgs& args) const {
   const TensorView dnormed = dx ? dx : through_weight ? w.normed : TensorView{};
 
   norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
+  LoraBranch::Args branch{.params = args.params,
+                          .grads = grads,
+                          .x = w.normed,
+                          .y = {},
+                          .y_stride = 0,
+                          .context = lora_context({}, args.batch, Phase::train),
+                          .stream = args.stream};
+  kernels::LinearCrossEntropyArgs::LowRank low;
+  const bool through_low = lora_ && (through_weight || lora_->has_wanted(args.wanted()));
+  if (lora_) low = lora_->forward_half(branch, w.low, through_low);
   loss_->compute({.shape = args.shape,
                   .x = w.normed,
                   .weight = at(args.params, weight_),
@@ -85,7 +120,10 @@ void Head::backward(const BackwardArgs& args) const {
                   .dx = dnormed,
                   .dweight = grads[weight_],
                   .accumulate = grads.adds(weight_),
+                  .low = low,
                   .stream = args.stream});
+  branch.x = dnormed;
+  if (through_low) lora_->backward_half(branch, w.low);
   if (!through_weight) return;
   norm_.backward({.params = args.params,
                   .grads = grads,
@@ -99,12 +137,16 @@ void Head::backward(const BackwardArgs& args) const {
 
 double Head::forward_flops(BatchShape shape) const {
   return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) *
-         static_cast<double>(channels_);
+         static_cast<double>(channels_) +
+         (lora_ ? lora_->flops_per_row() * static_cast<double>(shape.batch * shape.tokens) : 0.0);
 }
 
 double Head::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through_weight = wanted.dx() || norm_.has_wanted(wanted);
-  return forward_flops(shape) * ((wanted[weight_] ? 1.0 : 0.0) + (through_weight ? 1.0 : 0.0));
+  const auto rows = static_cast<double>(shape.batch * shape.tokens);
+  return 2.0 * rows * static_cast<double>(vocab_) * static_cast<double>(channels_) *
+             ((wanted[weight_] ? 1.0 : 0.0) + (through_weight ? 1.0 : 0.0)) +
+         (lora_ ? rows * lora_->backward_flops_per_row(wanted.with_dx(through_weight)) : 0.0);
 }
 
 }  // namespace tessera::models

@@ -3,6 +3,9 @@
 // does nothing and backward computes loss and gradients together, so that logits need not exist in full. The weight is
 // its own, or the token embedding (tied).
 
+#include <optional>
+
+#include "models/lora_branch.hpp"
 #include "models/loss.hpp"
 #include "models/module.hpp"
 #include "models/norm.hpp"
@@ -24,6 +27,7 @@ class Head final : public Module {
 
   [[nodiscard]] std::string name() const override { return "head"; }
   [[nodiscard]] std::span<const int> params() const override { return params_; }
+  void adapt(AdapterMaker& adapters) override;
   [[nodiscard]] bool train_forward_reads_params() const override { return false; }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
@@ -42,6 +46,8 @@ class Head final : public Module {
     TensorView normed;       // (B·T, C); Phase::logits: (B, C)
     Norm::Saved statistics;  // train
     TensorView loss, norm;   // bytes; `norm` reuses the memory of `loss`
+    LoraBranch::Half low;    // of an adapter, with a loss
+    TensorView lora;         // of an adapter, without
   };
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   void forward_loss(const ForwardArgs& args) const;
@@ -50,6 +56,7 @@ class Head final : public Module {
   std::int64_t vocab_, channels_;
   Norm norm_;
   int weight_;
+  std::optional<LoraBranch> lora_;
   std::shared_ptr<const Loss> loss_;
   std::vector<int> params_;
 };

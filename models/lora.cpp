@@ -104,6 +104,7 @@ std::string huggingface_name(const Model& model, const std::string& canonical) {
   const std::string prefixed = "transformer." + canonical;
   const std::size_t at = canonical.find(".lora_");  // adapters are no tensors of model files
   const std::string of = at == std::string::npos ? canonical : canonical.substr(0, at) + ".weight";
+  if (model.aliases.contains(of)) return canonical;  // a tied head
   return canonical_name(model, "transformer." + of) == of ? prefixed : canonical;
 }
 
@@ -116,7 +117,8 @@ class Maker final : public AdapterMaker {
   [[nodiscard]] std::optional<Positions> add(int weight, std::int64_t in, std::int64_t out, bool transposed,
                                              Kind kind) override {
     const int index = (*indices_)[static_cast<std::size_t>(weight)];
-    const std::string name = module_of(model_.params[static_cast<std::size_t>(index)].name);
+    const std::string name =
+        kind == Kind::head ? head_module : module_of(model_.params[static_cast<std::size_t>(index)].name);
     const std::string module = module_of(huggingface_name(model_, name + ".weight"));
     if (example_.empty()) example_ = module;
     linears_.insert(module.substr(module.rfind('.') + 1));
@@ -200,7 +202,7 @@ void add_lora(Model& model, const LoraSpec& spec) {
   if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
     throw Error(ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
                 "The Linears are " + list_of(maker.linears()) +
-                    "; lm_head, embeddings and experts can be trained in full, with modules_to_save");
+                    "; embeddings and experts can be trained in full, with modules_to_save");
   freeze_base(model, spec);
 }
 

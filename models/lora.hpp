@@ -50,9 +50,11 @@ struct LoraAdapters {
 
 /// Adds adapters to the model: Model::lora. Of the parameters, those of adapters, of modules_to_save and the biases
 /// that `bias` names are trainable; all others are frozen, and stored in the model's dtype. Throws Error (usage): a
-/// rank below 1; a target that matches nothing, with the names there are; lm_head or an embedding as a target; one of
+/// rank below 1; a target that matches nothing, with the names there are; an embedding or experts as a target; one of
 /// two tied modules to save.
 void add_lora(Model& model, const LoraSpec& spec);
+
+inline constexpr const char* head_module = "lm_head";  // in transformers; a tied head has no weight of that name
 
 /// A parameter's name in Hugging Face's files: "transformer.h.0.attn.c_attn.weight".
 [[nodiscard]] std::string huggingface_name(const Model& model, const std::string& canonical);
@@ -60,7 +62,7 @@ void add_lora(Model& model, const LoraSpec& spec);
 /// Gives Linears their adapters: passed by add_lora to every module (Module::adapt), and by that to its Linears.
 class AdapterMaker {
  public:
-  enum class Kind : unsigned char { linear, router };
+  enum class Kind : unsigned char { linear, router, head };
   /// The positions of A and B among the module's parameters.
   struct Positions {
     int a = -1, b = -1;

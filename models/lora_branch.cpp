@@ -94,6 +94,49 @@ void LoraBranch::backward_input(const Args& args) const {
   if (drops) mask(args, w.dropped, args.x, Write::add);
 }
 
+LoraBranch::Half LoraBranch::half(ScratchAllocator& allocator, std::int64_t rows, DType dtype, bool trains) const {
+  Half h;
+  h.low = allocator.take(dtype, {rows, rank_});
+  if (!trains) return h;
+  h.dlow = allocator.take(dtype, {rows, rank_});
+  h.dropped = allocator.take(dtype, {rows, in_});
+  return h;
+}
+
+kernels::LinearCrossEntropyArgs::LowRank LoraBranch::forward_half(const Args& args, const Half& half,
+                                                                  bool wanted_low) const {
+  if (half.dropped) {
+    if (dropout_ > 0 && args.context.dropout != nullptr) mask(args, args.x, half.dropped, Write::overwrite);
+    else copy(args.x, half.dropped, args.stream);
+  }
+  kernels::gemm(
+      {.a = half.dropped ? half.dropped : args.x, .b = at(args.params, at_.a), .c = half.low, .trans_b = true},
+      args.stream);
+  const bool trains = static_cast<bool>(half.dropped);
+  return {.x = half.low,
+          .weight = at(args.params, at_.b),
+          .dx = trains && wanted_low ? half.dlow : TensorView{},
+          .dweight = trains ? args.grads[at_.b] : TensorView{},
+          .accumulate = trains && args.grads.adds(at_.b),
+          .alpha = scale_};
+}
+
+void LoraBranch::backward_half(const Args& args, const Half& half) const {
+  if (args.grads[at_.a])
+    kernels::gemm({.a = half.dlow,
+                   .b = half.dropped,
+                   .c = args.grads[at_.a],
+                   .trans_a = true,
+                   .beta = args.grads.adds(at_.a) ? 1.0 : 0.0},
+                  args.stream);
+  if (!args.x) return;
+  const bool drops = dropout_ > 0 && args.context.dropout != nullptr;
+  kernels::gemm(
+      {.a = half.dlow, .b = at(args.params, at_.a), .c = drops ? half.dropped : args.x, .beta = drops ? 0.0 : 1.0},
+      args.stream);
+  if (drops) mask(args, half.dropped, args.x, Write::add);
+}
+
 double LoraBranch::backward_flops_per_row(const Wanted& wanted) const {
   const double of_in = 2.0 * static_cast<double>(rank_ * in_), of_out = 2.0 * static_cast<double>(rank_ * out_);
   return (wanted[at_.b] ? of_out : 0.0) + (wanted[at_.a] || wanted.dx() ? of_out : 0.0) +

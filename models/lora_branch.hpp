@@ -2,6 +2,7 @@
 // LoraBranch: what an adapter adds to a Linear. Knows its shapes and its positions among the module's parameters; owns
 // no memory.
 
+#include "kernels/linear_cross_entropy.hpp"
 #include "models/lora.hpp"
 #include "models/module.hpp"
 #include "models/scratch_allocator.hpp"
@@ -32,6 +33,18 @@ class LoraBranch {
   void forward(const Args& args) const;
   void backward_params(const Args& args) const;
   void backward_input(const Args& args) const;
+
+  /// The half before B, for a head: its loss multiplies by B (kernels::LinearCrossEntropyArgs::low).
+  struct Half {
+    TensorView dropped;    // (N, in), in training: the input of A
+    TensorView low, dlow;  // (N, r): A·dropped, and its gradient
+  };
+  [[nodiscard]] Half half(ScratchAllocator& allocator, std::int64_t rows, DType dtype, bool trains) const;
+  /// Computes A·dropout(x) and returns the product that the loss adds. `wanted_low`: dlow is wanted.
+  [[nodiscard]] kernels::LinearCrossEntropyArgs::LowRank forward_half(const Args& args, const Half& half,
+                                                                      bool wanted_low) const;
+  /// From dlow: the gradient of A; and adds to that of the input, args.x, unless it is absent.
+  void backward_half(const Args& args, const Half& half) const;
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t rows, DType dtype) const;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[at_.a] || wanted[at_.b]; }

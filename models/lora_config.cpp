@@ -41,6 +41,7 @@ class LoraConfigReader {
     read_bias(spec);
     read_init(spec);
     read_targets(spec);
+    read_parameters(spec);
     spec.modules_to_save = names("modules_to_save");
     for (const auto& [key, value] : json_.items())
       if (!used_.contains(key) && !harmless_keys.contains(key) && !is_neutral(value))
@@ -110,6 +111,15 @@ class LoraConfigReader {
     if (!value->is_string()) spec.targets = names("target_modules");
     else if (*value != "all-linear") spec.targets.clear(), spec.regex = value->get<std::string>();
     spec.regex_source = "target_modules";
+  }
+
+  /// PEFT with transformers 5 names a router's weight: there, a router is no Linear.
+  void read_parameters(LoraSpec& spec) {
+    for (const std::string& name : names("target_parameters")) {
+      if (name != "gate.weight" && !name.ends_with(".gate.weight"))
+        refuse("target_parameters", "has \"" + name + "\"", "Of the parameters, routers (gate.weight) alone have adapters");
+      spec.targets.push_back(name.substr(0, name.size() - std::string_view(".weight").size()));
+    }
   }
 
   Json json_;

@@ -38,13 +38,17 @@ TensorUse adapter_tensor_use(const Model& model, const std::string& name) {
   std::string rest = name.substr(peft_prefix.size());
   const std::size_t lora = rest.find(".lora_");
   if (lora != std::string::npos) {
-    const std::string weight = canonical_name(model, rest.substr(0, lora) + ".weight");
+    const std::string named = rest.substr(0, lora) + ".weight";
+    const std::string weight = model.aliases.contains(named) ? named : canonical_name(model, named);
     const std::string module = weight.substr(0, weight.rfind('.'));
     return {.parts = {module + rest.substr(lora)}, .shape = {}, .same_as = ""};
   }
   if (const std::size_t at = rest.rfind(base_layer); at != std::string::npos) rest.erase(at, base_layer.size());
   TensorUse use = tensor_use(model, rest);
   if (use.ignored()) use.parts = {name};
+  // PEFT saves the weight of an adapted head too.
+  const auto param = std::ranges::find(model.params, use.parts.size() == 1 ? use.parts[0] : "", &ParamSpec::name);
+  if (param != model.params.end() && !param->trainable) return {.parts = {}, .shape = {}, .same_as = param->name};
   return use;
 }
 

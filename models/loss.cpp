@@ -18,7 +18,8 @@ class CrossEntropy final : public Loss {
                                    .loss_scale = batch.loss_scale,
                                    .dx = args.dx,
                                    .dweight = args.dweight,
-                                   .accumulate = args.accumulate},
+                                   .accumulate = args.accumulate,
+                                   .low = args.low},
                                   args.stream);
   }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {

@@ -19,6 +19,7 @@ struct LossArgs {
   TensorView dx;            // (B·T, C), overwritten; may be x
   TensorView dweight;       // (V, C) of weight's type, or fp32 if that has 16 bits
   bool accumulate = false;  // add to dweight, or overwrite it
+  kernels::LinearCrossEntropyArgs::LowRank low = {};  // of an adapter: logits += alpha·low.x·low.weightᵀ
   StreamView stream = host_stream;
 };
 

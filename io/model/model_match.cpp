@@ -42,8 +42,7 @@ class Matcher {
   Matcher(std::span<const TensorInfo> tensors, std::span<const ParamSpec> params, ModelPart part)
       : tensors_(tensors), params_(params), part_(part) {
     result_.params.resize(params.size());
-    for (std::size_t i = 0; i < params.size(); ++i)
-      if (is_in(part, params[i])) index_.emplace(params[i].name, i);
+    for (std::size_t i = 0; i < params.size(); ++i) index_.emplace(params[i].name, i);
   }
 
   void add(int tensor, const TensorUse& use) {
@@ -60,7 +59,7 @@ class Matcher {
     bool known = true;
     for (const std::string& part : use.parts) {
       const auto at = index_.find(part);
-      if (at == index_.end()) {
+      if (at == index_.end() || !is_in(part_, params_[at->second])) {
         known = false;
         continue;
       }

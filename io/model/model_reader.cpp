@@ -99,7 +99,7 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, const shar
 
 /// Compares this rank's elements of the copy with those of the parameter, which the shard holds by now.
 void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const ParamSpec& param,
-                const shard::ShardLayout& layout, const ShardView& view) {
+                const shard::ShardLayout& layout, const ShardView& view, ModelPart part) {
   constexpr std::int64_t most = 1 << 18;  // elements at a time
   std::vector<std::byte> stored, held;
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
@@ -114,8 +114,11 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
       if (stored != held)
         throw Error(ExitCode::data,
                     "E114 " + tensors.path(copy.tensor) + ": " + quote_name(tensors.name(copy.tensor)) +
-                        " is not equal to " + quote_name(param.name) + ", which the config ties it to",
-                    {}, "Set tie_word_embeddings as the weights were trained, or remove the tensor");
+                        " is not equal to " + quote_name(param.name) +
+                        (part == ModelPart::base ? ", which the config ties it to" : " of the base model"),
+                    {},
+                    part == ModelPart::base ? "Set tie_word_embeddings as the weights were trained, or remove the tensor"
+                                    : "Give the base model that the adapter was trained from");
     }
   }
 }
@@ -136,7 +139,7 @@ std::uint64_t read_part(World& world, const std::string& path, std::span<const P
     for (const ShardView& view : shards) read_shard(tensors, match, layout, view);
     for (const ModelMatch::Copy& copy : match.copies)
       for (const ShardView& view : shards)
-        check_copy(tensors, copy, params[static_cast<std::size_t>(copy.param)], layout, view);
+        check_copy(tensors, copy, params[static_cast<std::size_t>(copy.param)], layout, view, part);
     for (const SafetensorsFile& file : files) bytes += file.bytes_read();
   });
   return bytes;

@@ -164,15 +164,19 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
                StreamView stream) {
   const std::int64_t vocab = args.weight.shape[0];
   const Device device = args.x.device;
-  const bool trains = args.dx || args.dweight;
+  const bool trains = args.trains();
   auto* const logits = static_cast<float*>(args.workspace.data);
-  gemm({.a = args.x.rows(first, count),
-        .b = args.weight,
-        .c = TensorView(logits, DType::f32, {count, vocab}, device),
-        .trans_b = true,
-        .bias = {},
-        .stride_c = cut.pitch},
-       stream);
+  args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool is_first) {
+    gemm({.a = p.x.rows(first, count),
+          .b = p.weight,
+          .c = TensorView(logits, DType::f32, {count, vocab}, device),
+          .trans_b = true,
+          .alpha = p.alpha,
+          .beta = is_first ? 0.0 : 1.0,
+          .bias = {},
+          .stride_c = cut.pitch},
+         stream);
+  });
   const LossRows<T> rows{logits,
                          data_of<std::int32_t>(args.targets) + first,
                          args.weights ? data_of<float>(args.weights) + first : nullptr,
@@ -185,17 +189,21 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
   if (!trains) return;
   const TensorView dlogits(static_cast<void*>(logits), dtype_of<T>::value, {count, vocab}, device);
   const std::int64_t pitch = cut.pitch * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
-  if (args.dweight)  // before dx, which may be x
-    gemm({.a = dlogits,
-          .b = args.x.rows(first, count),
-          .c = args.dweight,
-          .trans_a = true,
-          .beta = args.accumulate || first > 0 ? 1.0 : 0.0,
-          .bias = {},
-          .stride_a = pitch},
-         stream);
-  if (args.dx)
-    gemm({.a = dlogits, .b = args.weight, .c = args.dx.rows(first, count), .bias = {}, .stride_a = pitch}, stream);
+  args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {
+    if (p.dweight)  // before dx, which may be x
+      gemm({.a = dlogits,
+            .b = p.x.rows(first, count),
+            .c = p.dweight,
+            .trans_a = true,
+            .alpha = p.alpha,
+            .beta = p.accumulate || first > 0 ? 1.0 : 0.0,
+            .bias = {},
+            .stride_a = pitch},
+           stream);
+    if (p.dx)
+      gemm({.a = dlogits, .b = p.weight, .c = p.dx.rows(first, count), .alpha = p.alpha, .bias = {}, .stride_a = pitch},
+           stream);
+  });
 }
 
 }  // namespace
@@ -208,9 +216,11 @@ std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream) {
   const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   if (n == 0) {  // an empty micro-batch
-    if (args.dweight && !args.accumulate)
-      check(cudaMemsetAsync(args.dweight.data, 0, args.dweight.nbytes(), stream_of(stream)),
-            "clearing the head's gradient");
+    args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {
+      if (p.dweight && !p.accumulate)
+        check(cudaMemsetAsync(p.dweight.data, 0, p.dweight.nbytes(), stream_of(stream)),
+              "clearing the head's gradient");
+    });
     return;
   }
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab) && aligned16(args.workspace.data),

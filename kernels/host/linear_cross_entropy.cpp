@@ -85,7 +85,7 @@ class BlockedRun {
         workspace_(args.workspace, cut_, vocab_),
         targets_(args.targets.as<std::int32_t>()),
         weights_(args.weights ? args.weights.as<float>() : nullptr),
-        trains_(args.dx || args.dweight),
+        trains_(args.trains()),
         sweeps_(cross_entropy_row<A>()) {}
 
   void run() {
@@ -101,16 +101,20 @@ class BlockedRun {
       add_sums();
       if (!trains_) continue;
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_gradient(c);
-      if constexpr (is_half<T>) {
-        add_dweight(rounded_view(), args_.dweight);
-        write_dx(rounded_view(), args_.weight, /*first=*/true);
-      } else if (in_place()) {
-        for (std::int64_t c = 0; c < cut_.chunks; ++c) write_dx(c);
-      }
+      args_.for_each_product([&](const Product& p, bool) {
+        if constexpr (is_half<T>) {
+          add_dweight(p, rounded_view(), p.dweight);
+          write_dx(p, rounded_view(), p.weight, /*first=*/true);
+        } else if (in_place(p)) {
+          for (std::int64_t c = 0; c < cut_.chunks; ++c) write_dx(p, c);
+        }
+      });
     }
   }
 
  private:
+  using Product = LinearCrossEntropyArgs::LowRank;
+
   [[nodiscard]] std::int64_t column(std::int64_t c) const { return c * cut_.chunk; }
   [[nodiscard]] std::int64_t width(std::int64_t c) const { return std::min(cut_.chunk, vocab_ - column(c)); }
   // Without a gradient the exponentials are not needed again: every chunk uses the same memory, which stays in cache.
@@ -118,7 +122,7 @@ class BlockedRun {
   // rows are kept.
   [[nodiscard]] bool full_rows() const { return is_half<T> && trains_; }
   /// dx is x: no chunk may write it before every chunk's dweight has read it.
-  [[nodiscard]] bool in_place() const { return args_.dx && args_.dx.data == args_.x.data; }
+  [[nodiscard]] static bool in_place(const Product& p) { return p.dx && p.dx.data == p.x.data; }
   [[nodiscard]] A* logits(std::int64_t c) const {
     return workspace_.logits + (full_rows() ? column(c) : trains_ ? cut_.rows * column(c) : 0);
   }
@@ -135,12 +139,16 @@ class BlockedRun {
   [[nodiscard]] double weight(std::int64_t r) const { return weights_ ? static_cast<double>(weights_[first_ + r]) : 1; }
 
   void pass_logits(std::int64_t c) const {
-    kernels::gemm({.a = args_.x.rows(first_, count_),
-                   .b = args_.weight.rows(column(c), width(c)),
-                   .c = logits_view(c),
-                   .trans_b = true,
-                   .stride_c = full_rows() ? vocab_ : 0},
-                  host_stream);
+    args_.for_each_product([&](const Product& p, bool first) {
+      kernels::gemm({.a = p.x.rows(first_, count_),
+                     .b = p.weight.rows(column(c), width(c)),
+                     .c = logits_view(c),
+                     .trans_b = true,
+                     .alpha = p.alpha,
+                     .beta = first ? 0.0 : 1.0,
+                     .stride_c = full_rows() ? vocab_ : 0},
+                    host_stream);
+    });
     parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         if (!ignored(r)) observe(c, r);
@@ -195,29 +203,35 @@ class BlockedRun {
       }
     });
     if constexpr (is_half<T>) return;
-    if (!in_place()) write_dx(c);
-    add_dweight(logits_view(c), args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{});
+    args_.for_each_product([&](const Product& p, bool) {
+      if (!in_place(p)) write_dx(p, c);
+      add_dweight(p, logits_view(c), p.dweight ? p.dweight.rows(column(c), width(c)) : TensorView{});
+    });
   }
 
-  void write_dx(std::int64_t c) const { write_dx(logits_view(c), args_.weight.rows(column(c), width(c)), c == 0); }
+  void write_dx(const Product& p, std::int64_t c) const {
+    write_dx(p, logits_view(c), p.weight.rows(column(c), width(c)), c == 0);
+  }
   /// dx of the block's rows from the columns of `dlogits`, if it is wanted.
-  void write_dx(const TensorView& dlogits, const TensorView& weight, bool first) const {
-    if (!args_.dx) return;
+  void write_dx(const Product& p, const TensorView& dlogits, const TensorView& weight, bool first) const {
+    if (!p.dx) return;
     kernels::gemm({.a = dlogits,
                    .b = weight,
-                   .c = args_.dx.rows(first_, count_),
+                   .c = p.dx.rows(first_, count_),
+                   .alpha = p.alpha,
                    .beta = first ? 0.0 : 1.0,
                    .stride_a = gradient_stride()},
                   host_stream);
   }
   /// dweight of the columns of `dlogits` from the block's rows, if it is wanted.
-  void add_dweight(const TensorView& dlogits, const TensorView& dweight) const {
+  void add_dweight(const Product& p, const TensorView& dlogits, const TensorView& dweight) const {
     if (!dweight) return;
     kernels::gemm({.a = dlogits,
-                   .b = args_.x.rows(first_, count_),
+                   .b = p.x.rows(first_, count_),
                    .c = dweight,
                    .trans_a = true,
-                   .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0,
+                   .alpha = p.alpha,
+                   .beta = p.accumulate || first_ > 0 ? 1.0 : 0.0,
                    .stride_a = gradient_stride()},
                   host_stream);
   }
@@ -257,7 +271,9 @@ std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab
 void linear_cross_entropy(const LinearCrossEntropyArgs& args) {
   check_targets(args);
   if (args.x.shape[0] == 0) {  // an empty micro-batch
-    if (args.dweight && !args.accumulate) std::memset(args.dweight.data, 0, args.dweight.nbytes());
+    args.for_each_product([](const LinearCrossEntropyArgs::LowRank& p, bool) {
+      if (p.dweight && !p.accumulate) std::memset(p.dweight.data, 0, p.dweight.nbytes());
+    });
     return;
   }
   dispatch_dtype(args.x.dtype, [&]<class T>(T) { BlockedRun<T>(args).run(); });

@@ -77,6 +77,19 @@ TEST(LoraTargets, AreThoseOfPeft) {
   EXPECT_EQ(names(adapted(experts, {.targets = {"gate"}})), std::vector<std::string>{"model.layers.0.mlp.gate"});
 }
 
+/// A head, tied or not, has its name in transformers.
+TEST(LoraTargets, Heads) {
+  for (const char* config : {small_gpt2, small_llama}) {
+    const Model model = adapted(config, {.targets = {"lm_head"}});
+    EXPECT_EQ(names(model), std::vector<std::string>{"lm_head"});
+    EXPECT_EQ(model.params.back().name, "lm_head.lora_B.weight");
+    EXPECT_EQ(model.params.back().shape, (Shape{11, 8}));
+    EXPECT_EQ(huggingface_name(model, model.params.back().name), "lm_head.lora_B.weight");
+    EXPECT_EQ(names(adapted(config, {.regex = "lm_.*"})), std::vector<std::string>{"lm_head"});
+  }
+  EXPECT_EQ(names(adapted(small_llama, {.modules_to_save = {"lm_head"}})).size(), 14U);
+}
+
 TEST(LoraTargets, WhatIsTrainedBesides) {
   EXPECT_EQ(trained(adapted(small_llama, {})), std::vector<std::string>{});
   EXPECT_EQ(trained(adapted(small_llama, {.modules_to_save = {"embed_tokens", "lm_head"}})),
@@ -97,9 +110,9 @@ TEST(LoraTargets, Refusals) {
   EXPECT_NE(refused(small_llama, {.dropout = 1}).find("dropout 1"), std::string::npos);
   const std::string line = refused(small_llama, {.targets = {"q_proj", "c_attn"}});
   EXPECT_NE(line.find("\"c_attn\""), std::string::npos) << line;
-  EXPECT_NE(line.find("down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"), std::string::npos) << line;
+  EXPECT_NE(line.find("down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"), std::string::npos) << line;
   EXPECT_EQ(refused(small_llama, {.targets = {"q_proj", "c_attn"}, .strict = false}), "");
-  EXPECT_NE(refused(small_llama, {.targets = {"lm_head"}}).find("modules_to_save"), std::string::npos);
+  EXPECT_NE(refused(small_llama, {.targets = {"embed_tokens"}}).find("modules_to_save"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.regex = "q_proj("}).find("regular expression"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.modules_to_save = {"wte"}}).find("wte"), std::string::npos);
   EXPECT_NE(refused(small_gpt2, {.modules_to_save = {"wte"}}).find("tied"), std::string::npos);
@@ -115,17 +128,18 @@ TEST_P(LoraGradients, OfEveryModuleAlone) {
   for (const bool rslora : {false, true}) {
     LoraSpec spec{.rank = 3, .alpha = 4, .rslora = rslora};
     if (GetParam() == experts) spec.targets = {"q_proj", "o_proj", "gate", "up_proj"}, spec.strict = false;
+    spec.targets.emplace_back("lm_head");
     Model model = adapted(GetParam(), spec);
     for (ParamSpec& param : model.params) param.trainable = true;
     Runner runner(model, shape);
     runner.randomize(3);
-    for (std::size_t m = 0; m + 1 < model.modules.size(); ++m) runner.check_module(m, shape, ids, targets);
+    for (std::size_t m = 0; m < model.modules.size(); ++m) runner.check_module(m, shape, ids, targets);
   }
 }
 
 /// The loss of a training pass, whose mask is the same each time.
 TEST_P(LoraGradients, ThroughDropout) {
-  const Model model = adapted(GetParam(), {.rank = 2, .alpha = 4, .dropout = 0.4});
+  const Model model = adapted(GetParam(), {.rank = 2, .alpha = 4, .dropout = 0.4, .targets = {"all-linear", "lm_head"}});
   const auto gradients = [&](bool recompute) {
     Runner runner(model, shape);
     runner.randomize(3);

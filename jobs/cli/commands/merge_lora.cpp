@@ -63,6 +63,14 @@ std::vector<float> unsharded(const shard::ShardLayout& layout, std::span<const i
   return {};
 }
 
+/// Throws Error (usage): an adapter of a tied head. W + ΔW would be of the embedding, too.
+void require_own_weights(const models::Model& model) {
+  for (const models::AdaptedModule& module : model.lora->modules)
+    if (model.aliases.contains(module.name + ".weight"))
+      throw Error(ExitCode::usage, module.name + " has an adapter and is tied to the embedding: they are one weight",
+                  "--merge_lora", "Keep the adapter apart: generate and eval take it with --adapters");
+}
+
 /// W += s·B·A for the elements of a weight that this rank holds; sums in double.
 void merge_module(const models::AdaptedModule& module, const models::Model& model, const shard::ShardLayout& layout,
                   std::span<const io::ShardView> shards) {
@@ -121,6 +129,7 @@ void merge_lora(const Call& call, World& world) {
   world.run_on_rank_0([&] { io::check_output(options.text("in"), options.text("out"), /*replace=*/false); });
   const ModelConfig config = read_merge_input(options, world);
   const models::Model model = make_inference_model(options, config);
+  require_own_weights(model);
   infer::Inference run(world, {.run = merge_spec(model, world)});
   const shard::ShardLayout& layout = run.plan().layout;
   const std::vector<io::ShardView> shards = run.shards();

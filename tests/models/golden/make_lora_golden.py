@@ -33,6 +33,9 @@ RUNS = {
     "qwen3": dict(r=2, lora_alpha=4, target_modules=r"model\.layers\.\d+\.(self_attn\.[qv]_proj|mlp\.(up|down)_proj)"),
     "qwen3-moe": dict(r=2, lora_alpha=4, target_modules=ATTENTION),
     "mixtral": dict(r=2, lora_alpha=4, target_modules=ATTENTION),
+    "qwen3-untied": dict(r=3, lora_alpha=5, target_modules=["lm_head", "q_proj", "down_proj"]),
+    "llama3-rope": dict(r=2, lora_alpha=4, target_modules=["lm_head", "o_proj"]),  # a tied head
+    "qwen3-moe-fused": dict(r=2, lora_alpha=4, target_modules=["q_proj", "gate"]),  # a router
 }
 
 
