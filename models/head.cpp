@@ -58,9 +58,14 @@ void Head::forward_loss(const ForwardArgs& args) const {
   norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
   kernels::LinearCrossEntropyArgs::LowRank low;
   if (lora_)
-    low = lora_->forward_half(
-        {.params = args.params, .grads = {}, .x = w.normed, .y = {}, .y_stride = 0, .context = {}, .stream = args.stream},
-        w.low, /*wanted_low=*/false);
+    low = lora_->forward_half({.params = args.params,
+                               .grads = {},
+                               .x = w.normed,
+                               .y = {},
+                               .y_stride = 0,
+                               .context = {},
+                               .stream = args.stream},
+                              w.low, /*wanted_low=*/false);
   loss_->compute({.shape = args.shape,
                   .x = w.normed,
                   .weight = at(args.params, weight_),
@@ -137,7 +142,7 @@ void Head::backward(const BackwardArgs& args) const {
 
 double Head::forward_flops(BatchShape shape) const {
   return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) *
-         static_cast<double>(channels_) +
+             static_cast<double>(channels_) +
          (lora_ ? lora_->flops_per_row() * static_cast<double>(shape.batch * shape.tokens) : 0.0);
 }
 

@@ -117,7 +117,8 @@ class LoraConfigReader {
   void read_parameters(LoraSpec& spec) {
     for (const std::string& name : names("target_parameters")) {
       if (name != "gate.weight" && !name.ends_with(".gate.weight"))
-        refuse("target_parameters", "has \"" + name + "\"", "Of the parameters, routers (gate.weight) alone have adapters");
+        refuse("target_parameters", "has \"" + name + "\"",
+               "Of the parameters, routers (gate.weight) alone have adapters");
       spec.targets.push_back(name.substr(0, name.size() - std::string_view(".weight").size()));
     }
   }

@@ -17,8 +17,8 @@ struct AdapterTensor {
 /// The tensors of the model's trained parameters (Model::lora is set): A and B of each adapter, modules_to_save (a tied
 /// one under both names), biases.
 [[nodiscard]] std::vector<AdapterTensor> adapter_tensors(const Model& model);
-/// The parameter in a tensor of an adapter file; for a name that is no adapter's, that name itself. A frozen parameter's
-/// must equal the base model's (TensorUse::same_as).
+/// The parameter in a tensor of an adapter file; for a name that is no adapter's, that name itself. A frozen
+/// parameter's must equal the base model's (TensorUse::same_as).
 [[nodiscard]] TensorUse adapter_tensor_use(const Model& model, const std::string& name);
 
 }  // namespace tessera::models

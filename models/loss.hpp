@@ -16,9 +16,9 @@ struct LossArgs {
   const Batch* batch = nullptr;
   TensorView workspace;  // workspace_bytes(shape, V, dtype of x)
   // Gradients of *batch->loss_scale · Σ loss. Absent: not wanted; without both, batch->loss_scale may be null.
-  TensorView dx;            // (B·T, C), overwritten; may be x
-  TensorView dweight;       // (V, C) of weight's type, or fp32 if that has 16 bits
-  bool accumulate = false;  // add to dweight, or overwrite it
+  TensorView dx;                                      // (B·T, C), overwritten; may be x
+  TensorView dweight;                                 // (V, C) of weight's type, or fp32 if that has 16 bits
+  bool accumulate = false;                            // add to dweight, or overwrite it
   kernels::LinearCrossEntropyArgs::LowRank low = {};  // of an adapter: logits += alpha·low.x·low.weightᵀ
   StreamView stream = host_stream;
 };

@@ -117,8 +117,9 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
                         " is not equal to " + quote_name(param.name) +
                         (part == ModelPart::base ? ", which the config ties it to" : " of the base model"),
                     {},
-                    part == ModelPart::base ? "Set tie_word_embeddings as the weights were trained, or remove the tensor"
-                                    : "Give the base model that the adapter was trained from");
+                    part == ModelPart::base
+                        ? "Set tie_word_embeddings as the weights were trained, or remove the tensor"
+                        : "Give the base model that the adapter was trained from");
     }
   }
 }

@@ -80,7 +80,8 @@ TEST_P(GoldenAdapter, HasPeftsLogitsMergedOrNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenAdapter,
-                         testing::Values("tiny", "llama", "qwen2", "qwen3", "qwen3-moe", "mixtral", "qwen3-untied", "llama3-rope", "qwen3-moe-fused"),
+                         testing::Values("tiny", "llama", "qwen2", "qwen3", "qwen3-moe", "mixtral", "qwen3-untied",
+                                         "llama3-rope", "qwen3-moe-fused"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

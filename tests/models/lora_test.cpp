@@ -110,7 +110,8 @@ TEST(LoraTargets, Refusals) {
   EXPECT_NE(refused(small_llama, {.dropout = 1}).find("dropout 1"), std::string::npos);
   const std::string line = refused(small_llama, {.targets = {"q_proj", "c_attn"}});
   EXPECT_NE(line.find("\"c_attn\""), std::string::npos) << line;
-  EXPECT_NE(line.find("down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"), std::string::npos) << line;
+  EXPECT_NE(line.find("down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"), std::string::npos)
+      << line;
   EXPECT_EQ(refused(small_llama, {.targets = {"q_proj", "c_attn"}, .strict = false}), "");
   EXPECT_NE(refused(small_llama, {.targets = {"embed_tokens"}}).find("modules_to_save"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.regex = "q_proj("}).find("regular expression"), std::string::npos);
@@ -139,7 +140,8 @@ TEST_P(LoraGradients, OfEveryModuleAlone) {
 
 /// The loss of a training pass, whose mask is the same each time.
 TEST_P(LoraGradients, ThroughDropout) {
-  const Model model = adapted(GetParam(), {.rank = 2, .alpha = 4, .dropout = 0.4, .targets = {"all-linear", "lm_head"}});
+  const Model model =
+      adapted(GetParam(), {.rank = 2, .alpha = 4, .dropout = 0.4, .targets = {"all-linear", "lm_head"}});
   const auto gradients = [&](bool recompute) {
     Runner runner(model, shape);
     runner.randomize(3);

@@ -145,7 +145,8 @@ TEST_P(GoldenLora, TenStepsOfPeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLora,
-                         ::testing::Values("tiny", "llama", "qwen2", "qwen3", "qwen3-moe", "mixtral", "qwen3-untied", "llama3-rope", "qwen3-moe-fused"));
+                         ::testing::Values("tiny", "llama", "qwen2", "qwen3", "qwen3-moe", "mixtral", "qwen3-untied",
+                                           "llama3-rope", "qwen3-moe-fused"));
 
 /// The dense shape of Qwen3-0.6B. Parameters, gradients and optimizer states of a rank.
 TEST(LoraMemory, IsUnderAThirdOfFullFineTuning) {
