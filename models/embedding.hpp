@@ -1,6 +1,9 @@
 #pragma once
 // Embedding: the first module: token embedding, and learned positions (absent in families with RoPE).
 
+#include <optional>
+
+#include "models/embedding_branch.hpp"
 #include "models/module.hpp"
 #include "models/params.hpp"
 
@@ -19,17 +22,21 @@ class Embedding final : public Module {
 
   [[nodiscard]] std::string name() const override { return "embed"; }
   [[nodiscard]] std::span<const int> params() const override { return params_; }
-  [[nodiscard]] bool backward_reads_params() const override { return false; }
+  [[nodiscard]] bool backward_reads_params() const override { return lora_.has_value(); }
+  void adapt(AdapterMaker& adapters) override;
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  /// A lookup has no matrix products.
-  [[nodiscard]] double forward_flops(BatchShape) const override { return 0; }
+  /// A lookup has no matrix products; an adapter has one.
+  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   std::vector<int> params_;
   int tokens_, positions_ = -1;
+  std::int64_t vocab_, channels_;
+  std::optional<EmbeddingBranch> lora_;
 };
 
 }  // namespace tessera::models

@@ -127,11 +127,14 @@ class Maker final : public AdapterMaker {
     const Initializer init = spec_.init == LoraSpec::Init::gaussian
                                  ? Initializer{Init::normal, 1 / static_cast<double>(spec_.rank)}
                                  : Initializer{Init::uniform, 1 / std::sqrt(static_cast<double>(in))};
-    const int a = add_param(name + ".lora_A.weight", {spec_.rank, in}, init);
-    const int b = add_param(name + ".lora_B.weight", {out, spec_.rank}, {});
+    const bool embeds = kind == Kind::embedding;  // PEFT's: A is 0 and B random
+    const int a = embeds ? add_param(name + ".lora_embedding_A", {spec_.rank, in}, {})
+                         : add_param(name + ".lora_A.weight", {spec_.rank, in}, init);
+    const int b = embeds ? add_param(name + ".lora_embedding_B", {out, spec_.rank}, {Init::normal, 1})
+                         : add_param(name + ".lora_B.weight", {out, spec_.rank}, {});
     const int last = static_cast<int>(model_.params.size()) - 1;
-    model_.lora->modules.push_back({name, index, last - 1, last, transposed});
-    model_.matmul_params += spec_.rank * (in + out);
+    model_.lora->modules.push_back({name, index, last - 1, last, transposed, embeds});
+    model_.matmul_params += spec_.rank * (embeds ? out : in + out);
     return Positions{a, b, hash64(name)};
   }
   [[nodiscard]] const LoraSpec& spec() const override { return spec_; }
@@ -200,9 +203,9 @@ void add_lora(Model& model, const LoraSpec& spec) {
     throw Error(ExitCode::usage, "no Linear of the model matches \"" + spec.regex + "\"", spec.regex_source,
                 "It must match the whole name of a module, as " + maker.example());
   if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
-    throw Error(ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
-                "The Linears are " + list_of(maker.linears()) +
-                    "; embeddings and experts can be trained in full, with modules_to_save");
+    throw Error(
+        ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
+        "The Linears are " + list_of(maker.linears()) + "; experts can be trained in full, with modules_to_save");
   freeze_base(model, spec);
 }
 

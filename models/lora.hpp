@@ -1,7 +1,7 @@
 #pragma once
 // LoRA: low-rank adapters beside frozen Linears, y = W·x + b + s·B(A(dropout(x))). Names and meaning are PEFT's
 // (docs/lora.md). An adapter's parameters are "<module>.lora_A.weight" (r, in) and "<module>.lora_B.weight" (out, r),
-// appended to Model::params.
+// of an embedding "<module>.lora_embedding_A" (r, V) and "<module>.lora_embedding_B" (C, r), appended to Model::params.
 
 #include <optional>
 #include <string>
@@ -39,7 +39,8 @@ struct LoraSpec {
 struct AdaptedModule {
   std::string name;  // "h.0.attn.c_attn": the canonical name of the weight without ".weight"
   int weight = -1, a = -1, b = -1;
-  bool transposed = false;  // the weight is (in, out), as GPT-2's Conv1D
+  bool transposed = false;  // the weight is (in, out), as GPT-2's Conv1D, or an embedding's
+  bool embedding = false;
 };
 
 /// The adapters of a model.
@@ -50,7 +51,7 @@ struct LoraAdapters {
 
 /// Adds adapters to the model: Model::lora. Of the parameters, those of adapters, of modules_to_save and the biases
 /// that `bias` names are trainable; all others are frozen, and stored in the model's dtype. Throws Error (usage): a
-/// rank below 1; a target that matches nothing, with the names there are; an embedding or experts as a target; one of
+/// rank below 1; a target that matches nothing, with the names there are; experts as a target; one of
 /// two tied modules to save.
 void add_lora(Model& model, const LoraSpec& spec);
 
@@ -62,7 +63,7 @@ inline constexpr const char* head_module = "lm_head";  // in transformers; a tie
 /// Gives Linears their adapters: passed by add_lora to every module (Module::adapt), and by that to its Linears.
 class AdapterMaker {
  public:
-  enum class Kind : unsigned char { linear, router, head };
+  enum class Kind : unsigned char { linear, router, head, embedding };
   /// The positions of A and B among the module's parameters.
   struct Positions {
     int a = -1, b = -1;

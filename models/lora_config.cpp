@@ -157,7 +157,8 @@ std::string lora_config_text(const Model& model, const std::string& base) {
   json["base_model_name_or_path"] = base;
   json["bias"] = biases.begin()[static_cast<int>(spec.bias)];
   json["exclude_modules"] = nullptr;
-  json["fan_in_fan_out"] = model.lora->modules.front().transposed;
+  json["fan_in_fan_out"] = std::ranges::any_of(
+      model.lora->modules, [](const AdaptedModule& module) { return module.transposed && !module.embedding; });
   json["inference_mode"] = true;
   json["init_lora_weights"] = spec.init == LoraSpec::Init::gaussian ? Json("gaussian") : Json(true);
   for (const char* key : {"layer_replication", "layers_pattern", "layers_to_transform"}) json[key] = nullptr;

@@ -90,6 +90,18 @@ TEST(LoraTargets, Heads) {
   EXPECT_EQ(names(adapted(small_llama, {.modules_to_save = {"lm_head"}})).size(), 14U);
 }
 
+TEST(LoraTargets, Embeddings) {
+  const Model model = adapted(small_llama, {.rank = 3, .targets = {"embed_tokens", "q_proj"}});
+  const ParamSpec &a = model.params[model.params.size() - 6], &b = model.params[model.params.size() - 5];
+  EXPECT_EQ(a.name, "model.embed_tokens.lora_embedding_A");
+  EXPECT_EQ(a.shape, (Shape{3, 11}));
+  EXPECT_EQ(a.init.kind, Initializer::Kind::zeros);
+  EXPECT_EQ(b.name, "model.embed_tokens.lora_embedding_B");
+  EXPECT_EQ(b.shape, (Shape{6, 3}));
+  EXPECT_EQ(names(adapted(small_gpt2, {.targets = {"wte"}})), std::vector<std::string>{"wte"});
+  EXPECT_NE(refused(small_gpt2, {.targets = {"wpe"}}), "");
+}
+
 TEST(LoraTargets, WhatIsTrainedBesides) {
   EXPECT_EQ(trained(adapted(small_llama, {})), std::vector<std::string>{});
   EXPECT_EQ(trained(adapted(small_llama, {.modules_to_save = {"embed_tokens", "lm_head"}})),
@@ -110,15 +122,18 @@ TEST(LoraTargets, Refusals) {
   EXPECT_NE(refused(small_llama, {.dropout = 1}).find("dropout 1"), std::string::npos);
   const std::string line = refused(small_llama, {.targets = {"q_proj", "c_attn"}});
   EXPECT_NE(line.find("\"c_attn\""), std::string::npos) << line;
-  EXPECT_NE(line.find("down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"), std::string::npos)
+  EXPECT_NE(line.find("down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"),
+            std::string::npos)
       << line;
   EXPECT_EQ(refused(small_llama, {.targets = {"q_proj", "c_attn"}, .strict = false}), "");
-  EXPECT_NE(refused(small_llama, {.targets = {"embed_tokens"}}).find("modules_to_save"), std::string::npos);
+  EXPECT_NE(refused(experts, {.targets = {"experts.0.up_proj"}}).find("modules_to_save"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.regex = "q_proj("}).find("regular expression"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.modules_to_save = {"wte"}}).find("wte"), std::string::npos);
   EXPECT_NE(refused(small_gpt2, {.modules_to_save = {"wte"}}).find("tied"), std::string::npos);
   EXPECT_EQ(refused(small_gpt2, {.modules_to_save = {"wte", "lm_head"}}), "");
 }
+
+std::string embedding_of(const char* config) { return config == small_gpt2 ? "wte" : "embed_tokens"; }
 
 class LoraGradients : public testing::TestWithParam<const char*> {
  protected:
@@ -130,6 +145,7 @@ TEST_P(LoraGradients, OfEveryModuleAlone) {
     LoraSpec spec{.rank = 3, .alpha = 4, .rslora = rslora};
     if (GetParam() == experts) spec.targets = {"q_proj", "o_proj", "gate", "up_proj"}, spec.strict = false;
     spec.targets.emplace_back("lm_head");
+    spec.targets.push_back(embedding_of(GetParam()));
     Model model = adapted(GetParam(), spec);
     for (ParamSpec& param : model.params) param.trainable = true;
     Runner runner(model, shape);
@@ -141,7 +157,8 @@ TEST_P(LoraGradients, OfEveryModuleAlone) {
 /// The loss of a training pass, whose mask is the same each time.
 TEST_P(LoraGradients, ThroughDropout) {
   const Model model =
-      adapted(GetParam(), {.rank = 2, .alpha = 4, .dropout = 0.4, .targets = {"all-linear", "lm_head"}});
+      adapted(GetParam(),
+              {.rank = 2, .alpha = 4, .dropout = 0.4, .targets = {"all-linear", "lm_head", embedding_of(GetParam())}});
   const auto gradients = [&](bool recompute) {
     Runner runner(model, shape);
     runner.randomize(3);

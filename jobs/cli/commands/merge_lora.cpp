@@ -1,4 +1,5 @@
 // `tessera convert --merge_lora true`: a model directory with an adapter's branches added to the weights.
+#include <algorithm>
 #include <filesystem>
 
 #include "io/checkpoint/checkpoint.hpp"
@@ -63,11 +64,14 @@ std::vector<float> unsharded(const shard::ShardLayout& layout, std::span<const i
   return {};
 }
 
-/// Throws Error (usage): an adapter of a tied head. W + ΔW would be of the embedding, too.
+/// Throws Error (usage): an adapter of a tied head or embedding. W + ΔW would be of both.
 void require_own_weights(const models::Model& model) {
   for (const models::AdaptedModule& module : model.lora->modules)
-    if (model.aliases.contains(module.name + ".weight"))
-      throw Error(ExitCode::usage, module.name + " has an adapter and is tied to the embedding: they are one weight",
+    if (std::ranges::any_of(model.aliases, [&](const auto& alias) {
+          return alias.second.same_as == model.params[static_cast<std::size_t>(module.weight)].name;
+        }))
+      throw Error(ExitCode::usage,
+                  module.name + " has an adapter, and is one weight with another module (tie_word_embeddings)",
                   "--merge_lora", "Keep the adapter apart: generate and eval take it with --adapters");
 }
 

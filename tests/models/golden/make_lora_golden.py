@@ -33,7 +33,7 @@ RUNS = {
     "qwen3": dict(r=2, lora_alpha=4, target_modules=r"model\.layers\.\d+\.(self_attn\.[qv]_proj|mlp\.(up|down)_proj)"),
     "qwen3-moe": dict(r=2, lora_alpha=4, target_modules=ATTENTION),
     "mixtral": dict(r=2, lora_alpha=4, target_modules=ATTENTION),
-    "qwen3-untied": dict(r=3, lora_alpha=5, target_modules=["lm_head", "q_proj", "down_proj"]),
+    "qwen3-untied": dict(r=3, lora_alpha=5, target_modules=["lm_head", "embed_tokens", "q_proj", "down_proj"]),
     "llama3-rope": dict(r=2, lora_alpha=4, target_modules=["lm_head", "o_proj"]),  # a tied head
     "qwen3-moe-fused": dict(r=2, lora_alpha=4, target_modules=["q_proj", "gate"]),  # a router
 }
@@ -48,7 +48,7 @@ def make_adapter(folder, out, config):
     model = get_peft_model(load_base(folder), LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **config))
     with torch.no_grad():  # B too, so that every gradient of the first step is of some size
         for name, p in model.named_parameters():
-            if "lora_B" in name:
+            if "lora_B" in name or "lora_embedding_A" in name:
                 p.copy_(0.1 * torch.randn_like(p))
     model.save_pretrained(out)
     os.remove(os.path.join(out, "README.md"))
