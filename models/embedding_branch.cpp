@@ -44,6 +44,7 @@ void EmbeddingBranch::look_up(const Args& args, const TensorView& low) const {
 
 void EmbeddingBranch::forward(const Args& args) const {
   const std::int64_t rows = args.ids.numel();
+  if (rows == 0) return;
   const Scratch w = scratch(args.workspace, rows, args.y.dtype, args.y.device);
   look_up(args, w.low);
   kernels::gemm({.a = w.low,
@@ -58,6 +59,11 @@ void EmbeddingBranch::forward(const Args& args) const {
 
 void EmbeddingBranch::backward(const Args& args) const {
   const std::int64_t rows = args.ids.numel();
+  if (rows == 0) {  // an empty micro-batch
+    for (const int p : {at_.a, at_.b})
+      if (args.grads[p] && !args.grads.adds(p)) clear(args.grads[p], args.stream);
+    return;
+  }
   const Scratch w = scratch(args.workspace, rows, args.y.dtype, args.y.device);
   const TensorView dy = args.y.reshape({rows, args.y.shape[2]});
   const TensorView &da = args.grads[at_.a], &db = args.grads[at_.b];

@@ -119,6 +119,8 @@ class LoraConfigReader {
       if (name != "gate.weight" && !name.ends_with(".gate.weight"))
         refuse("target_parameters", "has \"" + name + "\"",
                "Of the parameters, routers (gate.weight) alone have adapters");
+      if (!spec.regex.empty())
+        refuse("target_parameters", "stands beside an expression", "Give target_modules as a list");
       spec.targets.push_back(name.substr(0, name.size() - std::string_view(".weight").size()));
     }
   }
