@@ -92,14 +92,18 @@ for step in 1 4; do good 1 convert --in best/checkpoint-$step --to hf --out best
 cmp -s best/adapter_model.safetensors best-1/adapter_model.safetensors || fail "the adapter at the end is not the best one"
 ! cmp -s best/adapter_model.safetensors best-4/adapter_model.safetensors || fail "the last adapter is the best one: this checks nothing"
 
-# A head's adapter: merged if the head has a weight of its own. PEFT's file has that weight, which must be the base's.
-good 2 "${evaluate[@]}" --model "$golden/qwen3-untied" --dataset "$golden/qwen3-untied/tokens.bin" --adapters "$golden/qwen3-untied/lora"; with_head=$(loss)
+# A head's and an embedding's adapter: merged if they have weights of their own. PEFT's file has these weights, which
+# must be the base's.
+untied=(eval --dataset "$golden/qwen3-untied/tokens.bin" --max_length 16 --json)
+good 2 "${untied[@]}" --model "$golden/qwen3-untied" --adapters "$golden/qwen3-untied/lora"; with_head=$(loss)
 good 1 convert --in "$golden/qwen3-untied" --adapters "$golden/qwen3-untied/lora" --merge_lora true --save_dtype fp32 --out merged-head
-good 1 "${evaluate[@]}" --model merged-head --dataset "$golden/qwen3-untied/tokens.bin"
+good 1 "${untied[@]}" --model merged-head
 awk -v a="$(loss)" -v b="$with_head" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-5 && d > -1e-5) }' || fail "merged head: $(loss), not $with_head"
 refused 2 "tie_word_embeddings" 1 convert --in "$golden/llama3-rope" --adapters "$golden/llama3-rope/lora" --merge_lora true --out no
 mkdir other-head && cp "$golden/qwen3-untied/config.json" other-head/ && cp merged-head/model.safetensors other-head/
-refused 3 "E114" 2 "${evaluate[@]}" --model other-head --dataset "$golden/qwen3-untied/tokens.bin" --adapters "$golden/qwen3-untied/lora"
+refused 3 "E114" 2 "${untied[@]}" --model other-head --adapters "$golden/qwen3-untied/lora"
+good 2 train --dataset "$golden/qwen3-untied/tokens.bin" --model "$golden/qwen3-untied" --max_length 16 --global_batch_size 4 --max_steps 1 \
+  --add_version false --tuner_type lora --target_modules lm_head embed_tokens all-linear --mixed_precision bf16 --output_dir head
 
 # PEFT's directory is continued.
 good 2 "${train[@]}" --adapters "$base/lora" --output_dir continued --lora_dropout 0
