@@ -10,8 +10,8 @@
 
 #include "jobs/bench/bench.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/launch.hpp"
 #include "jobs/cli/options/docs_generator.hpp"
-#include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -148,6 +148,7 @@ int dispatch(const Call& call) {
 int run_program(const std::vector<std::string>& arguments, char** environment) {
   const auto started = std::chrono::steady_clock::now();
   ignore_file_size_signal();
+  if (is_launch(arguments)) return launch(arguments);
   log::set_rank(launcher_environment().rank, launcher_environment().size, "this node");  // until MPI starts
   Invocation invocation;
   try {

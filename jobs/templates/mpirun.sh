@@ -12,8 +12,9 @@ cores=${CORES:-1}
 args=(-n "$ranks" --map-by "slot:PE=$cores" --bind-to core -x OMP_PROC_BIND=close -x OMP_PLACES=cores)
 [ -n "${HOSTFILE:-}" ] && args+=(--hostfile "$HOSTFILE")
 
-# Leave odls_base_sigkill_timeout at 1 s: when one rank dies, mpirun then ends the others at once.
-mpirun "${args[@]}" tessera train "$config" "$@"
+# Leave odls_base_sigkill_timeout at 1 s: when one rank dies, mpirun then ends the others at once. On SIGTERM, SIGHUP and
+# Ctrl-C tessera launch lets the run save a checkpoint.
+tessera launch "${args[@]}" -- train "$config" "$@"
 rc=$?
 # 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (try again),
 # 75: stopped before the time limit, with a checkpoint: continue with --resume_from_checkpoint auto.

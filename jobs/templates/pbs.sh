@@ -15,9 +15,9 @@ ranks=$(wc -l < "$PBS_NODEFILE")
 cores=8
 
 # Open MPI built with PBS support finds the nodes by itself; other builds need the hostfile.
-mpiexec -n "$ranks" --hostfile "$PBS_NODEFILE" --map-by "slot:PE=$cores" --bind-to core \
-  -x OMP_PROC_BIND=close -x OMP_PLACES=cores \
-  tessera train "$config" --output_dir "out/$run" --time_limit "$limit" \
+tessera launch -n "$ranks" --hostfile "$PBS_NODEFILE" --map-by "slot:PE=$cores" --bind-to core \
+  -x OMP_PROC_BIND=close -x OMP_PLACES=cores -- \
+  train "$config" --output_dir "out/$run" --time_limit "$limit" \
   --save_steps 500 --save_total_limit 3 --resume_from_checkpoint auto
 rc=$?
 # 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (try again),

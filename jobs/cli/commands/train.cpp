@@ -13,8 +13,9 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/signals.hpp"
+#include "jobs/cli/session/time_limit.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -240,6 +241,7 @@ void TrainRun::save_checkpoints() {
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
   parts.run = world_.rank() == 0 ? run_json() : "{}";
   parts.started = call_.started;
+  if (!resumed_from_.empty()) set_last_checkpoint(resumed_from_);
   checkpoint_manager_ = std::make_unique<CheckpointManager>(std::move(parts));
 }
 

@@ -146,6 +146,8 @@ std::span<const CommandSpec> command_table() {
       {"bench", for_bench, "gemm|collectives|step|io|convert|generate|tokenizer [CONFIG.yaml|json ...]",
        "measure this machine, and a training step or generation on it"},
       {"tokenize", for_tokenize, "[CONFIG.yaml|json ...]", "convert text files to a token file"},
+      {"launch", for_launch, "[mpirun's options] -- COMMAND [operands] [--options]",
+       "run a command with mpirun; SIGTERM, SIGHUP and Ctrl-C let a training run save a checkpoint first"},
       {"doctor", for_doctor, "", "print what the program was built with and what it finds on this machine"},
       {"config", for_config, "show|check [CONFIG.yaml|json ...]", "print every option's value and its source"},
       {"completion", for_completion, "bash|zsh|fish", "print a completion script for the shell"},

@@ -42,13 +42,14 @@ enum CommandBit : unsigned {
   for_checkpoint = 256,
   for_tokenize = 512,
   for_generate = 1024,
-  for_eval = 2048
+  for_eval = 2048,
+  for_launch = 4096
 };
 inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_config;
 inline constexpr unsigned for_inference = for_generate | for_eval;
 inline constexpr unsigned for_computing = for_runs | for_inference;
 inline constexpr unsigned for_files = for_convert | for_inspect | for_checkpoint;
-inline constexpr unsigned for_all = for_computing | for_tokenize | for_doctor | for_completion | for_files;
+inline constexpr unsigned for_all = for_computing | for_tokenize | for_doctor | for_completion | for_files | for_launch;
 
 struct OptionSpec {
   const char* name;          // lower case, with '_'

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/inspect/verify.hpp"
 #include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/signals.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -15,18 +17,36 @@ namespace tessera::jobs {
 CheckpointManager::CheckpointManager(Parts parts)
     : parts_(std::move(parts)),
       limit_(*parts_.options, parts_.started),
-      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(0))),
+      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(2))),
       metric_(best_metric(*parts_.options)),
       best_(parts_.best) {
   const Options& options = *parts_.options;
   saved_step_ = parts_.saved_step;
   enabled_ = options.text("save_strategy") != "no" &&
              (options.integer("save_steps") > 0 || options.text("save_strategy") == "epoch");
+  const bool by_time = !options.given("save_steps") && options.text("save_strategy") == "steps";
+  every_ = by_time ? options.seconds("save_every") : 0;
+  last_save_ = std::chrono::steady_clock::now();
   parts_.world->run_on_rank_0([&] {
     io::remove_leftovers(parts_.output->path());
-    if (enabled_ || limit_.exists()) check_free_space();
+    check_free_space();
   });
+  if (every_ > 0) save_by_time();
   parts_.trainer->set_callback(this);
+}
+
+/// Collective, and last in the constructor: says that checkpoints are saved by time.
+void CheckpointManager::save_by_time() {
+  every_ = parts_.world->max(parts_.world->rank() == 0 && every_ > 0 ? 1 : 0) > 0 ? every_ : 0;
+  if (every_ <= 0) return;
+  const std::string kept = parts_.options->has("save_total_limit") ? parts_.options->text("save_total_limit") : "2";
+  log::info("save      every " + human_time(every_) + " (--save_every), the newest " + kept +
+            " stay (--save_total_limit); --save_steps N saves by steps");
+}
+
+bool CheckpointManager::time_to_save() const {
+  return every_ > 0 && parts_.world->rank() == 0 &&
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - last_save_).count() >= every_;
 }
 
 void CheckpointManager::check_free_space() {
@@ -42,16 +62,27 @@ void CheckpointManager::check_free_space() {
       (1 << 20);
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   limit_.save_took(needed / 2e8);  // at 200 MB/s, until a save has been measured
-  if (there < needed)
-    throw Error(
-        ExitCode::data,
-        strfmt("E140 a checkpoint needs %s, %s are free", human_bytes(needed).c_str(), human_bytes(there).c_str()),
-        path, "Free some space, choose another --output_dir, or train without --save_steps");
+  const auto model = static_cast<double>(parts_.model_bytes);
+  const auto refuse = [&](const std::string& what, double bytes, const char* to_do) {
+    if (there < bytes)
+      throw Error(ExitCode::data,
+                  strfmt("E140 %s %s, %s are free", what.c_str(), human_bytes(bytes).c_str(), human_bytes(there).c_str()),
+                  path, to_do);
+  };
+  if (enabled_ || limit_.exists())
+    refuse(model > 0 ? "a checkpoint and the final model need" : "a checkpoint needs", needed + model,
+           "Free some space, choose another --output_dir, or train without --save_steps");
+  refuse("the final model needs", model, "Free some space, choose another --output_dir, or --save_model false");
+  if (every_ <= 0 || there >= needed + model) return;
+  log::warn(34, strfmt("%s has no space for checkpoints (%s, and %s for the final model; %s are free): none is saved "
+                       "every %s", path.c_str(), human_bytes(needed).c_str(), human_bytes(model).c_str(),
+                       human_bytes(there).c_str(), human_time(every_).c_str()));
+  every_ = 0;
 }
 
 shard::ControlFlags CheckpointManager::flags() {
-  return {.stop = stop_requested() || limit_.expires_soon() ? 1 : 0,
-          .save = take_save_request() ? 1 : 0,
+  return {.stop = stop_signal() != 0 || limit_.expires_soon() ? 1 : 0,
+          .save = take_save_request() || time_to_save() ? 1 : 0,
           .saved = saving_ && saving_->finished() ? 1 : 0};
 }
 
@@ -67,13 +98,22 @@ bool CheckpointManager::due(std::int64_t step, bool epoch_ends) const {
 
 bool CheckpointManager::after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends) {
   limit_.step_took(report.seconds);
-  if (saving_ && report.flags.saved == parts_.world->size()) commit();
   must_stop_ = report.flags.stop > 0;
-  if (must_stop_)
-    stop_reason_ = parts_.world->max(stop_requested() ? 1 : 0) > 0 ? "SIGUSR1" : "time limit (" + limit_.source() + ")";
+  if (saving_ && report.flags.saved == parts_.world->size())
+    commit(must_stop_ ? IfFailed::save_again : IfFailed::obey_option);
+  if (must_stop_) {
+    const auto signal = static_cast<int>(parts_.world->max(stop_signal()));
+    stop_reason_ = signal != 0 ? signal_name(signal) : "time limit (" + limit_.source() + ")";
+  }
   if (must_stop_ || report.flags.save > 0 || due(progress.step, epoch_ends))
     save(progress, must_stop_ || !parts_.options->flag("async_save") ? SaveMode::blocking : SaveMode::async);
   return must_stop_;
+}
+
+std::string CheckpointManager::keep(const Progress& progress) {
+  must_stop_ = true;  // a failure is thrown
+  if (saved_step_ != progress.step) save(progress, SaveMode::blocking);
+  return parts_.output->file(io::checkpoint_name(progress.step));
 }
 
 void CheckpointManager::finish(const Progress& progress) {
@@ -101,7 +141,8 @@ std::string CheckpointManager::run_metadata(const std::optional<BestCheckpoint>&
 }
 
 void CheckpointManager::save(const Progress& progress, SaveMode mode) {
-  if (saving_) commit();  // one at a time
+  if (saving_) commit(must_stop_ ? IfFailed::save_again : IfFailed::obey_option);  // one at a time
+  last_save_ = std::chrono::steady_clock::now();
   const Options& options = *parts_.options;
   train::Trainer& trainer = *parts_.trainer;
   io::SaveRequest request;
@@ -130,16 +171,17 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   if (mode == SaveMode::blocking) commit();
 }
 
-void CheckpointManager::commit() {
+void CheckpointManager::commit(IfFailed next) {
   io::SaveReport report;
   try {
     report = saving_->commit();
   } catch (const Error& error) {
     saving_.reset();
-    return failed(error);
+    return failed(error, next);
   }
   saving_.reset();
   saved_step_ = saving_step_;
+  set_last_checkpoint(saving_path_);
   best_ = saving_best_;
   const bool is_best = best_ && best_->step == saved_step_;
   limit_.save_took(report.seconds);
@@ -159,12 +201,12 @@ void CheckpointManager::commit() {
 }
 
 void CheckpointManager::retain() {
-  if (!parts_.options->has("save_total_limit")) return;
+  if (!parts_.options->has("save_total_limit") && every_ <= 0) return;
   try {
-    parts_.world->run_on_rank_0([&] {
-      retention_.written(saving_path_);
-      retention_.apply(parts_.output->path(), best_ ? best_->path : "");
-    });
+    parts_.world->run_on_rank_0([&] { retention_.written(saving_path_); });
+    if (must_stop_) return;  // little time is left; the next run removes what is too much
+    verify_old_ones();
+    parts_.world->run_on_rank_0([&] { retention_.apply(parts_.output->path(), best_ ? best_->path : ""); });
   } catch (const Error& error) {
     if (error.code() != ExitCode::data || parts_.options->text("on_save_error") == "stop") throw;
     if (parts_.world->rank() == 0)
@@ -172,10 +214,30 @@ void CheckpointManager::retain() {
   }
 }
 
-void CheckpointManager::failed(const Error& error) {
-  if (error.code() != ExitCode::data || must_stop_ || parts_.options->text("on_save_error") == "stop") throw error;
+/// Reads the old checkpoints that retention has to know, on all ranks.
+void CheckpointManager::verify_old_ones() {
+  World& world = *parts_.world;
+  const std::string best = best_ ? best_->path : "";
+  for (;;) {
+    const std::string path = world.text_of_rank_0([&] { return retention_.unknown(parts_.output->path(), best); });
+    if (path.empty()) return;
+    bool good = false;
+    try {
+      good = io::verify_checkpoint(world, path, 1).num_damaged == 0;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::data) throw;
+    }
+    world.run_on_rank_0([&] { retention_.verified(path, good); });
+  }
+}
+
+void CheckpointManager::failed(const Error& error, IfFailed next) {
+  const bool again = next == IfFailed::save_again;
+  if (error.code() != ExitCode::data) throw error;
+  if (!again && (must_stop_ || parts_.options->text("on_save_error") == "stop")) throw error;
   if (parts_.world->rank() == 0)
-    log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, training continues: " + error.line());
+    log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, " +
+                      (again ? "the last step is saved: " : "training continues: ") + error.line());
 }
 
 }  // namespace tessera::jobs

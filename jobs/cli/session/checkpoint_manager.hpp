@@ -7,9 +7,9 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
-#include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/run_directory.hpp"
+#include "jobs/cli/session/time_limit.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace tessera::jobs {
@@ -26,11 +26,12 @@ class CheckpointManager final : public train::StepCallback {
     std::optional<io::BaseModel> base;   // --save_only_trainable
     std::optional<BestCheckpoint> best;  // --metric_for_best_model: of the run that is resumed
     std::int64_t saved_step = -1;        // the step resumed from, if its checkpoint is in this directory
+    std::uint64_t model_bytes = 0;       // that the final model will take
     std::string run;                     // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
-  /// Collective. Throws Error (data, E140) on every rank if checkpoints are asked for and the disk has no space for
-  /// one.
+  /// Collective. Throws Error (data, E140) on every rank if the disk has no space for the final model, or for a
+  /// checkpoint that was asked for. Without that space there are no saves by --save_every: a warning (W034) says so.
   explicit CheckpointManager(Parts parts);
 
   shard::ControlFlags flags() override;
@@ -45,26 +46,35 @@ class CheckpointManager final : public train::StepCallback {
   /// Collective, after each step. True: the run stops here, and its checkpoint is on disk (exit 75). Throws Error
   /// (data) on every rank if a save has failed and --on_save_error is stop.
   [[nodiscard]] bool after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends);
-  /// "SIGUSR1" or "time limit (--time_limit 8s)", once after_step has returned true.
+  /// "SIGTERM" or "time limit (--time_limit 8s)", once after_step has returned true.
   [[nodiscard]] const std::string& stop_reason() const { return stop_reason_; }
   /// Collective, after the last step: finishes an asynchronous save, then saves the last step if it is not saved.
   void finish(const Progress& progress);
+  /// Collective, after finish(): the checkpoint of the last step, saved now if it is not on disk. Throws Error (data) on
+  /// every rank if that fails.
+  [[nodiscard]] std::string keep(const Progress& progress);
 
  private:
   [[nodiscard]] bool due(std::int64_t step, bool epoch_ends) const;
   enum class SaveMode : unsigned char { async, blocking };
   void save(const Progress& progress, SaveMode mode);
-  void commit();
+  enum class IfFailed : unsigned char { obey_option, save_again };
+  void commit(IfFailed next = IfFailed::obey_option);
   void retain();
-  void failed(const Error& error);
+  void verify_old_ones();
+  void failed(const Error& error, IfFailed next = IfFailed::obey_option);
   void check_free_space();
+  void save_by_time();
+  [[nodiscard]] bool time_to_save() const;
   [[nodiscard]] std::optional<BestCheckpoint> best_with(std::int64_t step) const;
   [[nodiscard]] std::string run_metadata(const std::optional<BestCheckpoint>& best) const;
 
   Parts parts_;
   TimeLimit limit_;
   io::Retention retention_;
-  bool enabled_ = false;  // some checkpoint was asked for
+  bool enabled_ = false;                       // some checkpoint was asked for
+  double every_ = 0;                           // seconds between saves by time; 0: there are none
+  std::chrono::steady_clock::time_point last_save_;  // or the start
   bool must_stop_ = false;
   std::string stop_reason_;
   std::unique_ptr<io::CheckpointSave> saving_;

@@ -117,11 +117,11 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
 RunDirectory::RunDirectory(World& world, const Options& options, const ContinuedRun& run) : world_(world) {
   world.run_on_rank_0([&] { create(options, run); });
   path_ = world.broadcast(path_);
-  mark_failed_on_signal(file("STATUS").c_str());
+  handle_end_signals(file("STATUS").c_str(), world.rank() == 0);
 }
 
 RunDirectory::~RunDirectory() {
-  mark_failed_on_signal(nullptr);
+  handle_end_signals(nullptr, false);
   if (log_ != nullptr) std::fclose(log_);
 }
 

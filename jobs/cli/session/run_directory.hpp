@@ -40,7 +40,8 @@ class RunDirectory {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes "running", "completed", "preempted" or "failed" to STATUS, in place, which works on a full disk too.
+  /// Writes "running", "completed", "preempted" or "failed" as STATUS, in place, which works on a full disk too. Where a
+  /// signal ended the run, a second line has its name and the last checkpoint (signals.hpp).
   void status(const std::string& word);
   /// Any rank: STATUS is "failed". A signal that ends a rank has the same effect (signals.hpp).
   void fail() noexcept;

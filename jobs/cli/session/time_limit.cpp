@@ -1,34 +1,9 @@
-#include "jobs/cli/session/preemption.hpp"
-
-#include <signal.h>
+#include "jobs/cli/session/time_limit.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 
 namespace tessera::jobs {
-
-namespace {
-
-std::atomic<bool> stop{false}, save{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-extern "C" void record_signal(int number) { (number == SIGUSR1 ? stop : save).store(true); }
-
-}  // namespace
-
-void install_preemption_handlers() noexcept {
-  for (const int number : {SIGUSR1, SIGUSR2}) {
-    struct sigaction ours {};
-    ours.sa_handler = record_signal;
-    ours.sa_flags = SA_RESTART;
-    ::sigemptyset(&ours.sa_mask);
-    ::sigaction(number, &ours, nullptr);
-  }
-}
-
-bool stop_requested() noexcept { return stop.load(); }
-bool take_save_request() noexcept { return save.exchange(false); }
 
 TimeLimit::TimeLimit(const Options& options, Clock::time_point started) {
   if (options.has("time_limit")) {

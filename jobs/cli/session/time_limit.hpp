@@ -1,6 +1,5 @@
 #pragma once
-// What ends a run early, or asks it for a checkpoint, from outside: signals and time limits. Each rank only records
-// them; all ranks act on them together, after a step.
+// When a run must be over. Each rank only records it; all ranks act on it together, after a step.
 
 #include <chrono>
 #include <optional>
@@ -9,12 +8,6 @@
 #include "jobs/cli/options/options.hpp"
 
 namespace tessera::jobs {
-
-/// From now on SIGUSR1 asks for a checkpoint and the end of the run (exit 75), SIGUSR2 for a checkpoint alone.
-void install_preemption_handlers() noexcept;
-[[nodiscard]] bool stop_requested() noexcept;
-/// True once after one or more SIGUSR2.
-[[nodiscard]] bool take_save_request() noexcept;
 
 /// When this run must be over: --time_limit after the program's start, or the end of the batch job
 /// (SLURM_JOB_END_TIME), whichever is sooner.

@@ -1,0 +1,190 @@
+#include "jobs/cli/commands/launch.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/signals.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/comm/launcher_environment.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// `timeout` and terminals may send a signal twice at once: that is one request.
+constexpr std::chrono::milliseconds same_request{300};
+/// mpirun ends its ranks within a second or two; then it is killed.
+constexpr std::chrono::seconds patience{10};
+
+void say(const std::string& line) { std::fprintf(stderr, "tessera launch: %s\n", line.c_str()); }
+
+/// The command line of mpirun, and whether the ranks train.
+struct Job {
+  std::vector<std::string> command;
+  bool trains = false;
+};
+
+Job job_of(const std::vector<std::string>& arguments) {
+  const auto end = std::ranges::find(arguments, "--");
+  if (end == arguments.end() || end + 1 == arguments.end())
+    throw Error(ExitCode::usage, "launch: no command for the ranks", "command line",
+                "tessera launch -n 4 -- train run.yaml: mpirun's options, then --, then the command");
+  if (const CommandSpec* command = find_command(end[1]); command == nullptr || command->bit == for_launch)
+    throw Error(ExitCode::usage, "launch: \"" + end[1] + "\" is not a command that ranks run", "command line",
+                "Commands: " + command_names());
+  if (const LauncherEnvironment outer = launcher_environment(); *outer.size_variable != '\0')
+    throw Error(ExitCode::usage,
+                std::string("launch: this process was itself started by a launcher (") + outer.size_variable + ")",
+                "environment", "Start tessera launch once, outside mpirun and srun");
+  Job job{{"mpirun"}, find_command(end[1])->bit == for_train};
+  job.command.insert(job.command.end(), arguments.begin() + 1, end);
+  job.command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  job.command.insert(job.command.end(), end + 1, arguments.end());
+  return job;
+}
+
+/// The signals that this process takes, without those that it was started to ignore (nohup).
+sigset_t signals_to_take() {
+  sigset_t taken;
+  ::sigemptyset(&taken);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
+    struct sigaction now {};
+    if (::sigaction(number, nullptr, &now) == 0 && (now.sa_handler == SIG_DFL || number == SIGCHLD))
+      ::sigaddset(&taken, number);
+  }
+  return taken;
+}
+
+/// Starts mpirun in a session of its own; it ends if this process does. Throws Error (usage) if there is none.
+pid_t start(const Job& job, const sigset_t& before) {
+  std::vector<char*> words;
+  for (const std::string& word : job.command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  int failure[2];
+  if (::pipe2(failure, O_CLOEXEC) != 0)
+    throw Error(ExitCode::internal, std::string("pipe: ") + std::strerror(errno), "launch", "Close other programs");
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) {
+    ::setsid();
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (::getppid() == parent) ::execvp(words[0], words.data());
+    const int why = errno;
+    (void)!::write(failure[1], &why, sizeof why);
+    ::_exit(127);
+  }
+  const int not_forked = errno;
+  ::close(failure[1]);
+  int why = 0;
+  if (child > 0) (void)!::read(failure[0], &why, sizeof why);
+  ::close(failure[0]);
+  if (child < 0) why = not_forked;
+  if (why != 0)
+    throw Error(ExitCode::usage, std::string("mpirun cannot be started: ") + std::strerror(why), "PATH",
+                "Install Open MPI, or add the folder of its mpirun to PATH");
+  return child;
+}
+
+/// mpirun and what was asked of it.
+class Launched {
+ public:
+  Launched(pid_t mpirun, bool trains) : mpirun_(mpirun), trains_(trains) {}
+
+  /// Until mpirun ends; its exit code.
+  int wait(const sigset_t& taken) {
+    std::optional<int> status;
+    while (!(status = reap())) {
+      timespec second{1, 0};
+      const int number = ::sigtimedwait(&taken, nullptr, &second);
+      if (number > 0 && number != SIGCHLD) take(number);
+      else if (number < 0 && request_) ::kill(mpirun_, SIGUSR1);  // again: mpirun may have been starting its ranks
+      if (ended_at_ && Clock::now() - *ended_at_ > patience) ::kill(mpirun_, SIGKILL);
+    }
+    return code(*status);
+  }
+
+ private:
+  /// Waits for whatever has ended. mpirun's status, if it has.
+  std::optional<int> reap() const {
+    int status = 0;
+    for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;)
+      if (ended == mpirun_) return status;
+    return std::nullopt;
+  }
+
+  void take(int number) {
+    if (number == SIGUSR1 || number == SIGUSR2) {
+      asked_ = asked_ || number == SIGUSR1;
+      ::kill(mpirun_, number);  // which passes it on to every rank
+      return;
+    }
+    if (trains_ && !request_) {
+      request_ = Clock::now();
+      asked_ = true;
+      say(std::string(signal_name(number)) +
+          ": the run finishes its step, saves a checkpoint and ends with exit code 75; the signal once more ends it at "
+          "once");
+      ::kill(mpirun_, SIGUSR1);
+      return;
+    }
+    if (ended_at_ || (request_ && Clock::now() - *request_ < same_request)) return;
+    ended_at_ = Clock::now();
+    ended_by_ = number;
+    say(std::string(signal_name(number)) + ": ending the run");
+    ::kill(mpirun_, SIGTERM);
+  }
+
+  [[nodiscard]] int code(int status) const {
+    const int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (ended_by_ != 0) return 128 + ended_by_;
+    // Until a rank has started to train, SIGUSR1 ends it (and mpirun, while it starts).
+    if (asked_ && trains_ && ended == 128 + SIGUSR1) {
+      say("the run had not begun: there was nothing to save");
+      return static_cast<int>(ExitCode::preempted);
+    }
+    return ended;
+  }
+
+  pid_t mpirun_;
+  bool trains_, asked_ = false;
+  int ended_by_ = 0;
+  std::optional<Clock::time_point> request_, ended_at_;
+};
+
+}  // namespace
+
+bool is_launch(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] != "launch") return false;
+  return arguments.size() < 2 || !arguments[1].starts_with("--help");
+}
+
+int launch(const std::vector<std::string>& arguments) {
+  try {
+    const Job job = job_of(arguments);
+    ::signal(SIGCHLD, SIG_DFL);
+    const sigset_t taken = signals_to_take();
+    sigset_t before;
+    ::sigprocmask(SIG_BLOCK, &taken, &before);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return Launched(start(job, before), job.trains).wait(taken);
+  } catch (const Error& error) {
+    log::error(error.line());
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace tessera::jobs

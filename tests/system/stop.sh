@@ -1,0 +1,134 @@
+#!/bin/bash
+# Signals: where ranks get them alone, and under `tessera launch`, the step is finished and saved; mpirun alone leaves time for
+# a message only.
+#   stop.sh TESSERA MPIRUN
+set -u
+tessera=$1 mpirun=$2
+PATH=$(dirname "$mpirun"):$PATH
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+train=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 8 --per_device_train_batch_size 2
+       --logging_steps 1 --max_steps 100000000 --add_version false)
+long=(--global_batch_size 400000)  # a step of many seconds
+
+# ended N WORD LINE…: the run's exit code, the first word of its STATUS, lines of its log.
+ended() {
+  local wanted=$1 word=$2 line
+  shift 2
+  code=0
+  wait "$run" || code=$?
+  [ "$code $(head -n 1 out/STATUS)" = "$wanted $word" ] || fail "exit $code, STATUS $(cat out/STATUS), not $wanted and $word"
+  for line; do expect "$line" log; done
+}
+# begin COMMAND…: the run, in $run, once its log has a line of the pattern $until.
+begin() {
+  rm -rf out
+  : > log
+  "$@" --output_dir out > log 2>&1 < /dev/null &
+  run=$!
+  until grep -qE "${until:-^step 3/}" log; do kill -0 $run || fail "it ended early"; sleep 0.05; done
+}
+
+# A lone rank: its first signal is a request, a second one ends it. (A script's background jobs ignore SIGINT.)
+for name in TERM HUP; do
+  begin "$tessera" "${train[@]}"
+  kill -$name $run
+  ended 75 preempted "^SIG$name: the step is finished, a checkpoint saved" "^stopped [0-9]+/100000000 by SIG$name \\| the checkpoint is saved"
+  step=$(sed -nE 's/^stopped ([0-9]+).*/\1/p' log)
+  [ -s "out/checkpoint-$step/manifest.json" ] || fail "no checkpoint of step $step"
+done
+until='^parallel' begin "$tessera" "${train[@]}" "${long[@]}"
+sleep 0.5
+kill -TERM $run
+kill -TERM $run  # at once: the same request
+sleep 0.5
+kill -0 $run || fail "two signals at once ended it"
+kill -TERM $run
+ended 143 failed '^ended by SIGTERM \| last checkpoint: none'
+expect '^by SIGTERM \| last checkpoint: none$' out/STATUS
+
+# mpirun ends its ranks within a second: rank 0 says so, once, and which checkpoint is the last. (To a pipe: it may drop
+# what its ranks print into a file in that second.)
+piped() { exec "$@" > >(cat > log) 2>&1; }
+for name in TERM HUP; do
+  until='^save checkpoint-5' begin piped "$mpirun" -n 2 "$tessera" "${train[@]}" --save_steps 5 --save_total_limit 1
+  kill -$name $run
+  code=0
+  wait $run || code=$?
+  [ $code != 0 ] && [ $code != 75 ] || fail "mpirun and SIG$name: exit $code"
+  for _ in $(seq 50); do grep -q '^ended by' log && break; sleep 0.1; done
+  last=$(sed -nE 's/^ended by SIGTERM: mpirun was told to end, .* \| last checkpoint: (\S+) \| continue with .*/\1/p' log)
+  [ -n "$last" ] && [ "$(grep -c '^ended by' log)" = 1 ] || fail "mpirun and SIG$name: no last checkpoint"
+  [ "$(cat out/STATUS)" = "failed
+by SIGTERM | last checkpoint: $last" ] || fail "STATUS $(cat out/STATUS)"
+  [ -s "$last/manifest.json" ] || fail "$last is not there"
+done
+
+# tessera launch: SIGUSR2 saves, the first signal stops with a checkpoint, the second ends the run.
+for name in TERM HUP; do
+  begin "$tessera" launch -n 2 -- "${train[@]}"
+  kill -USR2 $run
+  until grep -q '^save checkpoint' log; do sleep 0.05; done
+  kill -$name $run
+  ended 75 preempted "^tessera launch: SIG$name: the run finishes its step" '^stopped [0-9]+/100000000 by SIGUSR1 \| the checkpoint is saved'
+done
+until='^parallel' begin "$tessera" launch -n 2 -- "${train[@]}" "${long[@]}"
+sleep 0.5
+kill -TERM $run
+sleep 0.5
+kill -TERM $run
+ended 143 failed '^tessera launch: SIGTERM: ending the run$' '^ended by SIGTERM'
+# A signal before the ranks have begun: nothing is lost, and the job may be started again.
+for delay in 0.02 0.1; do
+  rm -rf out
+  "$tessera" launch -n 2 -- "${train[@]}" --output_dir out > log 2>&1 < /dev/null &
+  sleep $delay
+  kill -TERM $!
+  code=0
+  wait $! || code=$?
+  [ $code = 75 ] || [ $code = 143 ] || fail "after ${delay} s: exit $code"
+done
+# Its end is mpirun's end, and that of the ranks.
+begin "$tessera" launch -n 2 -- "${train[@]}"
+kill -KILL $run
+wait $run 2> /dev/null
+for _ in $(seq 100); do grep -q '^failed' out/STATUS && break; sleep 0.1; done
+expect '^by SIGTERM \| last checkpoint: none' out/STATUS
+
+# Ctrl-C on a terminal.
+command -v script > /dev/null || { echo "no script(1)"; exit 1; }
+rm -rf out
+: > log
+# shellcheck disable=SC2094  # the log is read while it is written
+(until grep -q '^step 3/' log; do sleep 0.05; done; printf '\003'; sleep 3) |
+  script -qec "$tessera launch -n 2 -- ${train[*]} --output_dir out" /dev/null > log 2>&1
+code=$?
+[ "$code $(head -n 1 out/STATUS)" = "75 preempted" ] || fail "Ctrl-C: exit $code"
+expect '^tessera launch: SIGINT: the run finishes its step' log
+
+# Exit codes pass; what is wrong is said.
+check() {
+  local wanted=$1 words=$2
+  shift 2
+  code=0
+  "$@" > log 2>&1 < /dev/null || code=$?
+  [ "$code" = "$wanted" ] || fail "exit $code, not $wanted: $*"
+  expect "$words" log
+}
+check 2 'error: .*zero_stage' "$tessera" launch -n 2 -- "${train[@]}" --zero_stage 7
+check 2 'error: launch: no command for the ranks' "$tessera" launch -n 2 train x.yaml
+check 2 'error: launch: "trian" is not a command' "$tessera" launch -n 2 -- trian x.yaml
+check 2 'error: mpirun cannot be started' env PATH=/nonexistent "$tessera" launch -n 2 -- "${train[@]}"
+check 2 'error: launch: this process was itself started by a launcher \(OMPI_COMM_WORLD_SIZE\)' \
+  env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$tessera" launch -n 2 -- "${train[@]}"
+check 0 '^  --help' "$tessera" launch --help
+echo good
