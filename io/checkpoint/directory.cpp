@@ -10,9 +10,11 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/file/text_file.hpp"
 
 namespace tessera::io {
 
@@ -20,7 +22,8 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view prefix = "checkpoint-", unfinished = ".tmp", discarded = ".trash";
-}
+constexpr const char* verified_name = ".verified";
+}  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return std::string(prefix) + std::to_string(step); }
 
@@ -40,6 +43,10 @@ std::string name_problem(const std::string& directory, std::int64_t step) {
   return strfmt(
       "E134 %s is named after step %ld, its manifest is of step %ld: it was renamed, or holds the files of another",
       directory.c_str(), *named, step);
+}
+
+bool is_damage(const std::string& line) {
+  return !line.starts_with("cannot ") && !line.starts_with("E132") && !line.starts_with("E133");
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
@@ -112,35 +119,112 @@ void read_through(const std::string& directory, const Manifest& manifest) {
 
 }  // namespace
 
-void Retention::written(const std::string& path) { known_[path] = identity(path, read_manifest(path)); }
-
-bool Retention::verified(const std::string& path) {
+void Retention::recall(const std::string& directory) {
+  if (recalled_ == directory) return;
+  recalled_ = directory;
+  std::string text;
   try {
-    const Manifest manifest = read_manifest(path);
-    const std::string now = identity(path, manifest);
-    if (const auto known = known_.find(path); known != known_.end() && !now.empty() && known->second == now)
-      return true;
-    read_through(path, manifest);
-    known_[path] = now;
-    return true;
-  } catch (const Error&) { return false; }
+    text = read_text(directory + "/" + verified_name, 1 << 20);
+  } catch (const Error&) { return; }  // none, or not readable: checkpoints are read again
+  std::istringstream lines(text);
+  for (std::string name, identity; lines >> name >> identity;)
+    if (checkpoint_step(name)) good_.emplace(directory + "/" + name, identity);
+}
+
+void Retention::written(const std::string& path) {
+  recall(fs::path(path).parent_path().string());
+  verified(path, true);
+}
+
+void Retention::verified(const std::string& path, bool good) {
+  try {
+    (good ? good_ : damaged_)[path] = identity(path, read_manifest(path));
+  } catch (const Error&) { damaged_[path] = "no manifest"; }
+  if (!good) return;
+  const std::string directory = fs::path(path).parent_path().string();
+  std::string text;
+  for (const auto& [known, files] : good_)
+    if (fs::path(known).parent_path() == directory && fs::exists(known))
+      text += fs::path(known).filename().string() + " " + files + "\n";
+  try {
+    write_text(directory + "/" + verified_name, text);
+  } catch (const Error&) {  // a later run reads the checkpoints again
+  }
+}
+
+Retention::State Retention::state(const std::string& path) {
+  std::string now;
+  try {
+    now = identity(path, read_manifest(path));
+  } catch (const Error&) { return State::damaged; }
+  const auto is = [&](const auto& known) {
+    const auto found = known.find(path);
+    return found != known.end() && !now.empty() && found->second == now;
+  };
+  return is(good_) ? State::good : is(damaged_) ? State::damaged : State::unknown;
+}
+
+bool Retention::is_good(const std::string& path) {
+  if (const State known = state(path); known != State::unknown) return known == State::good;
+  bool good = true;
+  try {
+    read_through(path, read_manifest(path));
+  } catch (const Error&) { good = false; }
+  verified(path, good);
+  return good;
+}
+
+namespace {
+
+/// The checkpoints that a limit is about, and which of them is the best one.
+struct Kept {
+  std::vector<FoundCheckpoint> found;  // newest first
+  std::optional<std::size_t> best;
+};
+
+Kept kept_in(const std::string& directory, const std::string& best) {
+  Kept kept{list_checkpoints(directory), {}};
+  std::erase_if(kept.found, [](const FoundCheckpoint& c) { return !c.problem.empty(); });
+  for (std::size_t i = 0; i < kept.found.size() && !best.empty(); ++i)
+    if (std::error_code ignored; fs::equivalent(kept.found[i].path, best, ignored)) kept.best = i;
+  return kept;
+}
+
+/// How many others stay beside the best one.
+int others_kept(const Kept& kept, bool best_is_good, int limit) {
+  if (!best_is_good) return limit;
+  return *kept.best == 0 ? limit - 1 : std::max(1, limit - 1);
+}
+
+}  // namespace
+
+std::string Retention::unknown(const std::string& directory, const std::string& best) {
+  recall(directory);
+  const Kept kept = kept_in(directory, best);
+  if (kept.found.size() <= static_cast<std::size_t>(limit_)) return {};
+  if (kept.best && state(kept.found[*kept.best].path) == State::unknown) return kept.found[*kept.best].path;
+  const bool keeps = kept.best && state(kept.found[*kept.best].path) == State::good;
+  int counted = 0;
+  for (std::size_t i = 0; i < kept.found.size() && counted < others_kept(kept, keeps, limit_); ++i) {
+    if (keeps && i == *kept.best) continue;
+    const State known = state(kept.found[i].path);
+    if (known == State::unknown) return kept.found[i].path;
+    counted += known == State::good ? 1 : 0;
+  }
+  return {};
 }
 
 void Retention::apply(const std::string& directory, const std::string& best) {
-  std::vector<FoundCheckpoint> found = list_checkpoints(directory);
-  std::erase_if(found, [](const FoundCheckpoint& c) { return !c.problem.empty(); });
-  if (found.size() <= static_cast<std::size_t>(limit_)) return;  // no need to read anything
-  const auto is_best = [&](const FoundCheckpoint& c) {
-    std::error_code ignored;
-    return !best.empty() && fs::equivalent(c.path, best, ignored);
-  };
-  const bool keeps = std::ranges::any_of(found, is_best) && verified(best);
-  const int others = !keeps ? limit_ : is_best(found.front()) ? limit_ - 1 : std::max(1, limit_ - 1);
+  recall(directory);
+  const Kept kept = kept_in(directory, best);
+  if (kept.found.size() <= static_cast<std::size_t>(limit_)) return;  // no need to read anything
+  const bool keeps = kept.best && is_good(kept.found[*kept.best].path);
+  const int others = others_kept(kept, keeps, limit_);
   int counted = 0;
-  for (const FoundCheckpoint& c : found) {
-    if (keeps && is_best(c)) continue;
-    if (counted < others) counted += verified(c.path) ? 1 : 0;
-    else remove_directory(c.path);
+  for (std::size_t i = 0; i < kept.found.size(); ++i) {
+    if (keeps && i == *kept.best) continue;
+    if (counted < others) counted += is_good(kept.found[i].path) ? 1 : 0;
+    else remove_directory(kept.found[i].path);
   }
 }
 

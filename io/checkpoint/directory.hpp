@@ -17,6 +17,11 @@ namespace tessera::io {
 /// converted model's); else "".
 [[nodiscard]] std::string name_problem(const std::string& directory, std::int64_t step);
 
+/// True if this line of an error about a checkpoint says that it is incomplete or damaged. Not if the file system
+/// failed (EIO, EACCES) or a later program wrote it (E132, E133): that checkpoint may be good, so no older one is taken
+/// for it.
+[[nodiscard]] bool is_damage(const std::string& line);
+
 struct FoundCheckpoint {
   std::string path;
   std::int64_t step = 0;
@@ -32,21 +37,32 @@ struct FoundCheckpoint {
 
 /// Removes what an interrupted run left: checkpoint-<step>.tmp and .trash. Never throws.
 void remove_leftovers(const std::string& directory) noexcept;
-/// Keeps the newest `limit` verified checkpoints of a directory: written by this process, or read once with every CRC
-/// and unchanged since in inode, size and times. Damaged checkpoints do not count towards the limit.
+/// Keeps the newest `limit` verified checkpoints of a directory: written or verified by a run (the file .verified there
+/// says which), or read once with every CRC, and unchanged since in inode, size and times. Damaged checkpoints do not
+/// count towards the limit.
 class Retention {
  public:
   explicit Retention(int limit) : limit_(limit) {}
-  /// Marks a checkpoint as written by this process.
+  /// Marks a checkpoint as written by this process, also on disk.
   void written(const std::string& path);
+  /// The newest checkpoint that apply() would have to read; "": none. With verified() it can be read elsewhere, by
+  /// several ranks.
+  [[nodiscard]] std::string unknown(const std::string& directory, const std::string& best = {});
+  /// What a reading of the whole checkpoint has found; kept on disk if it is good.
+  void verified(const std::string& path, bool good);
   /// Removes checkpoints older than the newest `limit` (1 or more) verified ones. `best`, if it is verified, stays and
   /// counts as one of them; with a limit of 1 the newest other one stays too if it is newer. Throws Error (data).
   void apply(const std::string& directory, const std::string& best = {});
 
  private:
-  [[nodiscard]] bool verified(const std::string& path);
+  enum class State : unsigned char { unknown, good, damaged };
+  [[nodiscard]] State state(const std::string& path);
+  [[nodiscard]] bool is_good(const std::string& path);
+  void recall(const std::string& directory);
   int limit_;
-  std::map<std::string, std::string> known_;  // path -> inode, size, mtime and ctime of its files
+  // Path -> inode, size, mtime and ctime of its files when it was found good, or damaged.
+  std::map<std::string, std::string> good_, damaged_;
+  std::string recalled_;  // the directory whose .verified was read
 };
 
 /// Lets one run at a time write under a directory; released with the object, or with the process.

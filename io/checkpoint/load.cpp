@@ -26,7 +26,8 @@ Manifest read_manifest(const std::string& directory) {
   Manifest manifest = parse_manifest(read_text(path, max_manifest_bytes), path);
   const auto check = [&](const std::string& name, std::uint64_t bytes) {
     const std::string file = directory + "/" + name;
-    if (::lstat(file.c_str(), &there) != 0) throw system_error("read", file, errno);
+    if (::lstat(file.c_str(), &there) != 0)
+      throw errno == ENOENT ? Error(ExitCode::data, "E109 " + file + " is missing") : system_error("read", file, errno);
     if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is not a regular file");
     if (static_cast<std::uint64_t>(there.st_size) != bytes)
       throw Error(ExitCode::data,

@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "io/checkpoint/directory.hpp"
+#include "io/file/file.hpp"
 #include "tests/fault_injection/test_state.hpp"
 #include "tests/io/files.hpp"
 
@@ -48,7 +50,7 @@ TEST_F(Kept, TheNewestByStepAreKept) {
   io::Retention retention(2);
   retention.apply(folder.path());
   EXPECT_EQ(steps(), (Steps{100, 20}));
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"checkpoint-100", "checkpoint-20"}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{".verified", "checkpoint-100", "checkpoint-20"}));
 }
 
 TEST_F(Kept, WhatIsDamagedDoesNotCount) {
@@ -81,6 +83,38 @@ TEST_F(Kept, WhatWasVerifiedAndThenChangedIsReadAgain) {
   damage(2);  // repairs it
   fresh.apply(folder.path());
   EXPECT_EQ(steps(), (Steps{2}));
+}
+
+TEST_F(Kept, VerifiedIsRememberedOnDisk) {
+  for (const std::int64_t step : {1, 2, 3}) make(step);
+  const auto path = [&](int step) { return folder.path() + "/checkpoint-" + std::to_string(step); };
+  io::Retention retention(2);
+  EXPECT_EQ(retention.unknown(folder.path()), path(3));
+  retention.verified(path(3), true);
+  EXPECT_EQ(retention.unknown(folder.path()), path(2));
+  retention.verified(path(2), true);
+  EXPECT_EQ(retention.unknown(folder.path()), "");
+  io::Retention later(2);
+  EXPECT_EQ(later.unknown(folder.path()), "") << "another process knows them from disk";
+  damage(2);
+  EXPECT_EQ(later.unknown(folder.path()), path(2)) << "it has changed since";
+  later.verified(path(2), false);
+  EXPECT_EQ(later.unknown(folder.path()), path(1));
+  later.verified(path(1), true);
+  EXPECT_EQ(later.unknown(folder.path()), "");
+  later.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{3, 2, 1})) << "the damaged one is newer than the second good one";
+  io::Retention best(2);
+  make(4);
+  EXPECT_EQ(best.unknown(folder.path(), path(1)), path(4));
+}
+
+TEST(IsDamage, NotWhatTheFileSystemOrALaterProgramSays) {
+  EXPECT_TRUE(io::is_damage("E123 x is damaged: its checksum is wrong"));
+  EXPECT_TRUE(io::is_damage("E130 x has no manifest.json"));
+  EXPECT_FALSE(io::is_damage(io::system_error("read", "x", EIO).line()));
+  EXPECT_FALSE(io::is_damage(io::system_error("read", "x", EACCES).line()));
+  EXPECT_FALSE(io::is_damage("E132 x: format version 2; this program reads version 1"));
 }
 
 TEST_F(Kept, TheBestStaysAndCounts) {

@@ -157,6 +157,7 @@ void TrainRun::lock() {
     io::make_directories(options_.text("output_dir"));
     lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
     if (!lock_->held()) log::warn(25, "the file system of --output_dir has no locks: a second run can write there too");
+    note_killed_runs(options_, lock_->held());
   });
 }
 
@@ -193,8 +194,11 @@ bool TrainRun::resume() {
       frozen_change_ = frozen_change(reader.manifest().frozen, model_.params);
       resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
-      // `auto` skips damaged checkpoints. Any other error, or one in a checkpoint given by PATH, ends the run.
-      if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates_.size()) throw;
+      // `auto` skips damaged checkpoints. Any other error (EIO too), or one in a checkpoint given by PATH, ends the
+      // run.
+      if (error.code() != ExitCode::data || !io::is_damage(error.line()) || candidate.directory.empty() ||
+          i + 1 == candidates_.size())
+        throw;
       if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is skipped: " + error.line());
       continue;
     }
@@ -225,6 +229,13 @@ bool TrainRun::resume() {
   return false;
 }
 
+std::uint64_t TrainRun::final_model_bytes() const {
+  if (!options_.flag("save_model")) return 0;
+  const bool adapter_alone = model_.lora && !options_.flag("from_scratch");
+  const auto count = adapter_alone ? num_trainable(model_.params) : model_.num_params();
+  return static_cast<std::uint64_t>(count) * size_of(adapter_alone ? DType::f32 : save_dtype_);
+}
+
 void TrainRun::save_checkpoints() {
   CheckpointManager::Parts parts{
       .options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
@@ -236,6 +247,7 @@ void TrainRun::save_checkpoints() {
       for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));
   });
   parts.data = data_identity_;
+  parts.model_bytes = final_model_bytes();
   parts.base = base_;
   parts.best = progress_.best;
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;

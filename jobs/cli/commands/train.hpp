@@ -33,6 +33,7 @@ class TrainRun {
   [[nodiscard]] std::string base_path() const;
   /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
+  [[nodiscard]] std::uint64_t final_model_bytes() const;
   void save_checkpoints();  // from now on, where asked for
   void announce();          // start-up block, args.json, run.json, the resume record
   /// False: stopped early, with a checkpoint.
@@ -46,6 +47,8 @@ class TrainRun {
   void require_metric() const;
   void load_best();
   void finish();
+  void write_final_model(const std::string& directory);
+  void rescue_model(const Error& failed);  // throws
   void print_baseline(const train::EvalReport& last);
   void print_done(double seconds) const;
   [[nodiscard]] int stopped_early();

@@ -182,6 +182,54 @@ void TrainRun::print_baseline(const train::EvalReport& last) {
   log::info(line);
 }
 
+void TrainRun::write_final_model(const std::string& directory) {
+  const std::vector<io::ShardView> shards = trainer_->shards();
+  if (model_.lora)
+    write_adapter(world_, directory, base_path(), config_.directory, {&model_, &trainer_->plan().layout, shards});
+  if (model_.lora && !options_.flag("from_scratch")) return;
+  io::write_model(world_, directory, io::config_for_dtype(config_.text, save_dtype_), model_.params,
+                  trainer_->plan().layout, shards,
+                  {.max_shard_bytes = options_.bytes("max_shard_size"),
+                   .auxiliary_source = config_.directory,
+                   .dtype = save_dtype_});
+  log::info(strfmt("model     saved in %s%s | ", name_of(save_dtype_),
+                   options_.given("save_dtype") ? "" : " (--save_dtype auto)") +
+            directory);
+}
+
+/// The model could not be written: keeps it as a checkpoint, else in the current directory, and throws what has failed
+/// and where the model is.
+void TrainRun::rescue_model(const Error& failed) {
+  std::string kept, how;
+  if (!options_.flag("load_best_model_at_end")) {  // then the trainer no longer has the last step's state
+    try {
+      kept = checkpoint_manager_->keep(progress_);
+      how = "tessera convert --in " + kept + " --to hf --out DIR makes a model of it";
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::data) throw;
+    }
+  }
+  if (kept.empty()) {
+    const std::string name =
+        std::filesystem::path(output_->path() + "/.").lexically_normal().parent_path().filename().string();
+    const std::string elsewhere = world_.broadcast((std::filesystem::current_path() / ("model-of-" + name)).string());
+    try {
+      world_.run_on_rank_0([&] { io::make_directories(elsewhere); });
+      write_final_model(elsewhere);
+      kept = elsewhere;
+      how = "Move it";
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::data) throw;
+      world_.run_on_rank_0([&] {
+        std::error_code ignored;
+        std::filesystem::remove(elsewhere, ignored);  // if it is empty
+      });
+    }
+  }
+  if (kept.empty()) throw failed;
+  throw Error(ExitCode::data, "the model was not written: " + failed.line(), "it is kept in " + kept, how);
+}
+
 void TrainRun::finish() {
   if (progress_.step == first_step_) train_seconds_ = elapsed();
   if (!last_evaluation_ && evaluates_after(progress_.step)) last_evaluation_ = evaluate(progress_.step);
@@ -190,19 +238,11 @@ void TrainRun::finish() {
   if (options_.flag("load_best_model_at_end")) load_best();
   sample(progress_.step);
   if (options_.flag("save_model")) {
-    const std::vector<io::ShardView> shards = trainer_->shards();
-    if (model_.lora)
-      write_adapter(world_, output_->path(), base_path(), config_.directory,
-                    {&model_, &trainer_->plan().layout, shards});
-    if (!model_.lora || options_.flag("from_scratch")) {
-      io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, save_dtype_), model_.params,
-                      trainer_->plan().layout, shards,
-                      {.max_shard_bytes = options_.bytes("max_shard_size"),
-                       .auxiliary_source = config_.directory,
-                       .dtype = save_dtype_});
-      log::info(strfmt("model     saved in %s%s | ", name_of(save_dtype_),
-                       options_.given("save_dtype") ? "" : " (--save_dtype auto)") +
-                output_->path());
+    try {
+      write_final_model(output_->path());
+    } catch (const Error& failed) {
+      if (failed.code() != ExitCode::data) throw;
+      rescue_model(failed);
     }
   }
   world_.run_on_rank_0([&] { output_->status("completed"); });

@@ -263,8 +263,11 @@ const OptionSpec run_and_logging[] = {
     {.name = "save_strategy", .type = Type::choice, .default_value = "steps", .values = "no|steps|epoch",
      .group = "Checkpoints", .help = "save every save_steps, at the end of each epoch, or never",
      .equivalents = "HF --save_strategy"},
+    {.name = "save_every", .type = Type::duration, .default_value = "30m", .values = "30m", .group = "Checkpoints",
+     .help = "without save_steps and save_strategy epoch: save a checkpoint when this much time has passed since the last "
+             "one; 0: none", .min = 0},
     {.name = "save_total_limit", .type = Type::integer, .values = "K", .group = "Checkpoints",
-     .help = "keep the newest K complete checkpoints [all]", .equivalents = "ms-swift --save_total_limit", .min = 1},
+     .help = "keep the newest K complete checkpoints [all; with save_every 2]", .equivalents = "ms-swift --save_total_limit", .min = 1},
     {.name = "save_only_model", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
      .help = "checkpoints without optimizer state: a third of the size; a run can start from them, but not resume",
      .equivalents = "ms-swift --save_only_model"},

@@ -39,7 +39,7 @@ CheckpointManager::CheckpointManager(Parts parts)
 void CheckpointManager::save_by_time() {
   every_ = parts_.world->max(parts_.world->rank() == 0 && every_ > 0 ? 1 : 0) > 0 ? every_ : 0;
   if (every_ <= 0) return;
-  const std::string kept = parts_.options->has("save_total_limit") ? parts_.options->text("save_total_limit") : "2";
+  const std::string kept = std::to_string(parts_.options->optional_integer("save_total_limit").value_or(2));
   log::info("save      every " + human_time(every_) + " (--save_every), the newest " + kept +
             " stay (--save_total_limit); --save_steps N saves by steps");
 }
@@ -65,9 +65,10 @@ void CheckpointManager::check_free_space() {
   const auto model = static_cast<double>(parts_.model_bytes);
   const auto refuse = [&](const std::string& what, double bytes, const char* to_do) {
     if (there < bytes)
-      throw Error(ExitCode::data,
-                  strfmt("E140 %s %s, %s are free", what.c_str(), human_bytes(bytes).c_str(), human_bytes(there).c_str()),
-                  path, to_do);
+      throw Error(
+          ExitCode::data,
+          strfmt("E140 %s %s, %s are free", what.c_str(), human_bytes(bytes).c_str(), human_bytes(there).c_str()), path,
+          to_do);
   };
   if (enabled_ || limit_.exists())
     refuse(model > 0 ? "a checkpoint and the final model need" : "a checkpoint needs", needed + model,
@@ -75,7 +76,8 @@ void CheckpointManager::check_free_space() {
   refuse("the final model needs", model, "Free some space, choose another --output_dir, or --save_model false");
   if (every_ <= 0 || there >= needed + model) return;
   log::warn(34, strfmt("%s has no space for checkpoints (%s, and %s for the final model; %s are free): none is saved "
-                       "every %s", path.c_str(), human_bytes(needed).c_str(), human_bytes(model).c_str(),
+                       "every %s",
+                       path.c_str(), human_bytes(needed).c_str(), human_bytes(model).c_str(),
                        human_bytes(there).c_str(), human_time(every_).c_str()));
   every_ = 0;
 }

@@ -50,8 +50,8 @@ class CheckpointManager final : public train::StepCallback {
   [[nodiscard]] const std::string& stop_reason() const { return stop_reason_; }
   /// Collective, after the last step: finishes an asynchronous save, then saves the last step if it is not saved.
   void finish(const Progress& progress);
-  /// Collective, after finish(): the checkpoint of the last step, saved now if it is not on disk. Throws Error (data) on
-  /// every rank if that fails.
+  /// Collective, after finish(): the checkpoint of the last step, saved now if it is not on disk. Throws Error (data)
+  /// on every rank if that fails.
   [[nodiscard]] std::string keep(const Progress& progress);
 
  private:
@@ -72,8 +72,8 @@ class CheckpointManager final : public train::StepCallback {
   Parts parts_;
   TimeLimit limit_;
   io::Retention retention_;
-  bool enabled_ = false;                       // some checkpoint was asked for
-  double every_ = 0;                           // seconds between saves by time; 0: there are none
+  bool enabled_ = false;                             // some checkpoint was asked for
+  double every_ = 0;                                 // seconds between saves by time; 0: there are none
   std::chrono::steady_clock::time_point last_save_;  // or the start
   bool must_stop_ = false;
   std::string stop_reason_;

@@ -266,6 +266,10 @@ std::vector<Candidate> automatic_candidates(const std::string& base, bool versio
         candidates.push_back({c.path, directory});
         continue;
       }
+      if (!io::is_damage(c.problem))
+        throw Error(ExitCode::data, c.problem, c.path,
+                    "An older checkpoint is not taken for it: make it readable, update tessera, or name the one to use "
+                    "with --resume_from_checkpoint PATH");
       if (broken++ < 3) problems += "; " + c.problem;
       log::warn(26, c.path + " is incomplete and is skipped: " + c.problem);
     }

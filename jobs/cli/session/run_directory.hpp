@@ -29,6 +29,12 @@ struct ContinuedRun {
 /// completed run.
 void warn_of_replaced_run(World& world, const Options& options);
 
+/// One process, before a run: prints a line for each run under --output_dir (in it, or in a v<N>-… directory) whose
+/// STATUS is still "running". With `locked`, this process holds the lock that such a run would hold: it was killed, its
+/// STATUS becomes "failed" with the reason, and what it left unfinished is removed. Without, whether it still runs is
+/// unknown. Never throws.
+void note_killed_runs(const Options& options, bool locked) noexcept;
+
 class RunDirectory {
  public:
   /// Collective. Rank 0 makes --output_dir, in it v<N>-<timestamp> (unless --add_version false), and STATUS; every rank
@@ -40,8 +46,8 @@ class RunDirectory {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes "running", "completed", "preempted" or "failed" as STATUS, in place, which works on a full disk too. Where a
-  /// signal ended the run, a second line has its name and the last checkpoint (signals.hpp).
+  /// Writes "running", "completed", "preempted" or "failed" as STATUS, in place, which works on a full disk too. Where
+  /// a signal ended the run, a second line has its name and the last checkpoint (signals.hpp).
   void status(const std::string& word);
   /// Any rank: STATUS is "failed". A signal that ends a rank has the same effect (signals.hpp).
   void fail() noexcept;

@@ -285,6 +285,21 @@ void MpiWorld::end(const Error& error) noexcept {
 
 }  // namespace
 
+namespace {
+
+/// torchrun and accelerate start N processes that MPI knows nothing of: each would train alone, into one directory.
+void refuse_other_launcher() {
+  const char *ranks = std::getenv("WORLD_SIZE"), *rank = std::getenv("RANK");
+  if (ranks == nullptr || rank == nullptr || std::atoi(ranks) < 2) return;
+  MPI_Finalize();
+  throw Error(ExitCode::usage, strfmt("%d ranks were started, but not by MPI: this one is alone", std::atoi(ranks)),
+              strfmt("WORLD_SIZE=%s, RANK=%s", ranks, rank),
+              strfmt("Use tessera launch -n %d -- train …, mpirun or srun in place of torchrun; or unset WORLD_SIZE",
+                     std::atoi(ranks)));
+}
+
+}  // namespace
+
 std::unique_ptr<World> bootstrap(const WorldOptions& options) {
   const LauncherEnvironment launcher = launcher_environment();
   int provided = 0, size = 0;
@@ -303,6 +318,7 @@ std::unique_ptr<World> bootstrap(const WorldOptions& options) {
         "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun "
         "--mpi=pmix");
   }
+  if (size == 1 && *launcher.size_variable == '\0') refuse_other_launcher();
   TESSERA_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   set_mpi_usable(true);
   try {
