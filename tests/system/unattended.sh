@@ -61,9 +61,9 @@ run 0 --add_version true --output_dir killed
 ! grep -q '^earlier' log || fail "it is said twice"
 
 # The final model: no room for it is found before step 1; one that cannot be written is kept as a checkpoint.
-sed 's/"n_embd": 16/"n_embd": 256/' config.json > large.json
+sed 's/"n_embd": 16/"n_embd": 256/; s/"n_layer": 1/"n_layer": 2/' config.json > large.json
 code=0
-(ulimit -f 3000; run 3 --model large.json --checkpoint_file_size 1MiB --max_steps 1 --output_dir small) || exit 1
+(ulimit -f 5000; run 3 --model large.json --checkpoint_file_size 1MiB --max_steps 1 --output_dir small) || exit 1
 expect '^error: the model was not written: .*model.safetensors.* \[it is kept in small/checkpoint-1\]. tessera convert --in small/checkpoint-1 --to hf' log
 "$tessera" convert --in small/checkpoint-1 --to hf --out small/model > log 2>&1 || fail "the kept model cannot be converted"
 mkdir disk
@@ -86,14 +86,15 @@ expect '^error: 4 ranks were started, but not by MPI: this one is alone \[WORLD_
 
 # A background save fails while the run is told to stop: the last step is saved all the same.
 : > log
-LD_PRELOAD=$shim FAULT_DIR=$PWD/out FAULT_WITH=checkpoint-1.tmp/state FAULT_RANK=0 FAULT_AT=2 FAULT_KIND=EIO \
-  "$tessera" "${common[@]}" "${endless[@]}" --global_batch_size 24000 --save_steps 1 --async_save --output_dir out > log 2>&1 < /dev/null &
+yes 'the training text, as plain as can be' | head -n 12000 > long.txt  # a step of about two seconds
+fault=(-x "LD_PRELOAD=$shim" -x "FAULT_DIR=$PWD/out" -x FAULT_WITH=checkpoint-1.tmp/state -x FAULT_RANK=1 -x FAULT_AT=5 -x FAULT_KIND=EIO)
+"$mpirun" -n 2 "${fault[@]}" "$tessera" "${common[@]}" "${endless[@]}" --dataset long.txt --global_batch_size 24000 --save_steps 1 --async_save --output_dir out > log 2>&1 < /dev/null &
 wait_for '^step 1/'
 kill -USR1 $!
 code=0
 wait $! || code=$?
 [ $code = 75 ] && [ -s out/checkpoint-2/manifest.json ] || fail "a failed save forfeits the last one: exit $code"
-expect '^warning W027: checkpoint-1 was not saved, the last step is saved: .*Input/output error' log
+expect 'warning W027: checkpoint-1 was not saved, the last step is saved: .*Input/output error' log
 
 # `auto` takes no older checkpoint for one that the file system cannot read.
 run 0 --save_steps 4 --output_dir unreadable

@@ -108,8 +108,8 @@ in which computation waited for data and for communication. The times are elapse
 
 The output directory contains `args.json`, `run.json`, `logging.jsonl`, `STATUS`, at the end `config.json` and
 `model.safetensors`, with `--save_steps` also `checkpoint-<step>/` ([checkpoints.md](checkpoints.md)), and with
-`--profile_steps` also `trace/`. `STATUS` is `running`, `completed`, `preempted` or `failed`; it stays `running` if all
-processes of the run were killed. Warnings have numbers: [warnings.md](warnings.md).
+`--profile_steps` also `trace/`. The first word of `STATUS` is `running`, `completed`, `preempted` or `failed`
+([failures.md](failures.md)). Warnings have numbers: [warnings.md](warnings.md).
 
 ## Exit codes
 
