@@ -191,7 +191,7 @@ TEST(CheckpointDirectory, RetentionCountsWhatIsVerified) {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
   (void)folder.file("checkpoint-3/state-00001-of-00001.h5", bytes);
   Retention(2).apply(folder.path());
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"checkpoint-2", "checkpoint-3", "checkpoint-4"}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{".verified", "checkpoint-2", "checkpoint-3", "checkpoint-4"}));
 }
 
 TEST(CheckpointDirectory, OneRunAtATime) {
