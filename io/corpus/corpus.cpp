@@ -104,7 +104,15 @@ std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) co
 void Corpus::release(const ByteRange& range) const { files_[range.file].map.release(range.offset, range.length); }
 
 std::string Corpus::line_name(std::size_t file, std::size_t offset) const {
-  return io::line_name(files_[file].named.path, files_[file].map.bytes(), offset);
+  const File& of = files_[file];
+  constexpr std::size_t block = std::size_t{1} << 20;
+  std::int64_t line = 1;
+  for (std::size_t at = 0; at < offset; at += block) {
+    const std::string_view text = of.map.bytes().substr(at, std::min(block, offset - at));
+    line += std::count(text.begin(), text.end(), '\n');
+    of.map.release(at, text.size());
+  }
+  return of.named.path + ":" + std::to_string(line);
 }
 
 std::uint64_t Corpus::bytes() const {

@@ -55,7 +55,7 @@ class Corpus {
   /// True if a file's rows are conversations.
   [[nodiscard]] bool has_conversations() const;
   [[nodiscard]] const Columns& columns() const { return columns_; }
-  /// "path:line" of a byte of a file.
+  /// "path:line" of a byte of a file. Reads the file up to there.
   [[nodiscard]] std::string line_name(std::size_t file, std::size_t offset) const;
   [[nodiscard]] std::uint64_t bytes() const;
 

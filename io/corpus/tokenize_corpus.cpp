@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "io/data/documents.hpp"
@@ -40,12 +41,15 @@ Counts count_all(World& world, const Counts& mine, Counts& all) {
   return before;
 }
 
-void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids,
-               std::vector<std::uint16_t>& buffer) {
+void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids) {
   const std::uint64_t at = header_size + static_cast<std::uint64_t>(first) * static_cast<std::uint64_t>(width);
   if (width == 4) return file.write_at(at, std::as_bytes(ids));
-  buffer.assign(ids.begin(), ids.end());
-  file.write_at(at, std::as_bytes(std::span(buffer)));
+  std::array<std::uint16_t, std::size_t{1} << 15> narrow{};
+  for (std::size_t done = 0; done < ids.size(); done += narrow.size()) {
+    const auto part = ids.subspan(done, std::min(narrow.size(), ids.size() - done));
+    std::copy(part.begin(), part.end(), narrow.begin());
+    file.write_at(at + 2 * done, std::as_bytes(std::span(narrow).first(part.size())));
+  }
 }
 
 /// Turns `ends` in this rank's ids into ends in the file, where these ids begin at `at`.
@@ -210,7 +214,6 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   std::vector<float> weights = made.weights;
   made.masks = loss.has_value();
   Counts all;
-  std::vector<std::uint16_t> buffer;
   std::uint64_t bytes_done = 0;
   std::vector<std::int64_t> documents_of(corpus.files(), 0);
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
@@ -230,7 +233,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     add_skipped(world, made.skipped, report.skipped);
     if (loss) agree_on_weights(world, made, weights);
     world.run_and_agree([&] {
-      write_ids(output.file(), report.width, at.tokens, made.ids, buffer);
+      write_ids(output.file(), report.width, at.tokens, made.ids);
       write_ends(documents.file(), at, made.ends);
       if (loss) write_loss(loss->file(), at, made.loss);
     });
