@@ -2,6 +2,7 @@
 // ParamSpec: what models, shard and io share about a parameter. StateSpec: the same about a vector of optimizer state.
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,12 @@ struct ParamSpec {
   DType storage_dtype = DType::f32;  // between steps, and in checkpoints; fp32 if trainable: the master weights
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
+};
+
+/// Rows [first, first + count) of a parameter. count 0: all of them.
+struct RowRange {
+  std::int64_t first = 0, count = 0;
+  friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
 /// A vector of an optimizer's state: a value for each element of a parameter, or one for each block of elements.

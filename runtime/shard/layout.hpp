@@ -9,6 +9,9 @@
 // R replicas, of R·quantum. So all strategies of one world pad trainable units alike. Alignment and quantum are at
 // least the granularity of the optimizer's states, so that no block of them crosses a shard. Offsets are in elements:
 // master weights, gathered parameters and gradients of a unit have the same layout, whatever their types.
+//
+// A unit of whole parameters assigns each to one shard: in descending order of size, to the shard that has the fewest
+// elements so far (LPT). The largest shard decides the size of all; inside a shard parameters are in the unit's order.
 
 #include <cstdint>
 #include <span>
@@ -21,17 +24,20 @@
 
 namespace tessera::shard {
 
-/// Parameters that are gathered and reduced together, as indices into the model's list of ParamSpec. Each parameter is
-/// in one unit. All parameters of a unit are trainable, or none is.
+/// Parameters that are gathered and reduced together, as indices into the model's list of ParamSpec. Each parameter, or
+/// each row of it, is in one unit. All parameters of a unit are trainable, or none is.
 struct UnitSpec {
   std::string name;
   std::vector<int> params;
+  std::vector<RowRange> rows = {};      // of each of them that the unit has; empty: all rows of all
   bool trainable = true;                // false: frozen, without gradients and optimizer states
   bool adapters = false;                // of LoRA (ParamSpec::adapter)
   DType storage_dtype = DType::f32;     // of the shards; fp32 if trainable: they are the master weights
   UnitPolicy policy = {};               // its axes are those of the mesh that the layout is made for
   std::int64_t granularity = 1;         // of the optimizer's states (runtime/base/param.hpp); a power of two
   std::vector<int> module_firsts = {};  // the first of each module's parameters, in the order of `params`
+  /// Each parameter is in one shard, whole, as an optimizer needs it that computes on matrices (Muon, Shampoo).
+  bool whole_params = false;
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
@@ -51,7 +57,8 @@ class ShardLayout {
   [[nodiscard]] static std::int64_t quantum(const UnitSpec& unit);
 
   ShardLayout() = default;
-  /// Throws std::logic_error if a parameter is in no unit or in two, or if a unit has both trainable and frozen ones.
+  /// Throws std::logic_error if a row of a parameter is in no unit or in two, or if a unit has both trainable and
+  /// frozen parameters.
   ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
@@ -74,9 +81,10 @@ class ShardLayout {
   [[nodiscard]] int shard_of(int unit, int rank) const { return mesh_.coordinate(rank, policy(unit).shard_axes); }
   [[nodiscard]] int replica_of(int unit, int rank) const { return mesh_.coordinate(rank, policy(unit).replicate_axes); }
 
-  [[nodiscard]] int unit_of(int param) const { return unit_of_[static_cast<std::size_t>(param)]; }
-  /// First element of the parameter in its unit's flat buffer.
-  [[nodiscard]] std::int64_t offset_of(int param) const { return offset_of_[static_cast<std::size_t>(param)]; }
+  /// The unit that has the row of the parameter.
+  [[nodiscard]] int unit_of(int param, std::int64_t row = 0) const { return piece(param, row).unit; }
+  /// First element of the row in that unit's flat buffer.
+  [[nodiscard]] std::int64_t offset_of(int param, std::int64_t row = 0) const;
   /// Segments of the parameters in shard `shard` of `unit`, in order; all_segments: in the whole unit.
   [[nodiscard]] std::vector<Segment> segments(int unit, int shard) const;
   [[nodiscard]] std::vector<Segment> all_segments(int unit) const;
@@ -84,12 +92,26 @@ class ShardLayout {
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> gaps(int unit) const;
 
  private:
+  /// A parameter, or rows of it, in a unit. In elements: the first within the parameter, how many, and where they are
+  /// in the unit's flat buffer.
+  struct Piece {
+    int unit = 0, param = 0;
+    std::int64_t first = 0, length = 0, offset = 0;
+  };
+  void add_unit(std::span<const ParamSpec> params, int unit);
+  /// The unit's parameters, without offsets.
+  [[nodiscard]] std::vector<Piece> pieces_of(std::span<const ParamSpec> params, int unit) const;
+  /// Both set the offsets, and return the elements of the flat buffer.
+  [[nodiscard]] std::int64_t place_in_order(int unit, std::vector<Piece>& pieces) const;
+  [[nodiscard]] std::int64_t place_whole(int unit, std::vector<Piece>& pieces) const;
+  void check_rows(std::span<const ParamSpec> params) const;
+  [[nodiscard]] const Piece& piece(int param, std::int64_t row) const;
   [[nodiscard]] std::vector<Segment> segments_between(int unit, std::int64_t first, std::int64_t last) const;
 
   std::vector<UnitSpec> units_;
   std::vector<std::int64_t> padded_, numel_;
-  std::vector<int> unit_of_;
-  std::vector<std::int64_t> offset_of_, param_numel_;
+  std::vector<std::vector<Piece>> of_unit_, of_param_;  // in the order of offsets; in the order of rows
+  std::vector<std::int64_t> row_numel_;                 // elements of a row, by parameter
   Mesh mesh_{1, 1};
 };
 
