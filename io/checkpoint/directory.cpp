@@ -89,6 +89,16 @@ void remove_leftovers(const std::string& directory) noexcept {
       if (name.ends_with(suffix) && checkpoint_step(name.substr(0, name.size() - suffix.size())))
         left.push_back(entry->path().string());
   }
+  for (const std::string& path : left) {
+    const std::string name = path.substr(0, path.rfind('.'));
+    if (path.ends_with(unfinished) && !fs::exists(name, error) && fs::exists(name + std::string(discarded), error)) {
+      try {
+        (void)read_manifest(path);  // it is written last: all is there
+        commit_rename(path, name);
+      } catch (const Error&) {  // it is not complete
+      }
+    }
+  }
   for (const std::string& path : left) remove_tree_quietly(path);
 }
 
@@ -137,10 +147,14 @@ void Retention::written(const std::string& path) {
 }
 
 void Retention::verified(const std::string& path, bool good) {
-  try {
-    (good ? good_ : damaged_)[path] = identity(path, read_manifest(path));
-  } catch (const Error&) { damaged_[path] = "no manifest"; }
-  if (!good) return;
+  if (!good) {
+    try {
+      damaged_[path] = identity(path, read_manifest(path));
+    } catch (const Error&) {  // state() says damaged
+    }
+    return;
+  }
+  good_[path] = identity(path, read_manifest(path));
   const std::string directory = fs::path(path).parent_path().string();
   std::string text;
   for (const auto& [known, files] : good_)

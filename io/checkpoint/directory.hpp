@@ -35,7 +35,8 @@ struct FoundCheckpoint {
 /// not exist.
 [[nodiscard]] std::vector<std::pair<int, std::string>> list_versions(const std::string& directory);
 
-/// Removes what an interrupted run left: checkpoint-<step>.tmp and .trash. Never throws.
+/// Removes what an interrupted run left: checkpoint-<step>.tmp and .trash. A complete .tmp that was about to replace
+/// the checkpoint in .trash (on a file system that cannot exchange names) becomes checkpoint-<step>. Never throws.
 void remove_leftovers(const std::string& directory) noexcept;
 /// Keeps the newest `limit` verified checkpoints of a directory: written or verified by a run (the file .verified there
 /// says which), or read once with every CRC, and unchanged since in inode, size and times. Damaged checkpoints do not

@@ -221,9 +221,17 @@ void publish_directory(const std::string& from, const std::string& to, const std
   }
   // Two renames only where the file system cannot exchange names; after any other failure everything stays as it was.
   if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) throw system_error("write", to, errno);
-  if (backup.empty()) remove_directory(to);
-  else commit_rename(to, backup);
-  commit_rename(from, to);
+  // The old one is removed last; if the process ends between the renames, io::remove_leftovers puts `from` in place.
+  const std::string aside = backup.empty() ? to + ".trash" : backup;
+  if (backup.empty()) remove_tree_quietly(aside);
+  if (::rename(to.c_str(), aside.c_str()) != 0) throw system_error("write", to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int why = errno;
+    (void)::rename(aside.c_str(), to.c_str());  // as it was
+    throw system_error("write", to, why);
+  }
+  sync_directory(directory_of(to));
+  if (backup.empty()) remove_tree_quietly(aside);
 }
 
 }  // namespace tessera::io

@@ -109,6 +109,20 @@ TEST_F(Kept, VerifiedIsRememberedOnDisk) {
   EXPECT_EQ(best.unknown(folder.path(), path(1)), path(4));
 }
 
+TEST_F(Kept, ACompleteCheckpointThatWasToReplaceAnotherIsPutInPlace) {
+  for (const std::int64_t step : {1, 2}) make(step);
+  fs::rename(folder / "checkpoint-1", folder / "checkpoint-1.tmp");
+  fs::create_directory(folder / "checkpoint-1.trash");
+  fs::rename(folder / "checkpoint-2", folder / "checkpoint-2.tmp");
+  fs::create_directory(folder / "checkpoint-2.trash");
+  fs::remove(folder / "checkpoint-2.tmp/manifest.json");
+  make(3);
+  fs::rename(folder / "checkpoint-3", folder / "checkpoint-3.tmp");  // replaces nothing: its save was interrupted
+  io::remove_leftovers(folder.path());
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"checkpoint-1"}));
+  EXPECT_EQ(steps(), (Steps{1}));
+}
+
 TEST(IsDamage, NotWhatTheFileSystemOrALaterProgramSays) {
   EXPECT_TRUE(io::is_damage("E123 x is damaged: its checksum is wrong"));
   EXPECT_TRUE(io::is_damage("E130 x has no manifest.json"));

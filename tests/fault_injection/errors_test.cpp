@@ -162,7 +162,7 @@ TEST(ErrorsFull, ADiskThatRemainsFull) {
 }
 
 // The new checkpoint has the name of an existing one, which stays until the rename.
-TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) {
+void save_over_a_checkpoint() {
   const TestTensors tensors = small_tensors();
   const TempDir folder(TempDir::Storage::memory);
   const std::string directory = folder / "checkpoint-2";
@@ -178,6 +178,12 @@ TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) {
         });
         save_alone(tensors, directory, 2, 1);
       });
+}
+TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) { save_over_a_checkpoint(); }
+TEST(Errors, SoItDoesWhereNamesCannotBeExchanged) {
+  fault_exchange(0);
+  save_over_a_checkpoint();
+  fault_exchange(1);
 }
 
 std::vector<io::ShardView> model_views(TestState& state) {

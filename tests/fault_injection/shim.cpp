@@ -10,6 +10,7 @@
 //   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO |
 //               short: half a write, what follows succeeds | short_full: half a write, then no space | full: no space
 //               from there on
+//   FAULT_NO_EXCHANGE  set: renameat2 with flags fails with EINVAL, as on NFS and others that cannot exchange names
 //   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, the failed call "fault KIND CALL PATH"
 
 #include "tests/fault_injection/shim.hpp"
@@ -61,7 +62,10 @@ const char* environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+bool no_exchange = false;
+
 __attribute__((constructor)) void read_environment() {
+  no_exchange = *environment("FAULT_NO_EXCHANGE") != 0;
   copy(directory, sizeof directory, environment("FAULT_DIR"));
   if (directory[0] == 0) return;
   copy(with, sizeof with, environment("FAULT_WITH"));
@@ -213,6 +217,7 @@ long fault_disarm() {
   disk_full = false;
   return counted.exchange(0);
 }
+void fault_exchange(int possible) { no_exchange = possible == 0; }
 const char* fault_happened() { return happened; }
 
 #define OPENS(name)                                        \
@@ -294,6 +299,10 @@ int ftruncate64(int descriptor, off64_t length) noexcept { return ftruncate(desc
 
 int renameat2(int from_base, const char* from, int to_base, const char* to, unsigned flags) noexcept {
   if (permit("rename", from_base, from) != 0) return -1;
+  if (flags != 0 && no_exchange) {
+    errno = EINVAL;
+    return -1;
+  }
   return static_cast<int>(::syscall(SYS_renameat2, from_base, from, to_base, to, flags));
 }
 int renameat(int from_base, const char* from, int to_base, const char* to) noexcept {

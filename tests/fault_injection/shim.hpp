@@ -9,6 +9,8 @@ extern "C" {
 void fault_arm(const char* directory, const char* with, long at, const char* kind);
 /// Stops; returns the number of calls.
 long fault_disarm();
+/// Whether the file system can exchange two names; without, renameat2 with flags fails with EINVAL.
+void fault_exchange(int possible);
 /// The failed call, "fsync PATH"; "" if none failed.
 const char* fault_happened();
 }
