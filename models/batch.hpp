@@ -16,6 +16,9 @@ struct DropoutState {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t first_token = 0;  // of the micro-batch, in the numbering of the global batch's tokens
+  // T of the micro-batch, and how far a row begins after the one before it in that numbering, which counts the longest
+  // rows that a run may have: a token's number does not depend on how long the rows beside it are.
+  std::int64_t row_tokens = 1, row_stride = 1;
 };
 
 /// What modules and the loss read of a micro-batch. The pointers are fixed; the values change between steps.

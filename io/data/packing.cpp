@@ -187,12 +187,15 @@ void PackedStream::split(std::int64_t begin, std::int64_t end, std::vector<Token
 }
 
 void PackedStream::close(std::vector<TokenRange>& sample) {
+  std::int64_t tokens = 0;
   for (const TokenRange& range : sample) {
-    count_.tokens += range.tokens;
+    tokens += range.tokens;
     count_.targets += range.targets();
     count_.squares += std::int64_t{range.tokens} * range.tokens;
     own_ranges_.push_back(range);
   }
+  count_.tokens += tokens;
+  count_.longest = std::max(count_.longest, tokens);
   ++count_.samples;
   own_begins_.push_back(static_cast<std::int64_t>(own_ranges_.size()));
 }
@@ -212,6 +215,12 @@ void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
   }
 }
 
+std::int64_t PackedStream::tokens_of(std::int64_t sample) const {
+  std::int64_t tokens = 0;
+  for (const TokenRange& range : ranges_of(sample)) tokens += range.tokens;
+  return tokens;
+}
+
 void PackedStream::move_index(std::span<std::byte> storage) {
   TESSERA_ASSERT(storage.size() == index_bytes(), "an index of %zu bytes in %zu", index_bytes(), storage.size());
   static_assert(std::is_trivially_copyable_v<TokenRange> && alignof(TokenRange) == 8 && sizeof(TokenRange) == 16);
@@ -224,6 +233,8 @@ void PackedStream::move_index(std::span<std::byte> storage) {
 }
 
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {
+  TESSERA_ASSERT(to.tokens >= tokens_of(sample), "sample %ld has %ld tokens, and there is memory for %ld", sample,
+                 tokens_of(sample), to.tokens);
   std::int64_t at = 0;
   for (const TokenRange& range : ranges_of(sample)) {
     source_->read(range.first, range.tokens, to.ids + at);
@@ -237,10 +248,10 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
     for (std::int32_t t = 0; t < range.tokens; ++t) to.positions[at + t] = t;
     at += range.tokens;
   }
-  std::fill(to.ids + at, to.ids + tokens_, 0);
-  std::fill(to.targets + at, to.targets + tokens_, to.no_target);
-  std::fill(to.positions + at, to.positions + tokens_, 0);
-  if (to.weights != nullptr) std::fill(to.weights + at, to.weights + tokens_, 1.0F);
+  std::fill(to.ids + at, to.ids + to.tokens, 0);
+  std::fill(to.targets + at, to.targets + to.tokens, to.no_target);
+  std::fill(to.positions + at, to.positions + to.tokens, 0);
+  if (to.weights != nullptr) std::fill(to.weights + at, to.weights + to.tokens, 1.0F);
 }
 
 std::uint64_t PackedStream::hash() const {

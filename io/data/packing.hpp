@@ -35,7 +35,8 @@ struct PackingCount {
   std::int64_t documents = 0;  // in samples
   std::int64_t cut = 0;        // of them, longer than T and therefore split or shortened
   std::int64_t samples = 0;
-  std::int64_t tokens = 0;  // in samples, without padding
+  std::int64_t tokens = 0;   // in samples, without padding
+  std::int64_t longest = 0;  // tokens of one sample, without padding
   std::int64_t targets = 0;
   std::int64_t squares = 0;   // Σ tokens² over documents or their parts: the cost of attention
   std::int64_t dropped = 0;   // documents of one token, which have no target
@@ -48,8 +49,9 @@ struct PackedCounts {
   std::int64_t targets = 0, tokens = 0, squares = 0;  // as in PackingCount
 };
 
-/// Memory for a sample: T elements each.
+/// Memory for a sample: `tokens` elements each.
 struct PackedSample {
+  std::int64_t tokens = 0;  // as many as the sample has, or more: the rest is padding
   std::int32_t* ids = nullptr;
   std::int32_t* targets = nullptr;
   std::int32_t* positions = nullptr;
@@ -89,6 +91,8 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] Truncation truncation() const { return truncation_; }
   /// Adds the counts of `sample`.
   void add_counts(std::int64_t sample, PackedCounts& work) const;
+  /// Tokens of a sample without padding.
+  [[nodiscard]] std::int64_t tokens_of(std::int64_t sample) const;
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
   /// A hash of the packing, which ranks compare.

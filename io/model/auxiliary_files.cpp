@@ -1,9 +1,12 @@
 // Names and contents of auxiliary files.
 #include "io/model/auxiliary_files.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "io/file/text_file.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::io {
 
@@ -29,6 +32,27 @@ std::vector<AuxiliaryFile> read_auxiliary_files(const std::string& directory) {
     if (std::filesystem::exists(path, error)) found.push_back({name, read_text(path)});
   }
   return found;
+}
+
+void replace(std::vector<AuxiliaryFile>& files, const AuxiliaryFile& file) {
+  std::erase_if(files, [&](const AuxiliaryFile& other) { return other.name == file.name; });
+  files.push_back(file);
+}
+
+AuxiliaryFile generation_config(const std::string& directory, const std::vector<std::int32_t>& known, std::int32_t id) {
+  using Json = nlohmann::ordered_json;
+  const char* const name = "generation_config.json";
+  const std::string path = directory + "/" + name;
+  std::error_code error;
+  Json config = Json::object();
+  if (!directory.empty() && std::filesystem::exists(path, error)) config = Json::parse(read_text(path), nullptr, false);
+  if (!config.is_object()) throw Error(ExitCode::data, "the file is not a JSON object", path);
+  Json ids = config.contains("eos_token_id") ? config["eos_token_id"] : Json(nullptr);
+  if (ids.is_null()) ids = known;
+  if (!ids.is_array()) ids = Json::array({ids});
+  if (std::find(ids.begin(), ids.end(), Json(id)) == ids.end()) ids.push_back(id);
+  config["eos_token_id"] = ids.size() == 1 ? ids[0] : ids;
+  return {name, config.dump(2) + "\n"};
 }
 
 }  // namespace tessera::io

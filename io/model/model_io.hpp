@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "io/model/auxiliary_files.hpp"
 #include "io/model/model_files.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/base/tensor.hpp"
@@ -45,8 +46,9 @@ std::uint64_t read_adapter(World& world, const std::string& file, std::span<cons
 
 struct WriteModelOptions {
   std::uint64_t max_shard_bytes = default_max_shard_bytes;
-  std::string auxiliary_source;  // a directory whose auxiliary files are copied; "": none
-  DType dtype = DType::f32;      // of the tensors: fp32, bf16 or fp16
+  std::string auxiliary_source;                     // a directory whose auxiliary files are copied; "": none
+  DType dtype = DType::f32;                         // of the tensors: fp32, bf16 or fp16
+  std::vector<AuxiliaryFile> auxiliary_files = {};  // in place of the source's of the same names
   /// Of a part of the model, an adapter: its one file, what its header says, the config's name, and the tensors. No
   /// file: all parameters, by their names, in model.safetensors.
   struct Tensor {

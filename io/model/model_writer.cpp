@@ -101,6 +101,7 @@ void write_model(World& world, const std::string& directory, const std::string& 
     if (world.rank() == 0) {
       write_headers(model, target.paths());
       if (!options.auxiliary_source.empty()) auxiliary_files = read_auxiliary_files(options.auxiliary_source);
+      for (const AuxiliaryFile& file : options.auxiliary_files) replace(auxiliary_files, file);
       auxiliary_files.push_back({options.config_name, config});
     }
     written = write_shards(model, param_of, target.paths(), tensors, layout, shards, world.rank());

@@ -48,7 +48,7 @@ class GenerationBatch final : public train::BatchSource {
 
   /// All rows while one is unfinished, then 0: other ranks may need more passes.
   [[nodiscard]] std::int64_t rows(int) const override { return open_ > 0 ? static_cast<std::int64_t>(count_) : 0; }
-  [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
+  [[nodiscard]] std::int64_t tokens(int) const override { return tokens_; }
   void load(int micro, const train::BatchMemory& to) override;
   [[nodiscard]] const std::int32_t* positions() const override { return prefill_ ? nullptr : positions_.data(); }
   [[nodiscard]] const std::int32_t* lengths() const override { return prefill_ ? lengths_.data() : nullptr; }

@@ -10,6 +10,23 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
   sampler_ = sampler;
   first_ = first;
   count_ = count;
+  for (int micro = 0; micro < batch_.accumulation; ++micro)
+    tokens_of_[static_cast<std::size_t>(micro)] = longest_row(micro);
+}
+
+std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit) {
+  constexpr std::int64_t multiple = 16;
+  return std::min((longest + multiple - 1) / multiple * multiple, limit);
+}
+
+std::int64_t SampleBatches::longest_row(int micro) const {
+  const io::PackedStream* packed = stream_->packed();
+  if (packed == nullptr || packed->packing() != io::Packing::padded) return tokens_;
+  const auto range = batch_.range(micro, data_rank_, count_);
+  std::int64_t longest = 1;
+  for (std::int64_t row = 0; row < range.count; ++row)
+    longest = std::max(longest, packed->tokens_of(sample(first_ + range.first + row)));
+  return padded_tokens(longest, tokens_);
 }
 
 io::PackedCounts SampleBatches::work() const {
@@ -29,17 +46,20 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
       "packed or weighted samples in a run that is planned without, or the reverse");
   for (std::int64_t row = 0; row < range.count; ++row) {
     const std::int64_t k = sample(first_ + range.first + row);
-    const BatchMemory m = to.from(row * tokens_);
+    const std::int64_t tokens = this->tokens(micro);
+    const BatchMemory m = to.from(row * tokens);
     if (packed != nullptr) {
-      packed->read_sample(k, {m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
+      packed->read_sample(k, {tokens, m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
       continue;
     }
-    stream_->read(k * tokens_, tokens_, m.ids());
-    stream_->read(k * tokens_ + 1, tokens_, m.targets());
-    if (m.loss_weights() != nullptr) stream_->read_weights(k * tokens_ + 1, tokens_, m.loss_weights());
+    stream_->read(k * tokens, tokens, m.ids());
+    stream_->read(k * tokens + 1, tokens, m.targets());
+    if (m.loss_weights() != nullptr) stream_->read_weights(k * tokens + 1, tokens, m.loss_weights());
   }
 }
 
-void PromptBatch::load(int, const BatchMemory& to) { std::copy(ids_.end() - tokens(), ids_.end(), to.ids()); }
+void PromptBatch::load(int micro, const BatchMemory& to) {
+  std::copy(ids_.end() - tokens(micro), ids_.end(), to.ids());
+}
 
 }  // namespace tessera::train

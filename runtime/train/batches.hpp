@@ -10,16 +10,21 @@
 namespace tessera::train {
 
 /// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
+/// Rows that hold one document each (io::Packing::padded) are as long as the longest of their micro-batch.
 class SampleBatches : public BatchSource {
  public:
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens)
-      : batch_(batch), data_rank_(data_rank), tokens_(tokens) {}
+      : batch_(batch),
+        data_rank_(data_rank),
+        tokens_(tokens),
+        tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// Tokens and targets in the micro-batches of all ranks.
   [[nodiscard]] io::PackedCounts work() const;
 
   [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, data_rank_, count_).count; }
-  [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
+  /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
+  [[nodiscard]] std::int64_t tokens(int micro) const override { return tokens_of_[static_cast<std::size_t>(micro)]; }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
     return batch_.range(micro, data_rank_, count_).first;
   }
@@ -27,21 +32,26 @@ class SampleBatches : public BatchSource {
 
  private:
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
+  [[nodiscard]] std::int64_t longest_row(int micro) const;
 
   plan::BatchPlan batch_;
   int data_rank_;
   std::int64_t tokens_;
+  std::vector<std::int64_t> tokens_of_;  // by micro-batch: T of its rows
   const io::TokenStream* stream_ = nullptr;
   const io::Sampler* sampler_ = nullptr;
   std::int64_t first_ = 0, count_ = 0;
 };
+
+/// The T of rows whose longest has `longest` tokens: a multiple of 16, for the GEMMs, and at most `limit`.
+[[nodiscard]] std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit);
 
 /// One row: the last `limit` of `ids`.
 class PromptBatch : public BatchSource {
  public:
   explicit PromptBatch(const std::vector<std::int32_t>& ids, std::int64_t limit) : ids_(ids), limit_(limit) {}
   [[nodiscard]] std::int64_t rows(int) const override { return 1; }
-  [[nodiscard]] std::int64_t tokens() const override {
+  [[nodiscard]] std::int64_t tokens(int) const override {
     return std::min(limit_, static_cast<std::int64_t>(ids_.size()));
   }
   void load(int micro, const BatchMemory& to) override;

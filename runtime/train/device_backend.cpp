@@ -59,7 +59,7 @@ void DeviceBackend::begin(Executor::BoundSchedule& program) {
 void DeviceBackend::copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) {
   const std::int64_t first = micro * program.tokens_per_micro;
   const BatchMemory from = program.host_buffers.from(first), to = program.buffers.from(first);
-  const auto n = static_cast<std::size_t>(rows * program.source->tokens());
+  const auto n = static_cast<std::size_t>(rows * program.source->tokens(micro));
   const bool generates = program.phase == models::Phase::logits;
   const std::int32_t* positions = program.source->positions();
   if (generates && positions != nullptr) std::copy_n(positions, n, from.positions());

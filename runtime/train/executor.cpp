@@ -76,7 +76,7 @@ void Executor::execute(BoundSchedule& program, int i) {
 }
 
 models::Batch Executor::batch(const BoundSchedule& program, int micro) {
-  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens();
+  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
   const BatchMemory& buffers = program.current_tokens;
   const StepPointers pointers = backend_->pointers(program);
   models::Batch batch;
@@ -93,8 +93,11 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro) {
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype, Shape{rows, tokens}, device_};
   }
-  if (program.phase == models::Phase::train)
-    batch.dropout = {program.block->seed, program.block->step, program.source->first_row(micro) * tokens};
+  if (program.phase == models::Phase::train) {
+    const std::int64_t planned = parts_.plan->spec.tokens;
+    batch.dropout = {program.block->seed, program.block->step, program.source->first_row(micro) * planned, tokens,
+                     planned};
+  }
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;
@@ -120,9 +123,9 @@ void Executor::forward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   BatchSource& source = *program.source;
-  const std::int64_t rows = source.rows(std::max(instruction.micro, 0)), tokens = source.tokens();
-  if (rows == 0) return;
   const int micro = std::max(instruction.micro, 0);
+  const std::int64_t rows = source.rows(micro), tokens = source.tokens(micro);
+  if (rows == 0) return;
   program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
   if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
@@ -148,7 +151,7 @@ void Executor::forward(BoundSchedule& program, int i) {
 void Executor::backward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
-  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
+  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens(instruction.micro);
   if (rows == 0) {  // no rows: the gradient is -0, which adds nothing
     for (const auto& gradient : step.gradients) fill_neutral(gradient.data, gradient.bytes, gradient.dtype, compute_);
     return;

@@ -50,7 +50,8 @@ class BatchSource {
   virtual ~BatchSource() = default;
   /// Rows of micro-batch `micro` on this rank; 0: an empty one.
   [[nodiscard]] virtual std::int64_t rows(int micro) const = 0;
-  [[nodiscard]] virtual std::int64_t tokens() const = 0;  // T
+  /// T of its rows: RunSpec::tokens at most. Nothing that ranks exchange depends on it, so each has its own.
+  [[nodiscard]] virtual std::int64_t tokens(int micro) const = 0;
   /// The first row of a micro-batch, in the numbering of the global batch.
   [[nodiscard]] virtual std::int64_t first_row(int micro) const { return (void)micro, 0; }
   virtual void load(int micro, const BatchMemory& to) = 0;

@@ -51,7 +51,7 @@ struct Sample {
 Sample read(const PackedStream& stream, std::int64_t k) {
   const auto n = static_cast<std::size_t>(stream.tokens());
   Sample s{Ids(n, -5), Ids(n, -5), Ids(n, -5)};
-  stream.read_sample(k, {s.ids.data(), s.targets.data(), s.positions.data(), nullptr, -100});
+  stream.read_sample(k, {stream.tokens(), s.ids.data(), s.targets.data(), s.positions.data(), nullptr, -100});
   return s;
 }
 

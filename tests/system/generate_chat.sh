@@ -31,6 +31,16 @@ sed -i 's/"eos_token_id": *[0-9]*/"eos_token_id": 7/' answers/*config.json
 answer=$(run 1 generate --model answers --chat --prompt Hello --max_new_tokens 20 --json)
 grep -q '"text":"Hi!"' <<< "$answer" && grep -q '"finish_reason":"stop"' <<< "$answer" || fail "end of a turn: $answer"
 
+# A run on conversations adds the end of a turn to the ids that end a text, and its samples are answers.
+cp -r "$examples/chat" base
+sed -i 's/"eos_token_id": *[0-9]*/"eos_token_id": 7/' base/config.json
+echo Hello > prompts.txt
+run 2 train --model base --from_scratch --dataset chat.jsonl --max_length 64 --max_steps 2 --prompt_file prompts.txt \
+  --eval_generate_steps 2 --sample_tokens 3 --output_dir stops --add_version false > log || fail "train: $(cat errors)"
+tr -d ' \n' < stops/generation_config.json | grep -q '"eos_token_id":\[7,[0-9]*\]' || fail "eos: $(cat stops/generation_config.json)"
+grep -q '^sample    <|im_start|>user' log || fail "samples: $(grep '^sample' log)"
+grep -q 'each a sample: [0-9]* of up to [0-9]* tokens' log || fail "padding: $(grep '^data' log)"
+
 rm model/tokenizer_config.json
 run 2 generate --model model --chat --prompt Hello > /dev/null
 code=$?

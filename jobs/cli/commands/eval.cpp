@@ -53,6 +53,7 @@ void eval_command(const Call& call, World& world) {
   spec.tokens =
       options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
   const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
+  spec.tokens = data.row_tokens(spec.tokens);
   spec.packed = data.train->packed() != nullptr;
   spec.loss_weights = data.weighted();
   spec.index_bytes = data.index_bytes();

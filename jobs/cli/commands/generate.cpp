@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "io/chat/chat_template.hpp"
+#include "io/corpus/chat_turn.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/prompt_tokenizer.hpp"
@@ -48,28 +48,11 @@ class GenerateRun {
     std::vector<std::string> texts;
     world_.run_and_agree([&] {
       const io::ChatTemplate form = io::ChatTemplate::load(config_.directory, options_.text("template"));
-      for (const std::string& prompt : prompts_) {
-        io::Conversation conversation;
-        conversation.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});
-        conversation.add_generation_prompt = true;
-        texts.push_back(form.render(conversation).text);
-      }
-      end_of_turn_ = end_of_turn(form);
+      for (const std::string& prompt : prompts_) texts.push_back(io::prompt_text(form, prompt, ""));
+      if (const io::TextTokenizer* tokenizer = prompt_tokenizer_->tokenizer())
+        end_of_turn_ = io::end_of_turn(form, *tokenizer);
     });
     return texts;
-  }
-
-  /// The token that the template prints after an answer; base models' eos_token_id often is another.
-  [[nodiscard]] std::optional<std::int32_t> end_of_turn(const io::ChatTemplate& form) const {
-    constexpr std::string_view answer = "tessera-answer";
-    io::Conversation conversation;
-    conversation.messages = nlohmann::ordered_json::array(
-        {{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", answer}}});
-    const std::string text = form.render(conversation).text;
-    const std::size_t at = text.rfind(answer);
-    if (at == text.npos) return std::nullopt;
-    const std::size_t begin = text.find_first_not_of(" \n", at + answer.size());
-    return begin == text.npos ? std::nullopt : prompt_tokenizer_->marker_at_begin(text.substr(begin));
   }
 
   void make_request() {

@@ -52,12 +52,10 @@ void TrainRun::prepare() {
       }
     });
   }
-  data_ = open_data(options_, world_, model_, trainer_options_.run.tokens, config_.directory);
-  trainer_options_.run.index_bytes = data_.index_bytes();
-  trainer_options_.run.packed = data_.train->packed() != nullptr;
-  trainer_options_.run.loss_weights = data_.weighted();
+  open_data();
   best_metric_ = best_metric(options_);
   require_metric();
+  read_chat();
   read_sample_prompts();
   if (data_.tokenizer != nullptr && options_.has("prompt_file")) sample_end_ = document_end(options_, *data_.tokenizer);
   choose_save_dtype();
@@ -86,6 +84,16 @@ void TrainRun::prepare() {
     build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
              kernels::blas_version() + bf16;
   world_.require_equal("the build", build);
+}
+
+void TrainRun::open_data() {
+  max_length_ = trainer_options_.run.tokens;
+  data_ = jobs::open_data(options_, world_, model_, max_length_, config_.directory);
+  const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
+  if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_);
+  trainer_options_.run.index_bytes = data_.index_bytes();
+  trainer_options_.run.packed = data_.train->packed() != nullptr;
+  trainer_options_.run.loss_weights = data_.weighted();
 }
 
 void TrainRun::choose_save_dtype() {
@@ -162,7 +170,7 @@ void TrainRun::lock() {
 }
 
 bool TrainRun::resume() {
-  data_identity_ = identity_of(data_, options_, trainer_options_.run.tokens);
+  data_identity_ = identity_of(data_, options_, max_length_);
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     try {
@@ -245,6 +253,7 @@ void TrainRun::save_checkpoints() {
       parts.auxiliary_files.push_back({io::adapter_config_name, models::lora_config_text(model_, base_path())});
     if (!config_.directory.empty())
       for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));
+    for (const io::AuxiliaryFile& file : changed_files_) io::replace(parts.auxiliary_files, file);
   });
   parts.data = data_identity_;
   parts.model_bytes = final_model_bytes();

@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "io/chat/chat_template.hpp"
+#include "io/model/auxiliary_files.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/checkpoint_manager.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
@@ -21,7 +23,8 @@ class TrainRun {
   int run();
 
  private:
-  void prepare();  // model, data, batch: every refusal that needs no memory
+  void prepare();    // model, data, batch: every refusal that needs no memory
+  void open_data();  // and what the plan takes from it
   void choose_save_dtype();
   void check_memory();  // the plan against what this machine can give
   void lock();          // keeps other runs out of --output_dir
@@ -52,6 +55,7 @@ class TrainRun {
   void print_baseline(const train::EvalReport& last);
   void print_done(double seconds) const;
   [[nodiscard]] int stopped_early();
+  void read_chat();
   void read_sample_prompts();
   void check_prompt(const char* option, const std::string& prompt) const;
   [[nodiscard]] std::vector<std::int32_t> ids_of(const std::string& prompt) const;  // tokenized as the data are
@@ -78,10 +82,15 @@ class TrainRun {
   std::unique_ptr<RunDirectory> output_;
   std::unique_ptr<CheckpointManager> checkpoint_manager_;
   DataIdentity data_identity_;
+  std::int64_t max_length_ = 0;  // T before it is fitted to the data
   Progress progress_;
   std::optional<BestMetric> best_metric_;
-  std::vector<std::string> prompts_;        // --sample_prompt, then those of --prompt_file
-  std::optional<std::int32_t> sample_end_;  // the id that ends a document, if there is a tokenizer
+  std::vector<std::string> prompts_;              // --sample_prompt, then those of --prompt_file
+  std::optional<std::int32_t> sample_end_;        // the id that ends a document, if there is a tokenizer
+  std::optional<io::ChatTemplate> chat_;          // of conversations that were tokenized in this run
+  std::string system_;                            // --system, for samples
+  std::optional<std::int32_t> end_of_turn_;       // what it prints behind an answer
+  std::vector<io::AuxiliaryFile> changed_files_;  // of saved models and checkpoints: generation_config.json
   DType save_dtype_ = DType::f32;
   std::optional<train::EvalReport> last_evaluation_;  // after the last step
   double train_seconds_ = 0;                          // until then

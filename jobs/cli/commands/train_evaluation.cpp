@@ -4,8 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/corpus/chat_turn.hpp"
 #include "jobs/cli/commands/train.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/prompts.hpp"
+#include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -103,7 +106,21 @@ void TrainRun::load_best() {
             strfmt(" read in %.1f s", report.seconds));
 }
 
+/// A model that is trained on conversations stops where an answer ends, and its samples are answers.
+void TrainRun::read_chat() {
+  if (data_.tokenizer == nullptr || data_.tokenized.empty() || !data_.train->masked()) return;
+  world_.run_and_agree([&] {
+    chat_ = chat_template(options_, config_.directory);
+    system_ = system_text(options_);
+    end_of_turn_ = io::end_of_turn(*chat_, *data_.tokenizer);
+    const std::vector<std::int32_t>& known = data_.tokenizer->eos_ids();
+    if (end_of_turn_ && std::ranges::find(known, *end_of_turn_) == known.end())
+      changed_files_.push_back(io::generation_config(config_.directory, known, *end_of_turn_));
+  });
+}
+
 std::vector<std::int32_t> TrainRun::ids_of(const std::string& prompt) const {
+  if (chat_) return data_.tokenizer->encode(io::prompt_text(*chat_, prompt, system_), io::Special::without);
   if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
   std::vector<std::int32_t> ids;
   for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
@@ -132,9 +149,10 @@ std::string TrainRun::continued(const std::string& prompt) {
   std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
                                                      options_.real("sample_temperature"), trainer_options_.seed);
   if (data_.tokenizer == nullptr) return printable(out);
-  if (const std::optional<std::int32_t> end = sample_end_)
-    out.erase(std::find(out.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), out.size())), out.end(), *end),
-              out.end());
+  for (const std::optional<std::int32_t> end : {sample_end_, end_of_turn_})
+    if (end)
+      out.erase(std::find(out.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), out.size())), out.end(), *end),
+                out.end());
   return printable_text(data_.tokenizer->decode(out, io::Special::with));
 }
 

@@ -185,13 +185,16 @@ void TrainRun::print_baseline(const train::EvalReport& last) {
 void TrainRun::write_final_model(const std::string& directory) {
   const std::vector<io::ShardView> shards = trainer_->shards();
   if (model_.lora)
-    write_adapter(world_, directory, base_path(), config_.directory, {&model_, &trainer_->plan().layout, shards});
+    write_adapter(world_, directory, base_path(),
+                  {.auxiliary_source = config_.directory, .auxiliary_files = changed_files_},
+                  {&model_, &trainer_->plan().layout, shards});
   if (model_.lora && !options_.flag("from_scratch")) return;
   io::write_model(world_, directory, io::config_for_dtype(config_.text, save_dtype_), model_.params,
                   trainer_->plan().layout, shards,
                   {.max_shard_bytes = options_.bytes("max_shard_size"),
                    .auxiliary_source = config_.directory,
-                   .dtype = save_dtype_});
+                   .dtype = save_dtype_,
+                   .auxiliary_files = changed_files_});
   log::info(strfmt("model     saved in %s%s | ", name_of(save_dtype_),
                    options_.given("save_dtype") ? "" : " (--save_dtype auto)") +
             directory);

@@ -11,6 +11,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/train/batches.hpp"
 
 namespace tessera::jobs {
 
@@ -209,6 +210,15 @@ std::size_t RunData::index_bytes() const {
   std::size_t bytes = 0;
   for (const auto& stream : packed) bytes += stream->index_bytes();
   return bytes;
+}
+
+std::int64_t RunData::row_tokens(std::int64_t tokens) const {
+  std::int64_t longest = 0;
+  for (const auto& stream : packed) {
+    if (stream->packing() != io::Packing::padded) return tokens;
+    longest = std::max(longest, stream->count().longest);
+  }
+  return longest > 0 ? train::padded_tokens(longest, tokens) : tokens;
 }
 
 bool RunData::weighted() const {

@@ -32,12 +32,13 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
-    text +=
-        strfmt("%s tokens in %ld documents, ", human_count(c.tokens).c_str(), c.documents) +
-        (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
-        strfmt("%s %ld samples of %ld, %.1f%% full",
-               packed->packing() == io::Packing::padded ? "each padded to a sample:" : "packed into", c.samples, length,
-               100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
+    text += strfmt("%s tokens in %ld documents, ", human_count(c.tokens).c_str(), c.documents) +
+            (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
+            (packed->packing() == io::Packing::padded
+                 ? strfmt("each a sample: %ld of up to %ld tokens", c.samples, c.longest)
+                 : strfmt("packed into %ld samples of %ld, %.1f%% full", c.samples, length,
+                          100 * static_cast<double>(c.tokens) /
+                              (static_cast<double>(c.samples) * static_cast<double>(length))));
     if (c.cut > 0)
       text += strfmt(", %ld of them %s", c.cut, packed->truncation() == io::Truncation::split ? "split" : "shortened");
     if (c.too_long > 0) text += strfmt(", %ld documents of more tokens left out", c.too_long);

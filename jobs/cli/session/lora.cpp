@@ -199,9 +199,8 @@ std::map<std::string, std::string> adapter_metadata(const io::BaseModel& base) {
   return {{base_dtype_key, name_of(base.dtype)}, {base_crc_key, strfmt("%08x", base.crc)}};
 }
 
-void write_adapter(World& world, const std::string& directory, const std::string& base,
-                   const std::string& auxiliary_source, const AdapterShards& from) {
-  io::WriteModelOptions options{.auxiliary_source = auxiliary_source};
+void write_adapter(World& world, const std::string& directory, const std::string& base, io::WriteModelOptions options,
+                   const AdapterShards& from) {
   options.file = io::adapter_file_name;
   options.config_name = io::adapter_config_name;
   options.metadata = adapter_metadata(checksum_of(world, from, from.model->dtype));

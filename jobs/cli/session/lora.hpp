@@ -45,9 +45,9 @@ struct AdapterShards {
 void read_adapter(World& world, const std::string& directory, const AdapterShards& to);
 /// What the header of an adapter file says of its base.
 [[nodiscard]] std::map<std::string, std::string> adapter_metadata(const io::BaseModel& base);
-/// Writes the adapter as PEFT does, with the checksum of its base and the tokenizer of `auxiliary_source`; `base`: path
+/// Writes the adapter as PEFT does, with the checksum of its base, and the auxiliary files of `options`; `base`: path
 /// of the base model.
-void write_adapter(World& world, const std::string& directory, const std::string& base,
-                   const std::string& auxiliary_source, const AdapterShards& from);
+void write_adapter(World& world, const std::string& directory, const std::string& base, io::WriteModelOptions options,
+                   const AdapterShards& from);
 
 }  // namespace tessera::jobs

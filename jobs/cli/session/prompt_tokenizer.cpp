@@ -20,14 +20,6 @@ std::vector<std::int32_t> PromptTokenizer::encode(const std::string& text, io::S
   return ids;
 }
 
-std::optional<std::int32_t> PromptTokenizer::marker_at_begin(const std::string& text) const {
-  if (!tokenizer_ || text.empty() || (text[0] != '<' && text[0] != '[')) return std::nullopt;
-  const std::size_t end = text.find(text[0] == '<' ? '>' : ']');
-  if (end == text.npos) return std::nullopt;
-  const std::optional<std::int32_t> id = tokenizer_->id_of(text.substr(0, end + 1));
-  return id && tokenizer_->encode(text, io::Special::without).front() == *id ? id : std::nullopt;
-}
-
 std::string PromptTokenizer::describe() const { return tokenizer_ ? tokenizer_->describe() : "bytes as tokens"; }
 
 PromptTokenizer::Stream::Stream(const PromptTokenizer& codec, std::span<const std::int32_t> prompt) {

@@ -22,8 +22,8 @@ class PromptTokenizer {
                                                  io::Special special = io::Special::with) const;
   /// The ids that end a generated text.
   [[nodiscard]] const std::vector<std::int32_t>& stop_ids() const { return stop_ids_; }
-  /// The token that `text` begins with, if it is one in brackets, such as <|im_end|>; nothing for other text.
-  [[nodiscard]] std::optional<std::int32_t> marker_at_begin(const std::string& text) const;
+  /// Null: one token a byte.
+  [[nodiscard]] const io::TextTokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   [[nodiscard]] std::string describe() const;
 
   /// Decodes generated ids one at a time: push returns the characters that are complete, without special tokens.

@@ -77,6 +77,8 @@ struct RunData {
   [[nodiscard]] std::size_t index_bytes() const;
   /// True if some tokens have weights in the loss (RunSpec::loss_weights).
   [[nodiscard]] bool weighted() const;
+  /// T of the run, at most `tokens`: where rows hold one document each, no more than the longest has.
+  [[nodiscard]] std::int64_t row_tokens(std::int64_t tokens) const;
   /// Moves the index of packed documents into the arena slot planned for it (plan::index_name).
   void move_index(std::span<std::byte> storage) const;
 };

@@ -89,6 +89,13 @@ std::function<void(const io::CorpusProgress&)> progress_lines(const std::string&
   };
 }
 
+io::ChatTemplate chat_template(const Options& options, const std::string& model_directory) {
+  const std::string directory = options.text("tokenizer") == "auto"
+                                    ? model_directory
+                                    : directory_of_tokenizer(tokenizer_path(options, model_directory));
+  return io::ChatTemplate::load(directory, options.text("template"));
+}
+
 std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
                                             const io::TextTokenizer& tokenizer, const std::string& model_directory) {
   warn_of_documents(corpus);
@@ -98,11 +105,7 @@ std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Co
   const io::LossRule rule = word == "all"          ? io::LossRule::all
                             : word == "last_round" ? io::LossRule::last_round
                                                    : io::LossRule::standard;
-  const std::string directory = options.text("tokenizer") == "auto"
-                                    ? model_directory
-                                    : directory_of_tokenizer(tokenizer_path(options, model_directory));
-  return std::make_unique<io::TemplateFormat>(io::ChatTemplate::load(directory, options.text("template")), rule,
-                                              system_text(options));
+  return std::make_unique<io::TemplateFormat>(chat_template(options, model_directory), rule, system_text(options));
 }
 
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,

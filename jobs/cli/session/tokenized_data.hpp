@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/chat/chat_template.hpp"
 #include "io/chat/chat_text.hpp"
 #include "io/corpus/tokenize_corpus.hpp"
 #include "io/tokenizer/tokenizer.hpp"
@@ -42,6 +43,10 @@ struct TokenizedData {
 /// (usage: rows that need a tokenizer or a chat template; data).
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                                       const std::vector<io::DataFile>& files, const std::string& model_directory);
+
+/// The chat template of `model_directory`, or --template. Throws Error (usage, data): there is none, or it is not
+/// valid.
+[[nodiscard]] io::ChatTemplate chat_template(const Options& options, const std::string& model_directory);
 
 /// How conversations become text and loss, by the chat template in `model_directory` (--template), --system and
 /// --loss_scale; null if `corpus` has none. Throws Error (usage, data): there is no template, or it is not valid.

@@ -1,0 +1,43 @@
+// Renders short conversations, and looks at what surrounds the answer.
+
+#include "io/corpus/chat_turn.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The token in brackets that a text begins with.
+std::optional<std::int32_t> marker_at_begin(const std::string& text, const TextTokenizer& tokenizer) {
+  if (text[0] != '<' && text[0] != '[') return std::nullopt;
+  const std::size_t end = text.find(text[0] == '<' ? '>' : ']');
+  if (end == text.npos) return std::nullopt;
+  const std::optional<std::int32_t> id = tokenizer.id_of(text.substr(0, end + 1));
+  return id && tokenizer.encode(text, Special::without).front() == *id ? id : std::nullopt;
+}
+
+}  // namespace
+
+std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, const std::string& system) {
+  Conversation conversation;
+  conversation.messages = Json::array();
+  if (!system.empty()) conversation.messages.push_back({{"role", "system"}, {"content", system}});
+  conversation.messages.push_back({{"role", "user"}, {"content", prompt}});
+  conversation.add_generation_prompt = true;
+  return chat.render(conversation).text;
+}
+
+std::optional<std::int32_t> end_of_turn(const ChatTemplate& chat, const TextTokenizer& tokenizer) {
+  constexpr std::string_view answer = "tessera-answer";
+  Conversation conversation;
+  conversation.messages =
+      Json::array({{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", answer}}});
+  const std::string text = chat.render(conversation).text;
+  const std::size_t at = text.rfind(answer);
+  if (at == text.npos) return std::nullopt;
+  const std::size_t begin = text.find_first_not_of(" \n", at + answer.size());
+  return begin == text.npos ? std::nullopt : marker_at_begin(text.substr(begin), tokenizer);
+}
+
+}  // namespace tessera::io

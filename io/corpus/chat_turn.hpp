@@ -1,0 +1,21 @@
+#pragma once
+// What generation needs of a chat template: the text before an answer, and the token behind it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "io/chat/chat_template.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+
+namespace tessera::io {
+
+/// A user's message as text, with the header of the answer. `system`: a system message before it; "": none. Throws
+/// TemplateError.
+[[nodiscard]] std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, const std::string& system);
+
+/// The token in brackets, such as <|im_end|>, that the template prints behind an answer; absent if there is none. The
+/// eos_token_id of base models often is another. Throws TemplateError.
+[[nodiscard]] std::optional<std::int32_t> end_of_turn(const ChatTemplate& chat, const TextTokenizer& tokenizer);
+
+}  // namespace tessera::io
