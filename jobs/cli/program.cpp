@@ -132,7 +132,7 @@ int dispatch(const Call& call) {
     else completion_command(call);
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {
-    log::error(error.line());
+    print(error);
     return code_of(error);
   } catch (const std::bad_alloc&) {
     log::error("out of memory");

@@ -16,6 +16,9 @@ double cosine(double p) { return std::max(0.0, 0.5 * (1.0 + std::cos(std::number
 }  // namespace
 
 double LrSchedule::at(std::int64_t step) const {
+  if (step < warmup_steps && warmup == Warmup::log)
+    return learning_rate * (std::log(static_cast<double>(step + 1)) /
+                            std::log(static_cast<double>(std::max<std::int64_t>(2, warmup_steps))));
   if (step < warmup_steps) return learning_rate * (static_cast<double>(step) / static_cast<double>(warmup_steps));
   const auto after = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
   const double p = static_cast<double>(step - warmup_steps) / after;

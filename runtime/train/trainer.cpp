@@ -24,9 +24,9 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %lu, ", options.seed);
   text += text_of(options.optimizer);
-  text += strfmt(", clip %a, lr %a %a %ld/%ld/%ld kind %d", options.max_grad_norm, options.lr.learning_rate,
+  text += strfmt(", clip %a, lr %a %a %ld/%ld/%ld kind %d/%d", options.max_grad_norm, options.lr.learning_rate,
                  options.lr.min_lr, options.lr.warmup_steps, options.lr.total_steps, options.lr.decay_steps,
-                 static_cast<int>(options.lr.kind));
+                 static_cast<int>(options.lr.kind), static_cast<int>(options.lr.warmup));
   if (options.loss_scale)
     text += strfmt(", loss scale %a %a %ld %d", options.loss_scale->initial, options.loss_scale->least,
                    options.loss_scale->window, options.loss_scale->patience);

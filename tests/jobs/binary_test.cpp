@@ -43,8 +43,9 @@ TEST(Binary, PrintsOneErrorLineAndExitsWithTheCode) {
   expect_error("plan", 2, "--model");
   expect_error("plan --model /nowhere/at-all", 3, "cannot read /nowhere/at-all");
   expect_error("plan --model nowhere/at-all", 3,
-               "--model nowhere/at-all: no such file or directory [command line]. Tessera downloads nothing. To get a "
-               "model of the Hugging Face Hub: huggingface-cli download nowhere/at-all --local-dir nowhere/at-all");
+               "--model nowhere/at-all: no such file or directory, and it is in no local cache [command line]. Tessera "
+               "downloads nothing. To download it from the Hugging Face Hub, where there is a network: hf download "
+               "nowhere/at-all");
   expect_error("plan --shape small --max_length 5000", 2, "5000");
   expect_error("plan --shape small --world_size 6 --shard_group_size 4", 2, "4");
   expect_error("plan --shape small --world_size 3 --reproducible", 2, "power of two");

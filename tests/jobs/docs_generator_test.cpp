@@ -9,6 +9,7 @@
 
 #include "jobs/cli/options/config_files.hpp"
 #include "jobs/cli/options/docs_generator.hpp"
+#include "jobs/cli/options/examples.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 #include "runtime/base/error.hpp"
@@ -53,11 +54,12 @@ TEST(Table, IsConsistent) {
 }
 
 TEST(Table, KeysOfOtherToolsSetOptions) {
-  for (const ExternalKeySpec& spec : external_key_table()) {
-    if (spec.action != KeyAction::set && spec.action != KeyAction::if_enabled) continue;
-    const bool unsupported = spec.action == KeyAction::if_enabled && find_unsupported(spec.target) != nullptr;
-    EXPECT_TRUE(unsupported || find_option(spec.target) != nullptr) << spec.block << "." << spec.keys;
-  }
+  for (const auto table : {accelerate_key_table(), deepspeed_key_table()})
+    for (const ExternalKeySpec& spec : table) {
+      if (spec.action != KeyAction::set && spec.action != KeyAction::if_enabled) continue;
+      EXPECT_TRUE(find_unsupported(spec.target) != nullptr || find_option(spec.target) != nullptr)
+          << spec.block << "." << spec.keys;
+    }
 }
 
 TEST(Help, ListsTheOptionsOfTheCommand) {
@@ -95,6 +97,21 @@ TEST(Help, OfAStageHasItsNameAndDefaults) {
   EXPECT_EQ(stage_default(*find_option("lora_rank"), "sft"), "8");
   const Invocation invocation = parsed({"sft", "--help"});
   EXPECT_EQ(invocation.stage, "sft");
+}
+
+TEST(Help, ExamplesHaveOptionsOfTheirCommand) {
+  for (const Example& example : example_table()) {
+    const std::string line = example.line;
+    EXPECT_THAT(line, HasSubstr("tessera ")) << line;
+    for (const std::string& word : split_words(line, ' ')) {
+      if (!word.starts_with("--")) continue;
+      const OptionSpec* option = find_option(word.substr(2));
+      ASSERT_NE(option, nullptr) << line;
+      EXPECT_NE(option->commands & example.command, 0u) << line << ": " << word;
+    }
+  }
+  EXPECT_THAT(help_text(find_command("convert"), false), HasSubstr("tessera convert model checkpoint"));
+  EXPECT_THAT(man_page("1"), HasSubstr(".SH EXAMPLES"));
 }
 
 TEST(Docs, CompletionsAndManPageHaveEveryName) {

@@ -27,6 +27,7 @@ Options options_of_yaml(const std::string& text) {
   Options options;
   options.read_tree(io::parse_yaml(text, "conf.yaml"), "conf.yaml");
   options.resolve();
+  options.throw_refused();
   return options;
 }
 

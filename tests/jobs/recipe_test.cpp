@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 std::vector<std::string> outcomes(const Options& options) {
   std::vector<std::string> lines;
-  for (const ExternalKey& key : options.external_keys) lines.push_back(key.key + ": " + key.outcome);
+  for (const ExternalKey& key : options.external_keys) lines.push_back(key.key + ": " + key.str());
   return lines;
 }
 
@@ -96,10 +96,10 @@ TEST(OtherTools, OptionsAreMappedOrHarmless) {
   EXPECT_THAT(
       outcomes(options),
       ElementsAre("--torch_dtype bfloat16: mapped to mixed_precision bf16",
-                  "--attn-impl flash_attn: ignored: attention is always tiled (flash attention)",
-                  "--dataloader_num_workers 4: ignored: samples are copied from mapped files; there are no worker "
+                  "--attn-impl flash_attn: harmless: attention is always tiled (flash attention)",
+                  "--dataloader_num_workers 4: harmless: samples are copied from mapped files; there are no worker "
                   "processes",
-                  "--model_name swift robot: ignored: it is for ms-swift's data set swift/self-cognition only"));
+                  "--model_name swift robot: harmless: it is for ms-swift's data set swift/self-cognition only"));
   const Options yaml = options_of_yaml("torch_dtype: float16\ndataloader_num_workers: 2\n");
   EXPECT_EQ(yaml.text("mixed_precision"), "fp16");
   EXPECT_EQ(yaml.value("mixed_precision").source.text, "conf.yaml:1");

@@ -6,6 +6,7 @@ tessera=$1 mpirun=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+export XDG_CACHE_HOME=$work/user
 fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
 # run OPTIONS…: into log; its exit code in $code
 run() {

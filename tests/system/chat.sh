@@ -68,6 +68,8 @@ done
 same w1 w2
 "$tessera" eval --model one --dataset data/a.jsonl --max_length 96 --json > one.json 2> log || fail "eval"
 expect '"tokens":[0-9]+' one.json
+[ ! -e output ] || fail "eval left its cache in the working directory"
+[ -n "$(find user -name 'tokens-*.bin')" ] || fail "eval has no cache of the user"
 
 # What cannot be used.
 t=(train "${common[@]}" --output_dir refused)

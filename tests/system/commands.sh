@@ -6,6 +6,7 @@ tessera=$1 mpirun=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+export XDG_CACHE_HOME=$work/user
 failures=0
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -20 log; failures=$((failures + 1)); }
 # run RANKS ARGUMENTS…: output into log, exit code into $code

@@ -72,12 +72,19 @@ refused 3 '1 place is damaged' 2 checkpoint verify checkpoint-7/
 grep -q 'damage .*E134 checkpoint-7.* after step 7.* of step 2' log || fail "verify does not see that a checkpoint was renamed"
 rm -r checkpoint-7
 
+# convert IN OUT: to the other format, or with another dtype.
+good 2 convert run/checkpoint-2 inferred
+cmp -s inferred/model.safetensors whole/model.safetensors || fail "convert IN OUT of a checkpoint"
+good 2 convert whole inferred-native
+grep -q 'a Hugging Face model to a checkpoint' log || fail "convert IN OUT of a model"
+good 2 convert whole inferred-bf16 --dtype bf16
+cmp -s inferred-bf16/model.safetensors bf16/model.safetensors || fail "convert IN OUT --dtype"
+
 # Refused before anything is written.
 refused 3 E141 2 convert --in run --to hf --out whole
 refused 3 E142 2 convert --in whole --to hf --out whole --force
 refused 3 E142 2 convert --in whole --to native --out whole/inside
 refused 2 'needs --in' 2 convert --to hf --out x
-refused 2 'needs --to' 2 convert --in run --out x
 refused 2 'is a checkpoint already' 2 convert --in run --to native --out x
 refused 2 'in fp32' 2 convert --in whole --to native --out x --dtype bf16
 refused 3 'no checkpoint in whole' 2 convert --in whole --from native --to hf --out x

@@ -6,6 +6,7 @@ tessera=$1 mpirun=$2 golden=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+export XDG_CACHE_HOME=$work/user
 failures=0 cases=0
 
 fail() { echo "FAILED: $1"; echo "${2:0:1500}"; failures=$((failures + 1)); }
@@ -63,7 +64,18 @@ same "a run's directory stands for its newest checkpoint" "$(run 1 generate --ch
   "$(run 1 generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)"
 same "eval of the checkpoint" "$(figures "$(run 2 eval --checkpoint out/checkpoint-2 "${data[@]}")")" "$(figures "$(run 1 eval --model out "${data[@]}")")"
 
+same "--model names a checkpoint" "$(run 2 generate --model out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)" \
+  "$(run 1 generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)"
+
 m=(--model "$golden/text")
+# Prompts of standard input; one that is too long does not stop the others.
+long=$(printf 'x%.0s' $(seq 40))
+printf 'the rank, and\n%s\nown\n' "$long" | timeout 60 "$mpirun" -n 2 "$tessera" generate "${m[@]}" --prompt_file - --max_new_tokens 5 --json \
+  --threads 1 > lines 2> errors
+same "prompts of standard input" "$(grep -o '"index":[0-9]*' lines | tr '\n' ' ')" '"index":0 "index":2 '
+same "a prompt that is too long" "$(grep -c 'warning W050: prompt 2 is left out' errors)" 1
+cases=$((cases + 1)); [ ! -e output ] || fail "eval wrote to the working directory"
+same "help" "$(run 1 help eval)" "$(run 1 eval --help)"
 printf '\n \n' > blank.txt
 printf '{"prompt": 3}\n' > number.jsonl
 printf '{"question": "x"}\n' > other.jsonl

@@ -6,6 +6,7 @@ tessera=$1 mpirun=$2 tokenizers=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+export XDG_CACHE_HOME=$work/user
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
 expect() { grep -qE -- "$1" "${2:-log}" || fail "no \"$1\""; }
 refuse() { # CODE WORDS ARGUMENTS ...

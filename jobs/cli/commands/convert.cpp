@@ -48,7 +48,6 @@ ConvertRequest read_request(const Options& options, World& world) {
   ConvertRequest request;
   request.in = without_slash(required(options, "in", "a checkpoint or a model directory"));
   request.out = without_slash(required(options, "out", "a directory that does not exist yet"));
-  request.to_native = required(options, "to", "hf or native") == "native";
   request.target.directory = request.out;
   request.target.replace = options.flag("force");
   request.target.verify = options.flag("verify");
@@ -70,6 +69,9 @@ ConvertRequest read_request(const Options& options, World& world) {
   });
   request.from_native = found.starts_with("native");
   request.in = found.substr(found.find('\n') + 1);
+  // Without --to: the other format; a model that is to have another dtype stays a model.
+  const bool stays = request.from_native || (request.dtype && *request.dtype != DType::f32);
+  request.to_native = options.has("to") ? options.text("to") == "native" : !stays;
   if (request.from_native && request.to_native)
     throw Error(ExitCode::usage,
                 request.in + " is a checkpoint already, which any number of ranks, ZeRO stage and mesh can read",
@@ -282,6 +284,9 @@ void convert_command(const Call& call, World& world) {
   if (options.has("adapters")) throw options.refuse("adapters", "--adapters is for --merge_lora true", "Add it");
   ConvertRequest request = read_request(options, world);
   const io::ConvertOptions stream = stream_options(options);
+  if (!options.has("to"))
+    log::info(strfmt("convert   %s to %s", request.from_native ? "a checkpoint" : "a Hugging Face model",
+                     request.to_native ? "a checkpoint" : "a Hugging Face model"));
   const io::ConvertReport report = request.from_native ? native_to_hf(world, request, stream)
                                    : request.to_native ? hf_to_native(world, request, stream)
                                                        : hf_to_hf(world, request, stream);

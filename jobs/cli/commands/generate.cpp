@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "io/corpus/chat_turn.hpp"
@@ -55,13 +56,43 @@ class GenerateRun {
     return texts;
   }
 
+  /// Leaves out prompts that have no room for new tokens, unless that would be all of them.
+  void leave_out_long_prompts() {
+    const auto fits = [this](std::size_t i) {
+      const std::int64_t more = options_.optional_integer("max_new_tokens").value_or(1) - 1;
+      return static_cast<std::int64_t>(request_.prompts[i].size()) + more <= model_.max_tokens;
+    };
+    std::vector<std::string> kept;
+    std::vector<infer::TokenIds> ids;
+    for (std::size_t i = 0; i < prompts_.size(); ++i) {
+      if (!fits(i)) continue;
+      kept.push_back(prompts_[i]);
+      ids.push_back(request_.prompts[i]);
+      numbers_.push_back(i);
+    }
+    if (kept.empty()) {
+      numbers_.resize(prompts_.size());
+      std::iota(numbers_.begin(), numbers_.end(), std::size_t{0});
+      return;
+    }
+    for (std::size_t i = 0; i < prompts_.size(); ++i) {
+      if (fits(i)) continue;
+      log::warn(50, strfmt("prompt %zu is left out: it has %zu tokens, and the model %ld positions", i + 1,
+                           request_.prompts[i].size(), model_.max_tokens));
+    }
+    prompts_ = std::move(kept);
+    request_.prompts = std::move(ids);
+  }
+
   void make_request() {
     std::size_t longest = 0;
     const io::Special special = options_.flag("chat") ? io::Special::without : io::Special::with;
+    for (const std::string& text : texts_) request_.prompts.push_back(prompt_tokenizer_->encode(text, special));
+    given_ = prompts_.size();
+    leave_out_long_prompts();
     for (std::size_t i = 0; i < prompts_.size(); ++i) {
-      request_.prompts.push_back(prompt_tokenizer_->encode(texts_[i], special));
       check_prompt(i);
-      longest = std::max(longest, request_.prompts.back().size());
+      longest = std::max(longest, request_.prompts[i].size());
     }
     const std::int64_t max_new = model_.max_tokens - static_cast<std::int64_t>(longest) + 1;
     request_.max_new_tokens =
@@ -84,7 +115,7 @@ class GenerateRun {
       if (request_.sampling.temperature == 0 && options_.given(name))
         log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the most likely token");
     }
-    if (prompts_.size() == 1 && !json()) request_.on_token = [this](std::size_t, std::int32_t id) { stream(id); };
+    if (given_ == 1 && !json()) request_.on_token = [this](std::size_t, std::int32_t id) { stream(id); };
     request_.on_completion = [this](std::size_t prompt, const infer::Completion& completion) {
       print_completion(prompt, completion);
     };
@@ -92,7 +123,7 @@ class GenerateRun {
 
   void check_prompt(std::size_t i) const {
     const infer::TokenIds& ids = request_.prompts[i];
-    const std::string which = strfmt("prompt %zu", i + 1);
+    const std::string which = strfmt("prompt %zu", numbers_[i] + 1);
     if (ids.empty())
       throw Error(ExitCode::usage, which + " has no token", "--prompt, --prompt_file", "Give it a text to continue");
     const auto largest = *std::max_element(ids.begin(), ids.end());
@@ -144,17 +175,17 @@ class GenerateRun {
 
   void print_completion(std::size_t prompt, const infer::Completion& completion) const {
     if (json()) {
-      const nlohmann::ordered_json line = {{"index", prompt},
+      const nlohmann::ordered_json line = {{"index", numbers_[prompt]},
                                            {"prompt", prompts_[prompt]},
                                            {"text", text_of(prompt, completion)},
                                            {"token_ids", completion.ids},
                                            {"prompt_token_ids", request_.prompts[prompt]},
                                            {"finish_reason", completion.stopped ? "stop" : "length"}};
       std::puts(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
-    } else if (prompts_.size() == 1) {
+    } else if (given_ == 1) {
       std::puts("");  // the text has been streamed
     } else {
-      std::printf("\n--- prompt %zu of %zu\n%s\n", prompt + 1, prompts_.size(),
+      std::printf("\n--- prompt %zu of %zu\n%s\n", numbers_[prompt] + 1, given_,
                   (before_answer(prompt) + printable_text(text_of(prompt, completion))).c_str());
     }
     std::fflush(stdout);
@@ -183,7 +214,9 @@ class GenerateRun {
   std::optional<PromptTokenizer> prompt_tokenizer_;
   std::optional<PromptTokenizer::Stream> stream_;
   std::vector<std::string> prompts_, texts_;  // as given, and as the model continues them
-  std::optional<std::int32_t> end_of_turn_;   // --chat: another stop token
+  std::vector<std::size_t> numbers_;          // of prompts_ among those given
+  std::size_t given_ = 0;
+  std::optional<std::int32_t> end_of_turn_;  // --chat: another stop token
   infer::GenerateRequest request_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "jobs/cli/options/examples.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
@@ -89,8 +90,9 @@ environment variables < command line. `tessera config show` prints every value w
 output directory stores the same.
 
 A configuration file contains options by name, and the blocks `env:`, `fsdp_config:`, `deepspeed:` and
-`zero_optimization:`. Files of accelerate and DeepSpeed work as they are; `tessera config show` lists each of their keys
-as mapped or ignored. `"auto"` leaves the default.
+`zero_optimization:`. Files of accelerate and DeepSpeed work as they are; `tessera config explain FILE` lists each of
+their keys as used, mapped, harmless or refused ([coming-from.md](coming-from.md)). `"auto"` leaves the default. A file
+that another one names (`deepspeed: ds.json`) is overridden by it.
 
 Options of other tools that are not built yet are not listed here. Naming one is an error that says what to use instead.
 
@@ -143,6 +145,9 @@ std::string man_page(const std::string& version) {
       out += "\n";
     }
   }
+  out += ".SH EXAMPLES\n";
+  for (const Example& example : example_table())
+    out += ".TP\n" + roff(example.what) + "\n.B " + roff(example.line) + "\n";
   out += ".SH EXIT STATUS\n";
   for (const auto& row : exit_codes) out += ".TP\n.B " + roff(row[0]) + "\n" + roff(row[1]) + "\n";
   return out + ".SH SEE ALSO\n.BR mpirun (1)\n";
@@ -178,7 +183,7 @@ _tessera() {
     case ${COMP_WORDS[1]} in
       bench) words="gemm collectives step io convert generate tokenizer" ;;
       checkpoint) words="verify diff" ;;
-      config) words="show check" ;;
+      config) words="show check explain" ;;
       completion) words="bash zsh fish" ;;
     esac
   fi

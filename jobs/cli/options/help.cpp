@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/options/docs_generator.hpp"
+#include "jobs/cli/options/examples.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "runtime/base/error.hpp"
 
@@ -76,7 +77,8 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
     for (const CommandSpec& entry : command_table()) out += strfmt("  %-12s %s\n", entry.name, entry.help);
     out +=
         "\ntessera <command> --help lists the command's options, --help-all also their types, aliases and "
-        "equivalents.\n";
+        "equivalents.\n"
+        "tessera help <command> is the same as tessera <command> --help.\n";
     return all ? out + options_text(for_all, true, "") : out;
   }
   out = "tessera " + (stage.empty() ? command->name : stage) +
@@ -87,7 +89,7 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
         "\n";
   if (!all)
     out += "'-' and '_' are the same in names; --help-all adds types, aliases and equivalents in other tools.\n";
-  return out + options_text(command->bit, all, stage);
+  return out + examples_text(*command) + options_text(command->bit, all, stage);
 }
 
 std::string json_schema() {

@@ -60,6 +60,17 @@ std::string both_sources(const Source& a, const Source& b) {
   return a.text == b.text ? a.text : a.text + "; " + b.text;
 }
 
+std::string ExternalKey::str() const {
+  switch (outcome) {
+    case Outcome::option: return "an option";
+    case Outcome::used: return text.empty() ? "used" : "used: " + text;
+    case Outcome::mapped: return text;
+    case Outcome::harmless: return "harmless: " + text;
+    case Outcome::refused: return "refused: " + text;
+  }
+  return "";
+}
+
 Options::Options() {
   for (const OptionSpec& spec : option_table()) {
     Value value;
@@ -168,13 +179,16 @@ void Options::assign_other_tools(const std::string& name, const std::vector<std:
   const OtherToolsOption& option = *find_other_tools(name);
   std::string given_value;
   for (const std::string& item : items) given_value += (given_value.empty() ? "" : " ") + item;
+  if (is_named("fsdp_config lr_scheduler_kwargs", name))
+    return assign_block(canonical_spelling(name), given_value, source);
   const std::string key = "--" + name + (given_value.empty() ? "" : " " + given_value);
   const OtherToolsRequest request = request_of(option, given_value);
   if (!request.accepted)
     throw RefusedOption(RefusedOption::Group::not_supported, key + ": not supported", source.text, option.note);
   if (request.value.empty()) {
     const bool harmless = option.target[0] == '\0';
-    external_keys.push_back({source.text, key, std::string("ignored: ") + (harmless ? option.note : "the default")});
+    external_keys.push_back(
+        {source.text, key, ExternalKey::Outcome::harmless, harmless ? option.note : "it is the default", ""});
     return;
   }
   const Value& set_before = value(option.target);
@@ -184,7 +198,8 @@ void Options::assign_other_tools(const std::string& name, const std::vector<std:
         key + " asks for --" + option.target + " " + request.value + ", but it is " + text(option.target),
         both_sources(source, set_before.source), "Keep one of the two");
   assign(option.target, {request.value}, source);
-  external_keys.push_back({source.text, key, std::string("mapped to ") + option.target + " " + request.value});
+  external_keys.push_back({source.text, key, ExternalKey::Outcome::mapped,
+                           std::string("mapped to ") + option.target + " " + request.value, option.target});
 }
 
 void Options::read_environment(char** environment) {

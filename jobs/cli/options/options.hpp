@@ -17,9 +17,11 @@
 
 namespace tessera::jobs {
 
-/// Sources by precedence; configuration file number i has precedence::file + i.
+/// Sources by precedence. Configuration file number i, from 1, has precedence::file + i * file_step - 1; a file that it
+/// includes is one below it.
 namespace precedence {
-inline constexpr int default_value = 0, preset = 1, file = 2, environment = 1000, command_line = 1001;
+inline constexpr int default_value = 0, preset = 1, file = 2, file_step = 16, environment = 1 << 20,
+                     command_line = environment + 1;
 }  // namespace precedence
 
 struct Source {
@@ -36,10 +38,16 @@ struct Value {
   std::vector<int> positions = {};  // of each item among those of all options of its source
 };
 
-/// A key of an accelerate or DeepSpeed file, or an option of another tool, and what was done with it.
+/// A key of a configuration file, or an option of another tool, and what was done with it.
 struct ExternalKey {
+  /// option: one of Tessera's own, in a file; harmless: it cannot change losses, memory or files.
+  enum class Outcome : unsigned char { option, used, mapped, harmless, refused };
   std::string where, key;  // "accelerate.yaml:7", "fsdp_config.fsdp_sharding_strategy"; "command line", "--attn_impl"
-  std::string outcome;     // "used", "mapped to sharding_strategy FULL_SHARD", "ignored: set by the launcher"
+  Outcome outcome;
+  std::string text;    // "mapped to sharding_strategy FULL_SHARD"; harmless: why; refused: the error
+  std::string option;  // the option that it sets; "": none
+  /// "used", "mapped to sharding_strategy FULL_SHARD", "harmless: set by the launcher (mpirun, srun)".
+  [[nodiscard]] std::string str() const;
 };
 
 class Options {
@@ -79,20 +87,24 @@ class Options {
   /// Reads a configuration file, the blocks of accelerate and DeepSpeed included.
   void read_file(const std::string& path);
   void read_tree(const io::ConfigNode& root, const std::string& path);
+  /// Reads a file that one of precedence `including` names, as a block of keys (`block`; "": as a whole file).
+  void read_included(const std::string& path, int including, const std::string& block);
   /// Reads the variables TESSERA_<NAME>. A refused one is kept for resolve().
   void read_environment(char** environment);
   /// Keeps a refused option; resolve() throws all of them at once.
   void refuse_later(const RefusedOption& refusal) { refusals_.push_back(refusal); }
   /// Call once, after the last source: sets sharding_strategy and backend from the options that stand for them, and the
-  /// defaults that depend on the stage. Throws Error (usage) for what was refused before, and if two options of the
-  /// same source contradict each other.
+  /// defaults that depend on the stage. If two options of the same source contradict each other, that is refused too.
   void resolve();
+  /// Throws RefusedOption or RefusedOptions if anything was refused.
+  void throw_refused() const;
 
   /// JSON object: every option's value and source.
   [[nodiscard]] std::string json() const;
 
   unsigned commands = for_all;              // of the command that runs
-  std::vector<ExternalKey> external_keys;   // other tools' keys and options that were accepted
+  std::vector<ExternalKey> external_keys;   // keys of files, and options of other tools
+  std::optional<Source> save_16bit;         // where a file asks for a saved model in the dtype of mixed_precision
   std::vector<std::string> stage_defaults;  // "learning_rate 1e-5": values that --stage chose
   std::vector<std::string> without_effect;  // options that were accepted and change nothing, with their source
 
@@ -110,15 +122,19 @@ class Options {
   bool assign_strategy(const OptionSpec& spec, const std::string& value, const Source& source);
   /// Sets the option that stands for one of another tool, or notes that it has no effect.
   void assign_other_tools(const std::string& name, const std::vector<std::string>& items, const Source& source);
+  /// A block of keys that is the value of an option: JSON, or the path of a JSON file.
+  void assign_block(const std::string& name, const std::string& text, const Source& source);
   void resolve_strategy();
   void resolve_stage();
   void resolve_backend();
   void resolve_wrap_policy();
+  void resolve_save_dtype();
+  void resolve_model();
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;
   std::vector<RefusedOption> refusals_;
-  int files_ = 0, assigned_ = 0;
+  int files_ = 0, depth_ = 0, assigned_ = 0;
 };
 
 /// Where those of these options that the user set come from: "--bf16: command line; --fp16: run.yaml:3".

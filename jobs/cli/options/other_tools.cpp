@@ -13,6 +13,9 @@ constexpr const char* no_download = "models and data are local paths: nothing is
 constexpr const char* no_workers = "samples are copied from mapped files; there are no worker processes";
 constexpr const char* no_vision = "the models are of text only";
 constexpr const char* by_units = "communication is by unit (a transformer block)";
+constexpr const char* no_compiler = "kernels are compiled ahead of time, and compute the same";
+constexpr const char* by_batch = "evaluation computes loss and accuracy, batch by batch";
+constexpr const char* not_these_devices = "it is for other devices or launchers only";
 constexpr const char* self_cognition = "it is for ms-swift's data set swift/self-cognition only";
 
 }  // namespace
@@ -25,7 +28,35 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"torch_dtype", "bfloat16=bf16|bf16=bf16|float16=fp16|fp16=fp16|float32=no|fp32=no|auto", "mixed_precision", "Use --mixed_precision no, bf16 or fp16"},
       {"full_determinism", "true=true|1=true|yes=true|false|0|no", "reproducible", "Use --reproducible true or false"},
       {"ddp_backend", "nccl=nccl|mpi=mpi|gloo|ccl|none", "comm", "Use --comm auto, mpi, node or nccl"},
+      {"no_cuda", "true=true|1=true|yes=true|false|0|no", "use_cpu", "Use --use_cpu"},
+      {"activation_checkpointing", "true=true|1=true|yes=true|false|0|no|none", "gradient_checkpointing", "Use --gradient_checkpointing"},
+      {"per_gpu_train_batch_size", "", "per_device_train_batch_size", "Use --per_device_train_batch_size"},
+      {"per_gpu_eval_batch_size", "", "per_device_eval_batch_size", "Use --per_device_eval_batch_size"},
+      {"train_sampling_strategy", "random=true|sequential=false", "dataset_shuffle", "Use --packing in place of group_by_length"},
+      {"init_weights", "true=true|gaussian=gaussian", "init_lora_weights", "Use --init_lora_weights true or gaussian"},
+      // Blocks and files: see Options::assign_block.
+      {"fsdp_config lr_scheduler_kwargs", "", "", "a block of keys"},
       // Options without effect.
+      {"fsdp_transformer_layer_cls_to_wrap", "", "", "a unit consists of transformer blocks: see --blocks_per_unit"},
+      {"fsdp_min_num_params", "0", "", "Use --min_num_params"},
+      {"dataloader_in_order dataloader_multiprocessing_context packing_num_proc", "", "", no_workers},
+      {"batch_eval_metrics eval_do_concat_batches eval_use_gather_object prediction_loss_only include_for_metrics include_inputs_for_metrics label_names", "", "", by_batch},
+      {"include_num_input_tokens_seen include_tokens_per_second", "", "", "tokens, and tokens per second, are always logged"},
+      {"jit_mode_eval torch_compile_backend torch_compile_mode torchdynamo experts_impl enable_npu_model_patch", "", "", no_compiler},
+      {"ddp_static_graph", "", "", "the graph of a step is planned before the first one"},
+      {"debug logging_nan_inf_filter", "", "", "a loss or gradient that is not finite ends the run"},
+      {"enable_jit_checkpoint", "", "", "a signal saves a checkpoint: see docs/checkpoints.md"},
+      {"fp16_backend half_precision_backend", "auto|cpu_amp|cuda_amp", "", "Use --fp16 or --bf16"},
+      {"fp16_opt_level", "", "", "it is for Apex only, which is refused"},
+      {"hub_revision push_to_hub_model_id push_to_hub_organization", "", "", no_download},
+      {"trackio_bucket_id trackio_space_id trackio_static_space_id project", "", "", "it is for trackio only, which is refused"},
+      {"length_column_name", "", "", "it is for group_by_length only, which is refused"},
+      {"liger_kernel_config", "", "", "norms, activations and the loss are always fused kernels"},
+      {"activation_checkpointing_kwargs", "", "", "blocks are recomputed without PyTorch's checkpoint function"},
+      {"mp_parameters ray_scope ray_exp_name tpu_num_cores tpu_metrics_debug _n_gpu", "", "", not_these_devices},
+      {"past_index", "", "", "the models have no memory of earlier samples"},
+      {"use_legacy_prediction_loop restore_callback_states_from_checkpoint use_cache ds3_gather_for_generation", "", "", "it is of Python's training loop"},
+      {"log_level_replica", "", "", "rank 0 prints for all"},
       {"attn_impl", "auto|flash|flash_attn|flash_attention_2|flash_attention_3|sdpa|eager", "", "attention is always tiled (flash attention)"},
       {"model_type", "", "", "the family is that of config.json"},
       {"use_hf use_hf_hub hub_model_id hub_private_repo hub_strategy hub_always_push download_mode local_repo_path check_model", "", "", no_download},

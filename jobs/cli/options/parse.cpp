@@ -57,8 +57,25 @@ bool takes_subcommand(const std::string& command) {
 /// True if operands are files to work on, not configuration files.
 bool takes_path_operands(const std::string& command) { return command == "inspect" || command == "checkpoint"; }
 
-void take_operands(Invocation& result, const std::vector<std::string>& operands) {
+/// convert IN OUT: operands that are not configuration files.
+void take_convert_operands(Options& options, std::vector<std::string>& operands) {
+  std::vector<std::string> paths, files;
+  for (const std::string& operand : operands) {
+    const bool config = operand.ends_with(".yaml") || operand.ends_with(".yml") || operand.ends_with(".json");
+    (config ? files : paths).push_back(operand);
+  }
+  operands = std::move(files);
+  if (paths.size() > 2)
+    throw Error(ExitCode::usage, "unexpected \"" + paths[2] + "\"", "command line",
+                "tessera convert IN OUT [--dtype bf16]");
+  const Source source{precedence::command_line, "command line"};
+  if (!paths.empty()) options.assign("in", {paths[0]}, source);
+  if (paths.size() > 1) options.assign("out", {paths[1]}, source);
+}
+
+void take_operands(Invocation& result, std::vector<std::string> operands) {
   std::size_t next = 0;
+  if (result.command == "convert") take_convert_operands(result.options, operands);
   if (takes_subcommand(result.command) && next < operands.size()) result.operands.push_back(operands[next++]);
   if (takes_path_operands(result.command)) {
     result.operands.insert(result.operands.end(), operands.begin() + static_cast<std::ptrdiff_t>(next), operands.end());
@@ -101,6 +118,10 @@ void assign_stage(Options& options, const std::string& stage) {
 Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment) {
   Invocation result;
   std::vector<std::string> rest = arguments;
+  if (!rest.empty() && rest[0] == "help") {  // help COMMAND is COMMAND --help
+    rest.erase(rest.begin());
+    rest.emplace_back("--help");
+  }
   if (!rest.empty() && (rest[0].empty() || rest[0][0] != '-')) {
     const CommandSpec* command = find_command(rest[0]);
     if (command == nullptr)
@@ -144,6 +165,8 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
   for (auto& [name, items] : scanned.other_tools) assign_from(result.options, name, std::move(items), {});
   if (!result.stage.empty()) assign_stage(result.options, result.stage);
   result.options.resolve();
+  const bool explains = result.command == "config" && !result.operands.empty() && result.operands[0] == "explain";
+  if (!explains) result.options.throw_refused();  // explain prints its table first
   return result;
 }
 

@@ -7,9 +7,9 @@ namespace {
 
 std::vector<std::string> lines_of(const std::vector<RefusedOption>& refusals) {
   std::vector<std::string> lines{strfmt("%zu options are refused", refusals.size())};
-  for (const RefusedOption::Group group :
-       {RefusedOption::Group::not_supported, RefusedOption::Group::unknown, RefusedOption::Group::wrong_value}) {
-    static constexpr const char* titles[] = {"not supported: ", "unknown: ", "wrong value: "};
+  for (const RefusedOption::Group group : {RefusedOption::Group::not_supported, RefusedOption::Group::unknown,
+                                           RefusedOption::Group::wrong_value, RefusedOption::Group::contradiction}) {
+    static constexpr const char* titles[] = {"not supported: ", "unknown: ", "wrong value: ", "contradiction: "};
     for (const RefusedOption& refusal : refusals)
       if (refusal.group() == group) lines.push_back(titles[static_cast<int>(group)] + refusal.line());
   }

@@ -137,7 +137,7 @@ std::span<const CommandSpec> command_table() {
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
       {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a dataset"},
-      {"convert", for_convert, "[CONFIG.yaml|json ...]",
+      {"convert", for_convert, "[IN OUT] [CONFIG.yaml|json ...]",
        "convert a checkpoint to a Hugging Face model directory, or back; at most 256 MiB of memory per rank"},
       {"inspect", for_inspect, "PATH ...",
        "print what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
@@ -149,7 +149,8 @@ std::span<const CommandSpec> command_table() {
       {"launch", for_launch, "[mpirun's options] -- COMMAND [operands] [--options]",
        "run a command with mpirun; SIGTERM, SIGHUP and Ctrl-C let a training run save a checkpoint first"},
       {"doctor", for_doctor, "", "print what the program was built with and what it finds on this machine"},
-      {"config", for_config, "show|check [CONFIG.yaml|json ...]", "print every option's value and its source"},
+      {"config", for_config, "show|check|explain [CONFIG.yaml|json ...]",
+       "print every option's value and its source, or what each key of a file does"},
       {"completion", for_completion, "bash|zsh|fish", "print a completion script for the shell"},
   };
   return commands;

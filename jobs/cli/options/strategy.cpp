@@ -1,8 +1,10 @@
 // Options that stand for others: every tool's name for a sharding strategy is a request for sharding_strategy, and
 // use_cpu chooses the backend. Requests of the same source must agree; a source of higher precedence overrides the
 // others.
+#include <filesystem>
 #include <map>
 
+#include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
@@ -24,6 +26,7 @@ std::string canonical_strategy(const std::string& name) {
       {"hybrid", "hybrid_shard"},
       {"hybrid_shard", "hybrid_shard"},
       {"hybrid_shard_zero2", "hybrid_shard_zero2"},
+      {"replicated_groups", "replicated_groups"},  // accelerate's parallelism_config: with zero2, or else with zero3
   };
   const auto found = names.find(canonical_spelling(name));
   return found == names.end() ? "" : found->second;
@@ -33,11 +36,15 @@ namespace {
 
 /// True if two requests do not contradict each other; `joined` is then the more specific one.
 bool compatible(const std::string& a, const std::string& b, std::string& joined) {
-  static constexpr const char* pairs[][2] = {{"hybrid_shard", "zero3"}, {"hybrid_shard_zero2", "zero2"}};
+  static constexpr const char* pairs[][3] = {{"hybrid_shard", "zero3", "hybrid_shard"},
+                                             {"hybrid_shard_zero2", "zero2", "hybrid_shard_zero2"},
+                                             {"replicated_groups", "zero3", "hybrid_shard"},
+                                             {"replicated_groups", "hybrid_shard", "hybrid_shard"},
+                                             {"replicated_groups", "zero2", "hybrid_shard_zero2"},
+                                             {"replicated_groups", "hybrid_shard_zero2", "hybrid_shard_zero2"}};
   if (a == b) return joined = a, true;
-  for (const auto& pair : pairs) {
-    if ((a == pair[0] && b == pair[1]) || (b == pair[0] && a == pair[1])) return joined = pair[0], true;
-  }
+  for (const auto& [one, other, both] : pairs)
+    if ((a == one && b == other) || (b == one && a == other)) return joined = both, true;
   return false;
 }
 
@@ -73,7 +80,8 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
     check(spec, {value}, source);
     request_strategy(option, value, {precedence::preset, "preset " + value + ", " + source.text});
   } else if (name == "deepspeed" && value.size() > 5 && lower.rfind(".json") == value.size() - 5) {
-    read_file(value);
+    if (source.precedence < precedence::environment) read_included(value, source.precedence, "");
+    else read_file(value);
   } else if (lower.find("offload") != std::string::npos) {
     throw RefusedOption(RefusedOption::Group::not_supported, option + " " + value + ": offload is not built yet",
                         source.text, find_unsupported("offload_params")->message);
@@ -101,13 +109,15 @@ void Options::resolve_strategy() {
     if (request.source.precedence < winner->source.precedence) continue;
     std::string joined;
     if (!compatible(strategy, request.strategy, joined)) {
-      throw Error(ExitCode::usage,
-                  winner->option + " asks for " + strategy + ", but " + request.option + " for " + request.strategy,
-                  both_sources(winner->source, request.source), "Keep one of the two");
+      throw RefusedOption(
+          RefusedOption::Group::contradiction,
+          winner->option + " asks for " + strategy + ", but " + request.option + " for " + request.strategy,
+          both_sources(winner->source, request.source), "Keep one of the two");
     }
     strategy = joined;
   }
   if (winner == nullptr) return;
+  if (strategy == "replicated_groups") strategy = "hybrid_shard";
   values_.find("sharding_strategy")->second = {{strategy},
                                                {winner->source.precedence, winner->source.text + " " + winner->option}};
 }
@@ -120,8 +130,8 @@ void Options::resolve_backend() {
   if (asked.precedence < backend.source.precedence) return;
   const bool cpu = flag("use_cpu"), same_source = asked.precedence == backend.source.precedence;
   if (same_source && cpu && text("backend") == "cuda")
-    throw Error(ExitCode::usage, "--use_cpu true, but --backend cuda", both_sources(asked, backend.source),
-                "Keep one of the two");
+    throw RefusedOption(RefusedOption::Group::contradiction, "--use_cpu true, but --backend cuda",
+                        both_sources(asked, backend.source), "Keep one of the two");
   if (cpu || !same_source) backend = {{cpu ? "cpu" : "auto"}, {asked.precedence, asked.text + " --use_cpu"}};
 }
 
@@ -136,18 +146,49 @@ void Options::resolve_wrap_policy() {
     const bool same = canonical_spelling(policy.items.front()) == canonical_spelling(wanted);
     if (policy.source.precedence > asked.precedence || (same && policy.source.precedence == asked.precedence)) continue;
     if (policy.source.precedence == asked.precedence)
-      throw Error(ExitCode::usage, strfmt("--%s is for --wrap_policy %s, and another is asked for", option, wanted),
-                  both_sources(policy.source, asked), "Keep one of the two");
+      throw RefusedOption(RefusedOption::Group::contradiction,
+                          strfmt("--%s is for --wrap_policy %s, and another is asked for", option, wanted),
+                          both_sources(policy.source, asked), "Keep one of the two");
     policy = {{wanted}, {asked.precedence, asked.text + " --" + option}};
   }
 }
 
-void Options::resolve() {
-  throw_refusals(refusals_);
-  resolve_stage();
-  resolve_strategy();
-  resolve_backend();
-  resolve_wrap_policy();
+/// DeepSpeed's stage3_gather_16bit_weights_on_model_save: the saved model has the dtype of the computation.
+void Options::resolve_save_dtype() {
+  Value& dtype = values_.find("save_dtype")->second;
+  if (!save_16bit || save_16bit->precedence <= dtype.source.precedence) return;
+  for (const char* name : {"bf16", "fp16"})
+    if (flag(name) || text("mixed_precision") == name) dtype = {{name}, *save_16bit};
 }
+
+/// The name of a model of a hub becomes its directory in a local cache, if it is there.
+void Options::resolve_model() {
+  const std::string name = text("model"), revision = text("model_revision");
+  std::error_code ignored;
+  if (name.empty()) return;
+  const bool named = is_hub_name(name) && !std::filesystem::exists(name, ignored);
+  if (!named && revision != "main" && revision != "master")
+    throw RefusedOption(RefusedOption::Group::wrong_value,
+                        "--model_revision " + revision + ": --model is a file or directory",
+                        value("model_revision").source.text, "Drop it, or name a model as on the Hugging Face Hub");
+  const std::string found = named ? find_cached_model(name, revision) : "";
+  if (found.empty()) return;
+  Value& model = values_.find("model")->second;
+  model.items = {found};
+  external_keys.push_back(
+      {model.source.text, "--model " + name, ExternalKey::Outcome::mapped, "found in " + found, ""});
+}
+
+void Options::resolve() {
+  for (void (Options::*step)() :
+       {&Options::resolve_stage, &Options::resolve_strategy, &Options::resolve_backend, &Options::resolve_wrap_policy,
+        &Options::resolve_save_dtype, &Options::resolve_model}) {
+    try {
+      (this->*step)();
+    } catch (const RefusedOption& refusal) { refuse_later(refusal); }
+  }
+}
+
+void Options::throw_refused() const { throw_refusals(refusals_); }
 
 }  // namespace tessera::jobs

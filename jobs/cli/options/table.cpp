@@ -18,9 +18,14 @@ constexpr const char* sharding_strategies =
 constexpr const char* device_group = "Devices and communication";
 
 const OptionSpec model_and_data[] = {
-    {.name = "model", .aliases = "model_name_or_path model_id_or_path", .values = "DIR|config.json", .group = "Model",
-     .help = "directory with a Hugging Face config.json (and model.safetensors), or the config file itself",
+    {.name = "model", .aliases = "model_name_or_path model_id_or_path", .values = "DIR|config.json|ORG/NAME",
+     .group = "Model",
+     .help = "directory with a Hugging Face config.json (and model.safetensors), the config file itself, or the name of "
+             "a model that is in the local cache of Hugging Face or ModelScope",
      .equivalents = "ms-swift --model", .commands = for_computing | for_tokenize},
+    {.name = "model_revision", .aliases = "revision", .default_value = "main", .values = "NAME|COMMIT", .group = "Model",
+     .help = "branch, tag or commit of a --model that is named as on the Hugging Face Hub",
+     .equivalents = "ms-swift --model_revision", .commands = for_computing | for_tokenize},
     {.name = "from_scratch", .type = Type::flag, .default_value = "false", .group = "Model",
      .help = "start from random parameters; otherwise from DIR/model.safetensors"},
     {.name = "dataset", .aliases = "train_dataset", .type = Type::list, .values = "FILE ...", .group = "Data",
@@ -60,7 +65,8 @@ const OptionSpec model_and_data[] = {
      .help = "which text of conversations has loss: every assistant's with its end of turn, the last one's, all",
      .equivalents = "ms-swift --loss_scale", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "cache_dir", .values = "DIR", .group = "Data",
-     .help = "where tokenized text is cached, by a hash of the text and the tokenizer [OUTPUT_DIR/cache]",
+     .help = "where tokenized text is cached, by a hash of the text and the tokenizer [OUTPUT_DIR/cache; eval: "
+             "~/.cache/tessera]",
      .commands = for_train | for_eval | for_config},
     {.name = "preview", .type = Type::integer, .default_value = "0", .group = "Data",
      .help = "print the tokens of the first N documents", .commands = for_tokenize, .min = 0, .max = 1000},
@@ -70,7 +76,7 @@ const OptionSpec model_and_data[] = {
     {.name = "data_seed", .type = Type::integer, .values = "N", .group = "Data", .help = "seed of the shuffle [seed]",
      .equivalents = "ms-swift --data_seed", .min = 0},
     {.name = "max_length", .aliases = "seq_len seq_length", .type = Type::integer, .values = "T", .group = "Data",
-     .help = "sequence length in tokens [the model's maximum; eval: that, but at most 2048]",
+     .help = "sequence length in tokens [the model's positions, but at most 4096; eval: at most 2048]",
      .equivalents = "ms-swift --max_length", .commands = for_runs | for_eval, .min = 1},
     {.name = "packing", .type = Type::flag, .default_value = "false", .group = "Data",
      .help = "pack several documents into a sample; attention, positions and targets stay within each document, and a "
@@ -108,8 +114,15 @@ const OptionSpec batch_and_optimizer[] = {
     {.name = "min_lr", .type = Type::real, .default_value = "0", .group = "Optimizer",
      .help = "final learning rate of cosine_with_min_lr and wsd", .equivalents = "HF lr_scheduler_kwargs.min_lr",
      .min = 0},
+    {.name = "min_lr_rate", .type = Type::real, .values = "X", .group = "Optimizer",
+     .help = "min_lr as a share of learning_rate, in its place", .equivalents = "HF lr_scheduler_kwargs.min_lr_rate; DeepSpeed cos_min_ratio",
+     .min = 0, .max = 1},
+    {.name = "warmup_type", .type = Type::choice, .default_value = "linear", .values = "linear|log",
+     .group = "Optimizer",
+     .help = "growth of the learning rate in the warm-up: step s of N, from 0, has the share s/N, or log(s+1)/log(N)",
+     .equivalents = "DeepSpeed scheduler.params.warmup_type"},
     {.name = "warmup_steps", .type = Type::integer, .default_value = "0", .group = "Optimizer",
-     .help = "steps of linear warm-up; if positive, it overrides warmup_ratio",
+     .help = "steps of warm-up; if positive, it overrides warmup_ratio",
      .equivalents = "ms-swift --warmup_steps", .min = 0},
     {.name = "warmup_ratio", .type = Type::real, .default_value = "0", .group = "Optimizer",
      .help = "warm-up as a share of all steps, rounded up", .equivalents = "ms-swift --warmup_ratio", .min = 0,

@@ -18,7 +18,8 @@ const OptionSpec file_table[] = {
     {.name = "from", .type = Type::choice, .default_value = "auto", .values = "auto|native|hf", .group = "Convert",
      .help = "format of the input; auto: detected", .commands = for_convert},
     {.name = "to", .type = Type::choice, .values = "hf|native", .group = "Convert",
-     .help = "format of the output: safetensors with config and tokenizer, or a checkpoint without optimizer state",
+     .help = "format of the output: safetensors with config and tokenizer, or a checkpoint without optimizer state [hf "
+             "from a checkpoint, or with --dtype; otherwise native]",
      .commands = for_convert},
     {.name = "dtype", .type = Type::choice, .values = "fp32|bf16|fp16|float32|bfloat16|float16", .group = "Convert",
      .help = "dtype of the output's floating-point tensors, rounded to nearest even [that of the input]",

@@ -14,8 +14,8 @@ const OptionSpec inference_table[] = {
      .commands = for_inference | for_config},
     {.name = "prompt", .type = Type::repeated_text, .values = "TEXT", .group = "Generation",
      .help = "a text to continue; repeat the option for more", .commands = for_generate | for_config},
-    {.name = "prompt_file", .values = "FILE", .group = "Generation",
-     .help = "prompts: one per line, or .jsonl with a \"prompt\" (or \"text\") key; train: continued every "
+    {.name = "prompt_file", .values = "FILE|-", .group = "Generation",
+     .help = "prompts, - is standard input: one per line, or .jsonl with a \"prompt\" (or \"text\") key; train: continued every "
              "eval_generate_steps and at the end", .commands = for_generate | for_runs},
     {.name = "chat", .type = Type::flag, .default_value = "false", .group = "Generation",
      .help = "each prompt is a user's message, which the model's chat template turns into text",

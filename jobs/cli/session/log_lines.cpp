@@ -91,6 +91,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   lines.push_back(strfmt("model     %s %s | %s | vocabulary %ld | T %ld of %ld", model.family.c_str(),
                          start.config->path.c_str(), parameters_text(model.params).c_str(), model.vocab,
                          plan.spec.tokens, model.max_tokens));
+  if (plan.spec.tokens == default_max_length && model.max_tokens > default_max_length)
+    lines.back() += strfmt(", the default of --max_length");
   lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,
                                            start.data->train_count, plan.spec.tokens));
   const std::vector<ValidationSet>& sets = start.data->validation;
@@ -132,16 +134,16 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   lines.push_back(strfmt("steps     %ld, %ld an epoch of %ld samples | %s FLOPs a step", start.length.total_steps,
                          start.length.steps_per_epoch, start.length.samples,
                          human_flops(flops_of_a_step(start)).c_str()));
-  std::size_t shown = 0;
+  std::size_t shown = 0, more = 0;
   for (const ExternalKey& key : *start.external_keys) {
+    if (key.outcome == ExternalKey::Outcome::option) continue;
     const bool typed = key.key.starts_with("--");  // an option of another tool, not a key of its file
-    if (typed || (key.outcome.rfind("ignored", 0) != 0 && shown < 8))
-      lines.push_back("config    " + key.where + " " + key.key + ": " + key.outcome), ++shown;
+    if (typed || (key.outcome != ExternalKey::Outcome::harmless && shown < 8))
+      lines.push_back("config    " + key.where + " " + key.key + ": " + key.str()), ++shown;
+    else ++more;
   }
-  if (start.external_keys->size() > shown) {
-    lines.push_back(strfmt("config    %zu more keys of other tools; tessera config show lists them",
-                           start.external_keys->size() - shown));
-  }
+  if (more > 0)
+    lines.push_back(strfmt("config    %zu more keys of other tools; tessera config explain FILE lists them", more));
   if (!start.stage.empty()) lines.push_back("stage     " + start.stage);
   lines.push_back("output    " + start.output);
   lines.push_back(strfmt("ready     %.2f s after the start", start.ready_seconds));

@@ -1,5 +1,7 @@
 #include "jobs/cli/session/prompts.hpp"
 
+#include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -23,7 +25,8 @@ std::string parse_prompt(const std::string& line, const std::string& where) {
 }
 
 void read_prompt_file(const std::string& path, std::vector<std::string>& prompts) {
-  std::istringstream lines(io::read_text(path));
+  std::istringstream lines(path == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {})
+                                       : io::read_text(path));
   const std::size_t before = prompts.size();
   std::int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -32,7 +35,9 @@ void read_prompt_file(const std::string& path, std::vector<std::string>& prompts
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     prompts.push_back(path.ends_with(".jsonl") ? parse_prompt(line, path + ":" + std::to_string(number)) : line);
   }
-  if (prompts.size() == before) throw Error(ExitCode::data, "the file has no prompt", path, "Write one prompt a line");
+  if (prompts.size() == before)
+    throw Error(ExitCode::data, "the file has no prompt", path == "-" ? "standard input" : path,
+                "Write one prompt a line");
 }
 
 }  // namespace

@@ -169,6 +169,7 @@ Json training_settings(const train::TrainerOptions& options) {
   const shard::ShardPolicy& policy = options.run.strategy.policy;
   Json json = {
       {"learning_rate", lr.learning_rate}, {"lr_scheduler_type", name_of(lr.kind)}, {"warmup_steps", lr.warmup_steps}};
+  if (lr.warmup == train::LrSchedule::Warmup::log) json["warmup_type"] = "log";
   if (lr.kind != Kind::constant) json["total_steps"] = lr.total_steps;  // what the rate decays over
   if (lr.kind == Kind::cosine_with_min_lr || lr.kind == Kind::wsd) json["min_lr"] = lr.min_lr;
   if (lr.kind == Kind::wsd) json["lr_decay_steps"] = lr.decay_steps;

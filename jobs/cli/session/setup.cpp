@@ -2,7 +2,6 @@
 #include "jobs/cli/session/setup.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -11,6 +10,7 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -156,24 +156,15 @@ std::string checkpoint_config(const std::string& directory) {
               "Name a checkpoint that tessera train has written");
 }
 
-/// True if `model` is spelled as the name of a model on the Hugging Face Hub: "gpt2", "Qwen/Qwen3-0.6B".
-bool is_hub_name(const std::string& model) {
-  const auto allowed = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("._-/").find(c) != std::string_view::npos;
-  };
-  return !model.empty() && std::isalnum(static_cast<unsigned char>(model.front())) != 0 && !model.ends_with(".json") &&
-         !model.ends_with("/") && std::ranges::count(model, '/') <= 1 && std::ranges::all_of(model, allowed);
-}
-
 /// Throws Error (data) if --model is the name of a model and no such file or directory exists.
 void check_model_exists(const Options& options) {
   const std::string model = options.text("model");
   std::error_code ignored;
   if (std::filesystem::exists(model, ignored) || !is_hub_name(model)) return;
-  throw Error(ExitCode::data, "--model " + model + ": no such file or directory", options.value("model").source.text,
-              "Tessera downloads nothing. To get a model of the Hugging Face Hub: huggingface-cli download " + model +
-                  " --local-dir " + model);
+  throw Error(ExitCode::data, "--model " + model + ": no such file or directory, and it is in no local cache",
+              options.value("model").source.text,
+              "Tessera downloads nothing. To download it from the Hugging Face Hub, where there is a network: " +
+                  download_command(model, options.text("model_revision")));
 }
 
 }  // namespace
@@ -186,8 +177,10 @@ ModelConfig read_model_config(const Options& options, World* world) {
     }
     return {model_preset_config(options.text("shape")), "--shape " + options.text("shape"), ""};
   }
-  const bool checkpoint = (options.commands & for_inference) != 0 && options.has("checkpoint");
-  if (checkpoint && options.has("model")) {
+  const bool named = (options.commands & for_inference) != 0 && options.has("checkpoint");
+  const bool checkpoint = named || ((options.commands & for_inference) != 0 && options.has("model") &&
+                                    io::exists(options.text("model") + "/" + io::manifest_name));
+  if (named && options.has("model")) {
     throw Error(ExitCode::usage, "--checkpoint and --model both name a model",
                 option_sources(options, {"checkpoint", "model"}), "Keep one of the two");
   }
@@ -195,7 +188,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
     throw Error(ExitCode::usage, "no model is given", "--model",
                 "Give --model DIR (with a config.json), or --model CONFIG.json");
   }
-  std::filesystem::path given = options.text(checkpoint ? "checkpoint" : "model");
+  std::filesystem::path given = options.text(named ? "checkpoint" : "model");
   ModelConfig config;
   const auto read = [&] {
     if (checkpoint) {
@@ -236,7 +229,8 @@ models::Model make_inference_model(const Options& options, const ModelConfig& co
 }
 
 std::int64_t sequence_length(const Options& options, const models::Model& model) {
-  const std::int64_t tokens = options.optional_integer("max_length").value_or(model.max_tokens);
+  const std::int64_t tokens =
+      options.optional_integer("max_length").value_or(std::min(model.max_tokens, default_max_length));
   if (tokens > model.max_tokens) {
     throw options.refuse("max_length",
                          strfmt("max_length %ld is longer than the model's %ld positions", tokens, model.max_tokens),
@@ -317,13 +311,23 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   train::LrSchedule lr;
   lr.kind = train::parse_lr_kind(options.text("lr_scheduler_type"));
   lr.learning_rate = options.real("learning_rate");
-  lr.min_lr = options.real("min_lr");
+  if (options.given("min_lr") && options.has("min_lr_rate") &&
+      options.value("min_lr").source.precedence == options.value("min_lr_rate").source.precedence)
+    throw Error(ExitCode::usage, "--min_lr and --min_lr_rate both give the final learning rate",
+                option_sources(options, {"min_lr", "min_lr_rate"}), "Keep one of the two");
+  const bool by_rate = options.has("min_lr_rate") &&
+                       options.value("min_lr_rate").source.precedence > options.value("min_lr").source.precedence;
+  lr.min_lr = by_rate ? options.real("min_lr_rate") * lr.learning_rate : options.real("min_lr");
   if (lr.min_lr > lr.learning_rate) {
     throw options.refuse("min_lr", strfmt("min_lr %g is above the learning rate %g", lr.min_lr, lr.learning_rate),
                          "Lower it");
   }
   lr.total_steps = total_steps;
-  const std::int64_t warmup = options.integer("warmup_steps");
+  lr.warmup = options.text("warmup_type") == "log" ? train::LrSchedule::Warmup::log : train::LrSchedule::Warmup::linear;
+  // The number that a DeepSpeed schedule has by default yields to a ratio that someone wrote.
+  const bool implied = options.value("warmup_steps").source.precedence == precedence::preset &&
+                       options.value("warmup_ratio").source.precedence > precedence::preset;
+  const std::int64_t warmup = implied ? 0 : options.integer("warmup_steps");
   lr.warmup_steps = warmup > 0 ? warmup
                                : static_cast<std::int64_t>(
                                      std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));

@@ -33,7 +33,9 @@ struct ModelConfig {
 [[nodiscard]] models::Model make_inference_model(const Options& options, const ModelConfig& config,
                                                  DType dtype = DType::f32);
 
-/// Sequence length T: --max_length, else the model's maximum. Throws Error (usage) beyond that.
+inline constexpr std::int64_t default_max_length = 4096;
+/// Sequence length T: --max_length, else the model's positions, at most default_max_length. Throws Error (usage) beyond
+/// the model's positions.
 [[nodiscard]] std::int64_t sequence_length(const Options& options, const models::Model& model);
 
 /// Solves the batch equation. Throws Error (usage) that names contradicting options and what to change.

@@ -1,6 +1,7 @@
 #include "jobs/cli/session/tokenized_data.hpp"
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "io/chat/template_format.hpp"
@@ -108,6 +109,21 @@ std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Co
   return std::make_unique<io::TemplateFormat>(chat_template(options, model_directory), rule, system_text(options));
 }
 
+namespace {
+
+/// --cache_dir; without it, that of the run, or for eval, which has none, one of the user.
+std::string cache_directory(const Options& options) {
+  if (options.has("cache_dir")) return options.text("cache_dir");
+  if (options.commands != for_eval) return options.text("output_dir") + "/cache";
+  const char *xdg = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  if (xdg != nullptr && xdg[0] != '\0') return std::string(xdg) + "/tessera";
+  if (home != nullptr && home[0] != '\0') return std::string(home) + "/.cache/tessera";
+  throw Error(ExitCode::usage, "there is no directory for tokenized text: HOME is not set", "--cache_dir",
+              "Give --cache_dir DIR");
+}
+
+}  // namespace
+
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                         const std::vector<io::DataFile>& files, const std::string& model_directory) {
   std::vector<std::string> paths;
@@ -129,8 +145,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   key = io::mix(key, corpus->content_hash(world));
   if (const std::uint64_t settings = settings_hash(options, chat.get()); settings != 0) key = io::mix(key, settings);
   if (options.flag("strict")) key = io::mix(key, 1);  // not a file from which rows were skipped
-  const std::string directory =
-      options.has("cache_dir") ? options.text("cache_dir") : options.text("output_dir") + "/cache";
+  const std::string directory = cache_directory(options);
   const std::string file = directory + strfmt("/tokens-%016lx.bin", key);
   bool found = false;
   world.run_and_agree([&] {

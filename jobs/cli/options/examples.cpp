@@ -1,0 +1,43 @@
+#include "jobs/cli/options/examples.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+// One example per line.
+// clang-format off
+constexpr Example examples[] = {
+    {for_train, "a small model from scratch, on four ranks", "mpirun -n 4 tessera train --model config.json --from_scratch --dataset text.txt --max_steps 100"},
+    {for_train, "fine-tune a model of the local cache in bf16, resuming where the last run stopped", "mpirun -n 8 tessera sft --model Qwen/Qwen2.5-0.5B --dataset chats.jsonl --bf16 --resume_from_checkpoint auto"},
+    {for_train, "with a file of accelerate or DeepSpeed", "mpirun -n 8 tessera train accelerate.yaml --model DIR --dataset text.txt"},
+    {for_plan, "memory of 64 ranks, and the largest micro-batch that fits", "tessera plan --model DIR --world_size 64 --ranks_per_node 8 --zero_stage 3 --device_memory 80GB"},
+    {for_generate, "continue a text", "tessera generate --model DIR --prompt 'Once upon a time' --max_new_tokens 64"},
+    {for_generate, "answer questions, one a line, from standard input", "tessera generate --model DIR --chat --prompt_file - --json < questions.txt"},
+    {for_eval, "loss and perplexity of a checkpoint", "mpirun -n 4 tessera eval --checkpoint output/v1/checkpoint-500 --dataset held-out.txt"},
+    {for_convert, "a checkpoint to a model in bf16", "tessera convert output/v1/checkpoint-500 model --dtype bf16"},
+    {for_convert, "a model to a checkpoint", "tessera convert model checkpoint"},
+    {for_inspect, "tensors of a checkpoint, with their range", "tessera inspect output/v1/checkpoint-500 --stats"},
+    {for_checkpoint, "verify checksums", "tessera checkpoint verify output/v1/checkpoint-500"},
+    {for_bench, "time a step of a model of this size on this machine", "mpirun -n 4 tessera bench step --shape small"},
+    {for_tokenize, "text to a token file", "mpirun -n 4 tessera tokenize --model DIR --dataset text.jsonl --out tokens.bin"},
+    {for_config, "what each key of a file does", "tessera config explain accelerate.yaml"},
+    {for_config, "every refusal of a run, without starting it", "tessera config check run.yaml --deepspeed ds.json"},
+    {for_completion, "completion in this shell", "source <(tessera completion bash)"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Example> example_table() { return examples; }
+
+std::string examples_text(const CommandSpec& command) {
+  std::string text;
+  for (const Example& example : example_table()) {
+    if (example.command != command.bit) continue;
+    text += text.empty() ? "\nExamples\n" : "";
+    text += std::string("  # ") + example.what + "\n  " + example.line + "\n";
+  }
+  return text;
+}
+
+}  // namespace tessera::jobs

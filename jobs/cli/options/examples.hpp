@@ -1,0 +1,20 @@
+#pragma once
+// Examples of command lines, printed by help and in the man page.
+
+#include <span>
+#include <string>
+
+#include "jobs/cli/options/table.hpp"
+
+namespace tessera::jobs {
+
+struct Example {
+  CommandBit command;
+  const char* what;
+  const char* line;
+};
+[[nodiscard]] std::span<const Example> example_table();
+/// "\nExamples\n  # …\n  tessera …\n" of a command; "" if it has none.
+[[nodiscard]] std::string examples_text(const CommandSpec& command);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,99 @@
+#include "jobs/cli/options/model_cache.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace tessera::jobs {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// "~" at the beginning is the home directory, as in Python's expanduser.
+fs::path expanded(const std::string& path) {
+  return path.starts_with("~/") || path == "~" ? fs::path(variable("HOME") + path.substr(1)) : fs::path(path);
+}
+
+fs::path user_cache() {
+  const std::string xdg = variable("XDG_CACHE_HOME");
+  return xdg.empty() ? expanded("~/.cache") : expanded(xdg);
+}
+
+fs::path hub_cache() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (const std::string value = variable(name); !value.empty()) return expanded(value);
+  const std::string home = variable("HF_HOME");
+  return (home.empty() ? user_cache() / "huggingface" : expanded(home)) / "hub";
+}
+
+bool is_model(const fs::path& directory) {
+  std::error_code ignored;
+  return fs::exists(directory / "config.json", ignored);
+}
+
+std::string first_line(const fs::path& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.pop_back();
+  return line;
+}
+
+/// models--ORG--NAME/snapshots/COMMIT; refs/REVISION has the commit of a branch or tag.
+std::string in_hub_cache(const std::string& name, const std::string& revision) {
+  std::string folder = "models--" + name;
+  if (const std::size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
+  const fs::path model = hub_cache() / folder;
+  const std::string commit = first_line(model / "refs" / revision);
+  if (!commit.empty()) return is_model(model / "snapshots" / commit) ? (model / "snapshots" / commit).string() : "";
+  std::error_code ignored;
+  if (revision.size() < 7) return "";
+  for (const fs::directory_entry& snapshot : fs::directory_iterator(model / "snapshots", ignored))
+    if (snapshot.path().filename().string().starts_with(revision) && is_model(snapshot.path()))
+      return snapshot.path().string();
+  return "";
+}
+
+/// [hub/][models/]ORG/NAME, by version of ModelScope; dots of the name may be "___".
+std::string in_modelscope_cache(const std::string& name) {
+  const std::string given = variable("MODELSCOPE_CACHE");
+  const fs::path cache = given.empty() ? user_cache() / "modelscope" : expanded(given);
+  std::string spelled = name;
+  for (std::size_t at = 0; (at = spelled.find('.', at)) != std::string::npos; at += 3) spelled.replace(at, 1, "___");
+  for (const char* folder : {"hub/models", "models", "hub", ""})
+    for (const std::string& model : {name, spelled})
+      if (is_model(cache / folder / model)) return (cache / folder / model).string();
+  return "";
+}
+
+}  // namespace
+
+bool is_hub_name(const std::string& model) {
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("._-/").find(c) != std::string_view::npos;
+  };
+  return !model.empty() && std::isalnum(static_cast<unsigned char>(model.front())) != 0 && !model.ends_with(".json") &&
+         !model.ends_with("/") && std::ranges::count(model, '/') <= 1 && std::ranges::all_of(model, allowed);
+}
+
+std::string find_cached_model(const std::string& name, const std::string& revision) {
+  const bool newest = revision == "main" || revision == "master";
+  std::string found = in_hub_cache(name, newest ? "main" : revision);
+  return found.empty() && newest ? in_modelscope_cache(name) : found;
+}
+
+std::string download_command(const std::string& name, const std::string& revision) {
+  return "hf download " + name + (revision == "main" || revision == "master" ? "" : " --revision " + revision);
+}
+
+}  // namespace tessera::jobs
