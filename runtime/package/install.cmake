@@ -42,7 +42,10 @@ list(JOIN layers_top_down " " TESSERA_PC_LIBS)
 set(TESSERA_PC_DEFINES "")
 # What static archives need beyond the modules of Requires.private: the MPI found here, whichever it is, and the
 # runtimes.
-set(TESSERA_PC_PRIVATE ${MPI_C_LIBRARIES} dnnl ${CMAKE_DL_LIBS} pthread stdc++ m)
+set(TESSERA_PC_PRIVATE ${MPI_C_LIBRARIES} ${CMAKE_DL_LIBS} pthread stdc++ m)
+if(TESSERA_ONEDNN)
+  list(PREPEND TESSERA_PC_PRIVATE dnnl)
+endif()
 if(TESSERA_OPENMP)
   list(APPEND TESSERA_PC_PRIVATE ${OpenMP_CXX_LIBRARIES})
 endif()
