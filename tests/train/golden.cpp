@@ -88,8 +88,10 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
       variant.optimizer.rates.push_back({rates["lr_scale"], rates["weight_decay"]});
     }
   auto options = options_of(g.model, variant, 1);
-  options.lr = {
-      train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};
+  options.lr = {.kind = train::parse_lr_kind(o["lr_scheduler_type"]),
+                .learning_rate = o["learning_rate"],
+                .warmup_steps = o["warmup_steps"],
+                .total_steps = o["max_steps"]};
   options.max_grad_norm = o["max_grad_norm"];
   options.run.loss_weights = g.tokens->weighted();
   return options;

@@ -1,5 +1,6 @@
 // The table of keys of accelerate's configuration files, and what each one sets.
 #include "jobs/cli/options/config_files.hpp"
+#include "jobs/cli/options/other_tools.hpp"
 
 namespace tessera::jobs {
 
@@ -11,7 +12,6 @@ namespace {
 constexpr const char* by_launcher = "set by the launcher (mpirun, srun)";
 constexpr const char* for_tpus = "for TPUs only, which are refused";
 constexpr const char* for_sagemaker = "for SageMaker only, which is refused";
-constexpr const char* no_compiler = "kernels are compiled ahead of time, and compute the same";
 constexpr const char* no_megatron = "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config";
 constexpr const char* no_tensor_parallelism = "Tensor, context and sequence parallelism are missing: use --zero_stage 3, and --gradient_checkpointing full for long samples";
 constexpr const char* own_shard = "each rank reads its own shard of the weights, and nothing else";

@@ -1,5 +1,6 @@
 // The table of keys of DeepSpeed's configuration files, and what each one sets.
 #include "jobs/cli/options/config_files.hpp"
+#include "jobs/cli/options/other_tools.hpp"
 
 namespace tessera::jobs {
 
@@ -9,11 +10,10 @@ namespace {
 // clang-format off
 
 constexpr const char* prints_only = "it only prints";
-constexpr const char* by_units = "communication is by unit (a transformer block)";
 constexpr const char* any_ranks = "any number of ranks can load a checkpoint";
 constexpr const char* for_offload = "for offload only, which is refused";
-constexpr const char* off_values = "false|0|no|none";
-constexpr const char* on_values = "true|1|yes";
+constexpr const char* false_values = "false|0|no|none";
+constexpr const char* true_values = "true|1|yes";
 constexpr const char* no_offload = "Shard over more ranks: use --zero_stage 3";
 constexpr const char* no_quantized = "Quantized communication is missing: use bf16";
 constexpr const char* no_one_cycle = "LRRangeTest and OneCycle are missing: use --lr_scheduler_type";
@@ -27,7 +27,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"deepspeed", "train_batch_size", KeyAction::set, "global_batch_size"},
     {"deepspeed", "train_micro_batch_size_per_gpu", KeyAction::set, "per_device_train_batch_size"},
     {"deepspeed", "gradient_accumulation_steps", KeyAction::set, "gradient_accumulation_steps"},
-    {"deepspeed", "managed_gradient_accumulation", KeyAction::only, "a step is always one of the optimizer", on_values, "Use gradient_accumulation_steps"},
+    {"deepspeed", "managed_gradient_accumulation", KeyAction::only, "a step is always one of the optimizer", true_values, "Use gradient_accumulation_steps"},
     {"deepspeed", "gradient_clipping", KeyAction::set, "max_grad_norm"},
     {"deepspeed", "steps_per_print", KeyAction::custom, "steps_per_print"},
     {"deepspeed", "zero_optimization", KeyAction::custom, "zero_optimization"},
@@ -82,7 +82,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"zero_optimization", "stage3_gather_16bit_weights_on_model_save gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save", KeyAction::custom, "save_16bit"},
     {"zero_optimization", "compute_grad_norm", KeyAction::harmless, "the norm is always computed, with the loss"},
     {"zero_optimization", "ignore_unused_parameters", KeyAction::harmless, "every parameter is used"},
-    {"zero_optimization", "load_from_fp32_weights", KeyAction::only, "checkpoints have fp32 master weights", on_values, "Checkpoints have fp32 master weights: use true"},
+    {"zero_optimization", "load_from_fp32_weights", KeyAction::only, "checkpoints have fp32 master weights", true_values, "Checkpoints have fp32 master weights: use true"},
     {"zero_optimization", "elastic_checkpoint pipeline_loading_checkpoint", KeyAction::harmless, any_ranks},
     {"zero_optimization", "log_trace_cache_warnings enable_sanity_checks", KeyAction::harmless, "schedules are verified before the first step"},
     {"zero_optimization", "leaf_module", KeyAction::harmless, by_units},
@@ -91,7 +91,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"zero_optimization", "mics_shard_size", KeyAction::custom, "mics_shard_size"},
     {"zero_optimization", "zero_hpz_partition_size", KeyAction::if_enabled, "zero_hpz_partition_size"},
     {"zero_optimization", "zero_quantized_weights", KeyAction::if_enabled, "zero_quantized_weights"},
-    {"zero_optimization", "zero_quantized_nontrainable_weights", KeyAction::only, "communication is not quantized", off_values, no_quantized},
+    {"zero_optimization", "zero_quantized_nontrainable_weights", KeyAction::only, "communication is not quantized", false_values, no_quantized},
     {"zero_optimization", "zero_quantized_gradients", KeyAction::if_enabled, "zero_quantized_gradients"},
     {"zero_optimization", "zeropp_loco_param", KeyAction::switched, "", "", no_quantized},
     {"zero_optimization", "offload_optimizer", KeyAction::block, "offload_optimizer"},
@@ -109,8 +109,8 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"bf16", "auto_cast", KeyAction::harmless, "the input is token ids, which are not cast"},
     {"bf16", "immediate_grad_update", KeyAction::harmless, "gradients are accumulated in fp32 as soon as they are reduced"},
     {"bf16", "check_grad_overflow", KeyAction::harmless, "a gradient that is not finite ends the run before its update (exit 5)"},
-    {"bf16", "bf16_master_weights_and_grads", KeyAction::only, "master weights and gradients are fp32", off_values, "Master weights and gradients are fp32: shard them with --zero_stage 3"},
-    {"bf16", "bf16_optimizer_states", KeyAction::only, "optimizer states are fp32", off_values, "Use --optim adamw_8bit for smaller states"},
+    {"bf16", "bf16_master_weights_and_grads", KeyAction::only, "master weights and gradients are fp32", false_values, "Master weights and gradients are fp32: shard them with --zero_stage 3"},
+    {"bf16", "bf16_optimizer_states", KeyAction::only, "optimizer states are fp32", false_values, "Use --optim adamw_8bit for smaller states"},
     {"fp16", "enabled", KeyAction::if_enabled, "fp16"},
     {"fp16", "auto_cast", KeyAction::harmless, "the input is token ids, which are not cast"},
     {"fp16", "loss_scale", KeyAction::custom, "fixed_loss_scale"},
@@ -118,7 +118,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"fp16", "loss_scale_window", KeyAction::set, "loss_scale_window"},
     {"fp16", "hysteresis consecutive_hysteresis", KeyAction::harmless, "the loss scale is halved at every overflow"},
     {"fp16", "min_loss_scale", KeyAction::set, "min_loss_scale"},
-    {"fp16", "fp16_master_weights_and_grads", KeyAction::only, "master weights and gradients are fp32", off_values, "Master weights and gradients are fp32: shard them with --zero_stage 3"},
+    {"fp16", "fp16_master_weights_and_grads", KeyAction::only, "master weights and gradients are fp32", false_values, "Master weights and gradients are fp32: shard them with --zero_stage 3"},
     {"data_types", "grad_accum_dtype", KeyAction::only, "gradients are accumulated in fp32", "fp32|float32|none", "Gradients are accumulated in fp32: use fp32"},
     {"data_types", "param_dtype buffer_dtype", KeyAction::only, "the dtype is that of bf16 or fp16", "none", "Use bf16 or fp16"},
     // Optimizer and schedule.
@@ -134,10 +134,10 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"optimizer.params", "max_grad_norm", KeyAction::if_enabled, "max_grad_norm"},
     {"optimizer.params", "dampening", KeyAction::only, "momentum is not dampened", "0", "Dampening is missing: use 0"},
     {"optimizer.params", "torch_adam fused foreach capturable differentiable set_grad_none cuda_aware", KeyAction::harmless, "the update is one kernel, with the same formula"},
-    {"optimizer.params", "adam_w_mode adamw_mode", KeyAction::only, "weight decay is decoupled (AdamW)", on_values, "Adam with L2 regularization is missing: use true"},
-    {"optimizer.params", "bias_correction", KeyAction::only, "moments are corrected", on_values, "Use true"},
-    {"optimizer.params", "amsgrad maximize eps_inside_sqrt", KeyAction::only, "not used", off_values, "This variant of Adam is missing: use false"},
-    {"optimizer.params", "fp32_optimizer_states", KeyAction::only, "states are fp32", on_values, "Use --optim adamw_8bit for smaller states"},
+    {"optimizer.params", "adam_w_mode adamw_mode", KeyAction::only, "weight decay is decoupled (AdamW)", true_values, "Adam with L2 regularization is missing: use true"},
+    {"optimizer.params", "bias_correction", KeyAction::only, "moments are corrected", true_values, "Use true"},
+    {"optimizer.params", "amsgrad maximize eps_inside_sqrt", KeyAction::only, "not used", false_values, "This variant of Adam is missing: use false"},
+    {"optimizer.params", "fp32_optimizer_states", KeyAction::only, "states are fp32", true_values, "Use --optim adamw_8bit for smaller states"},
     {"optimizer.params", "max_coeff min_coeff muon_lr adam_lr ns_method per_head_muon", KeyAction::only, "not used", "none", no_muon},
     {"optimizer.params", "freeze_step comm_backend_name var_freeze_step var_update_scaler local_step_scaler local_step_clipper onebit_sync_period", KeyAction::only, "not used", "none", "Optimizers with 1-bit communication are missing: use AdamW"},
     {"scheduler", "params", KeyAction::block, "scheduler.params"},
@@ -152,7 +152,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     // The rest.
     {"activation_checkpointing", "partition_activations contiguous_memory_optimization", KeyAction::harmless, "for tensor parallelism only, which is refused; see gradient_checkpointing"},
     {"activation_checkpointing", "number_checkpoints synchronize_checkpoint_boundary profile", KeyAction::harmless, "see gradient_checkpointing"},
-    {"activation_checkpointing", "cpu_checkpointing", KeyAction::only, "activations stay where they are computed", off_values, "Offload of activations is missing: use --gradient_checkpointing full"},
+    {"activation_checkpointing", "cpu_checkpointing", KeyAction::only, "activations stay where they are computed", false_values, "Offload of activations is missing: use --gradient_checkpointing full"},
     {"tensor_parallel", "autotp_size", KeyAction::only, "one rank has a whole layer", "0|1", "Tensor parallelism is missing: use --zero_stage 3"},
     {"tensor_parallel", "tp tensor_parallel", KeyAction::block, "tensor_parallel.tp"},
     {"tensor_parallel", "*", KeyAction::harmless, "for autotp_size above 1 only, which is refused"},
@@ -161,11 +161,11 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"pipeline", "stages", KeyAction::only, "every rank has all layers", "1", "Pipeline parallelism is missing: use --zero_stage 3"},
     {"pipeline", "*", KeyAction::harmless, "for several stages only, which are refused"},
     {"compile", "passes", KeyAction::only, "no pass is asked for", "none", "Tensor and sequence parallelism are missing: use --zero_stage 3"},
-    {"compile", "offload_activation offload_opt_states offload_parameters", KeyAction::only, "nothing is offloaded", off_values, no_offload},
+    {"compile", "offload_activation offload_opt_states offload_parameters", KeyAction::only, "nothing is offloaded", false_values, no_offload},
     {"compile", "*", KeyAction::harmless, "kernels are compiled ahead of time, and compute the same"},
     {"checkpoint", "tag_validation", KeyAction::harmless, "ranks agree on every checkpoint"},
     {"checkpoint", "load_universal", KeyAction::harmless, any_ranks},
-    {"checkpoint", "use_node_local_storage", KeyAction::only, "all ranks write to one directory", off_values, "All ranks write to one directory: use a file system that all nodes see"},
+    {"checkpoint", "use_node_local_storage", KeyAction::only, "all ranks write to one directory", false_values, "All ranks write to one directory: use a file system that all nodes see"},
     {"checkpoint", "parallel_write checkpoint_serialization", KeyAction::harmless, "all ranks write HDF5 files side by side"},
     {"checkpoint", "writer", KeyAction::switched, "", "", own_checkpoints},
 };

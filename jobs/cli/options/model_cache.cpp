@@ -13,25 +13,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string variable(const char* name) {
+std::string environment_value(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
 /// "~" at the beginning is the home directory, as in Python's expanduser.
 fs::path expanded(const std::string& path) {
-  return path.starts_with("~/") || path == "~" ? fs::path(variable("HOME") + path.substr(1)) : fs::path(path);
+  return path.starts_with("~/") || path == "~" ? fs::path(environment_value("HOME") + path.substr(1)) : fs::path(path);
 }
 
 fs::path user_cache() {
-  const std::string xdg = variable("XDG_CACHE_HOME");
+  const std::string xdg = environment_value("XDG_CACHE_HOME");
   return xdg.empty() ? expanded("~/.cache") : expanded(xdg);
 }
 
 fs::path hub_cache() {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-    if (const std::string value = variable(name); !value.empty()) return expanded(value);
-  const std::string home = variable("HF_HOME");
+    if (const std::string value = environment_value(name); !value.empty()) return expanded(value);
+  const std::string home = environment_value("HF_HOME");
   return (home.empty() ? user_cache() / "huggingface" : expanded(home)) / "hub";
 }
 
@@ -65,7 +65,7 @@ std::string in_hub_cache(const std::string& name, const std::string& revision) {
 
 /// [hub/][models/]ORG/NAME, by version of ModelScope; dots of the name may be "___".
 std::string in_modelscope_cache(const std::string& name) {
-  const std::string given = variable("MODELSCOPE_CACHE");
+  const std::string given = environment_value("MODELSCOPE_CACHE");
   const fs::path cache = given.empty() ? user_cache() / "modelscope" : expanded(given);
   std::string spelled = name;
   for (std::size_t at = 0; (at = spelled.find('.', at)) != std::string::npos; at += 3) spelled.replace(at, 1, "___");

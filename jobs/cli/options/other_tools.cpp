@@ -12,8 +12,6 @@ namespace {
 constexpr const char* no_download = "models and data are local paths: nothing is downloaded or uploaded";
 constexpr const char* no_workers = "samples are copied from mapped files; there are no worker processes";
 constexpr const char* no_vision = "the models are of text only";
-constexpr const char* by_units = "communication is by unit (a transformer block)";
-constexpr const char* no_compiler = "kernels are compiled ahead of time, and compute the same";
 constexpr const char* by_batch = "evaluation computes loss and accuracy, batch by batch";
 constexpr const char* not_these_devices = "it is for other devices or launchers only";
 constexpr const char* self_cognition = "it is for ms-swift's data set swift/self-cognition only";

@@ -17,6 +17,10 @@ struct OtherToolsOption {
   const char* note;    // why it has no effect, or what to use for a value that is not accepted
 };
 
+// Why several options and keys have no effect.
+inline constexpr const char* by_units = "communication is by unit (a transformer block)";
+inline constexpr const char* no_compiler = "kernels are compiled ahead of time, and compute the same";
+
 /// The whole table.
 [[nodiscard]] const std::vector<OtherToolsOption>& other_tools_options();
 /// The row of an option ('-' is '_'); null if there is none.
