@@ -176,6 +176,21 @@ void ShardManager::add_norm(const Instruction& instruction) {
   kernels::accumulate_norm({.unit = of_unit, .all = all, .flag = all + flag}, stream_);
 }
 
+double ShardManager::squared_norm(int u) {
+  const Unit& unit = units_[static_cast<std::size_t>(u)];
+  if (unit.reduced == nullptr || !unit.first_replica) return 0;
+  const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
+  ExactSum norm2;
+  if (parts_.device == host_device) {
+    kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
+  } else {
+    kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_counters_), stream_);
+    copy_now(parts_.device, norm2.words().data(), unit_counters_, norm2.words().size_bytes());
+    clear_bytes(unit_counters_, norm2.words().size_bytes(), stream_);
+  }
+  return norm2.value();
+}
+
 int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_counters;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);

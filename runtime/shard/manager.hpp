@@ -126,6 +126,9 @@ class ShardManager {
   [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }
   /// The reduced gradient of a unit after its last reduce: shard_numel elements.
   [[nodiscard]] const float* reduced_gradient(int unit) const { return units_[static_cast<std::size_t>(unit)].reduced; }
+  /// Σ g² of this rank's shard of that gradient, before clipping; 0 if the unit is frozen, or another replica counts
+  /// it. Reads the gradient; changes nothing that a step reads. Between steps.
+  [[nodiscard]] double squared_norm(int unit);
   /// Hash of this rank's master weights and optimizer states, without padding.
   [[nodiscard]] std::uint64_t state_hash() const;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 #include <iterator>
 
 #include "kernels/gemm_choice.hpp"
@@ -60,6 +62,7 @@ struct Trainer::Parts : RunContext {
   std::vector<double> aux_losses;
   StepsDone done;
   std::optional<LossScale> loss_scale;
+  double gradient_scale = 1;  // of the last step
   StepCallback* callback = nullptr;
 };
 
@@ -172,7 +175,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   StepBlock block = p.block_of(step, work);
   block.optimizer = p.optimizer->scalars(updates - p.done.states_from + 1, report.learning_rate);
   block.callback = p.callback;
-  report.loss_scale = block.gradient_scale;
+  report.loss_scale = p.gradient_scale = block.gradient_scale;
   p.run(*p.train, p.batches, block);
 
   p.done.steps = step;
@@ -224,6 +227,25 @@ GemmChoices Trainer::choose_gemms(const GemmChoiceArgs& args) {
 std::span<const double> Trainer::layer_aux_losses() const {
   const std::span<const double> all(parts_->aux_losses);
   return all.empty() ? all : all.subspan(1);
+}
+
+std::vector<double> Trainer::unit_gradient_norms() {
+  Parts& p = *parts_;
+  const auto units = static_cast<std::size_t>(p.plan.layout.num_units());
+  std::vector<double> mine(units);
+  for (std::size_t u = 0; u < units; ++u) mine[u] = p.manager.squared_norm(static_cast<int>(u));
+  const std::string bytes(reinterpret_cast<const char*>(mine.data()), units * sizeof(double));
+  std::vector<double> norms;
+  for (const std::string& of_rank : p.world.gather(bytes)) {
+    norms.resize(units);
+    for (std::size_t u = 0; u < units; ++u) {
+      double squared = 0;
+      std::memcpy(&squared, of_rank.data() + u * sizeof(double), sizeof squared);
+      norms[u] += squared;
+    }
+  }
+  for (double& norm : norms) norm = std::sqrt(norm) / p.gradient_scale;
+  return norms;
 }
 
 EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples) {

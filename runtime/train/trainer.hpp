@@ -119,6 +119,9 @@ class Trainer {
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
   /// Load-balancing losses of the last step, one per layer with experts; micro-batches weighted by their tokens.
   [[nodiscard]] std::span<const double> layer_aux_losses() const;
+  /// Gradient norms of the last step, one per unit of the plan, before clipping; 0 of frozen units. Collective; on rank
+  /// 0, empty elsewhere. Reads the gradients once more: for log lines, not for every step.
+  [[nodiscard]] std::vector<double> unit_gradient_norms();
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
   EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
   /// `prompt` and up to count new tokens; temperature 0 is greedy. Collective; the same ids on every rank.

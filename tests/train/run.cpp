@@ -1,8 +1,10 @@
 #include "tests/train/run.hpp"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 
 #include "kernels/convert.hpp"
 #include "kernels/threads.hpp"
@@ -153,9 +155,13 @@ Outcome run(const RunInput& input, const Variant& variant) {
         for (int s = 0; s < input.steps; ++s) {
           const auto report = trainer.step(*input.tokens, sampler, s * variant.global_batch, variant.global_batch);
           if (input.after_step) input.after_step(trainer);
+          const std::vector<double> of_units = trainer.unit_gradient_norms();
           if (world.rank() != 0) continue;
           outcome.losses.push_back(report.loss);
           outcome.norms.push_back(report.grad_norm);
+          const double squares = std::inner_product(of_units.begin(), of_units.end(), of_units.begin(), 0.0);
+          if (!report.skipped && !(std::abs(std::sqrt(squares) - report.grad_norm) <= 1e-12 * report.grad_norm))
+            throw std::runtime_error("the norms of the units do not make up that of the gradient");
           outcome.tokens.push_back(report.tokens);
         }
         const auto broken = trainer.broken_canary();

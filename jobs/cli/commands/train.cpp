@@ -306,6 +306,7 @@ void TrainRun::announce() {
   world_.run_and_agree([&] {
     output_->write("args.json", options_.json());
     output_->write("run.json", run_json());
+    if (output_->tensorboard() != nullptr) output_->tensorboard()->text("model_config", config_.text);
   });
   const std::vector<std::string> lines = start_up_block(
       {.config = &config_,

@@ -43,6 +43,7 @@ class TrainRun {
   [[nodiscard]] bool loop();
   train::StepReport one_step();
   void log_step(const train::StepReport& report);
+  void log_unit_norms(std::int64_t step);  // the event file's gradient norm of each unit
   void write_trace();
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   train::EvalReport evaluate(std::int64_t done);

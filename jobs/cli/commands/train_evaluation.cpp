@@ -165,9 +165,10 @@ void TrainRun::sample(std::int64_t done) {
     log::info("sample    " + text);
     samples.push_back({{"prompt", prompts_[i]}, {"text", text}});
   }
-  if (samples.empty() || !options_.has("prompt_file")) return;
+  if (samples.empty()) return;
   const Json record = {{"samples", samples}, {"global_step", done}};
-  world_.run_and_agree([&] { output_->log(record); });
+  if (options_.has("prompt_file")) world_.run_and_agree([&] { output_->log(record); });
+  else if (output_->tensorboard() != nullptr) output_->tensorboard()->record(record);
 }
 
 }  // namespace tessera::jobs

@@ -124,8 +124,20 @@ void TrainRun::log_step(const train::StepReport& report) {
     json["state_hash"] = strfmt("%016lx", hash64(all));
   }
   world_.run_and_agree([&] { output_->log(json); });
+  if (reports_to_tensorboard(options_)) log_unit_norms(report.step);
   interval_ = {};
   logged_ = report.step;
+}
+
+void TrainRun::log_unit_norms(std::int64_t step) {
+  const std::vector<double> norms = trainer_->unit_gradient_norms();
+  if (output_->tensorboard() == nullptr) return;
+  std::vector<io::SummaryValue> values;
+  const plan::RunPlan& plan = trainer_->plan();
+  for (std::size_t u = 0; u < norms.size(); ++u)
+    if (plan.layout.trainable(static_cast<int>(u)))
+      values.push_back({"grad_norm/" + plan.units[u].name, static_cast<float>(norms[u])});
+  output_->tensorboard()->write(step, std::move(values));
 }
 
 void TrainRun::write_trace() {

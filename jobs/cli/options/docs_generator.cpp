@@ -108,10 +108,11 @@ run prints at start. A token takes 6 N_matmul + 12 L H T FLOPs; with packing, T 
 the memory of the largest rank (PSS) and its share of what a rank may use. `data` and `comm` are the shares of the time
 in which computation waited for data and for communication. The times are elapsed `<` remaining.
 
-The output directory contains `args.json`, `run.json`, `logging.jsonl`, `STATUS`, at the end `config.json` and
+The output directory contains `args.json`, `run.json`, `logging.jsonl`, `runs/`, `STATUS`, at the end `config.json` and
 `model.safetensors`, with `--save_steps` also `checkpoint-<step>/` ([checkpoints.md](checkpoints.md)), and with
 `--profile_steps` also `trace/`. The first word of `STATUS` is `running`, `completed`, `preempted` or `failed`
-([failures.md](failures.md)). Warnings have numbers: [warnings.md](warnings.md).
+([failures.md](failures.md)). [monitoring.md](monitoring.md) describes TensorBoard's event files (`runs/`),
+`report.html` and the progress bar. Warnings have numbers: [warnings.md](warnings.md).
 
 ## Exit codes
 

@@ -45,6 +45,13 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
     if (!size || *size < 1) wrong_value(spec, item, "node or a number of ranks, at least 1", source);
     return std::to_string(*size);
   }
+  if (name == "report_to") {
+    if (word == "all") return "tensorboard";
+    if (word != "tensorboard" && word != "jsonl" && word != "none")
+      throw RefusedOption(RefusedOption::Group::not_supported, "--report_to " + item + ": not built yet", source.text,
+                          "Accepted: tensorboard or none. Every run writes logging.jsonl too");
+    return word;
+  }
   if (spec.type == Type::flag) return *parse_flag(item) ? "true" : "false";
   if (spec.type == Type::choice) {
     for (const std::string& choice : split_words(spec.values, '|')) {

@@ -76,7 +76,6 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"use_liger_kernel use_logits_to_keep", "", "", "norms, activations and the loss are always fused kernels, and logits are made in chunks"},
       {"torch_compile", "", "", "kernels are compiled ahead of time"},
       {"tf32", "", "", "fp32 is computed in fp32; see --mixed_precision"},
-      {"logging_dir", "", "", "logging.jsonl is in the run's directory"},
       {"disable_tqdm", "", "", "progress is printed as lines"},
       {"do_train do_eval", "true|1|yes", "", "Use tessera train or tessera eval"},
       {"overwrite_output_dir", "", "", "every run writes to a directory of its own; see --add_version"},

@@ -252,7 +252,7 @@ const OptionSpec device_options[] = {
              "same bits [timed in every run]"},
 };
 
-const OptionSpec run_and_logging[] = {
+const OptionSpec run_and_evaluation[] = {
     {.name = "output_dir", .default_value = "output", .values = "DIR", .group = "Run",
      .help = "the run writes to DIR/vN-<timestamp>/", .equivalents = "ms-swift --output_dir"},
     {.name = "add_version", .type = Type::flag, .default_value = "true", .group = "Run",
@@ -306,14 +306,6 @@ const OptionSpec run_and_logging[] = {
     {.name = "time_limit", .type = Type::duration, .values = "1h30m", .group = "Checkpoints",
      .help = "save a checkpoint and exit with 75 before this time is over [under Slurm: SLURM_JOB_END_TIME]",
      .min = 0.001},
-    {.name = "logging_steps", .type = Type::integer, .default_value = "5", .group = "Logging",
-     .help = "print a step line every N steps", .equivalents = "ms-swift --logging_steps", .min = 1},
-    {.name = "logging_first_step", .type = Type::flag, .default_value = "true", .group = "Logging",
-     .help = "print a step line for step 1 too", .equivalents = "HF --logging_first_step"},
-    {.name = "quiet", .type = Type::flag, .default_value = "false", .group = "Logging",
-     .help = "print warnings and errors only", .commands = for_all},
-    {.name = "werror", .type = Type::flag, .default_value = "false", .group = "Logging",
-     .help = "a warning before the first step is an error (exit 2)", .commands = for_computing},
     {.name = "eval_steps", .type = Type::integer, .default_value = "0", .group = "Evaluation",
      .help = "evaluate every N steps; 0: at the end only", .equivalents = "ms-swift --eval_steps", .min = 0},
     {.name = "eval_strategy", .aliases = "evaluation_strategy", .type = Type::choice, .default_value = "steps",
@@ -370,7 +362,8 @@ std::vector<OptionSpec> all_options() {
   append(sharding_options);
   append(device_options);
   append(precision_options());
-  append(run_and_logging);
+  append(logging_options());
+  append(run_and_evaluation);
   append(inference_options());
   append(tool_options());
   append(file_options());

@@ -21,7 +21,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
   // clang-format off
   static const std::vector<UnsupportedOption> options = {
       // Model and data.
-      {"report_to", "jsonl|none", "Every run writes logging.jsonl"},
       {"init_scheme", "default", "Each model family has its own initialization"},
       {"rope_scaling", "none", "Set rope_scaling in the model's config.json"},
       {"sliding_window", off_values, "Attention covers the whole sample: use --max_length to shorten samples"},

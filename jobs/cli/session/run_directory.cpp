@@ -140,6 +140,10 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
   log_ = std::fopen(log.c_str(), continues ? "a" : "w");
   if (log_ == nullptr) cannot_write(log, std::strerror(errno), options);
+  if (!reports_to_tensorboard(options)) return;
+  const std::string events = options.has("logging_dir") ? options.text("logging_dir") : file("runs");
+  tensorboard_ = std::make_unique<TensorBoardLog>(events, world_.host(), options,
+                                                  continues ? std::optional<std::int64_t>(run.step + 1) : std::nullopt);
 }
 
 RunDirectory::RunDirectory(World& world, const Options& options, const ContinuedRun& run) : world_(world) {
@@ -180,6 +184,7 @@ void RunDirectory::log(const nlohmann::ordered_json& record) {
     throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"),
                 "Free some space");
   }
+  if (tensorboard_ != nullptr) tensorboard_->record(record);
 }
 
 }  // namespace tessera::jobs

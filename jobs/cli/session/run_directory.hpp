@@ -1,12 +1,14 @@
 #pragma once
-// The output directory of a run: STATUS, args.json, run.json, logging.jsonl. Made, and found writable, before the first
-// step.
+// The output directory of a run: STATUS, args.json, run.json, logging.jsonl, runs/. Made, and found writable, before
+// the first step.
 
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/tensorboard.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
@@ -53,14 +55,18 @@ class RunDirectory {
   void fail() noexcept;
   /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
-  /// Rank 0: appends one line to logging.jsonl and flushes. Throws Error (data) if the disk is full.
+  /// Rank 0: appends one line to logging.jsonl and flushes, and its values to the event file. Throws Error (data) if
+  /// the line cannot be written.
   void log(const nlohmann::ordered_json& record);
+  /// Null: not rank 0, or --report_to does not name tensorboard.
+  [[nodiscard]] TensorBoardLog* tensorboard() const { return tensorboard_.get(); }
 
  private:
   void create(const Options& options, const ContinuedRun& run);
   World& world_;
   std::string path_;
   std::FILE* log_ = nullptr;
+  std::unique_ptr<TensorBoardLog> tensorboard_;
 };
 
 }  // namespace tessera::jobs
