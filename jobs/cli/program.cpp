@@ -129,6 +129,7 @@ int dispatch(const Call& call) {
     if (command == "plan") plan_command(call);
     else if (command == "config") config_command(call);
     else if (command == "inspect") inspect_command(call);
+    else if (command == "report") report_command(call);
     else completion_command(call);
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {

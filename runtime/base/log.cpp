@@ -1,19 +1,22 @@
 #include "runtime/base/log.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <set>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/warning_list.hpp"
 
 namespace tessera::log {
 
 namespace {
 struct State {
-  int rank = 0, world = 1, warnings = 0;
+  int rank = 0, world = 1;
   bool quiet = false;
   std::string host;
   std::set<std::string> said;
+  std::vector<Warning> warnings;
   std::mutex mutex;
 };
 State& state() {
@@ -49,7 +52,7 @@ void warn_here(int number, const std::string& text) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (!s.said.insert(text).second) return;
-  ++s.warnings;
+  s.warnings.push_back({number, text});
   say(stderr, prefix(s) + strfmt("warning W%03d: ", number) + text);
 }
 
@@ -57,7 +60,16 @@ void warn(int number, const std::string& text) {
   if (state().rank == 0) warn_here(number, text);
 }
 
-int warnings() { return state().warnings; }
+int warnings() {
+  std::lock_guard lock(state().mutex);
+  return static_cast<int>(state().warnings.size());
+}
+
+std::vector<Warning> warnings_from(int first) {
+  std::lock_guard lock(state().mutex);
+  const std::vector<Warning>& all = state().warnings;
+  return {all.begin() + std::min<std::ptrdiff_t>(first, static_cast<std::ptrdiff_t>(all.size())), all.end()};
+}
 
 void error(const std::string& text) {
   std::string line = text;

@@ -19,6 +19,7 @@ int checkpoint_command(const Call& call, World& world);
 void inspect_command(const Call& call);
 void plan_command(const Call& call);
 void config_command(const Call& call);
+void report_command(const Call& call);
 void completion_command(const Call& call);
 
 /// What print_plan prices: the options' run on `world_size` ranks.

@@ -20,6 +20,7 @@
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "jobs/cli/session/weights.hpp"
+#include "jobs/report/report.hpp"
 #include "kernels/threads.hpp"
 #include "models/lora_config.hpp"
 #include "runtime/base/log.hpp"
@@ -299,13 +300,37 @@ std::string TrainRun::run_json() const {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+/// With what a checkpoint does not record, because it is of this run alone: the batch and the memory of a rank.
+std::string TrainRun::run_json_with_memory() const {
+  const plan::RunPlan& plan = trainer_->plan();
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(run_json());
+  json["batch"] = {{"micro_batch", plan.spec.batch.micro_batch}, {"accumulation", plan.spec.batch.accumulation}};
+  const MemoryTable measured = trainer_->measured_memory();
+  nlohmann::ordered_json& memory = json["memory"];
+  memory["limit"] = memory_limit_;
+  for (int c = 0; c < plan::num_categories; ++c) {
+    const char* const name = plan::name_of(static_cast<plan::Category>(c));
+    memory["planned"][name] = plan.costs.memory[c];
+    memory["measured"][name] = measured.by_category[c];
+  }
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void TrainRun::write_report() noexcept {
+  if (world_.rank() != 0 || output_ == nullptr || !writes_report(options_)) return;
+  try {
+    output_->write("report.html", report_page({output_->path()}, std::string("tessera ") + program_version()));
+    log::info("report    " + output_->file("report.html"));
+  } catch (const std::exception& error) { log::warn(51, std::string("report.html is not written: ") + error.what()); }
+}
+
 void TrainRun::announce() {
   hosts_ = world_.gather(world_.host());
   std::sort(hosts_.begin(), hosts_.end());
   hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
   world_.run_and_agree([&] {
     output_->write("args.json", options_.json());
-    output_->write("run.json", run_json());
+    output_->write("run.json", run_json_with_memory());
     if (output_->tensorboard() != nullptr) output_->tensorboard()->text("model_config", config_.text);
   });
   const std::vector<std::string> lines = start_up_block(
@@ -355,9 +380,11 @@ int TrainRun::run() {
   } catch (const Error& error) {
     // Every rank throws the same error, so rank 0 writes STATUS; only a late or dead peer is met by single ranks.
     if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail();
+    write_report();
     throw;
   } catch (...) {
     output_->fail();
+    write_report();
     throw;
   }
   return static_cast<int>(ExitCode::ok);

@@ -44,7 +44,9 @@ class TrainRun {
   train::StepReport one_step();
   void log_step(const train::StepReport& report);
   void log_unit_norms(std::int64_t step);  // the event file's gradient norm of each unit
-  void write_trace();
+  void write_trace();                      // collective
+  void keep_report_trace();
+  [[nodiscard]] std::string trace_text(const std::vector<train::TraceSpan>& spans) const;
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   train::EvalReport evaluate(std::int64_t done);
   [[nodiscard]] train::EvalReport evaluate(const ValidationSet& set);
@@ -64,6 +66,9 @@ class TrainRun {
   void sample(std::int64_t done);
   void memory_line();
   [[nodiscard]] std::string run_json() const;
+  [[nodiscard]] std::string run_json_with_memory() const;
+  void write_report() noexcept;  // report.html, on rank 0; a warning (W051) if it cannot be written
+  [[nodiscard]] std::optional<StepRange> traced_steps() const;
   [[nodiscard]] double elapsed() const;
 
   const Call& call_;

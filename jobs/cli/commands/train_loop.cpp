@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
@@ -45,10 +46,17 @@ bool TrainRun::loop() {
   return true;
 }
 
+/// Those of --profile_steps; else one step of rank 0 for the report: the tenth of this process, when caches are warm.
+std::optional<StepRange> TrainRun::traced_steps() const {
+  if (options_.has("profile_steps")) return parse_range(options_.text("profile_steps"));
+  if (!writes_report(options_) || world_.rank() != 0) return std::nullopt;
+  const std::int64_t step = std::min(first_step_ + 10, length_.total_steps);
+  return StepRange{step, step};
+}
+
 train::StepReport TrainRun::one_step() {
   const std::int64_t done = progress_.step + 1;
-  const std::optional<StepRange> range =
-      options_.has("profile_steps") ? parse_range(options_.text("profile_steps")) : std::nullopt;
+  const std::optional<StepRange> range = traced_steps();
   if (range && done == range->first)
     trainer_->start_trace(static_cast<int>(std::min<std::int64_t>(range->last - range->first + 1, 10000)));
   const std::int64_t count = length_.next(progress_.samples, trainer_options_.run.batch.global_batch);
@@ -73,7 +81,7 @@ train::StepReport TrainRun::one_step() {
     tokens_ += report.tokens;
   }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
-    write_trace();
+    options_.has("profile_steps") ? write_trace() : keep_report_trace();
   const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
                       (done == 1 && options_.flag("logging_first_step")) || report.skipped;
   if (logged) log_step(report);
@@ -140,6 +148,19 @@ void TrainRun::log_unit_norms(std::int64_t step) {
   output_->tensorboard()->write(step, std::move(values));
 }
 
+void TrainRun::keep_report_trace() {
+  const std::vector<train::TraceSpan> spans = trainer_->take_trace();
+  try {
+    io::make_directories(output_->file("trace"));
+    io::write_text(output_->file("trace/rank-00000.json"), trace_text(spans));
+  } catch (const Error& error) { log::warn(51, "report.html will have no timeline: " + error.line()); }
+}
+
+std::string TrainRun::trace_text(const std::vector<train::TraceSpan>& spans) const {
+  return chrome_trace(spans, world_.rank(), world_.size(), world_.host(),
+                      name_of(trainer_->plan().spec.topology.transport));
+}
+
 void TrainRun::write_trace() {
   const std::vector<train::TraceSpan> spans = trainer_->take_trace();
   const std::vector<std::string>& ranks = options_.list("profile_ranks");
@@ -155,9 +176,7 @@ void TrainRun::write_trace() {
   });
   world_.run_and_agree([&] {
     if (!wanted) return;
-    io::write_text(directory + strfmt("/rank-%05d.json", world_.rank()),
-                   chrome_trace(spans, world_.rank(), world_.size(), world_.host(),
-                                name_of(trainer_->plan().spec.topology.transport)));
+    io::write_text(directory + strfmt("/rank-%05d.json", world_.rank()), trace_text(spans));
   });
   log::info("trace     " + directory + "/rank-*.json");
 }
@@ -261,6 +280,7 @@ void TrainRun::finish() {
     }
   }
   world_.run_on_rank_0([&] { output_->status("completed"); });
+  write_report();
   print_done(train_seconds_);
 }
 
@@ -279,6 +299,7 @@ void TrainRun::print_done(double seconds) const {
 
 int TrainRun::stopped_early() {
   world_.run_on_rank_0([&] { output_->status("preempted"); });
+  write_report();
   log::info(strfmt("stopped %ld/%ld by %s | the checkpoint is saved: continue with --resume_from_checkpoint auto | %s",
                    progress_.step, length_.total_steps, checkpoint_manager_->stop_reason().c_str(),
                    output_->path().c_str()));

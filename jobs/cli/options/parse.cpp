@@ -55,7 +55,9 @@ bool takes_subcommand(const std::string& command) {
 }
 
 /// True if operands are files to work on, not configuration files.
-bool takes_path_operands(const std::string& command) { return command == "inspect" || command == "checkpoint"; }
+bool takes_path_operands(const std::string& command) {
+  return command == "inspect" || command == "checkpoint" || command == "report";
+}
 
 /// convert IN OUT: operands that are not configuration files.
 void take_convert_operands(Options& options, std::vector<std::string>& operands) {

@@ -141,6 +141,8 @@ std::span<const CommandSpec> command_table() {
        "convert a checkpoint to a Hugging Face model directory, or back; at most 256 MiB of memory per rank"},
       {"inspect", for_inspect, "PATH ...",
        "print what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
+      {"report", for_report, "DIR ...",
+       "write report.html of a run, or compare several, as one file to open in a browser"},
       {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
        "verify a checkpoint's checksums, or compare two checkpoints"},
       {"bench", for_bench, "gemm|collectives|step|io|convert|generate|tokenizer [CONFIG.yaml|json ...]",

@@ -12,9 +12,10 @@ const OptionSpec file_table[] = {
     {.name = "in", .aliases = "input", .values = "DIR", .group = "Convert",
      .help = "input: a checkpoint, a run's directory (its newest checkpoint), or a Hugging Face model directory",
      .commands = for_convert},
-    {.name = "out", .aliases = "output", .values = "DIR|FILE.bin", .group = "Convert",
-     .help = "output: convert, a directory that does not exist; tokenize, a token file",
-     .commands = for_convert | for_tokenize},
+    {.name = "out", .aliases = "output", .values = "DIR|FILE", .group = "Convert",
+     .help = "output: convert, a directory that does not exist; tokenize, a token file; report, an HTML file "
+             "[report.html in the run's directory; of several runs, here]",
+     .commands = for_convert | for_tokenize | for_report},
     {.name = "from", .type = Type::choice, .default_value = "auto", .values = "auto|native|hf", .group = "Convert",
      .help = "format of the input; auto: detected", .commands = for_convert},
     {.name = "to", .type = Type::choice, .values = "hf|native", .group = "Convert",

@@ -18,7 +18,7 @@ const OptionSpec logging_table[] = {
     {.name = "werror", .type = Type::flag, .default_value = "false", .group = "Logging",
      .help = "a warning before the first step is an error (exit 2)", .commands = for_computing},
     {.name = "report_to", .type = Type::list, .default_value = "tensorboard", .values = "tensorboard|none",
-     .group = "Logging", .help = "besides logging.jsonl: event files for TensorBoard",
+     .group = "Logging", .help = "beside logging.jsonl: event files for TensorBoard; none: no report.html either",
      .equivalents = "HF, ms-swift --report_to"},
     {.name = "logging_dir", .values = "DIR", .group = "Logging",
      .help = "event files are written to DIR [runs/ in the run's directory]", .equivalents = "HF --logging_dir"},

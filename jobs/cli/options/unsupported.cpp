@@ -150,8 +150,7 @@ std::string unsupported_command(std::string_view command) {
   if (command == "export") return "Use tessera convert --to hf";
   if (command == "rlhf" || command == "dpo") return std::string(command) + " is not built yet. Use tessera sft";
   if (command == "merge_lora") return "Use tessera convert --merge_lora true";
-  if (command == "report" || command == "template")
-    return std::string(command) + " is not built yet. Commands: " + command_names();
+  if (command == "template") return "template is not built yet. Commands: " + command_names();
   return "";
 }
 

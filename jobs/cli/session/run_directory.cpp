@@ -16,6 +16,7 @@
 #include "io/file/text_file.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/warning_list.hpp"
 
 namespace tessera::jobs {
 
@@ -146,6 +147,10 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
                                                   continues ? std::optional<std::int64_t>(run.step + 1) : std::nullopt);
 }
 
+bool writes_report(const Options& options) {
+  return std::ranges::find(options.list("report_to"), "none") == options.list("report_to").end();
+}
+
 RunDirectory::RunDirectory(World& world, const Options& options, const ContinuedRun& run) : world_(world) {
   world.run_on_rank_0([&] { create(options, run); });
   path_ = world.broadcast(path_);
@@ -164,6 +169,7 @@ void RunDirectory::status(const std::string& word) {
   if (::ftruncate(out.descriptor(), static_cast<off_t>(line.size())) != 0)
     throw io::system_error("write", file("STATUS"), errno);
   out.sync();
+  log_warnings();
 }
 
 void RunDirectory::fail() noexcept {
@@ -177,13 +183,26 @@ void RunDirectory::write(const std::string& name, const std::string& text) {
   if (world_.rank() == 0) io::write_text(file(name), text);
 }
 
-void RunDirectory::log(const nlohmann::ordered_json& record) {
-  if (log_ == nullptr) return;
+void RunDirectory::append(const Json& record) {
   const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), log_) != text.size() || std::fflush(log_) != 0) {
     throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"),
                 "Free some space");
   }
+}
+
+void RunDirectory::log_warnings() {
+  if (log_ == nullptr) return;
+  for (const log::Warning& warning : log::warnings_from(logged_warnings_)) {
+    ++logged_warnings_;
+    append({{"warning", strfmt("W%03d", warning.number)}, {"text", warning.text}});
+  }
+}
+
+void RunDirectory::log(const Json& record) {
+  if (log_ == nullptr) return;
+  log_warnings();
+  append(record);
   if (tensorboard_ != nullptr) tensorboard_->record(record);
 }
 

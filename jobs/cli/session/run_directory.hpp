@@ -37,6 +37,9 @@ void warn_of_replaced_run(World& world, const Options& options);
 /// unknown. Never throws.
 void note_killed_runs(const Options& options, bool locked) noexcept;
 
+/// False: --report_to none. Then a run writes no report.html either.
+[[nodiscard]] bool writes_report(const Options& options);
+
 class RunDirectory {
  public:
   /// Collective. Rank 0 makes --output_dir, in it v<N>-<timestamp> (unless --add_version false), and STATUS; every rank
@@ -55,17 +58,20 @@ class RunDirectory {
   void fail() noexcept;
   /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
-  /// Rank 0: appends one line to logging.jsonl and flushes, and its values to the event file. Throws Error (data) if
-  /// the line cannot be written.
+  /// Rank 0: appends one line to logging.jsonl and flushes, after a line of each new warning, and its values to the
+  /// event file. Throws Error (data) if the line cannot be written.
   void log(const nlohmann::ordered_json& record);
   /// Null: not rank 0, or --report_to does not name tensorboard.
   [[nodiscard]] TensorBoardLog* tensorboard() const { return tensorboard_.get(); }
 
  private:
   void create(const Options& options, const ContinuedRun& run);
+  void log_warnings();
+  void append(const nlohmann::ordered_json& record);
   World& world_;
   std::string path_;
   std::FILE* log_ = nullptr;
+  int logged_warnings_ = 0;
   std::unique_ptr<TensorBoardLog> tensorboard_;
 };
 

@@ -1,0 +1,225 @@
+#include "jobs/report/run_record.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
+#include "jobs/cli/options/values.hpp"
+#include "jobs/report/advice.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::size_t largest_log = std::size_t{4} << 30;
+
+Json read_json(const std::string& path) {
+  if (!io::exists(path)) return Json::object();
+  Json json = Json::parse(io::read_text(path), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : Json::object();
+}
+
+struct Point {
+  double step = 0, value = 0;
+};
+
+/// At most about 2000 points: of each bucket the smallest and the largest value, so that spikes stay visible.
+std::vector<Point> thinned(const std::vector<Point>& points) {
+  constexpr std::size_t buckets = 1000;
+  if (points.size() <= 2 * buckets) return points;
+  std::vector<Point> kept;
+  for (std::size_t b = 0; b < buckets; ++b) {
+    const auto first = points.begin() + static_cast<std::ptrdiff_t>(b * points.size() / buckets),
+               last = points.begin() + static_cast<std::ptrdiff_t>((b + 1) * points.size() / buckets);
+    // A value that is not finite counts as the largest.
+    auto [low, high] = std::minmax_element(first, last, [](const Point& x, const Point& y) {
+      return std::isfinite(x.value) && (!std::isfinite(y.value) || x.value < y.value);
+    });
+    if (low->step > high->step) std::swap(low, high);
+    kept.push_back(*low);
+    if (low != high) kept.push_back(*high);
+  }
+  return kept;
+}
+
+Json as_json(const std::vector<Point>& points) {
+  Json list = Json::array();
+  for (const Point& point : thinned(points))
+    list.push_back({point.step, std::isfinite(point.value) ? Json(point.value) : Json(nullptr)});
+  return list;
+}
+
+/// What logging.jsonl says.
+struct Log {
+  std::map<std::string, std::vector<Point>> series, evaluations;
+  Json warnings = Json::array();
+  std::vector<Json> steps;  // the last records of steps, at most `recent`
+  Json last_step, best_evaluation;
+  static constexpr std::size_t recent = 200;
+
+  void add(const Json& record);
+  void add_step(const Json& record, double step);
+};
+
+void Log::add_step(const Json& record, double step) {
+  const auto put = [&](const char* name, const char* key, double factor) {
+    const auto found = record.find(key);
+    if (found == record.end()) return;
+    series[name].push_back({step, found->is_number() ? factor * found->get<double>() : NAN});
+  };
+  for (const char* key : {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_scale"}) put(key, key, 1);
+  put("memory", "memory(GiB)", 1);
+  put("mfu", "mfu", 100);
+  if (const double seconds = record.value("time_step", 0.0); seconds > 0) {
+    put("comm", "time_comm", 100 / seconds);
+    put("data", "time_data", 100 / seconds);
+  }
+  steps.push_back(record);
+  if (steps.size() > 2 * recent) steps.erase(steps.begin(), steps.begin() + recent);
+}
+
+void Log::add(const Json& record) {
+  if (!record.is_object()) return;
+  if (record.contains("warning")) {
+    const Json row = {record.at("warning"), record.value("text", "")};
+    if (std::ranges::find(warnings, row) == warnings.end()) warnings.push_back(row);
+    return;
+  }
+  const auto step = record.find("global_step");
+  if (step == record.end() || !step->is_number()) return;
+  const auto at = step->get<double>();
+  if (record.contains("loss")) return add_step(record, at);
+  if (!record.contains("eval_runtime")) return;
+  for (const auto& [key, value] : record.items()) {
+    if (!key.starts_with("eval_") || !key.ends_with("loss")) continue;
+    const std::string set = key == "eval_loss" ? "validation" : key.substr(5, key.size() - 10);
+    evaluations[set].push_back({at, value.is_number() ? value.get<double>() : NAN});
+  }
+  const auto loss_of = [](const Json& evaluation) {
+    const Json loss = evaluation.value("eval_loss", Json());
+    return loss.is_number() ? loss.get<double>() : INFINITY;
+  };
+  if (best_evaluation.is_null() || loss_of(record) < loss_of(best_evaluation)) best_evaluation = record;
+}
+
+Log read_log(const std::string& path) {
+  Log log;
+  std::istringstream lines(io::read_text(path, largest_log));
+  for (std::string line; std::getline(lines, line);) log.add(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+  return log;
+}
+
+std::string number_text(const Json& value, const char* format) {
+  return value.is_number() ? strfmt(format, value.get<double>()) : value.is_string() ? value.get<std::string>() : "–";
+}
+
+/// The median: a step that waited for a checkpoint or for a neighbor does not move it.
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double median_of(const std::vector<Json>& steps, const char* key, const char* divisor = nullptr) {
+  std::vector<double> values;
+  for (const Json& step : steps) {
+    const double by = divisor == nullptr ? 1 : step.value(divisor, 0.0);
+    if (by > 0) values.push_back(step.value(key, 0.0) / by);
+  }
+  return median(values);
+}
+
+Json facts_of(const Log& log) {
+  Json facts = Json::array();
+  if (log.steps.empty()) return facts;
+  const Json& last = log.steps.back();
+  facts.push_back({"steps", strfmt("%ld / %ld", last.value("global_step", 0L), last.value("max_steps", 0L))});
+  facts.push_back({"training loss", number_text(last.at("loss"), "%.4f")});
+  if (!log.best_evaluation.is_null())
+    facts.push_back({strfmt("best validation loss (step %ld)", log.best_evaluation.value("global_step", 0L)),
+                     number_text(log.best_evaluation.value("eval_loss", Json()), "%.4f")});
+  facts.push_back({"tokens per second", human_count(median_of(log.steps, "tokens_per_second"))});
+  if (last.contains("mfu")) facts.push_back({"model FLOP/s", strfmt("%.1f %%", 100 * median_of(log.steps, "mfu"))});
+  facts.push_back({"memory", strfmt("%.2f GiB", last.value("memory(GiB)", 0.0))});
+  facts.push_back({"communication", strfmt("%.1f %%", 100 * median_of(log.steps, "time_comm", "time_step"))});
+  facts.push_back({"time", human_time(last.value("elapsed_time", 0.0))});
+  return facts;
+}
+
+std::string plain(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const Json& item : value) text += (text.empty() ? "" : " ") + plain(item);
+  return text;
+}
+
+Json config_of(const Json& args) {
+  Json rows = Json::array();
+  for (const auto& [name, entry] : args.items())
+    if (entry.is_object()) rows.push_back({name, plain(entry.value("value", Json())), entry.value("source", "")});
+  return rows;
+}
+
+Json machine_of(const Json& run) {
+  Json rows = Json::array();
+  for (const char* key : {"version", "commit", "compiler", "mpi", "blas", "isa", "command", "directory", "hosts",
+                          "world", "nodes", "transport", "strategy", "threads_per_rank", "compute_dtype",
+                          "reduce_dtype", "parameters", "trainable_parameters"})
+    if (run.contains(key)) rows.push_back({key, plain(run.at(key))});
+  return rows;
+}
+
+std::string summary_of(const Json& run) {
+  if (run.empty()) return "no run.json";
+  const long world = run.value("world", 1L), nodes = run.value("nodes", 1L);
+  return strfmt("%s parameters, ", human_count(run.value("parameters", 0.0)).c_str()) + run.value("strategy", "") +
+         ", " + run.value("compute_dtype", "") +
+         strfmt(", %ld rank%s on %ld node%s", world, world == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+}
+
+std::string status_in(const std::string& directory) {
+  std::string status = "unknown";
+  if (const std::string path = directory + "/STATUS"; io::exists(path)) status = io::read_text(path, 4096);
+  std::erase(status, '\n');
+  return status;
+}
+
+}  // namespace
+
+Json read_run_record(const std::string& directory) {
+  const Log log = read_log(directory + "/logging.jsonl");
+  const Json run = read_json(directory + "/run.json"), args = read_json(directory + "/args.json");
+  Json series = Json::object(), evaluations = Json::object();
+  for (const auto& [name, points] : log.series) series[name] = as_json(points);
+  for (const auto& [name, points] : log.evaluations) evaluations[name] = as_json(points);
+  const WaitingShares shares{median_of(log.steps, "time_comm", "time_step"),
+                             median_of(log.steps, "time_data", "time_step")};
+  const std::string name = run.value("run_name", "");
+  const std::string path = std::filesystem::absolute(directory).lexically_normal().string();
+  const std::string folder =
+      std::filesystem::path(path.ends_with('/') ? path + "." : path + "/.").parent_path().filename().string();
+  return {{"label", name.empty() ? folder : name},
+          {"directory", path},
+          {"status", status_in(directory)},
+          {"summary", summary_of(run)},
+          {"facts", facts_of(log)},
+          {"series", series},
+          {"evaluations", evaluations},
+          {"memory", run.value("memory", Json())},
+          {"trace", read_step_trace(directory)},
+          {"advice", advice(shares, args, run)},
+          {"warnings", log.warnings},
+          {"config", config_of(args)},
+          {"machine", machine_of(run)}};
+}
+
+}  // namespace tessera::jobs

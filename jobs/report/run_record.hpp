@@ -1,0 +1,18 @@
+#pragma once
+// The files of a run directory as one JSON object, which page.html draws.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace tessera::jobs {
+
+/// {label, directory, status, summary, facts, series, evaluations, memory, trace, advice, warnings, config, machine}.
+/// Series are [[step, value or null], …] of at most about 2000 points. Throws Error (data) if logging.jsonl cannot be
+/// read.
+[[nodiscard]] nlohmann::ordered_json read_run_record(const std::string& directory);
+
+/// A step of trace/: {rank, lanes, spans: [[lane, start in microseconds, length, name], …], left_out}; null without
+/// one.
+[[nodiscard]] nlohmann::ordered_json read_step_trace(const std::string& directory);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,139 @@
+// report.html: what it reads of a run, what it advises, and the page around it.
+#include <nlohmann/json.hpp>
+
+#include "jobs/report/advice.hpp"
+#include "jobs/report/report.hpp"
+#include "jobs/report/run_record.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::jobs {
+namespace {
+
+using test::TempDir;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using Json = nlohmann::ordered_json;
+
+Json step(int number, const Json& loss, double comm) {
+  return {{"loss", loss},     {"grad_norm", 0.5},   {"learning_rate", 1e-3}, {"global_step", number},
+          {"max_steps", 100}, {"memory(GiB)", 2.0}, {"elapsed_time", 61.0},  {"tokens_per_second", 1000.0},
+          {"time_step", 2.0}, {"time_data", 0.0},   {"time_comm", comm}};
+}
+
+std::string lines(const std::vector<Json>& records) {
+  std::string text;
+  for (const Json& record : records) text += record.dump() + "\n";
+  return text;
+}
+
+TEST(Report, ReadsTheFilesOfARun) {
+  const TempDir run;
+  run.file("logging.jsonl",
+           lines({{{"warning", "W021"}, {"text", "ranks share cores"}},
+                  step(1, 4.0, 0.5),
+                  step(2, "NaN", 0.5),
+                  {{"eval_loss", 3.5}, {"eval_code_loss", 3.0}, {"eval_runtime", 1.0}, {"global_step", 2}},
+                  {{"warning", "W021"}, {"text", "ranks share cores"}}}) +
+               "{\"loss\":1.");
+  run.file("args.json",
+           R"({"seed": {"value": 7, "source": "command line"}, "bf16": {"value": null, "source": "default"}})");
+  run.file("run.json", R"({"run_name": "first", "world": 2, "strategy": "ZeRO-3", "parameters": 1500,
+                           "memory": {"limit": 9, "planned": {"grads": 4}, "measured": {"grads": 4}}})");
+  run.file("STATUS", "completed\n");
+  const Json record = read_run_record(run.path());
+  EXPECT_EQ(record["label"], "first");
+  EXPECT_EQ(record["status"], "completed");
+  EXPECT_EQ(record["series"]["loss"], Json::parse("[[1.0,4.0],[2.0,null]]"));
+  EXPECT_EQ(record["series"]["comm"], Json::parse("[[1.0,25.0],[2.0,25.0]]"));
+  EXPECT_EQ(record["evaluations"], Json::parse(R"({"code":[[2.0,3.0]],"validation":[[2.0,3.5]]})"));
+  EXPECT_EQ(record["warnings"], Json::parse(R"([["W021","ranks share cores"]])")) << "each once";
+  EXPECT_EQ(record["config"], Json::parse(R"([["seed","7","command line"],["bf16","","default"]])"));
+  EXPECT_EQ(record["memory"]["planned"]["grads"], 4);
+  EXPECT_THAT(record["facts"], Contains(Json::parse(R"(["steps","2 / 100"])")));
+  EXPECT_THAT(record["facts"], Contains(Json::parse(R"(["best validation loss (step 2)","3.5000"])")));
+  EXPECT_TRUE(record["advice"].empty());
+  EXPECT_TRUE(record["trace"].is_null());
+}
+
+TEST(Report, KeepsTheSpikesOfALongRun) {
+  const TempDir run;
+  std::string log;
+  for (int i = 1; i <= 30000; ++i) log += step(i, i == 17017 ? 99.0 : 2.0, 0).dump() + "\n";
+  run.file("logging.jsonl", log);
+  const Json loss = read_run_record(run.path())["series"]["loss"];
+  EXPECT_LE(loss.size(), 2000u);
+  EXPECT_THAT(loss, Contains(Json::parse("[17017.0,99.0]")));
+  for (std::size_t i = 1; i < loss.size(); ++i) EXPECT_LT(loss[i - 1][0], loss[i][0]);
+}
+
+TEST(Report, ShowsOneStepOfATrace) {
+  const TempDir run;
+  std::filesystem::create_directory(run / "trace");
+  const auto span = [](int lane, double begin, double length, const char* name) {
+    return Json{{"ph", "X"}, {"tid", lane}, {"ts", begin}, {"dur", length}, {"name", name}};
+  };
+  Json trace = {{"distributedInfo", {{"rank", 0}}}};
+  trace["traceEvents"] = {
+      {{"ph", "M"}, {"name", "thread_name"}, {"args", {{"name", "compute"}}}},
+      {{"ph", "M"}, {"name", "thread_name"}, {"args", {{"name", "gather"}}}},
+      span(0, 10, 5, "forward h.0 m0"),
+      span(1, 5, 5, "gather h.0"),
+      span(0, 15, 5, "update h.0"),
+      span(1, 21, 5, "gather h.0"),
+      span(0, 26, 5, "forward h.0 m0"),
+  };
+  run.file("trace/rank-00000.json", trace.dump());
+  EXPECT_EQ(read_step_trace(run.path()), Json::parse(R"({"rank":0,"lanes":["compute","gather"],"spans":[
+      [1,0.0,5.0,"gather h.0"],[0,5.0,5.0,"forward h.0 m0"],[0,10.0,5.0,"update h.0"]],"left_out":0})"));
+  run.file("trace/rank-00000.json", "[]");
+  test::expect_error(ExitCode::data, "rank-00000.json", [&] { (void)read_step_trace(run.path()); });
+}
+
+TEST(Advice, NamesWhatReducesCommunication) {
+  const Json run = {{"strategy", "ZeRO-3"},
+                    {"nodes", 2},
+                    {"world", 8},
+                    {"transport", "mpi"},
+                    {"compute_dtype", "fp32"},
+                    {"reduce_dtype", "fp32"},
+                    {"batch", {{"micro_batch", 2}, {"accumulation", 4}}}};
+  const Json args = {{"reduce_gradients", {{"value", "each"}}}};
+  EXPECT_THAT(advice({.communication = 0.3}, args, run), ElementsAre());
+  const std::vector<std::string> slow = advice({.communication = 0.42}, args, run);
+  EXPECT_THAT(slow.front(), HasSubstr("Communication takes 42 %"));
+  for (const char* name : {"HYBRID_SHARD", "--per_device_train_batch_size 4", "--zero_stage 2",
+                           "--mixed_precision bf16", "--reduce_gradients last"})
+    EXPECT_THAT(slow, Contains(HasSubstr(name))) << name;
+  const Json one_node = {{"strategy", "ZeRO-0"}, {"nodes", 1}, {"compute_dtype", "bf16"}, {"reduce_dtype", "bf16"}};
+  for (const std::string& line : advice({.communication = 0.5}, {}, one_node))
+    EXPECT_THAT(line, AllOf(Not(HasSubstr("HYBRID")), Not(HasSubstr("zero_stage")), Not(HasSubstr("bf16"))));
+  EXPECT_THAT(advice({.data = 0.2}, {}, {}), ElementsAre(HasSubstr("Reading data takes 20 %")));
+}
+
+TEST(Report, IsOneFileThatTextCannotBreak) {
+  const TempDir directory;
+  for (const char* name : {"a", "b"}) {
+    std::filesystem::create_directories(directory / (std::string("v0-") + name + "/sub"));
+    directory.file(std::string("v0-") + name + "/logging.jsonl", lines({step(1, 4.0, 0.0)}));
+  }
+  const std::string a = directory / "v0-a", b = directory / "v0-b";
+  directory.file("v0-a/run.json", R"({"run_name": "</script><!--"})");
+  const std::string page = report_page({a, b}, "tessera");
+  EXPECT_EQ(page.find("{{DATA}}"), page.npos);
+  EXPECT_EQ(page.find("</script><!--"), page.npos);
+  for (const char* reference : {"src=", "href=", "@import", "url("})
+    EXPECT_EQ(page.find(reference), page.npos) << reference;
+  const std::size_t begin = page.find("id=\"data\">") + 10;
+  const Json data = Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  EXPECT_EQ(data["runs"][0]["label"], "</script><!--");
+  EXPECT_EQ(data["runs"][1]["label"], "v0-b");
+  EXPECT_EQ(run_directory_in(a), a);
+  EXPECT_EQ(run_directory_in(directory.path()).substr(0, directory.path().size() + 4), directory / "v0-");
+  test::expect_error(ExitCode::data, "no logging.jsonl", [&] { (void)run_directory_in(directory / "v0-a/sub"); });
+}
+
+}  // namespace
+}  // namespace tessera::jobs
