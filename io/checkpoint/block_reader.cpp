@@ -7,6 +7,7 @@
 #include "io/checkpoint/blocks.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/thread_tasks.hpp"
+#include "io/file/work_progress.hpp"
 #include "kernels/convert.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -205,8 +206,10 @@ RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<
                        const std::vector<StateRange>& all_ranges, int threads) {
   const std::vector<BlockTask> tasks = block_tasks(files, all_ranges);
   std::vector<RangeReader> readers(static_cast<std::size_t>(std::max(1, threads)));
+  WorkCounter progress("load", tasks.size() * block_bytes);
   run_tasks(tasks.size(), readers, [&](RangeReader& r, std::size_t i) {
     const BlockTask& task = tasks[i];
+    progress.add(block_bytes);
     const auto f = static_cast<std::size_t>(task.file);
     BlockReader& reader = r.open_file(task.file, paths[f], files[f]);
     const std::span ranges = std::span(all_ranges).subspan(task.first, task.last - task.first);

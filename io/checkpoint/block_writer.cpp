@@ -6,6 +6,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/file/crc32c.hpp"
+#include "io/file/work_progress.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -198,7 +199,11 @@ void BlockWriter::before_update(int unit) {
 
 void BlockWriter::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return finished(); });
+  const std::uint64_t total = writes_.size() * block_bytes;
+  changed_.wait(lock, [&] {
+    report_work("save", finished() ? total : done_ * block_bytes, total);
+    return finished();
+  });
   if (error_) std::rethrow_exception(error_);
 }
 

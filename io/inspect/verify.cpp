@@ -13,6 +13,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/file/text_file.hpp"
 #include "io/file/thread_tasks.hpp"
+#include "io/file/work_progress.hpp"
 
 namespace tessera::io {
 
@@ -83,7 +84,9 @@ std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest
                           int threads, Findings& findings) {
   std::atomic<std::uint64_t> bytes{0};
   std::vector<OpenFile> of_threads(static_cast<std::size_t>(std::max(1, threads)));
+  WorkCounter progress("verify", blocks.size() * block_bytes);
   run_tasks(blocks.size(), of_threads, [&](OpenFile& open, std::size_t i) {
+    progress.add(block_bytes);
     const StateFile& file = manifest.files[blocks[i].file];
     try {
       if (open.index != blocks[i].file) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "io/file/work_progress.hpp"
 #include "io/model/model_files.hpp"
 #include "io/model/model_io.hpp"
 #include "io/model/model_match.hpp"
@@ -137,7 +138,13 @@ std::uint64_t read_part(World& world, const std::string& path, std::span<const P
     const std::vector<SafetensorsFile> files = open_safetensors_model(path);
     const ModelTensors tensors(files);
     const ModelMatch match = match_model(tensors.infos(), path, params, use, part);
-    for (const ShardView& view : shards) read_shard(tensors, match, layout, view);
+    std::uint64_t elements = 0;
+    for (const ShardView& view : shards) elements += static_cast<std::uint64_t>(layout.shard_numel(view.unit));
+    WorkCounter progress("load", elements * sizeof(float));
+    for (const ShardView& view : shards) {
+      read_shard(tensors, match, layout, view);
+      progress.add(static_cast<std::uint64_t>(layout.shard_numel(view.unit)) * sizeof(float));
+    }
     for (const ModelMatch::Copy& copy : match.copies)
       for (const ShardView& view : shards)
         check_copy(tensors, copy, params[static_cast<std::size_t>(copy.param)], layout, view, part);

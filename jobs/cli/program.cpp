@@ -12,6 +12,7 @@
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/commands/launch.hpp"
 #include "jobs/cli/options/docs_generator.hpp"
+#include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -74,6 +75,14 @@ bool print_information(const Invocation& invocation) {
   return true;
 }
 
+void set_output(const Options& options) {
+  const std::string level = options.text("log_level");
+  log::set_level(level == "error" || level == "critical"       ? log::Level::error
+                 : level == "warning" || options.flag("quiet") ? log::Level::warning
+                                                               : log::Level::info);
+  set_progress_style(progress_style(options));
+}
+
 int run_with_world(const Call& call, World& world) {
   try {
     (void)kernels::isa();  // throws if the build needs an instruction set that this CPU lacks
@@ -113,7 +122,7 @@ int start_and_run(const Call& call) {
     world = bootstrap(options);
   } catch (const Error& error) { return print_on_rank_0(error); }
   log::set_rank(world->rank(), world->size(), world->host());
-  log::set_quiet(call.options().flag("quiet"));
+  set_output(call.options());
   return run_with_world(call, *world);
 }
 
@@ -124,7 +133,7 @@ int dispatch(const Call& call) {
     if (command == needs_mpi) return start_and_run(call);
   // The other commands need one process: under a launcher, rank 0.
   if (launcher_environment().rank != 0) return static_cast<int>(ExitCode::ok);
-  log::set_quiet(call.options().flag("quiet"));
+  set_output(call.options());
   try {
     if (command == "plan") plan_command(call);
     else if (command == "config") config_command(call);

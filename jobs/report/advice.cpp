@@ -30,8 +30,8 @@ std::vector<std::string> less_communication(const Json& args, const Json& run) {
         "gradients cross the network");
   if (batch.value("accumulation", 1) > 1)
     tries.push_back(strfmt(
-        "--per_device_train_batch_size %ld with the same --global_batch_size: fewer micro-batches, and parameters are "
-        "gathered once for each (tessera plan says whether it fits)",
+        "--per_device_train_batch_size %ld with the same --global_batch_size: fewer micro-batches, each of which "
+        "communicates (tessera plan says whether it fits)",
         2 * batch.value("micro_batch", 1L)));
   else
     tries.push_back(
@@ -48,7 +48,7 @@ std::vector<std::string> less_communication(const Json& args, const Json& run) {
   if (batch.value("accumulation", 1) > 1 && option(args, "reduce_gradients") == "each" &&
       option(args, "reproducible") != "true")
     tries.push_back("--reduce_gradients last: gradients are reduced once a step instead of once a micro-batch");
-  if (option(args, "forward_prefetch") == "1" || option(args, "backward_prefetch") == "1")
+  if (gathers_twice && (option(args, "forward_prefetch") == "1" || option(args, "backward_prefetch") == "1"))
     tries.push_back(
         "--forward_prefetch 2 --backward_prefetch 2: gathers start earlier, for the memory of one more unit");
   if (run.value("transport", "") == "mpi" && run.value("nodes", 1) == 1 && run.value("world", 1) > 1)

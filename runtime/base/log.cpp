@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/progress_line.hpp"
 #include "runtime/base/warning_list.hpp"
 
 namespace tessera::log {
@@ -13,11 +14,12 @@ namespace tessera::log {
 namespace {
 struct State {
   int rank = 0, world = 1;
-  bool quiet = false;
+  Level level = Level::info;
   std::string host;
   std::set<std::string> said;
   std::vector<Warning> warnings;
-  std::mutex mutex;
+  std::string progress;  // the line at the bottom of the terminal; "": none
+  std::mutex mutex, output;
 };
 State& state() {
   static State s;
@@ -27,11 +29,19 @@ std::string prefix(const State& s) {
   return s.world > 1 ? strfmt("[rank %d@%s] ", s.rank, s.host.c_str()) : std::string();
 }
 
-void say(FILE* to, const std::string& line) {
-  std::string one = line;
-  one += '\n';
-  std::fwrite(one.data(), 1, one.size(), to);  // one call: lines of several ranks do not mix
+void put(FILE* to, const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), to);
   std::fflush(to);
+}
+
+constexpr const char* clear_line = "\r\033[K";
+
+void say(FILE* to, const std::string& line) {
+  State& s = state();
+  std::lock_guard lock(s.output);
+  if (!s.progress.empty()) put(stdout, clear_line);
+  put(to, line + '\n');  // one call: lines of several ranks do not mix
+  if (!s.progress.empty()) put(stdout, s.progress);
 }
 }  // namespace
 
@@ -42,10 +52,18 @@ void set_rank(int rank, int world, std::string host) {
   state().host = std::move(host);
 }
 
-void set_quiet(bool quiet) { state().quiet = quiet; }
+void set_level(Level level) { state().level = level; }
 
 void info(const std::string& line) {
-  if (state().rank == 0 && !state().quiet) say(stdout, line);
+  if (state().rank == 0 && state().level == Level::info) say(stdout, line);
+}
+
+void show_progress(const std::string& line) {
+  State& s = state();
+  std::lock_guard lock(s.output);
+  if (s.rank != 0 || line == s.progress) return;
+  put(stdout, clear_line + line);
+  s.progress = line;
 }
 
 void warn_here(int number, const std::string& text) {
@@ -53,7 +71,7 @@ void warn_here(int number, const std::string& text) {
   std::lock_guard lock(s.mutex);
   if (!s.said.insert(text).second) return;
   s.warnings.push_back({number, text});
-  say(stderr, prefix(s) + strfmt("warning W%03d: ", number) + text);
+  if (s.level != Level::error) say(stderr, prefix(s) + strfmt("warning W%03d: ", number) + text);
 }
 
 void warn(int number, const std::string& text) {

@@ -7,8 +7,9 @@ namespace tessera::log {
 
 /// Sets this process's rank; until then it prints as the only rank. `host` is printed with the rank if world > 1.
 void set_rank(int rank, int world, std::string host);
-/// Prints only warnings and errors.
-void set_quiet(bool quiet);
+/// What is printed: everything; warnings and errors; errors alone (warnings are counted all the same).
+enum class Level : unsigned char { info, warning, error };
+void set_level(Level level);
 /// Prints a line on rank 0's stdout and flushes it.
 void info(const std::string& line);
 /// "warning W012: …", once per text: warn from rank 0, warn_here from any rank. docs/warnings.md lists the numbers.

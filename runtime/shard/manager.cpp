@@ -185,8 +185,8 @@ double ShardManager::squared_norm(int u) {
     kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
   } else {
     kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_counters_), stream_);
-    copy_now(parts_.device, norm2.words().data(), unit_counters_, norm2.words().size_bytes());
-    clear_bytes(unit_counters_, norm2.words().size_bytes(), stream_);
+    copy_now(parts_.device, norm2.counters().data(), unit_counters_, norm2.counters().size_bytes());
+    clear_bytes(unit_counters_, norm2.counters().size_bytes(), stream_);
   }
   return norm2.value();
 }

@@ -19,13 +19,15 @@ struct EvalReport {
   void add(const EvalReport& other);
 };
 
+/// Called after every pass, with the samples done and their total; may be empty.
+using EvalProgress = std::function<void(std::int64_t done, std::int64_t samples)>;
+
 struct Evaluation {
   RunContext* parts = nullptr;
   Executor* executor = nullptr;
   Executor::BoundSchedule* program = nullptr;  // of parts->plan.eval
   std::int64_t step = 0;                       // for error messages
-  /// Called after every pass, with the samples done and their total; may be empty.
-  std::function<void(std::int64_t done, std::int64_t samples)> progress;
+  EvalProgress progress;
 };
 
 /// Collective. Loss over the first max_samples samples of T (0: all), in file order: rank m mod W evaluates micro-batch

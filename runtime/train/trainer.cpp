@@ -248,9 +248,9 @@ std::vector<double> Trainer::unit_gradient_norms() {
   return norms;
 }
 
-EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples) {
+EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples, const EvalProgress& progress) {
   Parts& p = *parts_;
-  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, {}}, tokens, max_samples);
+  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress}, tokens, max_samples);
 }
 
 std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt, int count, double temperature,

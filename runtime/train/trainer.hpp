@@ -123,7 +123,7 @@ class Trainer {
   /// 0, empty elsewhere. Reads the gradients once more: for log lines, not for every step.
   [[nodiscard]] std::vector<double> unit_gradient_norms();
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
-  EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
+  EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0, const EvalProgress& progress = {});
   /// `prompt` and up to count new tokens; temperature 0 is greedy. Collective; the same ids on every rank.
   std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature,
                                      std::uint64_t seed);

@@ -53,7 +53,7 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_EQ(record["config"], Json::parse(R"([["seed","7","command line"],["bf16","","default"]])"));
   EXPECT_EQ(record["memory"]["planned"]["grads"], 4);
   EXPECT_THAT(record["facts"], Contains(Json::parse(R"(["steps","2 / 100"])")));
-  EXPECT_THAT(record["facts"], Contains(Json::parse(R"(["best validation loss (step 2)","3.5000"])")));
+  EXPECT_THAT(record["facts"], Contains(Json({"best validation loss (step 2)", "3.5000"})));
   EXPECT_TRUE(record["advice"].empty());
   EXPECT_TRUE(record["trace"].is_null());
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What people look at while a run trains and after it: TensorBoard's event files.
+# What people look at while a run trains and after it: TensorBoard's event files, report.html, the progress bar.
 #   reports.sh TESSERA MPIRUN
 set -eu
 tessera=$1 mpirun=$2
@@ -39,4 +39,30 @@ code=0
 touch file
 "$tessera" "${common[@]}" --max_steps 4 --output_dir e --logging_dir file/events > log 2>&1 || fail "an event file that cannot be made: $?"
 [ "$(grep -c '^warning W050' log)" = 1 ] && [ "$(cat e/STATUS)" = completed ] || fail "W050"
+
+# The report of each run: written at the end, without references, with the data of the run; and a comparison.
+page=a/report.html
+[ -s "$page" ] && [ -s a/trace/rank-00000.json ] && [ ! -e b/report.html ] || fail "reports"
+for words in '"label":"a"' '"status":"completed"' '"grad_norm":\[\[1' '"validation":\[\[2' '"planned":{' 'forward h.0 m0' '"max_steps","6","command line"'; do
+  grep -q -- "$words" "$page" || fail "no $words in the report"
+done
+grep -qE 'src=|href=|url\(|@import|https?://[^w]' "$page" && fail "the report refers to other files"
+grep -q '"warning":"W050"' e/logging.jsonl && grep -q '"W050"' e/report.html || fail "the warning is not in the report"
+rm "$page"
+"$tessera" report a > log 2>&1 && [ -s "$page" ] || fail "tessera report a"
+"$tessera" report a c --out both.html > log 2>&1 && grep -q '"label":"c"' both.html || fail "tessera report a c"
+code=0
+"$tessera" report file > log 2>&1 || code=$?
+[ "$code" = 3 ] && grep -q 'no logging.jsonl' log || fail "report of no run: exit $code"
+
+# A bar on a terminal; lines on a pipe, and under a launcher even on a terminal.
+if command -v script > /dev/null; then
+  erase=$(printf '\r\033[K')
+  script -qec "'$tessera' ${common[*]} --max_steps 6 --output_dir t --report_to none" typescript > /dev/null < /dev/null || fail "on a terminal: $?"
+  grep -qF "${erase}train     [" typescript && grep -q '^.*step 6/6' typescript || fail "no bar on a terminal: $(cat -v typescript)"
+  script -qec "'$mpirun' -n 2 '$tessera' ${common[*]} --max_steps 6 --output_dir t2 --report_to none" typescript > /dev/null < /dev/null || fail "mpirun on a terminal"
+  ! grep -qF "$erase" typescript || fail "a bar under mpirun"
+fi
+"$tessera" "${common[@]}" --max_steps 6 --output_dir p --report_to none > log 2>&1 || fail "on a pipe: $?"
+! grep -q "$(printf '\033')" log || fail "control sequences on a pipe"
 echo good

@@ -13,6 +13,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
+#include "jobs/cli/session/progress.hpp"
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
 #include "runtime/base/log.hpp"
@@ -84,23 +85,13 @@ ConvertRequest read_request(const Options& options, World& world) {
   return request;
 }
 
-std::string time_text(double seconds) { return human_time(std::ceil(seconds)); }
-
 std::string speed_text(double bytes, double seconds) { return human_bytes(bytes / std::max(seconds, 1e-9)) + "/s"; }
 
-/// Prints a progress line every few seconds.
 io::ConvertOptions stream_options(const Options& options) {
   io::ConvertOptions stream;
   stream.threads = static_cast<int>(options.optional_integer("threads").value_or(2));
-  stream.progress = [last = 0.0](const io::ConvertProgress& p) mutable {
-    if (p.seconds < last) last = 0;  // a second pass
-    if (p.done >= p.total || p.seconds - last < 5) return;
-    last = p.seconds;
-    const double rate = static_cast<double>(p.done) / p.seconds;
-    log::info(strfmt("convert   %4.1f%% | %s of %s | %s | %s left",
-                     100 * static_cast<double>(p.done) / static_cast<double>(p.total), human_bytes(p.done).c_str(),
-                     human_bytes(p.total).c_str(), speed_text(rate, 1).c_str(),
-                     time_text(static_cast<double>(p.total - p.done) / rate).c_str()));
+  stream.progress = [view = std::make_shared<ProgressView>(Work{.name = "convert"})](const io::ConvertProgress& p) {
+    (*view)(p.done, p.total);
   };
   return stream;
 }

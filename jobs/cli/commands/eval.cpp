@@ -5,6 +5,7 @@
 
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "runtime/base/log.hpp"
 
@@ -13,31 +14,10 @@ namespace tessera::jobs {
 namespace {
 
 constexpr std::int64_t default_length = 2048;
-constexpr double line_seconds = 10;  // between progress lines
 
 double tokens_per_second(const train::EvalReport& report) {
   return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
 }
-
-/// Prints a progress line every ten seconds.
-class ProgressLines {
- public:
-  explicit ProgressLines(std::int64_t tokens_of_sample) : length_(tokens_of_sample) {}
-  void operator()(std::int64_t done, std::int64_t samples) {
-    const auto now = std::chrono::steady_clock::now();
-    if (done == samples || std::chrono::duration<double>(now - last_).count() < line_seconds) return;
-    last_ = now;
-    const double seconds = std::chrono::duration<double>(now - begin_).count(),
-                 share = static_cast<double>(done) / static_cast<double>(samples);
-    log::info(strfmt("eval %ld/%ld samples | tok/s %s | %s<%s", done, samples,
-                     human_count(static_cast<double>(done * length_) / seconds).c_str(), human_time(seconds).c_str(),
-                     human_time(seconds / share - seconds).c_str()));
-  }
-
- private:
-  std::int64_t length_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), last_ = begin_;
-};
 
 }  // namespace
 
@@ -68,7 +48,7 @@ void eval_command(const Call& call, World& world) {
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
                      all = data.train_count.samples;
   const train::EvalReport report =
-      json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, ProgressLines(spec.tokens));
+      json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, evaluation_progress());
   if (json) {
     const nlohmann::ordered_json object = {{"loss", report.loss},
                                            {"perplexity", std::exp(report.loss)},

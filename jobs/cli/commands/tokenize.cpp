@@ -89,7 +89,7 @@ void tokenize_command(const Call& call, World& world) {
   io::RowSettings rows = row_settings(options);
   rows.chat = chat.get();
   const io::CorpusReport report = io::tokenize_corpus(
-      world, *tokenizer, *corpus, {.out = path, .eos = eos, .rows = rows, .progress = progress_lines("          ")});
+      world, *tokenizer, *corpus, {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress()});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
   report_skipped(report.skipped);

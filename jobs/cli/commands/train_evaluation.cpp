@@ -7,6 +7,7 @@
 #include "io/corpus/chat_turn.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
@@ -53,7 +54,7 @@ train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
   const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
   train::EvalReport report;
   try {
-    report = trainer_->evaluate(*set.tokens, most);
+    report = trainer_->evaluate(*set.tokens, most, evaluation_progress());
   } catch (const Error& error) {
     if (error.code() == ExitCode::diverged) throw;
     output_->fail();

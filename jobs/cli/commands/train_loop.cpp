@@ -9,6 +9,7 @@
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
 #include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -28,9 +29,12 @@ double TrainRun::elapsed() const {
 bool TrainRun::loop() {
   loop_started_ = std::chrono::steady_clock::now();
   if (!data_.validation.empty() && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
+  ProgressView steps({.name = "train", .unit = Work::Unit::steps, .prints_lines = false});  // step lines say it
   while (progress_.step < length_.total_steps) {
     const train::StepReport report = one_step();
     const std::int64_t done = progress_.step;
+    steps(static_cast<std::uint64_t>(done - first_step_),
+          static_cast<std::uint64_t>(length_.total_steps - first_step_));
     const bool last = done == length_.total_steps;
     if (last) train_seconds_ = elapsed();
     // Before the checkpoint, which records whether it is the best one; a run that must stop has no time for it.

@@ -76,7 +76,7 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"use_liger_kernel use_logits_to_keep", "", "", "norms, activations and the loss are always fused kernels, and logits are made in chunks"},
       {"torch_compile", "", "", "kernels are compiled ahead of time"},
       {"tf32", "", "", "fp32 is computed in fp32; see --mixed_precision"},
-      {"disable_tqdm", "", "", "progress is printed as lines"},
+      {"disable_tqdm", "true=lines|1=lines|yes=lines|false|0|no", "progress", "Use --progress lines or none"},
       {"do_train do_eval", "true|1|yes", "", "Use tessera train or tessera eval"},
       {"overwrite_output_dir", "", "", "every run writes to a directory of its own; see --add_version"},
       {"save_safetensors", "true|1|yes", "", "Models are saved as safetensors only"},

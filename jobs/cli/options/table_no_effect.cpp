@@ -21,9 +21,6 @@ const OptionSpec no_effect_table[] = {
      .help = "a loss or gradient that is not finite always ends the run (exit 5)", .status = Status::no_effect},
     {.name = "color", .type = Type::choice, .default_value = "never", .values = "auto|always|never",
      .group = no_effect_group, .help = "output has no colors", .status = Status::no_effect},
-    {.name = "progress", .type = Type::choice, .default_value = "lines", .values = "lines|bar|none",
-     .group = no_effect_group, .help = "progress is printed as lines; --quiet prints none",
-     .status = Status::no_effect},
 };
 
 // clang-format on

@@ -121,7 +121,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"undesirable_weight", "", preferences_missing},
       {"center_rewards_coefficient", "", preferences_missing},
       // Logging.
-      {"log_level", "info", "Use --quiet to print warnings and errors only"},
       {"log_ranks", "0", "Rank 0 prints for all: use --profile_steps for a trace of each rank"},
       {"profile_memory", off_values, "Use tessera plan for a rank's memory; each step line has the memory in use"},
   };

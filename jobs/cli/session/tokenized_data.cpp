@@ -10,6 +10,7 @@
 #include "io/data/loss_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/progress.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -80,13 +81,9 @@ std::optional<std::int32_t> document_end(const Options& options, const io::TextT
   return id;
 }
 
-std::function<void(const io::CorpusProgress&)> progress_lines(const std::string& what) {
-  return [what, started = Clock::now(), said = Clock::now()](const io::CorpusProgress& progress) mutable {
-    if (seconds_since(said) < 5 || progress.bytes == progress.all_bytes) return;
-    said = Clock::now();
-    const auto done = static_cast<double>(progress.bytes);
-    log::info(what + human_bytes(done) + " of " + human_bytes(progress.all_bytes) + " | " +
-              human_count(progress.tokens) + " tokens | " + human_bytes(done / seconds_since(started)) + "/s");
+std::function<void(const io::CorpusProgress&)> tokenizing_progress() {
+  return [view = std::make_shared<ProgressView>(Work{.name = "tokens"})](const io::CorpusProgress& progress) {
+    (*view)(progress.bytes, progress.all_bytes, human_count(progress.tokens) + " tokens");
   };
 }
 
@@ -159,7 +156,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     io::RowSettings rows = row_settings(options);
     rows.chat = chat.get();
     const io::CorpusReport report = io::tokenize_corpus(
-        world, *tokenizer, *corpus, {.out = file, .eos = eos, .rows = rows, .progress = progress_lines("tokens    ")});
+        world, *tokenizer, *corpus, {.out = file, .eos = eos, .rows = rows, .progress = tokenizing_progress()});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
     if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);

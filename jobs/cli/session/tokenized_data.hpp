@@ -29,8 +29,8 @@ namespace tessera::jobs {
 /// Error (usage): no such token; none is named.
 [[nodiscard]] std::optional<std::int32_t> document_end(const Options& options, const io::TextTokenizer& tokenizer);
 
-/// "120.00 MiB of 1.20 GiB | 26.1M tokens | 31.20 MiB/s", at most every few seconds.
-[[nodiscard]] std::function<void(const io::CorpusProgress&)> progress_lines(const std::string& what);
+/// Shows the progress of tokenizing (session/progress.hpp).
+[[nodiscard]] std::function<void(const io::CorpusProgress&)> tokenizing_progress();
 
 struct TokenizedData {
   std::vector<std::string> paths;  // for open_dataset
