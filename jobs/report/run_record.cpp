@@ -189,7 +189,8 @@ std::string summary_of(const Json& run) {
 std::string status_in(const std::string& directory) {
   std::string status = "unknown";
   if (const std::string path = directory + "/STATUS"; io::exists(path)) status = io::read_text(path, 4096);
-  std::erase(status, '\n');
+  while (status.ends_with('\n')) status.pop_back();
+  std::ranges::replace(status, '\n', ' ');
   return status;
 }
 
