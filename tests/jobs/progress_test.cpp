@@ -24,7 +24,7 @@ TEST(Progress, AsALine) {
 
 TEST(Progress, AsABarIsNoWiderThanTheTerminal) {
   EXPECT_EQ(progress_bar(tokens, {.done = 1, .total = 2, .seconds = 1}, 80),
-            "tokens    [===========>           ]  50.0% | 1 B of 2 B | 1 B/s | 00:00:01 left");
+            "tokens    [============>           ]  50.0% | 1 B of 2 B | 1 B/s | 00:00:01 left");
   for (const std::size_t width : {1u, 20u, 60u, 79u, 200u}) {
     EXPECT_LE(progress_bar(tokens, eighth, width).size(), width);
     EXPECT_LE(progress_bar(tokens, {.done = 9, .total = 2, .seconds = 0}, width).size(), width);
