@@ -60,7 +60,7 @@ TEST(TensorBoard, ThatCannotBeWrittenIsAWarning) {
   TensorBoardLog log(file + "/runs", "host", parsed({"train"}).options, {});
   log.record({{"loss", 2.5}, {"global_step", 4}});
   const std::string printed = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(printed, HasSubstr("warning W050"));
+  EXPECT_THAT(printed, HasSubstr("warning W051"));
   EXPECT_EQ(std::ranges::count(printed, '\n'), 1) << printed;
 }
 

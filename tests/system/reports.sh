@@ -38,7 +38,7 @@ code=0
 [ "$code" = 2 ] && grep -q '^error: --report_to wandb: not built yet' log || fail "--report_to wandb: exit $code"
 touch file
 "$tessera" "${common[@]}" --max_steps 4 --output_dir e --logging_dir file/events > log 2>&1 || fail "an event file that cannot be made: $?"
-[ "$(grep -c '^warning W050' log)" = 1 ] && [ "$(cat e/STATUS)" = completed ] || fail "W050"
+[ "$(grep -c '^warning W051' log)" = 1 ] && [ "$(cat e/STATUS)" = completed ] || fail "W051"
 
 # The report of each run: written at the end, without references, with the data of the run; and a comparison.
 page=a/report.html
@@ -47,7 +47,7 @@ for words in '"label":"a"' '"status":"completed"' '"grad_norm":\[\[1' '"validati
   grep -q -- "$words" "$page" || fail "no $words in the report"
 done
 grep -qE 'src=|href=|url\(|@import|https?://[^w]' "$page" && fail "the report refers to other files"
-grep -q '"warning":"W050"' e/logging.jsonl && grep -q '"W050"' e/report.html || fail "the warning is not in the report"
+grep -q '"warning":"W051"' e/logging.jsonl && grep -q '"W051"' e/report.html || fail "the warning is not in the report"
 rm "$page"
 "$tessera" report a > log 2>&1 && [ -s "$page" ] || fail "tessera report a"
 "$tessera" report a c --out both.html > log 2>&1 && grep -q '"label":"c"' both.html || fail "tessera report a c"

@@ -321,7 +321,7 @@ void TrainRun::write_report() noexcept {
   try {
     output_->write("report.html", report_page({output_->path()}, std::string("tessera ") + program_version()));
     log::info("report    " + output_->file("report.html"));
-  } catch (const std::exception& error) { log::warn(51, std::string("report.html is not written: ") + error.what()); }
+  } catch (const std::exception& error) { log::warn(52, std::string("report.html is not written: ") + error.what()); }
 }
 
 void TrainRun::announce() {

@@ -67,7 +67,7 @@ class TrainRun {
   void memory_line();
   [[nodiscard]] std::string run_json() const;
   [[nodiscard]] std::string run_json_with_memory() const;
-  void write_report() noexcept;  // report.html, on rank 0; a warning (W051) if it cannot be written
+  void write_report() noexcept;  // report.html, on rank 0; a warning (W052) if it cannot be written
   [[nodiscard]] std::optional<StepRange> traced_steps() const;
   [[nodiscard]] double elapsed() const;
 

@@ -157,7 +157,7 @@ void TrainRun::keep_report_trace() {
   try {
     io::make_directories(output_->file("trace"));
     io::write_text(output_->file("trace/rank-00000.json"), trace_text(spans));
-  } catch (const Error& error) { log::warn(51, "report.html will have no timeline: " + error.line()); }
+  } catch (const Error& error) { log::warn(52, "report.html will have no timeline: " + error.line()); }
 }
 
 std::string TrainRun::trace_text(const std::vector<train::TraceSpan>& spans) const {

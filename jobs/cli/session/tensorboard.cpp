@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void warn_of_events(const Error& error) {
-  log::warn(50, "the event file for TensorBoard is incomplete: " + error.line());
+  log::warn(51, "the event file for TensorBoard is incomplete: " + error.line());
 }
 
 /// Lines that Markdown shows as they are.

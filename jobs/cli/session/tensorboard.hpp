@@ -18,7 +18,7 @@ namespace tessera::jobs {
 /// array get their index, train/aux_loss_layers/0; a sample becomes a text. None without "global_step".
 [[nodiscard]] std::vector<io::SummaryValue> summary_of(const nlohmann::ordered_json& record);
 
-/// An event file of a run, on rank 0. If it cannot be written, a warning (W050) says so once, and training continues.
+/// An event file of a run, on rank 0. If it cannot be written, a warning (W051) says so once, and training continues.
 class TensorBoardLog {
  public:
   /// Begins a file with the options that were set. `purge_step`: as EventFile.
