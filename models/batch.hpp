@@ -38,6 +38,7 @@ struct Batch {
   TensorView loss_weights;
   /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
   TensorView router;
+  TensorView loss_rows;  // u8: what a head in parts keeps of each row (row_parts.hpp)
   DropoutState dropout;  // of adapters; train only
   /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
   const std::int32_t* lengths = nullptr;

@@ -28,7 +28,7 @@ class Head final : public Module {
   [[nodiscard]] std::string name() const override { return "head"; }
   [[nodiscard]] std::span<const int> params() const override { return params_; }
   void adapt(AdapterMaker& adapters) override;
-  [[nodiscard]] bool train_forward_reads_params() const override { return false; }
+  [[nodiscard]] bool forward_reads_params(Phase phase) const override { return phase != Phase::train; }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
@@ -38,6 +38,10 @@ class Head final : public Module {
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
   /// From now on the loss is this one; the plan must be made after.
   void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
+  [[nodiscard]] const std::shared_ptr<const Loss>& loss() const { return loss_; }
+  [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
+  /// Its parameters are those of the norm, then the weight, then those of an adapter.
+  [[nodiscard]] const Norm& norm() const { return norm_; }
 
  private:
   Head(const HeadSpec& spec, ParamList list);

@@ -46,7 +46,7 @@ struct ForwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;  // in the order of Module::params()
   TensorView x;                        // (B, T, C); absent for the first module
-  TensorView y;                        // (B, T, C), never x; absent for the last module
+  TensorView y;                        // (B, T, C), x if in_place(), else never x; absent for the last module
   TensorView saved;                    // saved_bytes(shape) as u8, train only; backward gets the same bytes
   TensorView workspace;                // workspace_bytes(shape) as u8, scratch
   const Batch* batch = nullptr;
@@ -85,10 +85,17 @@ class Module {
   [[nodiscard]] virtual std::string group() const { return name(); }
   /// Indices into Model::params of the parameters that forward or backward read, its own and tied ones.
   [[nodiscard]] virtual std::span<const int> params() const = 0;
-  /// False if forward in Phase::train reads no parameter (a head that computes loss and gradient in backward).
-  [[nodiscard]] virtual bool train_forward_reads_params() const { return true; }
+  /// The rows of the i-th of them that this module reads, if it is a part of an embedding or a head (row_parts.hpp).
+  [[nodiscard]] virtual RowRange rows(std::size_t i) const { return (void)i, RowRange{}; }
+  /// False if forward reads no parameter in this phase (in training, a head that computes loss and gradient in
+  /// backward).
+  [[nodiscard]] virtual bool forward_reads_params(Phase phase) const { return (void)phase, true; }
   /// False if backward reads no parameter values (an embedding).
   [[nodiscard]] virtual bool backward_reads_params() const { return true; }
+  /// False if backward computes no gradients of parameters, since another module that reads them does.
+  [[nodiscard]] virtual bool has_param_gradients() const { return true; }
+  /// True if its output is in the memory of its input, of which it keeps what it does not compute.
+  [[nodiscard]] virtual bool in_place() const { return false; }
 
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
@@ -128,7 +135,8 @@ struct Model {
   std::string family;             // "gpt2"
   std::vector<ParamSpec> params;  // canonical names, in canonical order
   std::vector<std::unique_ptr<Module>> modules;
-  std::int64_t hidden = 0;  // C of the activation between modules
+  std::size_t embedding_modules = 1, head_modules = 1;  // how many of the first and of the last are no blocks
+  std::int64_t hidden = 0;                              // C of the activation between modules
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;  // longest sequence
   bool packs = false;           // every module respects Batch::positions in training and evaluation (packing)
@@ -149,6 +157,7 @@ struct Model {
   /// The same for sequences with `tokens` in all, whose squared lengths sum to `squares`: 6·N_matmul·tokens +
   /// 12·L·H·squares, less what backward leaves out.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
+  bool in_row_parts = false;         // split_rows
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;
   std::optional<LoraAdapters> lora;  // add_lora

@@ -6,13 +6,11 @@
 #include "kernels/linear_cross_entropy.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "kernels/gemm.hpp"
 #include "kernels/host/fp32_accumulator.hpp"
-#include "kernels/host/linear_cross_entropy.hpp"
+#include "kernels/host/loss_rows.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
 
@@ -22,44 +20,20 @@ namespace {
 constexpr std::int64_t alignment = 64;
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// Blocks and chunks of (N, V): a function of N, V and the element's size only.
-struct Cut {
-  std::int64_t rows, chunk, chunks;  // rows of a block, columns of a chunk (the last may have fewer), chunks
-
-  Cut(std::int64_t n, std::int64_t vocab, std::size_t element) {
-    constexpr std::int64_t budget = std::int64_t{64} << 20, most_rows = 1024, least_rows = 16, wanted_chunk = 2048;
-    const std::int64_t fit = budget / std::max<std::int64_t>(1, vocab * static_cast<std::int64_t>(element));
-    const std::int64_t limit = std::clamp(fit / 16 * 16, least_rows, most_rows);
-    const std::int64_t blocks = std::max<std::int64_t>(1, (n + limit - 1) / limit);
-    rows = std::min(std::max<std::int64_t>(n, 1), round_up((n + blocks - 1) / blocks, 16));
-    const std::int64_t parts = (vocab + wanted_chunk - 1) / wanted_chunk;
-    chunk = parts == 1 ? vocab : round_up((vocab + parts - 1) / parts, 32);
-    chunks = (vocab + chunk - 1) / chunk;
-  }
-};
-
-/// State of a row of a block over the chunks.
-struct Row {
-  double max, sum;      // running maximum and Σ exp(logit - max)
-  double target;        // the target's logit
-  double lse;           // after all chunks
-  std::int64_t argmax;  // the lowest index of max
-};
-
 template <class A>
 struct Workspace {
   A* logits;  // chunk c at logits + rows·(first column of c): (rows, columns of c); for 16-bit T in training: (rows, V)
-  A* chunk_max;  // (chunks, rows)
-  Row* rows;     // (rows)
+  A* chunk_max;   // (chunks, rows)
+  LossRow* rows;  // (rows)
 
-  static std::size_t bytes(const Cut& cut, std::int64_t vocab) {
+  static std::size_t bytes(const LossBlocks& cut, std::int64_t vocab) {
     const auto part = [](std::int64_t n, std::size_t element) {
       return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
     };
-    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) + part(cut.rows, sizeof(Row)) +
-           alignment;
+    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) +
+           part(cut.rows, sizeof(LossRow)) + alignment;
   }
-  Workspace(const TensorView& view, const Cut& cut, std::int64_t vocab) {
+  Workspace(const TensorView& view, const LossBlocks& cut, std::int64_t vocab) {
     auto next = static_cast<std::uintptr_t>(
         round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), alignment));
     const auto take = [&](std::int64_t n, std::size_t element) {
@@ -69,7 +43,7 @@ struct Workspace {
     };
     logits = static_cast<A*>(take(cut.rows * vocab, sizeof(A)));
     chunk_max = static_cast<A*>(take(cut.chunks * cut.rows, sizeof(A)));
-    rows = static_cast<Row*>(take(cut.rows, sizeof(Row)));
+    rows = static_cast<LossRow*>(take(cut.rows, sizeof(LossRow)));
   }
 };
 
@@ -93,10 +67,7 @@ class BlockedRun {
     for (std::int64_t first = 0; first < n; first += cut_.rows) {
       first_ = first;
       count_ = std::min(cut_.rows, n - first);
-      for (std::int64_t r = 0; r < count_; ++r) {
-        workspace_.rows[r] = {
-            .max = -std::numeric_limits<double>::infinity(), .sum = 0, .target = 0, .lse = 0, .argmax = -1};
-      }
+      for (std::int64_t r = 0; r < count_; ++r) { workspace_.rows[r] = {}; }
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_logits(c);
       add_sums();
       if (!trains_) continue;
@@ -156,33 +127,16 @@ class BlockedRun {
     });
   }
 
+  [[nodiscard]] ChunkRow<A> chunk_row(std::int64_t c, std::int64_t r) const {
+    return {line(c, r), column(c), width(c), targets_[first_ + r]};
+  }
   void observe(std::int64_t c, std::int64_t r) const {
-    Row& row = workspace_.rows[r];
-    A* const x = line(c, r);
-    const std::int64_t target = targets_[first_ + r] - column(c);
-    if (target >= 0 && target < width(c)) row.target = static_cast<double>(x[target]);
-    const A chunk_max = sweeps_.largest(x, width(c));
-    workspace_.chunk_max[c * cut_.rows + r] = chunk_max;
-    const auto max = static_cast<double>(chunk_max);
-    if (max > row.max) row.argmax = column(c) + sweeps_.find(x, width(c), chunk_max);
-    const double sum = sweeps_.exponentiate(x, width(c), chunk_max);
-    if (max > row.max) {
-      row.sum = row.sum * std::exp(row.max - max) + sum;
-      row.max = max;
-    } else {
-      row.sum += sum * std::exp(max - row.max);
-    }
+    workspace_.chunk_max[c * cut_.rows + r] = host::observe(workspace_.rows[r], chunk_row(c, r), sweeps_);
   }
 
   void add_sums() const {
-    for (std::int64_t r = 0; r < count_; ++r) {
-      if (ignored(r)) continue;
-      Row& row = workspace_.rows[r];
-      row.lse = row.max + std::log(row.sum);
-      args_.sums->loss.add(weight(r) * (row.lse - row.target));
-      args_.sums->tokens += 1;
-      args_.sums->correct += row.argmax == targets_[first_ + r] ? 1 : 0;
-    }
+    for (std::int64_t r = 0; r < count_; ++r)
+      if (!ignored(r)) add_row(workspace_.rows[r], targets_[first_ + r], weight(r), *args_.sums);
   }
 
   void pass_gradient(std::int64_t c) const {
@@ -192,11 +146,8 @@ class BlockedRun {
         if (ignored(r)) {
           std::fill_n(x, width(c), A(0));
         } else {
-          const double scale = *args_.loss_scale * weight(r);
-          const auto chunk_max = static_cast<double>(workspace_.chunk_max[c * cut_.rows + r]);
-          sweeps_.scale(x, width(c), static_cast<A>(std::exp(chunk_max - workspace_.rows[r].lse) * scale));
-          const std::int64_t target = targets_[first_ + r] - column(c);
-          if (target >= 0 && target < width(c)) x[target] -= static_cast<A>(scale);
+          to_gradient(workspace_.rows[r], chunk_row(c, r), workspace_.chunk_max[c * cut_.rows + r],
+                      *args_.loss_scale * weight(r), sweeps_);
         }
         // Into the front half of the row, which no later chunk reads.
         if constexpr (is_half<T>) convert().narrow(x, reinterpret_cast<T*>(line(0, r)) + column(c), width(c));
@@ -238,7 +189,7 @@ class BlockedRun {
 
   const LinearCrossEntropyArgs& args_;
   std::int64_t vocab_;
-  Cut cut_;
+  LossBlocks cut_;
   Workspace<A> workspace_;
   const std::int32_t* targets_;
   const float* weights_;  // null: 1
@@ -247,29 +198,19 @@ class BlockedRun {
   std::int64_t first_ = 0, count_ = 0;  // current block of rows
 };
 
-/// Targets are in host memory.
-void check_targets(const LinearCrossEntropyArgs& args) {
-  const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
-  const auto* targets = args.targets.as<std::int32_t>();
-  for (std::int64_t i = 0; i < n; ++i) {
-    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index, "target %d of vocabulary %ld",
-                   targets[i], vocab);
-  }
-}
-
 }  // namespace
 
 std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
   std::size_t bytes = 0;
   dispatch_dtype(dtype, [&](auto zero) {
     using A = Acc<decltype(zero)>;
-    bytes = Workspace<A>::bytes(Cut(rows, vocab, sizeof(A)), vocab);
+    bytes = Workspace<A>::bytes(LossBlocks(rows, vocab, sizeof(A)), vocab);
   });
   return bytes;
 }
 
 void linear_cross_entropy(const LinearCrossEntropyArgs& args) {
-  check_targets(args);
+  check_targets(args.targets, args.weight.shape[0]);
   if (args.x.shape[0] == 0) {  // an empty micro-batch
     args.for_each_product([](const LinearCrossEntropyArgs::LowRank& p, bool) {
       if (p.dweight && !p.accumulate) std::memset(p.dweight.data, 0, p.dweight.nbytes());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/row_parts.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -9,8 +10,15 @@ namespace tessera::plan {
 
 std::string boundary_name(int module) { return "x." + std::to_string(module); }
 
+std::string alternate_boundary_name(const shard::Schedule& schedule, int module) {
+  int outputs = -1;
+  for (int i = 0; i <= module; ++i) outputs += schedule.modules[static_cast<std::size_t>(i)].in_place ? 0 : 1;
+  return boundary_name(outputs % 2);
+}
+
 std::string train_boundary_name(const shard::Schedule& train, int module) {
-  return boundary_name(module + 1 < first_backward(train.modules) ? module % 2 : module);
+  while (train.modules[static_cast<std::size_t>(module)].in_place) --module;
+  return module + 1 < first_backward(train.modules) ? alternate_boundary_name(train, module) : boundary_name(module);
 }
 
 std::string saved_name(const shard::Schedule& train, int module) {
@@ -113,6 +121,8 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   token_slots(spec, static_cast<std::size_t>(rows * spec.tokens), slots);
   slots.push_back({logits_name, Category::buffers, Placement::own,
                    static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
+  if (model.in_row_parts)
+    slots.push_back({loss_rows_name, Category::buffers, Placement::own, models::loss_rows_bytes(rows * spec.tokens)});
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
     slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});
   return slots;

@@ -11,7 +11,9 @@ namespace tessera::plan {
 
 /// Names of the slots. Module i writes its output to boundary(i); the last module has none.
 [[nodiscard]] std::string boundary_name(int module);
-/// The same in a training step, where modules in front of the first backward use two slots alternately.
+/// Evaluation and generation use two slots alternately; a module that works in place, the one of its input.
+[[nodiscard]] std::string alternate_boundary_name(const shard::Schedule& schedule, int module);
+/// In a training step, where modules in front of the first backward use two slots alternately.
 [[nodiscard]] std::string train_boundary_name(const shard::Schedule& train, int module);
 /// What module i saves for backward. With recompute, all recomputable modules share one slot: every training forward
 /// writes it, and backward reads what the recompute before it has written.
@@ -19,6 +21,7 @@ namespace tessera::plan {
 inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of the current module output
 inline constexpr const char* workspace_name = "workspace";
 inline constexpr const char* router_name = "router";  // (layers with experts, 2, E) f64: Batch::router; training only
+inline constexpr const char* loss_rows_name = "loss_rows";  // Batch::loss_rows
 inline constexpr const char* logits_name = "logits";  // (1, V); generate: (B, V)
 /// Whether micro-batches of a run have this tensor; its slot has its name.
 [[nodiscard]] bool has_field(const RunSpec& spec, models::BatchField field);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "runtime/base/error.hpp"
 
@@ -16,10 +17,10 @@ struct Block {
   std::int64_t numel = 0;  // of the parameters it reads
 };
 
-/// The blocks of a model: its modules between the first and the last.
+/// The blocks of a model: its modules between embedding and head.
 std::vector<Block> blocks_of(const models::Model& model) {
   std::vector<Block> blocks;
-  for (std::size_t m = 1; m + 1 < model.modules.size(); ++m) {
+  for (std::size_t m = model.embedding_modules; m < model.modules.size() - model.head_modules; ++m) {
     const models::Module& module = *model.modules[m];
     if (blocks.empty() || blocks.back().name != module.group()) blocks.push_back({module.group(), m, m, 0});
     blocks.back().last = m;
@@ -122,18 +123,21 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   const std::vector<std::string> names = unit_names(model, strategy.policy);
   std::vector<shard::UnitSpec> units;
   UnitsOfName of_name;
-  std::vector<bool> taken(model.params.size(), false);
+  std::set<std::pair<int, std::int64_t>> taken;  // parameters, and first rows of parts of them
   for (std::size_t m = 0; m < model.modules.size(); ++m) {
     std::vector<std::size_t> begun;  // units with parameters of this module
-    for (const int param : model.modules[m]->params()) {
-      if (taken[static_cast<std::size_t>(param)]) continue;
-      taken[static_cast<std::size_t>(param)] = true;
+    const std::span<const int> params = model.modules[m]->params();
+    for (std::size_t k = 0; k < params.size(); ++k) {
+      const int param = params[k];
+      const RowRange rows = model.modules[m]->rows(k);
+      if (!taken.emplace(param, rows.first).second) continue;
       const std::size_t u = unit_for(units, of_name[names[m]], names[m], model.params[static_cast<std::size_t>(param)]);
       if (std::ranges::find(begun, u) == begun.end()) {
         begun.push_back(u);
         units[u].module_firsts.push_back(param);
       }
       units[u].params.push_back(param);
+      units[u].rows.push_back(rows);
     }
   }
   name_apart(units, of_name);
@@ -144,25 +148,29 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
 
 std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units,
                                           models::Phase phase) {
-  std::vector<int> unit_of(model.params.size(), -1);
+  std::map<std::pair<int, std::int64_t>, int> unit_of;  // by parameter and first row
   for (std::size_t u = 0; u < units.size(); ++u)
-    for (const int param : units[u].params) unit_of[static_cast<std::size_t>(param)] = static_cast<int>(u);
+    for (std::size_t k = 0; k < units[u].params.size(); ++k)
+      unit_of[{units[u].params[k], units[u].rows[k].first}] = static_cast<int>(u);
 
   std::vector<shard::ModuleUse> uses;
   for (std::size_t i = 0; i < model.modules.size(); ++i) {
     const auto& module = *model.modules[i];
     std::vector<int> all, trained;
-    for (const int param : module.params()) {
-      all.push_back(unit_of[static_cast<std::size_t>(param)]);
+    for (std::size_t k = 0; k < module.params().size(); ++k) {
+      const int param = module.params()[k];
+      all.push_back(unit_of.at({param, module.rows(k).first}));
       if (model.params[static_cast<std::size_t>(param)].trainable) trained.push_back(all.back());
     }
     for (auto* list : {&all, &trained}) {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
-    shard::ModuleUse use{module.name(), all, all, trained, i > 0 && i + 1 < model.modules.size()};
-    if (phase == models::Phase::train && !module.train_forward_reads_params()) use.forward_units.clear();
+    const bool is_block = i >= model.embedding_modules && i < model.modules.size() - model.head_modules;
+    shard::ModuleUse use{module.name(), all, all, trained, is_block, module.in_place()};
+    if (!module.forward_reads_params(phase)) use.forward_units.clear();
     if (!module.backward_reads_params()) use.backward_units.clear();
+    if (!module.has_param_gradients()) use.grad_units.clear();
     uses.push_back(std::move(use));
   }
   return uses;

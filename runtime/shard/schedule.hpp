@@ -38,6 +38,7 @@ struct ModuleUse {
   std::vector<int> backward_units;  // read by backward
   std::vector<int> grad_units;      // backward contributes to their gradients
   bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head
+  bool in_place = false;            // its output is in the memory of its input
 };
 
 /// Modules from this one on have a backward: nothing before it is trainable. modules.size() if nothing is.

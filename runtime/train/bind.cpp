@@ -1,5 +1,6 @@
 // Binding of a schedule: resolves slot names to pointers, once, before the first step.
 #include <algorithm>
+#include <map>
 
 #include "runtime/plan/activations.hpp"
 #include "runtime/train/bound_schedule.hpp"
@@ -19,11 +20,11 @@ class Lookup {
       : schedule_(schedule),
         manager_(manager),
         slots_(schedule.slots.size()),
-        last_reader_(plan.spec.model->params.size()),
         last_gradient_(static_cast<std::size_t>(plan.layout.num_units())) {
     const auto& modules = plan.spec.model->modules;
     for (std::size_t m = 0; m < modules.size(); ++m)
-      for (const int param : modules[m]->params()) last_reader_[static_cast<std::size_t>(param)] = static_cast<int>(m);
+      for (std::size_t k = 0; k < modules[m]->params().size() && modules[m]->has_param_gradients(); ++k)
+        last_reader_[{modules[m]->params()[k], modules[m]->rows(k).first}] = static_cast<int>(m);
     for (std::size_t m = 0; m < schedule.modules.size(); ++m)
       for (const int unit : schedule.modules[m].grad_units)
         last_gradient_[static_cast<std::size_t>(unit)] = static_cast<int>(m);
@@ -33,9 +34,9 @@ class Lookup {
     if (data == nullptr) data = manager_.slot(schedule_, slot);
     return data;
   }
-  /// True if no module later in the model (earlier in backward) contributes to the parameter's gradient.
-  [[nodiscard]] bool first_contributor(int module, int param) const {
-    return last_reader_[static_cast<std::size_t>(param)] <= module;
+  /// True if no module later in the model (earlier in backward) contributes to the gradient of these rows.
+  [[nodiscard]] bool first_contributor(int module, int param, RowRange rows) const {
+    return last_reader_.at({param, rows.first}) <= module;
   }
   /// The same of a unit's gradient buffer.
   [[nodiscard]] bool first_to_touch(int module, int unit) const {
@@ -45,23 +46,34 @@ class Lookup {
  private:
   const shard::Schedule& schedule_;
   const shard::ShardManager& manager_;
-  std::vector<std::byte*> slots_;                 // null: not looked up yet
-  std::vector<int> last_reader_, last_gradient_;  // the last module, by parameter and by unit
+  std::vector<std::byte*> slots_;  // null: not looked up yet
+  // The last module, by parameter and first row, and by unit.
+  std::map<std::pair<int, std::int64_t>, int> last_reader_;
+  std::vector<int> last_gradient_;
 };
+
+Shape shape_of(const ParamSpec& param, RowRange rows) {
+  Shape shape;
+  for (int i = 0; i < param.shape.rank(); ++i) shape.push_back(i == 0 && rows.count > 0 ? rows.count : param.shape[i]);
+  return shape;
+}
 
 /// Binds the parameters that an instruction reads.
 void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, Lookup& lookup,
                  std::size_t instruction) {
   const models::Model& model = *plan.spec.model;
   step.params.reserve(step.module->params().size());
-  for (const int param : step.module->params()) {
-    const int home = plan.layout.unit_of(param);
+  for (std::size_t k = 0; k < step.module->params().size(); ++k) {
+    const int param = step.module->params()[k];
+    const RowRange rows = step.module->rows(k);
+    const int home = plan.layout.unit_of(param, rows.first);
     const DType dtype = schedule.units[static_cast<std::size_t>(home)].param_dtype;
-    const std::size_t offset = bytes_of(plan.layout.offset_of(param), dtype);
+    const std::size_t offset = bytes_of(plan.layout.offset_of(param, rows.first), dtype);
     std::byte* data = nullptr;  // null if the instruction does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
       if (unit == home) data = lookup.slot(slot) + offset;
-    step.params.emplace_back(data, dtype, model.params[static_cast<std::size_t>(param)].shape, plan.spec.device);
+    step.params.emplace_back(data, dtype, shape_of(model.params[static_cast<std::size_t>(param)], rows),
+                             plan.spec.device);
   }
 }
 
@@ -75,17 +87,19 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   };
   step.dparams.reserve(step.module->params().size());
   step.accumulate.reserve(step.module->params().size());
-  for (const int param : step.module->params()) {
-    const int unit = plan.layout.unit_of(param), slot = schedule.grad_slot(unit, instruction.micro);
-    if (slot < 0) {  // frozen
+  for (std::size_t k = 0; k < step.module->params().size(); ++k) {
+    const int param = step.module->params()[k];
+    const RowRange rows = step.module->rows(k);
+    const int unit = plan.layout.unit_of(param, rows.first), slot = schedule.grad_slot(unit, instruction.micro);
+    if (slot < 0 || !step.module->has_param_gradients()) {  // frozen, or computed by another module
       step.dparams.emplace_back();
       step.accumulate.push_back(0);
       continue;
     }
     const DType dtype = dtype_of(unit);
-    step.dparams.emplace_back(lookup.slot(slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
-                              model.params[static_cast<std::size_t>(param)].shape, plan.spec.device);
-    step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param));
+    step.dparams.emplace_back(lookup.slot(slot) + bytes_of(plan.layout.offset_of(param, rows.first), dtype), dtype,
+                              shape_of(model.params[static_cast<std::size_t>(param)], rows), plan.spec.device);
+    step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param, rows));
   }
   for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
     if (adds(unit) || !lookup.first_to_touch(instruction.module, unit)) continue;
@@ -156,10 +170,12 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->buffers = program->host_buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
+  program->loss_rows = arena.data_if(plan::loss_rows_name);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 
   const auto boundary = [&](int module) {
-    return arena.data(train ? plan::train_boundary_name(schedule, module) : plan::boundary_name(module % 2));
+    return arena.data(train ? plan::train_boundary_name(schedule, module)
+                            : plan::alternate_boundary_name(schedule, module));
   };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager);

@@ -39,7 +39,8 @@ class Executor::BoundSchedule {
   BatchMemory buffers, host_buffers;  // read by kernels; written by the host: on a device, pinned memory
   std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
   BatchMemory current_tokens;
-  double* router = nullptr;  // training with experts
+  double* router = nullptr;        // training with experts
+  std::byte* loss_rows = nullptr;  // of a head in parts
   // On a device:
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device

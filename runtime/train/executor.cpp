@@ -5,6 +5,7 @@
 
 #include "kernels/balance.hpp"
 #include "kernels/reduce.hpp"
+#include "models/row_parts.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/train/backend.hpp"
 
@@ -98,6 +99,8 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro) {
     batch.dropout = {program.block->seed, program.block->step, program.source->first_row(micro) * planned, tokens,
                      planned};
   }
+  if (program.loss_rows != nullptr)
+    batch.loss_rows = bytes(program.loss_rows, models::loss_rows_bytes(rows * tokens), device_);
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;

@@ -130,7 +130,7 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
   Guarded& workspace = *workspace_[static_cast<int>(phase)];
   workspace.poison();
   if (!last) boundaries_[module]->poison();
-  const bool reads = phase != Phase::train || model_.modules[module]->train_forward_reads_params();
+  const bool reads = model_.modules[module]->forward_reads_params(phase);
   const auto params = reads ? of(module, params_) : std::vector<TensorView>(model_.modules[module]->params().size());
   model_.modules[module]->forward(
       {.phase = phase,

@@ -71,7 +71,7 @@ TEST(Table, ModulesNameTheirParametersAndTheHeadSharesTheTokenTable) {
   EXPECT_EQ(names, (std::vector<std::string>{"embed", "h.0", "h.1", "h.2", "head"}));
   EXPECT_EQ(seen.size(), m.params.size());
   EXPECT_FALSE(m.modules.front()->backward_reads_params());
-  EXPECT_FALSE(m.modules.back()->train_forward_reads_params());
+  EXPECT_FALSE(m.modules.back()->forward_reads_params(models::Phase::train));
   EXPECT_EQ(m.vocab, 50257);
   EXPECT_EQ(m.max_tokens, 1024);
   EXPECT_EQ(m.hidden, 64);

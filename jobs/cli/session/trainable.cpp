@@ -6,6 +6,7 @@
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "models/param_selector.hpp"
+#include "models/row_parts.hpp"
 
 namespace tessera::jobs {
 
@@ -39,20 +40,24 @@ std::vector<bool> trainable_params(const models::Model& model, const std::vector
   return trainable;
 }
 
-models::Model make_training_model(const Options& options, const std::string& config_json, const std::string& source,
-                                  DType dtype, const AdapterConfig& adapter) {
-  models::Model model = models::make(config_json, source, dtype);
-  if (trains_lora(options)) {
-    add_adapters(model, options, adapter);
-    return model;
-  }
+/// Freezes what --freeze_parameters and --trainable_parameters say.
+static void freeze(models::Model& model, const Options& options, DType dtype) {
   const std::vector<TrainableRule> rules = trainable_rules(options);
-  if (rules.empty()) return model;
+  if (rules.empty()) return;
   const std::vector<bool> trainable = trainable_params(model, rules);
   for (std::size_t p = 0; p < trainable.size(); ++p) {
     model.params[p].trainable = trainable[p];
     if (!trainable[p]) model.params[p].storage_dtype = dtype;
   }
+}
+
+models::Model make_training_model(const Options& options, const std::string& config_json, const std::string& source,
+                                  DType dtype, const AdapterConfig& adapter) {
+  models::Model model = models::make(config_json, source, dtype);
+  if (trains_lora(options)) add_adapters(model, options, adapter);
+  else freeze(model, options, dtype);
+  if (options.has("max_unit_size"))
+    models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
   return model;
 }
 
