@@ -80,14 +80,14 @@ struct GemmPeak {
   [[nodiscard]] double flops() const { return std::max(before, after) * 1e9; }
 };
 
-struct Work {
+struct StepWork {
   double tokens = 0, flops = 0,
          flops_halved = 0;  // of a step; causal attention counted in full (PaLM's formula), or as half
   bool on_gpu = false;
   ComputePeak peak;  // published, of all ranks' GPUs
 };
 
-nlohmann::ordered_json measurement_json(const Measurement& measurement, const Work& work, const GemmPeak& limit) {
+nlohmann::ordered_json measurement_json(const Measurement& measurement, const StepWork& work, const GemmPeak& limit) {
   const double seconds = median(measurement.seconds);
   nlohmann::ordered_json json = {{"step_s", seconds},
                                  {"cpu_s", median(measurement.cpu)},
@@ -108,7 +108,7 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const Wo
   return json;
 }
 
-void print_host(const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
+void print_host(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
   log::info(strfmt("%-12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
                    "arena, all"));
   for (const Measurement& measurement : measurements)
@@ -119,7 +119,7 @@ void print_host(const std::vector<Measurement>& measurements, const Work& work, 
                      human_bytes(measurement.arena).c_str()));
 }
 
-void print_device(const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
+void print_device(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
   const double peak = work.peak.flops();
   log::info(
       peak > 0
@@ -141,7 +141,7 @@ void print_device(const std::vector<Measurement>& measurements, const Work& work
 }
 
 /// Measurements: ZeRO-3, ZeRO-0, and on the CPU ZeRO-3 in fp32 if the two are not.
-void print(const Call& call, const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
+void print(const Call& call, const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
   const double overhead = median(measurements[0].seconds) / median(measurements[1].seconds);
   const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
   const char* const compute = name_of(measurements[0].precision.compute);
@@ -192,7 +192,7 @@ void bench_step_command(const Call& call, World& world) {
   const RandomTokens tokens((steps + 2) * batch.global_batch * length + 1, model.vocab);
   const bool on_device = world.device() != host_device;
   const double all = static_cast<double>(batch.global_batch * length), square = static_cast<double>(length) * all;
-  const Work work{.tokens = all,
+  const StepWork work{.tokens = all,
                   .flops = model.train_flops(all, square),
                   .flops_halved = model.train_flops(all, square / 2),
                   .on_gpu = on_device,

@@ -178,7 +178,7 @@ Json machine_of(const Json& run) {
   return rows;
 }
 
-std::string summary_of(const Json& run) {
+std::string run_summary(const Json& run) {
   if (run.empty()) return "no run.json";
   const long world = run.value("world", 1L), nodes = run.value("nodes", 1L);
   return strfmt("%s parameters, ", human_count(run.value("parameters", 0.0)).c_str()) + run.value("strategy", "") +
@@ -211,7 +211,7 @@ Json read_run_record(const std::string& directory) {
   return {{"label", name.empty() ? folder : name},
           {"directory", path},
           {"status", status_in(directory)},
-          {"summary", summary_of(run)},
+          {"summary", run_summary(run)},
           {"facts", facts_of(log)},
           {"series", series},
           {"evaluations", evaluations},
