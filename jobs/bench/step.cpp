@@ -141,7 +141,8 @@ void print_device(const std::vector<Measurement>& measurements, const StepWork& 
 }
 
 /// Measurements: ZeRO-3, ZeRO-0, and on the CPU ZeRO-3 in fp32 if the two are not.
-void print(const Call& call, const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
+void print(const Call& call, const std::vector<Measurement>& measurements, const StepWork& work,
+           const GemmPeak& limit) {
   const double overhead = median(measurements[0].seconds) / median(measurements[1].seconds);
   const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
   const char* const compute = name_of(measurements[0].precision.compute);
@@ -193,10 +194,10 @@ void bench_step_command(const Call& call, World& world) {
   const bool on_device = world.device() != host_device;
   const double all = static_cast<double>(batch.global_batch * length), square = static_cast<double>(length) * all;
   const StepWork work{.tokens = all,
-                  .flops = model.train_flops(all, square),
-                  .flops_halved = model.train_flops(all, square / 2),
-                  .on_gpu = on_device,
-                  .peak = on_device ? gpu_peak(world, precision.compute) : ComputePeak()};
+                      .flops = model.train_flops(all, square),
+                      .flops_halved = model.train_flops(all, square / 2),
+                      .on_gpu = on_device,
+                      .peak = on_device ? gpu_peak(world, precision.compute) : ComputePeak()};
   if (!options.flag("json")) {
     log::info(version_line());
     if (!precision.str().empty()) log::info("precision " + precision.str());

@@ -22,7 +22,7 @@ inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of th
 inline constexpr const char* workspace_name = "workspace";
 inline constexpr const char* router_name = "router";  // (layers with experts, 2, E) f64: Batch::router; training only
 inline constexpr const char* loss_rows_name = "loss_rows";  // Batch::loss_rows
-inline constexpr const char* logits_name = "logits";  // (1, V); generate: (B, V)
+inline constexpr const char* logits_name = "logits";        // (1, V); generate: (B, V)
 /// Whether micro-batches of a run have this tensor; its slot has its name.
 [[nodiscard]] bool has_field(const RunSpec& spec, models::BatchField field);
 /// Key-value cache of module i, for B rows of cache_tokens, in generation.
