@@ -73,7 +73,7 @@ class HeadNorm final : public Module {
  public:
   HeadNorm(const Norm& norm, std::int64_t channels, std::vector<int> params)
       : norm_(norm), channels_(channels), params_(std::move(params)) {}
-  [[nodiscard]] std::string name() const override { return "head"; }
+  [[nodiscard]] std::string name() const override { return "head.norm"; }
   [[nodiscard]] std::span<const int> params() const override { return params_; }
   void forward(const ForwardArgs& args) const override {
     ScratchAllocator allocator(args.saved);
@@ -204,9 +204,9 @@ std::vector<Part> parts_of(const ParamSpec& weight, std::int64_t max_bytes) {
   if (vocab * row_bytes <= max_bytes) return {};
   if (step * row_bytes > max_bytes)
     throw Error(ExitCode::usage,
-                strfmt("a part of %s takes %ld bytes at least, and max_unit_size is %ld", weight.name.c_str(),
+                strfmt("a part of %s takes %ld bytes at least, and --max_unit_size is %ld", weight.name.c_str(),
                        std::min(step, vocab) * row_bytes, max_bytes),
-                "max_unit_size", "Give a larger size");
+                "--max_unit_size", "Give a larger size");
   const std::int64_t count = max_bytes / row_bytes / step * step;
   std::vector<Part> parts;
   for (std::int64_t first = 0; first < vocab; first += count)
@@ -217,11 +217,11 @@ std::vector<Part> parts_of(const ParamSpec& weight, std::int64_t max_bytes) {
 void check(const Model& model, const Head& head, bool tied) {
   if (model.dtype != DType::f32)
     throw Error(ExitCode::usage,
-                strfmt("max_unit_size with computation in %s: a head in parts has other sums", name_of(model.dtype)),
-                "max_unit_size", "Drop --max_unit_size, or compute in fp32: --mixed_precision no");
+                strfmt("--max_unit_size with computation in %s: a head in parts has other sums", name_of(model.dtype)),
+                "--max_unit_size", "Drop --max_unit_size, or compute in fp32: --mixed_precision no");
   if (head.loss() != cross_entropy())
     throw Error(ExitCode::usage, "a head in parts computes cross-entropy, and this model has another loss",
-                "max_unit_size", "Drop --max_unit_size");
+                "--max_unit_size", "Drop --max_unit_size");
   constexpr auto norm_block = static_cast<std::int64_t>(kernels::norm_block);
   std::int64_t before = 0;  // the weight, in one unit with the norm
   for (std::size_t k = 0; k + 1 < head.params().size(); ++k)
@@ -229,10 +229,10 @@ void check(const Model& model, const Head& head, bool tied) {
   if (!tied && before % norm_block != 0)
     throw Error(
         ExitCode::usage,
-        strfmt("max_unit_size with a head of its own and %ld channels, which are no multiple of %ld: the blocks "
+        strfmt("--max_unit_size with a head of its own and %ld channels, which are no multiple of %ld: the blocks "
                "of the gradient norm would differ",
                model.hidden, norm_block),
-        "max_unit_size", "Drop --max_unit_size");
+        "--max_unit_size", "Drop --max_unit_size");
 }
 
 }  // namespace
@@ -242,7 +242,7 @@ void split_rows(Model& model, std::int64_t max_bytes) {
   auto* const head = dynamic_cast<Head*>(model.modules.back().get());
   TESSERA_ASSERT(embedding != nullptr && head != nullptr && !model.in_row_parts, "a model without embedding and head");
   if (embedding->is_adapted() || head->is_adapted())
-    throw Error(ExitCode::usage, "max_unit_size with an adapter of the embedding or the head", "max_unit_size",
+    throw Error(ExitCode::usage, "--max_unit_size with an adapter of the embedding or the head", "--max_unit_size",
                 "Drop --max_unit_size, or leave embedding and head out of --target_modules");
   const std::vector<int> of_embedding(embedding->params().begin(), embedding->params().end());
   std::vector<int> of_norm(head->params().begin(), head->params().end());

@@ -143,6 +143,7 @@ void Retention::recall(const std::string& directory) {
 
 void Retention::written(const std::string& path) {
   recall(fs::path(path).parent_path().string());
+  own_.insert(path);
   verified(path, true);
 }
 
@@ -238,7 +239,7 @@ void Retention::apply(const std::string& directory, const std::string& best) {
   for (std::size_t i = 0; i < kept.found.size(); ++i) {
     if (keeps && i == *kept.best) continue;
     if (counted < others) counted += is_good(kept.found[i].path) ? 1 : 0;
-    else remove_directory(kept.found[i].path);
+    else if (removes_ == Removes::any || own_.contains(kept.found[i].path)) remove_directory(kept.found[i].path);
   }
 }
 

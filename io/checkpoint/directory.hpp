@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,9 @@ void remove_leftovers(const std::string& directory) noexcept;
 /// count towards the limit.
 class Retention {
  public:
-  explicit Retention(int limit) : limit_(limit) {}
+  /// `own`: apply() removes only checkpoints that written() has named; others count towards the limit all the same.
+  enum class Removes : unsigned char { any, own };
+  explicit Retention(int limit, Removes which = Removes::any) : limit_(limit), removes_(which) {}
   /// Marks a checkpoint as written by this process, also on disk.
   void written(const std::string& path);
   /// The newest checkpoint that apply() would have to read; "": none. With verified() it can be read elsewhere, by
@@ -61,6 +64,8 @@ class Retention {
   [[nodiscard]] bool is_good(const std::string& path);
   void recall(const std::string& directory);
   int limit_;
+  Removes removes_;
+  std::set<std::string> own_;
   // Path -> inode, size, mtime and ctime of its files when it was found good, or damaged.
   std::map<std::string, std::string> good_, damaged_;
   std::string recalled_;  // the directory whose .verified was read

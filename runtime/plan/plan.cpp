@@ -51,11 +51,12 @@ void check(const RunSpec& spec) {
                 "Leave a parameter trainable");
   TESSERA_ASSERT(trains || !spec.model->in_row_parts, "inference with a head in parts");
   if (spec.model->in_row_parts && spec.device != host_device)
-    throw Error(ExitCode::usage, "max_unit_size is not supported on a GPU, whose kernels sum over the whole vocabulary",
-                "max_unit_size", "Drop --max_unit_size");
+    throw Error(ExitCode::usage,
+                "--max_unit_size is not supported on a GPU, whose kernels sum over the whole vocabulary",
+                "--max_unit_size", "Drop --max_unit_size");
   if (spec.model->in_row_parts && spec.strategy.policy.wrap.kind == shard::WrapPolicy::Kind::model)
-    throw Error(ExitCode::usage, "max_unit_size splits embedding and head, and NO_WRAP makes the model one unit",
-                "max_unit_size, wrap_policy", "Keep one of the two");
+    throw Error(ExitCode::usage, "--max_unit_size splits embedding and head, and NO_WRAP makes the model one unit",
+                "--max_unit_size, --wrap_policy", "Keep one of the two");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
     throw Error(ExitCode::usage,
                 strfmt("sequence length %ld is not in 1 … %ld, the positions the model has", spec.tokens,

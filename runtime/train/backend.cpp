@@ -24,12 +24,13 @@ void Executor::Backend::check_finite(BoundSchedule& program, int bad_unit) {
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
   block.skipped = bad && block.skips;
   if (bad && !block.skips) {
-    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)].name
-                                           : program.schedule->modules.back().name;
-    throw Error(
-        ExitCode::diverged,
-        strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
-        strfmt("step %ld", block.step), "Lower the learning rate, raise the warm-up, or check the data near this step");
+    throw Error(ExitCode::diverged,
+                block.sums.loss.nonfinite()
+                    ? "the loss is not finite"
+                    : "the gradient of unit " + program.schedule->units[static_cast<std::size_t>(bad_unit)].name +
+                          " is not finite",
+                strfmt("step %ld", block.step),
+                "Lower the learning rate, raise the warm-up, or check the data near this step");
   }
 }
 

@@ -108,7 +108,7 @@ if [ "$suite" = full ]; then
   out=$(timeout 120 "$mpirun" -n 2 "$tessera" train $base --max_steps 60 --learning_rate 1e30 --max_grad_norm 0 --output_dir out --add_version false 2>&1 < /dev/null)
   rc=$?
   cases=$((cases + 1))
-  if [ $rc != 5 ] || [ "$(grep -c '^error: ' <<< "$out")" != 1 ] || [ "$(cat out/STATUS)" != failed ] || [ -e out/model.safetensors ]; then
+  if [ $rc != 5 ] || [ "$(grep -c '^error: ' <<< "$out")" != 1 ] || [ "$(head -n 1 out/STATUS)" != failed ] || ! sed -n 2p out/STATUS | grep -q "not finite" || [ -e out/model.safetensors ]; then
     echo "FAILED: divergence -> exit $rc, STATUS $(cat out/STATUS)"; echo "$out" | tail -20
     failures=$((failures + 1))
   fi

@@ -2,6 +2,7 @@
 # Sourced with the arguments TESSERA MPIRUN FOLDER_OF_TOKENIZERS by scripts that end at the first failure, in a folder of
 # their own, which is removed at the end.
 set -eu
+# shellcheck disable=SC2034  # the scripts use them
 tessera=$1 mpirun=$2 tokenizers=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -79,11 +79,11 @@ TEST_F(RowParts, UnitsAreRangesOfRows) {
   const auto plan_of = [&](const models::Model& model) { return plan::make_plan(options_of(model, v, 1).run); };
   const models::Model small = in_parts(tied(), tied_bytes), pair = in_parts(tied(), 2 * tied_bytes + 1),
                       same = in_parts(tied(), vocab * 24 * 4), own = in_parts(untied(), untied_bytes);
-  EXPECT_EQ(unit_names(plan_of(small)), (Names{"embed.0", "embed.1", "embed.2", "h.0", "head"}));
-  EXPECT_EQ(unit_names(plan_of(pair)), (Names{"embed.0", "embed.1", "h.0", "head"}));
-  EXPECT_EQ(unit_names(plan_of(same)), (Names{"embed", "h.0", "head"}));
+  EXPECT_EQ(unit_names(plan_of(small)), (Names{"embed.0", "embed.1", "embed.2", "h.0", "head.norm"}));
+  EXPECT_EQ(unit_names(plan_of(pair)), (Names{"embed.0", "embed.1", "h.0", "head.norm"}));
+  EXPECT_EQ(unit_names(plan_of(same)), (Names{"embed", "h.0", "head.norm"}));
   EXPECT_EQ(unit_names(plan_of(own)),
-            (Names{"embed.0", "embed.1", "embed.2", "layers.0", "head", "head.0", "head.1", "head.2"}));
+            (Names{"embed.0", "embed.1", "embed.2", "layers.0", "head.norm", "head.0", "head.1", "head.2"}));
   const models::Model one = untied();
   EXPECT_GT(largest_gradient(plan_of(one)), vocab * 128 * 4 - 1);
   EXPECT_LT(largest_gradient(plan_of(own)), untied_bytes + 4096);

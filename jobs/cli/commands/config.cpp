@@ -65,7 +65,12 @@ void config_command(const Call& call) {
                 operands.empty() ? "config needs a subcommand" : "config does not know \"" + operands[0] + "\"",
                 "command line", "tessera config show|check|explain [CONFIG ...]");
   }
-  if (operands[0] == "explain") return explain(options);
+  if (operands[0] == "explain") {
+    if (options.external_keys.empty())
+      throw Error(ExitCode::usage, "config explain: no file of accelerate or DeepSpeed was given", "command line",
+                  "tessera config explain FILE");
+    return explain(options);
+  }
   if (operands[0] == "check") {
     check_options(options);
     log::info("valid: every key is known and every value has its type");

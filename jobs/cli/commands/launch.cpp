@@ -45,7 +45,7 @@ Job job_of(const std::vector<std::string>& arguments) {
                 "tessera launch -n 4 -- train run.yaml: mpirun's options, then --, then the command");
   if (const CommandSpec* command = find_command(end[1]); command == nullptr || command->bit == for_launch)
     throw Error(ExitCode::usage, "launch: \"" + end[1] + "\" is not a command that ranks run", "command line",
-                "Commands: " + command_names());
+                "tessera launch -n 4 -- train run.yaml");
   if (const LauncherEnvironment outer = launcher_environment(); *outer.size_variable != '\0')
     throw Error(ExitCode::usage,
                 std::string("launch: this process was itself started by a launcher (") + outer.size_variable + ")",

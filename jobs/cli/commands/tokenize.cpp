@@ -70,6 +70,8 @@ void tokenize_command(const Call& call, World& world) {
   if (path.size() < 5 || path.substr(path.size() - 4) != ".bin")
     throw options.refuse("out", "the name of a token file ends in .bin", "Give --out NAME.bin");
   const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
+  if (tokenizer == nullptr && options.text("tokenizer") == "bytes")
+    throw options.refuse("tokenizer", "bytes need no token file", "Train on the text itself: --dataset FILE.txt");
   if (tokenizer == nullptr)
     throw Error(ExitCode::usage, "no tokenizer was found", options.has("model") ? options.text("model") : "--model",
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");

@@ -379,7 +379,7 @@ int TrainRun::run() {
     finish();
   } catch (const Error& error) {
     // Every rank throws the same error, so rank 0 writes STATUS; only a late or dead peer is met by single ranks.
-    if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail();
+    if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail(error.line());
     write_report();
     throw;
   } catch (...) {

@@ -17,14 +17,15 @@ namespace tessera::jobs {
 CheckpointManager::CheckpointManager(Parts parts)
     : parts_(std::move(parts)),
       limit_(*parts_.options, parts_.started),
-      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(2))),
+      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(2)),
+                 parts_.options->has("save_total_limit") ? io::Retention::Removes::any : io::Retention::Removes::own),
       metric_(best_metric(*parts_.options)),
       best_(parts_.best) {
   const Options& options = *parts_.options;
   saved_step_ = parts_.saved_step;
   enabled_ = options.text("save_strategy") != "no" &&
              (options.integer("save_steps") > 0 || options.text("save_strategy") == "epoch");
-  const bool by_time = !options.given("save_steps") && options.text("save_strategy") == "steps";
+  const bool by_time = !enabled_ && !options.given("save_steps") && options.text("save_strategy") == "steps";
   every_ = by_time ? options.seconds("save_every") : 0;
   last_save_ = std::chrono::steady_clock::now();
   parts_.world->run_on_rank_0([&] {

@@ -56,7 +56,7 @@ std::string figures(const Work& work, const WorkDone& done) {
 
 ProgressStyle progress_style(const Options& options) {
   const std::string wanted = options.text("progress");
-  if (options.flag("quiet") || wanted == "none") return ProgressStyle::none;
+  if (options.flag("quiet") || options.text("log_level") != "info" || wanted == "none") return ProgressStyle::none;
   if (wanted == "bar") return ProgressStyle::bar;
   const bool launched = launcher_environment().size_variable[0] != '\0';
   return wanted == "auto" && !launched && ::isatty(STDOUT_FILENO) == 1 ? ProgressStyle::bar : ProgressStyle::lines;

@@ -172,9 +172,9 @@ void RunDirectory::status(const std::string& word) {
   log_warnings();
 }
 
-void RunDirectory::fail() noexcept {
+void RunDirectory::fail(const std::string& reason) noexcept {
   try {
-    status("failed");
+    status(reason.empty() ? "failed" : "failed\n" + reason);
   } catch (...) {  // report the error that led here
   }
 }

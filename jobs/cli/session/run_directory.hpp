@@ -54,8 +54,9 @@ class RunDirectory {
   /// Writes "running", "completed", "preempted" or "failed" as STATUS, in place, which works on a full disk too. Where
   /// a signal ended the run, a second line has its name and the last checkpoint (signals.hpp).
   void status(const std::string& word);
-  /// Any rank: STATUS is "failed". A signal that ends a rank has the same effect (signals.hpp).
-  void fail() noexcept;
+  /// Any rank: STATUS is "failed", and the reason on a second line. A signal that ends a rank has the same effect
+  /// (signals.hpp).
+  void fail(const std::string& reason = {}) noexcept;
   /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
   /// Rank 0: appends one line to logging.jsonl and flushes, after a line of each new warning, and its values to the
