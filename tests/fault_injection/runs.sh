@@ -35,7 +35,7 @@ extra=()
 losses() { grep '"loss"' "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),"learning_rate":([^,]*),.*"global_step":([0-9]*),.*/\4 \1 \2 \3/'; }
 one_error() { [ "$(grep -c '^error: ' log)" = 1 ] && grep '^error: ' log | grep -qE -- "$1"; }
 state() { cat "$1"/*.h5 | sha256sum; }
-status() { [ "$(cat "$1/STATUS")" = "$2" ] || fail "STATUS $(cat "$1/STATUS"), not $2"; }
+status() { [ "$(head -n 1 "$1/STATUS")" = "$2" ] || fail "STATUS $(cat "$1/STATUS"), not $2"; }
 # wait_for WORDS FILE
 wait_for() {
   for _ in $(seq 600); do
