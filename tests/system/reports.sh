@@ -28,6 +28,13 @@ done
 both=(a/runs/events.out.tfevents.*)
 [ "${#both[@]}" = 2 ] && [ "${both[0]}" = "${first[0]}" ] || fail "event files: ${both[*]}"
 
+# A run that replaces another one's records replaces its event file too.
+for _ in 1 2; do
+  "$tessera" "${common[@]}" --max_steps 2 --output_dir f --save_strategy no > log 2>&1 || fail "a run in the place of another: $?"
+done
+replaced=(f/runs/events.out.tfevents.*)
+[ "${#replaced[@]}" = 1 ] || fail "event files: ${replaced[*]}"
+
 # Not wanted; elsewhere; refused; and not writable, which does not end training.
 "$tessera" "${common[@]}" --max_steps 2 --output_dir b --report_to none > log 2>&1 || fail "--report_to none: $?"
 [ ! -e b/runs ] || fail "--report_to none wrote b/runs"

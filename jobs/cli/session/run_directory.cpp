@@ -108,6 +108,17 @@ void note_killed_runs(const Options& options, bool locked) noexcept {
   }
 }
 
+namespace {
+
+/// The event files of the run whose records are replaced; viewers would draw both runs as one.
+void remove_events(const std::string& directory) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) fs::remove(entry.path(), ignored);
+}
+
+}  // namespace
+
 void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   const fs::path base = options.text("output_dir");
   std::error_code error;
@@ -139,6 +150,7 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
       if (kept != before) io::write_text(log, kept);  // renamed into place
     }
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
+  if (!continues && fs::exists(log)) remove_events(file("runs"));
   log_ = std::fopen(log.c_str(), continues ? "a" : "w");
   if (log_ == nullptr) cannot_write(log, std::strerror(errno), options);
   if (!reports_to_tensorboard(options)) return;
