@@ -1,6 +1,7 @@
 #pragma once
 // LossScale: dynamic loss scaling for fp16, as in PyTorch's GradScaler and DeepSpeed. The scale halves when a gradient
-// overflows and doubles after a number of steps without overflow. Pure arithmetic, the same on every rank.
+// overflows (with a hysteresis N, after N - 1 overflows that only skip their step) and doubles after a number of steps
+// without overflow. Pure arithmetic, the same on every rank.
 
 #include <cstdint>
 
@@ -11,6 +12,10 @@ struct LossScaleOptions {
   double most = 0x1p100;              // upper limit
   std::int64_t window = 2000;         // steps without an overflow before it doubles
   int patience = 20;                  // overflows in a row at `least` before the run ends
+  // DeepSpeed's hysteresis: the first N - 1 overflows after a doubling leave the scale; `consecutive_hysteresis`: after
+  // any step without overflow.
+  std::int64_t hysteresis = 1;
+  bool consecutive_hysteresis = false;
 };
 
 /// What a checkpoint stores.
@@ -18,12 +23,13 @@ struct LossScaleState {
   double scale = 65536;
   std::int64_t good_steps = 0;  // since the last change
   std::int64_t at_least = 0;    // overflows in a row at the least scale
+  std::int64_t tolerated = 0;   // overflows that left the scale as it was; of `hysteresis`
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
 class LossScale {
  public:
-  explicit LossScale(const LossScaleOptions& options) : options_(options), state_{options.initial, 0, 0} {}
+  explicit LossScale(const LossScaleOptions& options) : options_(options), state_{options.initial, 0, 0, 0} {}
 
   [[nodiscard]] double scale() const { return state_.scale; }
   [[nodiscard]] const LossScaleState& state() const { return state_; }

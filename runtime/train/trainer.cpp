@@ -30,8 +30,9 @@ std::string agreed(const TrainerOptions& options) {
                  options.lr.min_lr, options.lr.warmup_steps, options.lr.total_steps, options.lr.decay_steps,
                  static_cast<int>(options.lr.kind), static_cast<int>(options.lr.warmup));
   if (options.loss_scale)
-    text += strfmt(", loss scale %a %a %ld %d", options.loss_scale->initial, options.loss_scale->least,
-                   options.loss_scale->window, options.loss_scale->patience);
+    text += strfmt(", loss scale %a %a %ld %d %ld %d", options.loss_scale->initial, options.loss_scale->least,
+                   options.loss_scale->window, options.loss_scale->patience, options.loss_scale->hysteresis,
+                   int{options.loss_scale->consecutive_hysteresis});
   return text;
 }
 

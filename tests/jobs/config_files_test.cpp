@@ -209,6 +209,41 @@ TEST(Precision, LossScaleIsForFp16Only) {
     EXPECT_THROW((void)loss_scale_of(parsed(arguments).options), Error) << arguments.back();
 }
 
+TEST(Precision, HysteresisOfDeepSpeed) {
+  const auto of = [](const std::string& text) { return loss_scale_of(options_of_yaml(text)).value(); };
+  EXPECT_EQ(loss_scale_of(parsed({"train", "--fp16"}).options)->hysteresis, 1);
+  EXPECT_EQ(of("fp16: {enabled: true, hysteresis: 4}\n").hysteresis, 4);
+  EXPECT_TRUE(of("fp16: {enabled: true, consecutive_hysteresis: true}\n").consecutive_hysteresis);
+  // What DeepSpeed's block leaves out has DeepSpeed's defaults; every other source overrides them.
+  EXPECT_EQ(of("fp16: {enabled: true}\n").hysteresis, 2);
+  EXPECT_EQ(of("fp16: {enabled: true}\n").window, 1000);
+  EXPECT_EQ(of("fp16: {enabled: true}\nhysteresis: 1\nloss_scale_window: 9\n").hysteresis, 1);
+  EXPECT_THAT(error_line({"train", "--fp16", "--hysteresis", "0"}), HasSubstr("hysteresis 0"));
+  EXPECT_THROW((void)loss_scale_of(parsed({"train", "--bf16", "--hysteresis", "2"}).options), Error);
+}
+
+TEST(Precision, BlocksAreOffWithoutEnabled) {
+  EXPECT_EQ(precision_of(options_of_yaml("fp16: {loss_scale: 128, loss_scale_window: 5}\n")).compute, DType::f32);
+  EXPECT_EQ(precision_of(options_of_yaml("bf16: {bf16_master_weights_and_grads: true}\n")).compute, DType::f32);
+  EXPECT_EQ(precision_of(options_of_yaml("fp16: {enabled: false, loss_scale: 128}\n")).compute, DType::f32);
+  EXPECT_THAT(error_line_of_yaml("fp16: {los_scale: 128}\n"), HasSubstr("unknown key fp16.los_scale"));
+  // The scaler's settings are for a precision that another source asks for.
+  EXPECT_EQ(loss_scale_of(options_of_yaml("fp16: {loss_scale_window: 5}\nmixed_precision: fp16\n"))->window, 5);
+}
+
+TEST(Blocks, AreOffWithoutEnabledWhereDeepSpeedsDefaultIsFalse) {
+  for (const char* off : {"flops_profiler: {profile_step: 1}", "amp: {opt_level: O1}", "wandb: {project: mine}",
+                          "autotuning: {fast: true}", "elasticity: {max_train_batch_size: 9}"}) {
+    const Options options = options_of_yaml(std::string(off) + "\n");
+    EXPECT_EQ(options.text("report_to"), "tensorboard") << off;
+    ASSERT_EQ(options.external_keys.size(), 1u) << off;
+    EXPECT_EQ(options.external_keys[0].outcome, ExternalKey::Outcome::harmless) << off;
+  }
+  for (const char* on : {"sparse_attention: {mode: fixed}", "weight_quantization: {post_init_quant: {}, bits: 8}",
+                         "flops_profiler: {enabled: true}", "datastates_ckpt: {host_cache_size: 16}"})
+    EXPECT_THAT(error_line_of_yaml(std::string(on) + "\n"), HasSubstr("not built yet")) << on;
+}
+
 TEST(Blocks, UnknownKeysAreErrors) {
   const std::string line = error_line_of_yaml("zero_optimization:\n  stge: 3\n");
   EXPECT_THAT(line, HasSubstr("zero_optimization.stge"));

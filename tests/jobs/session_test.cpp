@@ -132,6 +132,12 @@ TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
   const Progress back = read_progress(manifest, "here", data, false);
   EXPECT_EQ(back.skipped, 2);
   EXPECT_EQ(back.loss_scale, progress.loss_scale);
+  EXPECT_EQ(manifest.training.find("tolerated"), std::string::npos) << "where there is a hysteresis alone";
+  Progress patient = progress;
+  patient.loss_scale->tolerated = 2;
+  io::Manifest of_patient;
+  of_patient.training = training_text(patient, data, options);
+  EXPECT_EQ(read_progress(of_patient, "here", data, false).loss_scale, patient.loss_scale);
   const auto with = [&](const char* count) {
     io::Manifest changed;
     changed.training = std::string(manifest.training)

@@ -225,6 +225,25 @@ TEST_F(Fp16, TooManyOverflowsAtTheLeastScaleEndTheRun) {
   EXPECT_EQ(steps, 3);  // one halved the scale, two were at the least, the fourth exceeded the patience
 }
 
+// As DeepSpeed's DynamicLossScaler with delayed_shift 3, of which the expected scales are.
+TEST(LossScaleTest, HysteresisToleratesTheFirstOverflows) {
+  const auto scales = [](bool consecutive, const std::string& steps) {
+    train::LossScale scale({.initial = 64, .window = 2, .hysteresis = 3, .consecutive_hysteresis = consecutive});
+    std::vector<double> list;
+    for (const char step : steps) {
+      if (step == '.') scale.passed();
+      else EXPECT_TRUE(scale.overflowed());
+      train::LossScale resumed({.initial = 64, .window = 2, .hysteresis = 3, .consecutive_hysteresis = consecutive});
+      resumed.resume(scale.state());
+      scale = resumed;
+      list.push_back(scale.scale());
+    }
+    return list;
+  };
+  EXPECT_EQ(scales(false, "x.xxx..xxx"), (std::vector<double>{64, 64, 64, 32, 16, 16, 32, 32, 32, 16}));
+  EXPECT_EQ(scales(true, "x.xxx..xxx"), (std::vector<double>{64, 64, 64, 64, 32, 32, 64, 64, 64, 32}));
+}
+
 TEST(LossScaleTest, HalvesAtOnceAndDoublesAfterItsWindow) {
   train::LossScale scale({.initial = 8, .least = 2, .most = 16, .window = 3, .patience = 2});
   EXPECT_TRUE(scale.overflowed());

@@ -40,9 +40,9 @@ bool is_off(const std::string& text) {
   return word.empty() || word == "none" || word == "0" || parse_flag(word) == std::optional<bool>(false);
 }
 
-bool is_enabled(const io::ConfigNode& node) {
+bool is_enabled(const io::ConfigNode& node, bool without) {
   if (is_scalar(node)) return !is_off(node.text);
-  if (node.kind == io::ConfigNode::Kind::map) return switch_below(node).value_or(!node.entries.empty());
+  if (node.kind == io::ConfigNode::Kind::map) return switch_below(node).value_or(without && !node.entries.empty());
   return !node.items.empty();
 }
 
@@ -106,7 +106,9 @@ void ConfigFileReader::only(const ExternalKeySpec& spec, const io::ConfigNode& n
 }
 
 void ConfigFileReader::switched(const ExternalKeySpec& spec, const io::ConfigNode& node, const std::string& key) {
-  if (!is_enabled(node)) return note(node, key, Outcome::harmless, "off");
+  if (!is_enabled(node, /*without=*/true)) return note(node, key, Outcome::harmless, "off");
+  if (spec.target == std::string(by_enabled) && !is_enabled(node, /*without=*/false))
+    return note(node, key, Outcome::harmless, by_enabled);
   throw RefusedOption(RefusedOption::Group::not_supported, key + ": not built yet", source(node).text, spec.instead);
 }
 

@@ -18,10 +18,14 @@ enum class KeyAction : unsigned char {
   if_enabled,  // sets option `target` unless the value is false, none or 0; `target` may be an unsupported option
   harmless,    // changes nothing; `target` says why no value of it can change losses, memory or files
   only,        // harmless with a value of `accepted`, for the reason `target`; refused with others: use `instead`
-  switched,    // refused where it is on (itself, or an `enabled` below it), with `instead`; otherwise harmless
+  switched,    // refused where it is on (itself, or an `enabled` below it), with `instead`; otherwise harmless. A block
+               // without any `enabled` is off if `target` is `by_enabled`, and on otherwise
   block,       // the key's value is a map, with the keys of block `target`
   custom,      // see ConfigFileReader::custom
 };
+
+/// Of blocks that DeepSpeed leaves off unless their `enabled` is true.
+inline constexpr const char* by_enabled = "off: the default of enabled is false";
 
 struct ExternalKeySpec {
   const char* block;  // "accelerate", "fsdp_config", "deepspeed", "zero_optimization", …
@@ -67,10 +71,13 @@ class ConfigFileReader {
   bool custom_deepspeed(const std::string& what, const io::ConfigNode& node, const std::string& key);
   void parallelism_config(const io::ConfigNode& node, const std::string& key);
   void zero_optimization(const io::ConfigNode& node, const std::string& key);
+  void precision_block(const std::string& block, const io::ConfigNode& node, const std::string& key);
   void scheduler(const io::ConfigNode& node, const std::string& key);
   void betas(const io::ConfigNode& node, const std::string& key);
   void monitor(const io::ConfigNode& node, const std::string& key);
   void option(const std::string& name, const io::ConfigNode& node, const std::string& key);
+  /// DeepSpeed's default of a key that its block has not, at the lowest precedence.
+  void default_of(const io::ConfigNode& at, const std::string& key, const char* option_name, const char* value);
   void set(const char* option_name, const std::string& value, const io::ConfigNode& node, const std::string& key);
   /// Runs `read`; a refusal is kept for resolve(), and noted.
   void keep_refusals(const io::ConfigNode& node, const std::string& key, const std::function<void()>& read);
@@ -88,7 +95,7 @@ class ConfigFileReader {
 
 /// True for false, none, no, off and 0.
 [[nodiscard]] bool is_off(const std::string& text);
-/// True if a value is on, or an `enabled` below it, or if it is a block with keys but without any `enabled`.
-[[nodiscard]] bool is_enabled(const io::ConfigNode& node);
+/// True if a value is on, or an `enabled` below it; `without` for a block with keys but without any `enabled`.
+[[nodiscard]] bool is_enabled(const io::ConfigNode& node, bool without);
 
 }  // namespace tessera::jobs

@@ -26,6 +26,7 @@ void ConfigFileReader::custom(const ExternalKeySpec& spec, const io::ConfigNode&
   const std::string what = spec.target;
   if (what == "parallelism_config") return parallelism_config(node, key);
   if (what == "zero_optimization") return zero_optimization(node, key);
+  if (what == "bf16" || what == "fp16") return precision_block(what, node, key);
   if (what == "scheduler") return scheduler(node, key);
   if (what == "betas") return betas(node, key);
   if (what == "monitor") return monitor(node, key);
@@ -140,6 +141,35 @@ void ConfigFileReader::zero_optimization(const io::ConfigNode& node, const std::
   set("zero_stage", *on ? "1" : "0", node, key);
 }
 
+/// bf16 or fp16. Without an `enabled` that is on, the block is off, as DeepSpeed's, and refuses nothing but unknown
+/// keys; what it sets is for a precision that another source asks for.
+void ConfigFileReader::precision_block(const std::string& block, const io::ConfigNode& node, const std::string& key) {
+  const io::ConfigNode* enabled = node.kind == io::ConfigNode::Kind::map ? node.find("enabled") : nullptr;
+  const bool on = enabled != nullptr && enabled->kind == io::ConfigNode::Kind::scalar && !is_off(enabled->text);
+  if (on || node.kind != io::ConfigNode::Kind::map || node.entries.empty()) {
+    read_block(block, node, key);
+  } else {
+    if (enabled == nullptr) note(node, key, Outcome::harmless, by_enabled);
+    for (const auto& [name, child] : node.entries)
+      keep_refusals(child, key + "." + name, [&] {
+        const ExternalKeySpec* spec = find_external_key(block, name);
+        if (spec == nullptr || spec->action == KeyAction::set) apply_of(block, name, child, key + "." + name);
+        else note(child, key + "." + name, Outcome::harmless, "off");
+      });
+  }
+  if (!on || block != "fp16") return;
+  if (node.find("hysteresis") == nullptr) default_of(*enabled, key + ".hysteresis", "hysteresis", "2");
+  if (node.find("loss_scale_window") == nullptr)
+    default_of(*enabled, key + ".loss_scale_window", "loss_scale_window", "1000");
+}
+
+void ConfigFileReader::default_of(const io::ConfigNode& at, const std::string& key, const char* option_name,
+                                  const char* value) {
+  options_.assign(option_name, {value}, {precedence::preset, source(at).text + ", DeepSpeed's default"});
+  note(at, key, Outcome::mapped, std::string("DeepSpeed's default, mapped to ") + option_name + " " + value,
+       option_name);
+}
+
 void ConfigFileReader::betas(const io::ConfigNode& node, const std::string& key) {
   if (node.kind != io::ConfigNode::Kind::list || node.items.size() != 2)
     refuse(node, key + ": expected a list of two numbers");
@@ -150,7 +180,7 @@ void ConfigFileReader::betas(const io::ConfigNode& node, const std::string& key)
 
 /// "tensorboard", "wandb", … with an `enabled`: --report_to that word.
 void ConfigFileReader::monitor(const io::ConfigNode& node, const std::string& key) {
-  if (!is_enabled(node)) return note(node, key, Outcome::harmless, "off");
+  if (!is_enabled(node, /*without=*/false)) return note(node, key, Outcome::harmless, "off");
   const std::string word = key == "csv_monitor" ? "csv" : key;
   options_.assign("report_to", {word}, source(node));
   note(node, key, Outcome::mapped, "mapped to report_to " + word + ", in the run's directory", "report_to");
@@ -174,15 +204,13 @@ void ConfigFileReader::scheduler(const io::ConfigNode& node, const std::string& 
         : word == "warmuplr" ? "constant"
                              : "linear",
         *type, key + ".type");
-    const auto default_of = [&](const char* name, const char* option_name, const char* value) {
-      if (params != nullptr && params->find(name) != nullptr) return;
-      options_.assign(option_name, {value}, {precedence::preset, source(*type).text + ", DeepSpeed's default"});
-      note(*type, key + ".params." + name, Outcome::mapped,
-           std::string("DeepSpeed's default, mapped to ") + option_name + " " + value, option_name);
+    const auto without = [&](const char* name, const char* option_name, const char* value) {
+      if (params == nullptr || params->find(name) == nullptr)
+        default_of(*type, key + ".params." + name, option_name, value);
     };
-    default_of("warmup_type", "warmup_type", "log");
-    default_of("warmup_num_steps", "warmup_steps", "1000");
-    if (cosine) default_of("cos_min_ratio", "min_lr_rate", "0.0001");
+    without("warmup_type", "warmup_type", "log");
+    without("warmup_num_steps", "warmup_steps", "1000");
+    if (cosine) without("cos_min_ratio", "min_lr_rate", "0.0001");
   }
   for (const auto& [name, child] : node.entries)
     if (name != "type")

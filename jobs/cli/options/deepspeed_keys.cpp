@@ -16,6 +16,7 @@ constexpr const char* false_values = "false|0|no|none";
 constexpr const char* true_values = "true|1|yes";
 constexpr const char* no_offload = "Shard over more ranks: use --zero_stage 3";
 constexpr const char* no_quantized = "Quantized communication is missing: use bf16";
+constexpr const char* no_quantized_training = "Quantized training is missing: use bf16, or --optim adamw_8bit";
 constexpr const char* no_one_cycle = "LRRangeTest and OneCycle are missing: use --lr_scheduler_type";
 constexpr const char* no_muon = "Lamb, Lion and Muon are missing: use AdamW or SGD";
 constexpr const char* own_checkpoints = "Checkpoints have a format of their own: use --async_save true to write them during the next steps";
@@ -33,10 +34,10 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"deepspeed", "zero_optimization", KeyAction::custom, "zero_optimization"},
     {"deepspeed", "optimizer", KeyAction::block, "optimizer"},
     {"deepspeed", "scheduler", KeyAction::custom, "scheduler"},
-    {"deepspeed", "bf16 bfloat16", KeyAction::block, "bf16"},
-    {"deepspeed", "fp16", KeyAction::block, "fp16"},
-    {"deepspeed", "torch_autocast", KeyAction::switched, "", "", "Use bf16 or fp16, which also compute in 16 bits from fp32 master weights"},
-    {"deepspeed", "amp", KeyAction::switched, "", "", "Use bf16 or fp16"},
+    {"deepspeed", "bf16 bfloat16", KeyAction::custom, "bf16"},
+    {"deepspeed", "fp16", KeyAction::custom, "fp16"},
+    {"deepspeed", "torch_autocast", KeyAction::switched, by_enabled, "", "Use bf16 or fp16, which also compute in 16 bits from fp32 master weights"},
+    {"deepspeed", "amp", KeyAction::switched, by_enabled, "", "Use bf16 or fp16"},
     {"deepspeed", "data_types", KeyAction::block, "data_types"},
     {"deepspeed", "communication_data_type", KeyAction::custom, "communication_data_type"},
     {"deepspeed", "seq_parallel_communication_data_type", KeyAction::harmless, "for sequence parallelism only, which is refused"},
@@ -51,25 +52,27 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"deepspeed", "use_data_before_expert_parallelism", KeyAction::harmless, "for expert parallelism only, which is refused"},
     // Top level: what is logged and measured.
     {"deepspeed", "wall_clock_breakdown memory_breakdown dump_state timers", KeyAction::harmless, prints_only},
-    {"deepspeed", "flops_profiler", KeyAction::switched, "", "", see_plan},
-    {"deepspeed", "comms_logger", KeyAction::switched, "", "", trace_instead},
+    {"deepspeed", "flops_profiler", KeyAction::switched, by_enabled, "", see_plan},
+    {"deepspeed", "comms_logger", KeyAction::switched, by_enabled, "", trace_instead},
     {"deepspeed", "tensorboard wandb comet csv_monitor", KeyAction::custom, "monitor"},
-    {"deepspeed", "autotuning", KeyAction::switched, "", "", see_plan},
+    {"deepspeed", "autotuning", KeyAction::switched, by_enabled, "", see_plan},
     // Top level: what is missing, and what older versions had.
     {"deepspeed", "activation_checkpointing", KeyAction::block, "activation_checkpointing"},
     {"deepspeed", "aio", KeyAction::harmless, "for offload to disk only, which is refused"},
     {"deepspeed", "tensor_parallel", KeyAction::block, "tensor_parallel"},
-    {"deepspeed", "expert_parallel", KeyAction::switched, "", "", "Expert parallelism is missing: use --zero_stage 3, which shards experts too"},
-    {"deepspeed", "hybrid_engine", KeyAction::switched, "", "", "Training with generation is missing: use tessera generate"},
+    {"deepspeed", "expert_parallel", KeyAction::switched, by_enabled, "", "Expert parallelism is missing: use --zero_stage 3, which shards experts too"},
+    {"deepspeed", "hybrid_engine", KeyAction::switched, by_enabled, "", "Training with generation is missing: use tessera generate"},
     {"deepspeed", "pipeline", KeyAction::block, "pipeline"},
     {"deepspeed", "compile", KeyAction::block, "compile"},
     {"deepspeed", "checkpoint", KeyAction::block, "checkpoint"},
-    {"deepspeed", "datastates_ckpt nebula", KeyAction::switched, "", "", own_checkpoints},
-    {"deepspeed", "data_efficiency curriculum_learning", KeyAction::switched, "", "", "Curricula and token dropping are missing: order the rows of the data, and use --dataset_shuffle false"},
-    {"deepspeed", "progressive_layer_drop", KeyAction::switched, "", "", "All layers are trained: use --freeze_parameters to leave some out"},
-    {"deepspeed", "weight_quantization quantize_training eigenvalue compression_training", KeyAction::switched, "", "", "Quantized training is missing: use bf16, or --optim adamw_8bit"},
+    {"deepspeed", "datastates_ckpt", KeyAction::switched, "", "", own_checkpoints},
+    {"deepspeed", "nebula", KeyAction::switched, by_enabled, "", own_checkpoints},
+    {"deepspeed", "data_efficiency curriculum_learning", KeyAction::switched, by_enabled, "", "Curricula and token dropping are missing: order the rows of the data, and use --dataset_shuffle false"},
+    {"deepspeed", "progressive_layer_drop", KeyAction::switched, by_enabled, "", "All layers are trained: use --freeze_parameters to leave some out"},
+    {"deepspeed", "weight_quantization", KeyAction::switched, "", "", no_quantized_training},
+    {"deepspeed", "quantize_training eigenvalue compression_training", KeyAction::switched, by_enabled, "", no_quantized_training},
     {"deepspeed", "sparse_attention", KeyAction::switched, "", "", "Attention covers the whole sample: use --max_length to shorten samples"},
-    {"deepspeed", "elasticity", KeyAction::switched, "", "", "A run resumes on any number of ranks: use --resume_from_checkpoint auto"},
+    {"deepspeed", "elasticity", KeyAction::switched, by_enabled, "", "A run resumes on any number of ranks: use --resume_from_checkpoint auto"},
     {"deepspeed", "graph_harvesting", KeyAction::harmless, "the schedule of a step is computed before the first one"},
     // zero_optimization
     {"zero_optimization", "stage", KeyAction::set, "zero_stage"},
@@ -116,7 +119,8 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"fp16", "loss_scale", KeyAction::custom, "fixed_loss_scale"},
     {"fp16", "initial_scale_power", KeyAction::set, "initial_scale_power"},
     {"fp16", "loss_scale_window", KeyAction::set, "loss_scale_window"},
-    {"fp16", "hysteresis consecutive_hysteresis", KeyAction::harmless, "the loss scale is halved at every overflow"},
+    {"fp16", "hysteresis", KeyAction::set, "hysteresis"},
+    {"fp16", "consecutive_hysteresis", KeyAction::set, "consecutive_hysteresis"},
     {"fp16", "min_loss_scale", KeyAction::set, "min_loss_scale"},
     {"fp16", "fp16_master_weights_and_grads", KeyAction::only, "master weights and gradients are fp32", false_values, "Master weights and gradients are fp32: shard them with --zero_stage 3"},
     {"data_types", "grad_accum_dtype", KeyAction::only, "gradients are accumulated in fp32", "fp32|float32|none", "Gradients are accumulated in fp32: use fp32"},

@@ -30,6 +30,13 @@ const OptionSpec precision_table[] = {
     {.name = "min_loss_scale", .type = Type::real, .default_value = "1", .values = "2^N", .group = "Precision",
      .help = "fp16: smallest loss scale; 20 overflows in a row at it end the run (exit 5)",
      .equivalents = "DeepSpeed fp16.min_loss_scale", .min = 1.0 / (1 << 24), .max = 4294967296.0},
+    {.name = "hysteresis", .type = Type::integer, .default_value = "1", .values = "N", .group = "Precision",
+     .help = "fp16: overflows until the loss scale is halved, counted from when it was doubled last; the first N - 1 "
+             "only skip their step. A DeepSpeed file without it sets 2, DeepSpeed's default",
+     .equivalents = "DeepSpeed fp16.hysteresis", .min = 1},
+    {.name = "consecutive_hysteresis", .type = Type::flag, .default_value = "false", .group = "Precision",
+     .help = "fp16: count the overflows of --hysteresis from the last step without one",
+     .equivalents = "DeepSpeed fp16.consecutive_hysteresis"},
 };
 
 // clang-format on

@@ -52,7 +52,8 @@ Precision precision_of(const Options& options) {
 
 std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
   if (precision_of(options).compute != DType::f16) {
-    for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
+    for (const char* name :
+         {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis"})
       if (options.given(name) && options.value(name).source.precedence == precedence::command_line)
         throw options.refuse(name, strfmt("--%s scales losses, which --mixed_precision fp16 alone needs", name),
                              "Drop it");
@@ -62,6 +63,8 @@ std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
   scale.initial = std::ldexp(1.0, static_cast<int>(options.integer("initial_scale_power")));
   scale.least = options.real("min_loss_scale");
   scale.window = options.integer("loss_scale_window");
+  scale.hysteresis = options.integer("hysteresis");
+  scale.consecutive_hysteresis = options.flag("consecutive_hysteresis");
   int exponent = 0;
   if (std::frexp(scale.least, &exponent) != 0.5)
     throw options.refuse("min_loss_scale", strfmt("a loss scale of %g is not a power of two", scale.least),

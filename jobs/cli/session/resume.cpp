@@ -66,10 +66,12 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["tokens"] = progress.tokens;
   if (progress.skipped > 0 || progress.loss_scale) json["skipped_steps"] = progress.skipped;
   if (progress.states_from > 0) json["optimizer_states_from"] = progress.states_from;
-  if (progress.loss_scale)
+  if (progress.loss_scale) {
     json["loss_scale"] = {{"scale", progress.loss_scale->scale},
                           {"good_steps", progress.loss_scale->good_steps},
                           {"overflows_at_least", progress.loss_scale->at_least}};
+    if (progress.loss_scale->tolerated > 0) json["loss_scale"]["overflows_tolerated"] = progress.loss_scale->tolerated;
+  }
   if (progress.best) json["best"] = to_json(*progress.best);
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
@@ -109,15 +111,15 @@ std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std
     if (!kept.is_object() || !kept.contains(key)) return absent;
     return kept.at(key).is_number_integer() ? kept.at(key).get<std::int64_t>() : -1;
   };
-  // Older checkpoints have no "overflows_at_least".
+  // Older checkpoints have no "overflows_at_least"; "overflows_tolerated" is left out where it is 0.
   const train::LossScaleState state{
       kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() ? kept.at("scale").get<double>() : 0,
-      count("good_steps", -1), count("overflows_at_least", 0)};
+      count("good_steps", -1), count("overflows_at_least", 0), count("overflows_tolerated", 0)};
   int exponent = 0;
   if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5)
     throw Error(ExitCode::data, directory + " has a loss scale that is not a power of two (\"training\".loss_scale)",
                 {}, "Start a new run from it with --model");
-  if (state.good_steps < 0 || state.at_least < 0)
+  if (state.good_steps < 0 || state.at_least < 0 || state.tolerated < 0)
     throw Error(ExitCode::data, directory + " has a malformed count in its loss scale (\"training\".loss_scale)", {},
                 "Start a new run from it with --model");
   return state;
