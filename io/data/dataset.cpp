@@ -3,6 +3,7 @@
 #include "io/data/dataset.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "io/data/data_kind.hpp"
 #include "io/data/loss_file.hpp"
@@ -39,6 +40,13 @@ class Starts {
 void check_range(const TokenStream& stream, std::int64_t first, std::int64_t count) {
   TESSERA_ASSERT(first >= 0 && count >= 0 && first <= stream.size() && count <= stream.size() - first,
                  "tokens [%ld, +%ld) of %ld", first, count, stream.size());
+}
+
+void check_largest(std::int32_t largest, std::int64_t vocab, const std::string& path) {
+  if (largest < vocab) return;
+  throw Error(ExitCode::data,
+              strfmt("the text has byte %d, but the last id of the model's vocabulary is %ld", largest, vocab - 1),
+              path, "Use a model with a larger vocab_size, or a tokenizer");
 }
 
 /// The largest byte of a text; throws at a zero byte.
@@ -91,9 +99,9 @@ std::string decode_rows(std::string_view file, RowLayout layout, const std::stri
 /// The bytes of files or of decoded documents, with a newline between them.
 class ByteStream final : public TokenStream {
  public:
-  /// Appends a file of text or rows; counts its tokens in `entry` and returns its largest byte, the joining newline
-  /// included.
-  std::int32_t open(MappedFile file, DatasetFile& entry, SkippedRows* skipped) {
+  explicit ByteStream(std::int64_t vocab) : vocab_(vocab) {}
+  /// Appends a file of text or rows, and counts its tokens in `entry`.
+  void open(MappedFile file, DatasetFile& entry, SkippedRows* skipped) {
     std::int32_t largest = parts_.empty() ? 0 : '\n';
     if (!parts_.empty()) document_ends.push_back(starts_.size() + 1);
     const RowLayout layout = row_layout(entry.path, file.bytes());
@@ -109,7 +117,7 @@ class ByteStream final : public TokenStream {
       add(maps_.back().bytes());
     }
     entry.tokens = static_cast<std::int64_t>(parts_.back().size());
-    return largest;
+    check_largest(largest, vocab_, entry.path);
   }
   [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
   std::vector<std::int64_t> document_ends;  // without the last one's
@@ -134,22 +142,27 @@ class ByteStream final : public TokenStream {
     starts_.add(static_cast<std::int64_t>(part.size()));
   }
 
+  std::int64_t vocab_;
   std::vector<MappedFile> maps_;
   std::vector<std::unique_ptr<std::string>> texts_;  // by pointer: views into them stay valid as the vector grows
   std::vector<std::string_view> parts_;
   Starts starts_{1};
 };
 
-/// Token files, one after another.
+/// Token files, one after another. The first ids of each are checked when it is opened, all when they are read.
 class IdStream final : public TokenStream {
  public:
-  /// Appends a .bin file; counts its tokens in `entry` and returns its largest id.
-  std::int32_t open(MappedFile file, DatasetFile& entry) {
+  explicit IdStream(std::int64_t vocab) : vocab_(vocab) {}
+  /// Appends a .bin file, and counts its tokens in `entry`.
+  void open(MappedFile file, DatasetFile& entry) {
     const TokenFileLayout layout = check_token_file(file.bytes(), entry.path);
     if (!parts_.empty() && parts_.front().width != layout.width)
       throw Error(ExitCode::data, entry.path + " has ids of another width than the files before it", {},
                   "Give files of one tokenizer");
-    const std::int32_t largest = largest_token(layout, entry.path);
+    // The first ids tell data of another tokenizer at start.
+    constexpr std::int64_t most_checked = 4096;
+    std::array<std::int32_t, most_checked> ids{};
+    copy_tokens(layout, entry.path, vocab_, 0, std::min(layout.count, most_checked), ids.data());
     LossFile loss;
     if (const std::string loss_path = loss_file_name(entry.path); exists(loss_path)) {
       maps_.emplace_back(loss_path);
@@ -162,9 +175,9 @@ class IdStream final : public TokenStream {
     loss_.push_back(loss);
     entry.tokens = layout.count;
     maps_.push_back(std::move(file));
+    paths_.push_back(entry.path);
     parts_.push_back(layout);
     starts_.add(layout.count);
-    return largest;
   }
   [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
   [[nodiscard]] bool masked() const override { return masked_; }
@@ -195,7 +208,7 @@ class IdStream final : public TokenStream {
     while (count > 0) {
       const std::size_t k = starts_.part(first);
       const std::int64_t n = std::min(count, starts_.end(k) - first);
-      copy_tokens(parts_[k], first - starts_.begin(k), n, out);
+      copy_tokens(parts_[k], paths_[k], vocab_, first - starts_.begin(k), n, out);
       first += n;
       out += n;
       count -= n;
@@ -203,7 +216,9 @@ class IdStream final : public TokenStream {
   }
 
  private:
+  std::int64_t vocab_;
   std::vector<MappedFile> maps_;
+  std::vector<std::string> paths_;
   std::vector<TokenFileLayout> parts_;
   std::vector<LossFile> loss_;  // of each file; no bytes: every token has loss
   bool masked_ = false, weighted_ = false;
@@ -244,10 +259,10 @@ void TokenStream::read_loss(std::int64_t, std::int64_t count, std::uint8_t* out)
   std::fill_n(out, count, std::uint8_t{1});
 }
 
-Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped) {
+Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped, std::int64_t vocab) {
   if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
-  auto bytes_of = std::make_unique<ByteStream>();
-  auto ids_of = std::make_unique<IdStream>();
+  auto bytes_of = std::make_unique<ByteStream>(vocab);
+  auto ids_of = std::make_unique<IdStream>(vocab);
   const bool is_bin = data_kind(paths.front()) == "bin";
   Dataset dataset;
   for (const auto& path : paths) {
@@ -258,9 +273,8 @@ Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped
     if ((entry.kind == "bin") != is_bin)
       throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {},
                   "Give one kind of files");
-    const std::int32_t largest =
-        is_bin ? ids_of->open(std::move(file), entry) : bytes_of->open(std::move(file), entry, skipped);
-    dataset.largest_id = std::max(dataset.largest_id, largest);
+    if (is_bin) ids_of->open(std::move(file), entry);
+    else bytes_of->open(std::move(file), entry, skipped);
     dataset.files.push_back(std::move(entry));
   }
   if (!is_bin) {

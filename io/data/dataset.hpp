@@ -17,7 +17,8 @@ class TokenStream {
  public:
   virtual ~TokenStream() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
-  /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing.
+  /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing. Throws Error (data) at an id of a
+  /// token file that the vocabulary does not have.
   virtual void read(std::int64_t first, std::int64_t count, std::int32_t* out) const = 0;
   /// True if some tokens have no loss: the text of users and templates in conversations.
   [[nodiscard]] virtual bool masked() const { return false; }
@@ -43,7 +44,6 @@ struct DatasetFile {
 struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
-  std::int32_t largest_id = 0;
   std::int64_t skipped = 0;  // rows that could not be used when token files were made of conversations
   /// Of text and rows: the end of each document in `tokens`, including the newline before the next document. Empty
   /// for .bin files.
@@ -54,8 +54,10 @@ struct Dataset {
 /// likewise; llm.c .bin tokens unchanged. Text and .bin do not mix. Text and .bin files are mapped into memory. Rows
 /// that cannot be used are added to `skipped`; null: the first one is an error (file:line). Throws Error (data): a file
 /// that is empty, missing, Parquet or Arrow, a .bin file that contradicts its header, a file without a usable row, a
-/// zero byte in a text file.
-[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped = nullptr);
+/// zero byte in a text file, a byte that is not below `vocab`. Of .bin files headers, sizes and
+/// the first ids are checked here, all ids when they are read: opening one takes no longer for more tokens.
+[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped = nullptr,
+                                   std::int64_t vocab = std::int64_t{1} << 31);
 
 /// A view of part of a stream.
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first,

@@ -31,13 +31,19 @@ const char* known_as(std::string_view bytes, std::int32_t number) {
   return nullptr;
 }
 
+/// The first of `count` ids that is not below `vocab`; `count` if all are.
 template <class Id>
-void copy_as(const char* from, std::int64_t count, std::int32_t* out) {
+std::int64_t copy_as(const char* from, std::int64_t vocab, std::int64_t count, std::int32_t* out) {
+  Id largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     Id id = 0;
     std::memcpy(&id, from + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
+    largest = std::max(largest, id);
     out[i] = static_cast<std::int32_t>(id);
   }
+  if (largest < vocab) return count;
+  const auto beyond = [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; };
+  return std::find_if(out, out + count, beyond) - out;
 }
 
 template <class Id>
@@ -102,9 +108,20 @@ std::int32_t largest_token(const TokenFileLayout& layout, const std::string& pat
   return static_cast<std::int32_t>(largest);
 }
 
-void copy_tokens(const TokenFileLayout& layout, std::int64_t first, std::int64_t count, std::int32_t* out) {
-  const char* from = layout.data + static_cast<std::size_t>(first) * static_cast<std::size_t>(layout.width);
-  layout.width == 2 ? copy_as<std::uint16_t>(from, count, out) : copy_as<std::uint32_t>(from, count, out);
+void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
+                 std::int64_t count, std::int32_t* out) {
+  const char* from = layout.data + first * layout.width;
+  const std::int64_t wrong = layout.width == 2 ? copy_as<std::uint16_t>(from, vocab, count, out)
+                                               : copy_as<std::uint32_t>(from, vocab, count, out);
+  if (wrong == count) return;
+  const auto id = static_cast<std::uint32_t>(out[wrong]);
+  const std::int64_t at = first + wrong;
+  throw Error(ExitCode::data,
+              strfmt("token %ld (byte %ld of the file) has id %u, ", at,
+                     static_cast<std::int64_t>(token_header_bytes) + at * layout.width, id) +
+                  (vocab == largest_vocab ? "beyond 31 bits"
+                                          : strfmt("but the last id of the model's vocabulary is %ld", vocab - 1)),
+              path, "Use a model with a larger vocab_size, or data of its tokenizer");
 }
 
 }  // namespace tessera::io

@@ -7,6 +7,9 @@
 
 namespace tessera::io {
 
+/// Ids of 31 bits: what a token file may hold.
+inline constexpr std::int64_t largest_vocab = std::int64_t{1} << 31;
+
 /// The ids in a .bin file.
 struct TokenFileLayout {
   int width = 2;               // bytes of an id: 2 (magic 20240520, version 1) or 4 (magic 20240801, version 7)
@@ -25,7 +28,9 @@ struct TokenFileLayout {
 /// The largest id. Throws Error (data) at the first id beyond 31 bits.
 [[nodiscard]] std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path);
 
-/// Copies ids [first, first + count) to out, without checks.
-void copy_tokens(const TokenFileLayout& layout, std::int64_t first, std::int64_t count, std::int32_t* out);
+/// Copies ids [first, first + count) to out. Throws Error (data) at the first id that is not below `vocab` (at most
+/// 2^31), with its place in the file at `path`; out is then undefined. Allocates nothing otherwise.
+void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
+                 std::int64_t count, std::int32_t* out);
 
 }  // namespace tessera::io

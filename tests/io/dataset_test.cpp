@@ -2,6 +2,7 @@
 
 #include "io/data/dataset.hpp"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +39,6 @@ TEST(Dataset, TextFilesAreJoinedByOneNewline) {
   TempDir folder;
   const auto data = open({folder.file("a.txt", "one\n"), folder.file("b.md", "two"), folder.file("c", "\xc3\xa9")});
   EXPECT_EQ(text_of(*data.tokens), "one\n\ntwo\n\xc3\xa9");
-  EXPECT_EQ(data.largest_id, 0xc3);
   ASSERT_EQ(data.files.size(), 3u);
   EXPECT_EQ(data.files[1].kind, "text");
   EXPECT_EQ(data.files[1].tokens, 3);
@@ -79,7 +79,6 @@ TEST(Dataset, JsonLinesAreDecoded) {
   EXPECT_EQ(text_of(*data.tokens), "one\xc3\xa9\n\ntwo");
   EXPECT_EQ(data.files[0].kind, "jsonl");
   EXPECT_EQ(data.files[0].tokens, 10);
-  EXPECT_EQ(data.largest_id, 0xc3);
 }
 
 TEST(Dataset, JsonLinesErrorsNameTheLine) {
@@ -115,12 +114,67 @@ TEST(Dataset, TokenFilesAreReadInBothWidths) {
   const auto two = open({folder.file("a.bin", token_file_of(20240520, 1, 2, "\x01\x02\xff\xff")),
                          folder.file("b.BIN", token_file_of(20240520, 1, 1, std::string("\x07\x00", 2)))});
   EXPECT_EQ(all(*two.tokens), (std::vector<std::int32_t>{0x201, 0xffff, 7}));
-  EXPECT_EQ(two.largest_id, 0xffff);
   EXPECT_EQ(two.files[1].kind, "bin");
   const auto four =
       open({folder.file("c.bin", token_file_of(20240801, 7, 2, std::string("\x01\x00\x02\x00\xff\xff\xff\x7f", 8)))});
   EXPECT_EQ(all(*four.tokens), (std::vector<std::int32_t>{0x20001, 0x7fffffff}));
-  EXPECT_EQ(four.largest_id, 0x7fffffff);
+}
+
+/// `count` ids of two or four bytes, all 7 but the one at `at`.
+std::string ids_of(int width, std::int64_t count, std::int64_t at, std::uint32_t id) {
+  std::string bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t value = i == at ? id : 7;
+    bytes.append(reinterpret_cast<const char*>(&value), static_cast<std::size_t>(width));
+  }
+  return bytes;
+}
+
+TEST(Dataset, IdsAreCheckedAsTheyAreRead) {
+  TempDir folder;
+  constexpr std::int64_t n = 20000, at = 15000;
+  const std::string good = folder.file("good.bin", token_file_of(20240520, 1, n, ids_of(2, n, 0, 99))),
+                    bad = folder.file("bad.bin", token_file_of(20240520, 1, n, ids_of(2, n, at, 100)));
+  const io::Dataset data = open_dataset({good, bad}, nullptr, 100);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(2 * n));
+  data.tokens->read(0, n + at, ids.data());
+  data.tokens->read(n + at + 1, n - at - 1, ids.data());
+  for (const auto& [first, count] : {std::pair{n + at, std::int64_t{1}}, {std::int64_t{0}, 2 * n}, {n + at - 5, 9}})
+    expect_error(ExitCode::data,
+                 "token 15000 (byte 31024 of the file) has id 100, but the last id of the model's vocabulary is 99 [" +
+                     bad + "]",
+                 [&, first = first, count = count] { data.tokens->read(first, count, ids.data()); });
+  const std::string wide = folder.file("wide.bin", token_file_of(20240801, 7, n, ids_of(4, n, at, 0x80000000)));
+  expect_error(ExitCode::data, "token 15000 (byte 61024 of the file) has id 2147483648, beyond 31 bits",
+               [&] { open_dataset({wide}).tokens->read(0, n, ids.data()); });
+}
+
+TEST(Dataset, TheFirstIdsOfEachFileAreCheckedWhenItIsOpened) {
+  TempDir folder;
+  const std::string good = folder.file("good.bin", token_file_of(20240520, 1, 5000, ids_of(2, 5000, 0, 99))),
+                    bad = folder.file("bad.bin", token_file_of(20240520, 1, 5000, ids_of(2, 5000, 4095, 100)));
+  expect_error(ExitCode::data, "token 4095 (byte 9214 of the file) has id 100", [&] {
+    (void)open_dataset({good, bad}, nullptr, 100);
+  });
+  expect_error(ExitCode::data, "has byte 120, but the last id of the model's vocabulary is 99",
+               [&] { (void)open_dataset({folder.file("a.txt", "aax")}, nullptr, 100); });
+}
+
+/// Pages of this process that were read from files until now.
+std::int64_t page_faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+TEST(Dataset, OpeningTokensDoesNotReadThem) {
+  TempDir folder(TempDir::Storage::memory);
+  const std::string path = folder.file("large.bin", token_file_of(20240801, 7, 1 << 24, ""));
+  std::filesystem::resize_file(path, 1024 + (std::uint64_t{1} << 26));  // 16384 pages
+  const std::int64_t before = page_faults();
+  const io::Dataset data = open_dataset({path});
+  EXPECT_LT(page_faults() - before, 1000);
+  EXPECT_EQ(data.tokens->size(), 1 << 24);
 }
 
 TEST(Dataset, WrongTokenFileHeadersAreRefused) {

@@ -67,6 +67,15 @@ refuse 3 'holds no token 959' train "${packed[@]}" --dataset plain.bin --eos_tok
 head -c 40 beside.bin.documents > plain.bin.documents
 refuse 3 'does not say where the documents' train "${packed[@]}" --dataset plain.bin
 
+# Ids are checked as batches are loaded: the rank that meets a wrong one ends the run, and says where it is.
+{ printf '\x88\xd8\x34\x01\x01\0\0\0\xe0\x93\x04\0'; head -c $((1012 + 2 * 70000)) /dev/zero; printf '\xff\xff'; head -c $((2 * 229999)) /dev/zero; } > wrong.bin
+code=0
+"$mpirun" -n 2 "$tessera" train --model model --from_scratch --max_length 64 --per_device_train_batch_size 64 --logging_steps 1 --dataset_shuffle false --dataset wrong.bin --output_dir wrong > log 2>&1 || code=$?
+[ $code = 3 ] || fail "exit $code for a wrong id"
+expect "^error: \\[rank 1@[^ ]*\\] token 70000 \(byte 141024 of the file\) has id 65535, but the last id of the model's vocabulary is 1023 \[wrong.bin\]"
+[ "$(grep -c ^error: log)" = 1 ] || fail "not one error line"
+expect '^step +8/' || fail "the run did not begin"
+
 # Bytes: where asked for, and where there is no tokenizer.
 "$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"
 ! grep -q '^tokens ' log || fail "bytes were tokenized"

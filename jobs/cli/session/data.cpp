@@ -17,14 +17,6 @@ namespace tessera::jobs {
 
 namespace {
 
-void check_ids(const io::Dataset& data, const models::Model& model, const char* option) {
-  if (data.largest_id < model.vocab) return;
-  throw Error(ExitCode::data,
-              strfmt("the data has token id %d, but the last id of the model's vocabulary is %ld", data.largest_id,
-                     model.vocab - 1),
-              std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
-}
-
 Error no_sample(const io::PackedStream& packed, const char* what, const char* option) {
   const io::PackingCount& count = packed.count();
   if (count.too_long > 0)
@@ -94,24 +86,21 @@ std::int32_t separator(const Options& options, const std::string& model_director
   return ids.eos.front();
 }
 
-/// Which files of which option.
 struct NamedFiles {
-  const char* option;
   std::vector<std::string> named;  // by the user
   TokenizedData prepared;
 };
 
-/// Opens the files, checks their ids. `files` receives those that the option names, for the log.
+/// Opens the files. `files` receives those that the option names, for the log.
 io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
                          std::vector<io::DatasetFile>& files) {
-  const auto& [option, names, prepared] = of;
+  const auto& [names, prepared] = of;
   const std::vector<std::string>& paths = prepared.paths;
   io::SkippedRows skipped;
-  io::Dataset data = io::open_dataset(paths, options.flag("strict") ? nullptr : &skipped);
+  io::Dataset data = io::open_dataset(paths, options.flag("strict") ? nullptr : &skipped, model.vocab);
   report_skipped(skipped);
   if (data.skipped > 0 && !prepared.made)
     log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));
-  check_ids(data, model, option);
   files = data.files;
   std::vector<std::string> named;
   for (const io::DataFile& file : io::data_files(names)) named.push_back(file.path);
@@ -192,7 +181,7 @@ std::vector<NamedFiles> validation_files(const Options& options, World& world, c
                                          RunData& data) {
   std::vector<NamedFiles> sets;
   for (const std::string& file : options.list("val_dataset"))
-    sets.push_back({"val_dataset", {file}, prepare_files(options, world, {file}, model_directory, data)});
+    sets.push_back({{file}, prepare_files(options, world, {file}, model_directory, data)});
   return sets;
 }
 
@@ -242,7 +231,7 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
-  const NamedFiles training{"dataset", named, prepare_files(options, world, named, model_directory, data)};
+  const NamedFiles training{named, prepare_files(options, world, named, model_directory, data)};
   const std::vector<NamedFiles> validation = validation_files(options, world, model_directory, data);
   world.run_and_agree([&] {
     io::Dataset train = open_checked(options, training, model, data.train_files);
@@ -277,7 +266,7 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
-  const NamedFiles files{"dataset", named, prepare_files(options, world, named, model_directory, data)};
+  const NamedFiles files{named, prepare_files(options, world, named, model_directory, data)};
   world.run_and_agree([&] {
     io::Dataset opened = open_checked(options, files, model, data.train_files);
     Samples samples(options, tokens, opened.tokens->masked(), data);
