@@ -42,7 +42,8 @@ struct StepScalars {
 
 struct AccumulateNormArgs {
   std::int64_t* unit = nullptr;  // of a unit: counters of an ExactSum; set to 0
-  std::int64_t* all = nullptr;   // total: counters of an ExactSum; the carried sum of the unit is added
+  std::int64_t* all = nullptr;   // total: counters of an ExactSum; the carried sum of the unit is added, on a device
+                                 // atomically: two streams may add to one total
   std::int64_t* flag = nullptr;  // written: 1 if a term was not finite, else 0
 };
 void accumulate_norm(const AccumulateNormArgs& args, StreamView stream);

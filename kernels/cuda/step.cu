@@ -9,10 +9,14 @@ namespace {
 constexpr int num_counters = static_cast<int>(ExactSum::num_counters), threads = 128;  // one thread per counter
 static_assert(num_counters <= threads);
 
+/// The total is that of all streams: kernels of several may add to it at once. Integers, so their order changes
+/// nothing.
 __global__ void join_kernel(const AccumulateNormArgs args) {
   const int i = static_cast<int>(threadIdx.x);
   if (i == static_cast<int>(ExactSum::num_digits)) *args.flag = args.unit[i] != 0 ? 1 : 0;
-  if (i < num_counters) args.all[i] += carried_counter(args.unit, i);
+  if (i < num_counters)
+    atomicAdd(reinterpret_cast<unsigned long long*>(args.all + i),
+              static_cast<unsigned long long>(carried_counter(args.unit, i)));
   __syncthreads();  // a counter is read by two threads
   if (i < num_counters) args.unit[i] = 0;
 }

@@ -157,7 +157,7 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     both("positions", rows, rows);
   }
   const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->router.num_losses());
-  both(shard::norm_name, (counters + ExactSum::num_counters) * sizeof(std::int64_t),
+  both(shard::norm_name, (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t),
        (counters + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
   if (spec.purpose == Purpose::train) both(step_name, shard::step_bytes, shard::step_bytes);
   more.push_back({gemm_workspace_name, Category::buffers, Placement::own, shard::gemm_workspace_bytes, Memory::device});

@@ -27,8 +27,9 @@ void ShardManager::bind_norm() {
   received_ = sent_ + num_step_counters;
 }
 
-void ShardManager::run_on(StreamView stream) {
+void ShardManager::run_on(StreamView stream, StreamView replicate) {
   stream_ = stream;
+  replicate_stream_ = replicate;
   for (const auto& communicator : parts_.communicators) communicator->run_on(stream);
 }
 
@@ -58,7 +59,7 @@ void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::Step
   const std::span all(device_counters_, counters_.size());
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   kernels::carry_sums({.counters = device_counters_, .sums = 2}, stream_);  // norm and loss
-  for (const AxisSet axes : parts_.groups->norm) communicator(axes)->all_reduce({"norm"}, all);
+  for (const AxisSet axes : parts_.groups->norm) on(*communicator(axes), stream_).all_reduce({"norm"}, all);
   if (step != nullptr)
     kernels::clip_and_skip({.norm2 = device_counters_,
                             .loss = device_counters_ + sum_counters,

@@ -109,7 +109,17 @@ void ShardManager::gather(const Instruction& instruction, std::byte* full) {
       kernels::convert_serial({.from = shard(u), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
     mine = own;
   }
-  unit.shards->all_gather({"gather", parts_.layout->unit_name(u).c_str(), instruction.micro}, mine, full, chunk);
+  on(*unit.shards, stream_)
+      .all_gather({"gather", parts_.layout->unit_name(u).c_str(), instruction.micro}, mine, full, chunk);
+}
+
+StreamView ShardManager::stream_of(const Instruction& instruction) const {
+  return instruction.stream == StreamId::replicate ? replicate_stream_ : stream_;
+}
+
+Communicator& ShardManager::on(Communicator& group, StreamView stream) {
+  group.run_on(stream);
+  return group;
 }
 
 float* ShardManager::target_of(const Instruction& instruction) {
@@ -124,7 +134,7 @@ void ShardManager::reduce_scatter(const Instruction& instruction, std::byte* ful
   const SourceBuffer gradient(full, scheduled(instruction.unit).reduce_dtype);
   float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
   if (unit.shards == nullptr) widen(gradient, x, chunk);
-  else unit.shards->reduce_scatter(label_of(instruction), gradient, x, chunk);
+  else on(*unit.shards, stream_).reduce_scatter(label_of(instruction), gradient, x, chunk);
   accumulate(instruction, x);
 }
 
@@ -133,7 +143,7 @@ void ShardManager::all_reduce(const Instruction& instruction, std::byte* full, s
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
   const SourceBuffer source = full != nullptr ? SourceBuffer(full, scheduled(instruction.unit).reduce_dtype) : x;
-  unit.replicas->all_reduce(label_of(instruction), source, x, chunk);
+  on(*unit.replicas, stream_of(instruction)).all_reduce(label_of(instruction), source, x, chunk);
   accumulate(instruction, x);
 }
 
@@ -147,12 +157,13 @@ void ShardManager::accumulate(const Instruction& instruction, float* x) {
   float* const target = target_of(instruction);
   const auto& inputs = instruction.accumulation.inputs;
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
+  const StreamView stream = stream_of(instruction);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     float* accumulator = unit.accumulators[static_cast<std::size_t>(inputs[i])];
     if (i + 1 == inputs.size() && accumulator == target)
-      kernels::add_to(x, target, chunk, stream_);  // x + accumulator and accumulator + x are the same bits
-    else kernels::add_to(accumulator, x, chunk, stream_);
-    if (i + 1 == inputs.size() && accumulator != target) copy_bytes(target, x, chunk * sizeof(float), stream_);
+      kernels::add_to(x, target, chunk, stream);  // x + accumulator and accumulator + x are the same bits
+    else kernels::add_to(accumulator, x, chunk, stream);
+    if (i + 1 == inputs.size() && accumulator != target) copy_bytes(target, x, chunk * sizeof(float), stream);
   }
   if (!instruction.last_reduce) return;
   TESSERA_ASSERT(target == unit.reduced, "the gradient of unit %d ends in accumulator %d", instruction.unit,
@@ -168,12 +179,14 @@ void ShardManager::add_norm(const Instruction& instruction) {
   const std::size_t flag =
       2 * ExactSum::num_counters + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
   ExactSum norm2;
-  const bool on_host = parts_.device == host_device;
-  auto& counters = instruction.stream == StreamId::replicate ? replicate_counters_ : counters_;
-  std::int64_t* const of_unit = on_host ? norm2.counters().data() : unit_counters_;
+  const bool on_host = parts_.device == host_device, replicates = instruction.stream == StreamId::replicate;
+  const StreamView stream = stream_of(instruction);
+  auto& counters = replicates ? replicate_counters_ : counters_;
+  std::int64_t* const of_device = replicates ? unit_counters_ + ExactSum::num_counters : unit_counters_;
+  std::int64_t* const of_unit = on_host ? norm2.counters().data() : of_device;
   std::int64_t* const all = on_host ? counters.data() : device_counters_;
-  kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(of_unit), stream_);
-  kernels::accumulate_norm({.unit = of_unit, .all = all, .flag = all + flag}, stream_);
+  kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(of_unit), stream);
+  kernels::accumulate_norm({.unit = of_unit, .all = all, .flag = all + flag}, stream);
 }
 
 double ShardManager::squared_norm(int u) {

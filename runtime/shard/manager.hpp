@@ -81,8 +81,9 @@ class ShardManager {
     return units_[static_cast<std::size_t>(unit)].view.states;
   }
 
-  /// On a device, before the first operation: the stream of gather, reduce and norm, and of the communicators.
-  void run_on(StreamView stream);
+  /// On a device, before the first operation: the stream of what the schedule has on the gather and reduce streams, and
+  /// that of its replicate stream, which may be the same. A communicator works on the stream of the instruction.
+  void run_on(StreamView stream, StreamView replicate);
   [[nodiscard]] Device device() const { return parts_.device; }
   [[nodiscard]] StreamView stream() const { return stream_; }
 
@@ -148,6 +149,9 @@ class ShardManager {
     return parts_.train->units[static_cast<std::size_t>(unit)];
   }
   void bind_norm();
+  [[nodiscard]] StreamView stream_of(const Instruction& instruction) const;
+  /// The communicator, whose calls work on `stream` from now on.
+  [[nodiscard]] static Communicator& on(Communicator& group, StreamView stream);
   [[nodiscard]] Communicator* communicator(AxisSet axes) const;
   [[nodiscard]] float* target_of(const Instruction& instruction);
   void accumulate(const Instruction& instruction, float* x);
@@ -159,11 +163,12 @@ class ShardManager {
 
   Parts parts_;
   std::vector<Unit> units_;
-  StreamView stream_ = host_stream;
+  StreamView stream_ = host_stream, replicate_stream_ = host_stream;
   // What norm sums: norm, loss, tokens, correct, flags, extra, and a count of non-finite gradients for each unit.
   std::vector<std::int64_t> counters_;
   std::vector<std::int64_t> replicate_counters_;  // the part of the norm that the thread of the replicate stream adds
-  std::int64_t *device_counters_ = nullptr, *unit_counters_ = nullptr;  // the same on a device; the norm of one unit
+  /// On a device: what norm sums, which both streams add to; the norms of two units, one of each stream.
+  std::int64_t *device_counters_ = nullptr, *unit_counters_ = nullptr;
   std::int64_t *sent_ = nullptr, *received_ = nullptr;  // pinned: this rank's counts and flags; the summed counters
 };
 

@@ -24,7 +24,8 @@ namespace tessera::shard {
 [[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state);
 [[nodiscard]] std::string sum_slot_name(int slot);
-/// On a device: the counters of norm, and the norm of one unit. Pinned: the host's counters, and the summed ones.
+/// On a device: the counters of norm, and the norms of two units, one of each communication stream. Pinned: the host's
+/// counters, and the summed ones.
 inline constexpr const char* norm_name = "norm";
 /// On a device: learning rate, clip factor and so on of a step (kernels::StepScalars); workspace of GEMMs.
 inline constexpr std::size_t step_bytes = sizeof(kernels::StepScalars),

@@ -276,7 +276,7 @@ class Replay {
   }
 
   /// A collective over a group. All ranks call the collectives of one communicator in list order: they are on one
-  /// thread, which has the gather and reduce streams, or ordered by dependencies.
+  /// thread, or one stream of a device, which has the gather and reduce streams, or ordered by dependencies.
   void joins(AxisSet axes) {
     if (axes.empty()) return;
     const auto thread = [](const Instruction& in) { return in.stream == StreamId::replicate; };

@@ -23,7 +23,10 @@ DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
       compute_("compute", Stream::Mode::immediate, device_, Priority::normal),
       copy_("copy", Stream::Mode::immediate, device_, Priority::normal),
       comm_("comm", comm_mode(parts), device_, Priority::high) {
-  parts.manager->run_on(comm_.view());
+  const auto replicates = [](const shard::Instruction& in) { return in.stream == shard::StreamId::replicate; };
+  if (std::ranges::any_of(parts.plan->main().list, replicates))
+    replicate_ = std::make_unique<Stream>("replicate", comm_mode(parts), device_, Priority::high);
+  parts.manager->run_on(comm_.view(), stream(shard::StreamId::replicate).view());
   kernels::set_gemm_workspace(compute_.view(), parts.arena->data(plan::gemm_workspace_name));
 }
 
@@ -34,9 +37,17 @@ DeviceBackend::~DeviceBackend() {
   }
 }
 
+/// In immediate mode (NCCL) one host thread launches the list in its order, which is the same on all ranks: no launch
+/// waits for a later one, on any rank, whatever order the device's queues and the library's own calls add.
+Stream& DeviceBackend::stream(shard::StreamId id) {
+  if (id == shard::StreamId::compute) return compute_;
+  return id == shard::StreamId::replicate && replicate_ != nullptr ? *replicate_ : comm_;
+}
+
 void DeviceBackend::synchronize() {
   compute_.synchronize();
   comm_.synchronize();
+  if (replicate_ != nullptr) replicate_->synchronize();
 }
 
 /// Copies the scalars of the step to the device, after the updates of the previous step, which read the old ones.
@@ -44,6 +55,7 @@ void DeviceBackend::begin(Executor::BoundSchedule& program) {
   program.waited = 0;
   if (trace_.on()) begin_spans(program);
   comm_.wait(ended_);  // a gather reads what the previous updates write
+  if (replicate_ != nullptr) replicate_->wait(ended_);
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
   *program.pinned_step = {.decision = {},

@@ -11,9 +11,7 @@ class DeviceBackend final : public Executor::Backend {
   DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace);
   ~DeviceBackend() override;
 
-  [[nodiscard]] Stream& stream(shard::StreamId id) override {
-    return id == shard::StreamId::compute ? compute_ : comm_;
-  }
+  [[nodiscard]] Stream& stream(shard::StreamId id) override;
   void begin(Executor::BoundSchedule& program) override;
   void wait_for(Executor::BoundSchedule& program, int instruction) override;
   void enqueue(Executor::BoundSchedule& program, int instruction) override;
@@ -32,7 +30,9 @@ class DeviceBackend final : public Executor::Backend {
   Event ended_;  // the end of a run, updates included
   Stream compute_;
   Stream copy_;  // host-to-device copies of micro-batches
-  Stream comm_;  // last, so that it ends before what it uses
+  // Last, so that they end before what they use. Null if no instruction is on the replicate stream.
+  Stream comm_;
+  std::unique_ptr<Stream> replicate_;
 };
 
 }  // namespace tessera::train

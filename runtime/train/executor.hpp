@@ -109,8 +109,8 @@ class Executor {
     Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
     /// threaded: one thread runs the gather and reduce streams, in list order, and another the replicate stream, if
-    /// the training schedule uses it. deferred: each runs when it is waited for. On a device one stream has all; a
-    /// thread of its own issues the work if the transport blocks the host.
+    /// the training schedule uses it. deferred: each runs when it is waited for. On a device the same two are streams
+    /// of the device; threads of their own issue the work if the transport blocks the host.
     Stream::Mode comm_streams = Stream::Mode::threaded;
   };
   explicit Executor(const Parts& parts);

@@ -52,6 +52,7 @@ Machine::Machine(const Schedule& schedule, const Mesh& mesh, const Schedule* loa
 }
 
 void Machine::run(const Choice& choice) {
+  one_queue_ = choice.one_queue;
   std::mt19937_64 random(choice.seed);
   struct Event {
     int rank;
@@ -103,6 +104,7 @@ bool Machine::can(int rank, std::size_t stream) const {
     }
     return true;
   }
+  if (one_queue_ && e > 0 && !r.started[at(e - 1)]) return false;
   if (r.num_ended < e / length_ * length_) return false;  // the streams synchronize between steps
   for (const int d : in.after) {
     // An event is recorded in list order: waiting for a later one waits for nothing.

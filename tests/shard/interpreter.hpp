@@ -21,6 +21,9 @@ struct Choice {
   bool ends_first = true;                          // priority: instructions end as early, or as late, as possible
   int held = -1;                                   // instruction of rank 0 that is delayed as long as possible
   bool hold_start = false;                         // delays its start instead of its end
+  /// Every rank starts the instructions in list order, over all streams, as on a device whose streams share one
+  /// hardware queue. So the list is a launch order of all communicators in which no rank waits for another in a circle.
+  bool one_queue = false;
 };
 
 /// Runs two steps, after the gathers of `load` (null: none). Returns the first error, or "".

@@ -135,6 +135,7 @@ class Machine {
 
   const Schedule& s_;
   int shards_ = 1, length_ = 0;
+  bool one_queue_ = false;  // Choice::one_queue
   std::array<std::vector<int>, shard::num_streams> streams_;
   std::vector<Rank> ranks_;
   std::vector<std::vector<std::array<ParamMemory, 2>>>

@@ -23,6 +23,8 @@ std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::ve
       choices.push_back(c);
     }
   } while (std::next_permutation(order.begin(), order.end()));
+  choices.push_back(choices.front());
+  choices.back().one_queue = true;
   const auto hold = [&](int i) {
     for (const bool start : {false, true}) {
       Choice c = choices.front();

@@ -1,5 +1,5 @@
 #pragma once
-// Communicator for device memory over NCCL. Calls are stream-ordered, and the watchdog covers them. One per axis.
+// Communicator for device memory over NCCL. Calls are stream-ordered, and the watchdog covers them. One per group.
 
 #include <memory>
 

@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -69,6 +70,11 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
   std::memcpy(&common, id.data(), sizeof common);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+  // A rank may have two collectives in flight, on two streams. Their kernels must fit on the device together: if each
+  // needed the other's multiprocessors, two ranks that start them in different orders would wait for each other.
+  config.maxCTAs = std::max(1, cuda::survey().devices.at(static_cast<std::size_t>(device_.index)).multiprocessors / 2);
+#endif
   try {
     call("ncclCommInitRankConfig", [&](ncclComm_t) {
       ncclComm_t made = nullptr;

@@ -105,6 +105,33 @@ TEST(Nccl, two_axes_live_side_by_side) {
   EXPECT_EQ(buffer.read(), (std::vector<float>{1, 2, 3, 4}));
 }
 
+TEST(Nccl, works_on_two_streams_and_moves_from_one_to_the_other) {
+  TESSERA_NEEDS_DEVICE();
+  Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high),
+      second("replicate", Stream::Mode::immediate, test_device(), Priority::high);
+  const auto shard = world().communicator(Mesh(1, 1), Axis::shard),
+             replicate = world().communicator(Mesh(1, 1), Axis::replicate);
+  shard->run_on(stream.view());
+  replicate->run_on(second.view());
+  const OnDevice<float> buffer({1, 2, 3, 4});
+  const OnDevice<std::int64_t> word({7});
+  Event scattered, reduced;
+  for (int i = 0; i < 300; ++i) {  // more than are watched at a time
+    shard->reduce_scatter({"reduce_scatter", "u", i}, buffer.data, buffer.data, 4);
+    stream.record(scattered);
+    second.wait(scattered);
+    replicate->run_on(second.view());
+    replicate->all_reduce({"all_reduce", "u", i}, buffer.data, 4);
+    second.record(reduced);
+    stream.wait(reduced);
+    replicate->run_on(stream.view());
+    replicate->all_reduce({"norm"}, std::span(word.data, 1));
+  }
+  stream.synchronize();
+  EXPECT_EQ(buffer.read(), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(word.read(), std::vector<std::int64_t>{7});
+}
+
 TEST(NcclHandle, is_aborted_once_and_then_gives_up) {
   TESSERA_NEEDS_DEVICE();
   Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);

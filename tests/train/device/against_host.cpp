@@ -99,8 +99,15 @@ std::vector<Variant> variants(int world) {
   for (const char* strategy : {"0", "1", "2", "3"})
     for (const auto reduce : {shard::Reduce::each, shard::Reduce::last})
       all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .reduce = reduce});
-  if (world == 4)
-    all.push_back({.world = world, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 2 * world - 1});
+  for (const auto streams : {Stream::Mode::threaded, Stream::Mode::deferred})
+    for (const auto reduce : {shard::Reduce::each, shard::Reduce::shard_each})
+      if (world == 4)
+        all.push_back({.world = world,
+                       .strategy = "HYBRID_SHARD",
+                       .group = 2,
+                       .global_batch = 2 * world - 1,
+                       .reduce = reduce,
+                       .streams = streams});
   for (const char* strategy : {"0", "2", "3"})
     all.push_back(
         {.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});

@@ -24,7 +24,7 @@ int sums_at_the_bound(World& world) {
       sums.loss = mine;
       (void)run.manager.norm(sums);
     } else {
-      run.manager.run_on(stream.view());
+      run.manager.run_on(stream.view(), stream.view());
       // The counters of the norm lie before those of the loss.
       std::byte* const loss = reinterpret_cast<std::byte*>(run.manager.loss_sums());
       for (std::byte* to : {loss, loss - sizeof(ExactSum)})

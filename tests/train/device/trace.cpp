@@ -1,4 +1,5 @@
 // The trace of a step on a device: every instruction and wait, by the device's clock, in the order of the schedule.
+#include <algorithm>
 #include <cstdio>
 
 #include "tests/train/device/device_runs.hpp"
@@ -24,22 +25,24 @@ class Checks {
   int wrong_ = 0;
 };
 
-/// Instructions in list order, by lane; spans of a lane do not overlap, and none begins before what it waits for has
-/// ended.
+/// Instructions in list order, by stream of the device (gathers and reductions share one); spans of a stream do not
+/// overlap, and none begins before what it waits for has ended.
 void check_order(Checks& checks, const shard::Schedule& schedule, const std::vector<train::TraceSpan>& spans) {
-  const auto is_compute = [](const shard::Instruction& in) { return in.stream == shard::StreamId::compute; };
+  const auto stream_of = [](shard::StreamId lane) {
+    return lane == shard::StreamId::gather ? shard::StreamId::reduce : lane;
+  };
   std::vector<const train::TraceSpan*> of(schedule.list.size());
-  for (const bool compute : {true, false}) {
+  for (const auto stream : {shard::StreamId::compute, shard::StreamId::reduce, shard::StreamId::replicate}) {
     std::size_t next = 0;
     double end = 0;
     for (const train::TraceSpan& span : spans) {
-      if ((span.lane == static_cast<int>(shard::StreamId::compute)) != compute) continue;
+      if (stream_of(static_cast<shard::StreamId>(span.lane)) != stream) continue;
       checks.expect(span.begin_s >= end - tick && span.end_s >= span.begin_s,
                     span.name + " begins before what is ahead of it ends");
       end = span.end_s;
       if (span.name.rfind("wait ", 0) == 0) continue;
       while (next < of.size() &&
-             (is_compute(schedule.list[next]) != compute || schedule.list[next].op == shard::Op::release))
+             (stream_of(schedule.list[next].stream) != stream || schedule.list[next].op == shard::Op::release))
         ++next;
       checks.expect(next < of.size() && span.name.rfind(shard::name_of(schedule.list[next].op), 0) == 0,
                     span.name + " stands at another's place");
@@ -54,6 +57,17 @@ void check_order(Checks& checks, const shard::Schedule& schedule, const std::vec
       if (const auto* earlier = of[static_cast<std::size_t>(before)]; of[i] != nullptr && earlier != nullptr)
         checks.expect(of[i]->begin_s >= earlier->end_s - tick, of[i]->name + " does not wait for " + earlier->name);
   }
+}
+
+/// True if an all_reduce of the replicate stream is in flight at the same time as a collective of the other one.
+bool overlaps(const std::vector<train::TraceSpan>& spans) {
+  const auto on = [](const train::TraceSpan& span, shard::StreamId id) { return span.lane == static_cast<int>(id); };
+  return std::ranges::any_of(spans, [&](const train::TraceSpan& a) {
+    return on(a, shard::StreamId::replicate) && std::ranges::any_of(spans, [&](const train::TraceSpan& b) {
+             return (on(b, shard::StreamId::gather) || on(b, shard::StreamId::reduce)) && a.begin_s < b.end_s &&
+                    b.begin_s < a.end_s;
+           });
+  });
 }
 
 int check(World& world, const models::Model& model, const Variant& v) {
@@ -75,6 +89,7 @@ int check(World& world, const models::Model& model, const Variant& v) {
   for (const auto& instruction : schedule.list)
     if (instruction.stream == shard::StreamId::compute) planned += instruction.after.size();
   checks.expect(waits == planned && waits > 0, strfmt("%zu waits in the trace, %zu in the schedule", waits, planned));
+  if (v.group > 0) checks.expect(overlaps(spans), "the two axes are never in flight together");
   checks.expect(report.comm_seconds > 0, "compute has waited for nothing");
   checks.expect(
       std::abs(waited - report.comm_seconds) <= 1e-3 * report.comm_seconds + tick * static_cast<double>(waits),
@@ -93,6 +108,8 @@ int trace(World& world) {
   for (const char* strategy : {"0", "3"})
     wrong += check(world, model,
                    {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size(), .recompute = true});
+  if (world.size() == 4)
+    wrong += check(world, model, {.world = 4, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 8});
   return wrong;
 }
 
