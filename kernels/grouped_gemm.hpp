@@ -24,8 +24,9 @@ struct GroupedGemmArgs {
   TensorView offsets;  // (E + 1) int32, ascending from 0 to R
   TensorView a;        // (R, k)
   GroupMatrices b;     // E of (k, n), or (n, k) if trans_b; as a
-  TensorView c;        // (R, n) of a's dtype: the rows of a group times its matrix
+  TensorView c;        // (R, n) of a's dtype: alpha times the rows of a group times its matrix
   bool trans_b = false;
+  double alpha = 1;
   bool add = false;  // add to c, or overwrite it
 };
 void grouped_gemm(const GroupedGemmArgs& args, StreamView stream);
@@ -34,9 +35,10 @@ struct GroupedGradientArgs {
   TensorView offsets;  // (E + 1) int32, ascending from 0 to R
   TensorView a;        // (R, m)
   TensorView b;        // (R, n) of a's dtype
-  /// E of (m, n): aᵀ·b over the rows of a group; of a's dtype, or fp32 if it is 16-bit. Absent ones are not wanted; on
-  /// a device all are wanted.
+  /// E of (m, n): alpha·aᵀ·b over the rows of a group; of a's dtype, or fp32 if it is 16-bit. Absent ones are not
+  /// wanted; on a device all are wanted.
   GroupMatrices c;
+  double alpha = 1;
   bool add = false;  // add to c, or overwrite it (a group without rows: with zeros)
 };
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream);

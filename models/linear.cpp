@@ -83,55 +83,51 @@ void Linear::backward_input(const BackwardArgs& args) const {
 
 void GroupedLinear::add(const LinearSpec& spec, ParamList& params) {
   const int weight = add_weight(spec, params);
-  if (groups_ == 0) in_ = spec.in, out_ = spec.out, order_ = spec.order, weight_ = weight;
-  if (groups_ == 1) step_ = weight - weight_;
+  if (weights_.groups == 0) in_ = spec.in, out_ = spec.out, order_ = spec.order, weights_.first = weight;
+  if (weights_.groups == 1) weights_.step = weight - weights_.first;
   TESSERA_ASSERT(spec.in == in_ && spec.out == out_ && spec.order == order_ && !spec.bias &&
-                     weight == weight_ + static_cast<int>(groups_) * step_,
+                     weight == weights_.at(weights_.groups),
                  "%s is no group's", spec.prefix.c_str());
-  ++groups_;
+  ++weights_.groups;
+}
+
+void GroupedLinear::adapt(AdapterMaker& adapters, std::int64_t active) {
+  if (const auto positions = adapters.add_group({weights_.first, weights_.step, weights_.groups, active}, in_, out_,
+                                                order_ == WeightOrder::in_out))
+    lora_.emplace(*positions, weights_.groups, in_, out_, adapters.spec());
 }
 
 void GroupedLinear::forward(const Args& args) const {
   kernels::grouped_gemm({.offsets = args.offsets,
                          .a = args.x,
-                         .b = of(args.params),
+                         .b = weights_.of(args.params),
                          .c = args.y,
                          .trans_b = order_ == WeightOrder::out_in},
                         args.stream);
-}
-
-int GroupedLinear::num_wanted(const Wanted& wanted) const {
-  int num = 0;
-  for (int e = 0; e < static_cast<int>(groups_); ++e) num += wanted[weight_ + e * step_] ? 1 : 0;
-  return num;
+  if (lora_) lora_->forward(branch_args(args));
 }
 
 void GroupedLinear::backward_params(const Args& args) const {
   const bool in_out = order_ == WeightOrder::in_out;
-  int first = -1;  // weight that has a buffer
-  for (int e = 0; e < static_cast<int>(groups_); ++e) {
-    const int weight = weight_ + e * step_;
-    if (!args.grads[weight]) continue;
-    if (first < 0) first = weight;
-    TESSERA_ASSERT(args.grads.adds(weight) == args.grads.adds(first), "some groups add to their gradients");
-  }
-  if (first < 0) return;
-  kernels::grouped_gemm_gradient({.offsets = args.offsets,
-                                  .a = in_out ? args.x : args.y,
-                                  .b = in_out ? args.y : args.x,
-                                  .c = of(args.grads.views),
-                                  .add = args.grads.adds(first)},
-                                 args.stream);
+  if (const int first = weights_.first_wanted(args.grads); first >= 0)
+    kernels::grouped_gemm_gradient({.offsets = args.offsets,
+                                    .a = in_out ? args.x : args.y,
+                                    .b = in_out ? args.y : args.x,
+                                    .c = weights_.of(args.grads.views),
+                                    .add = args.grads.adds(first)},
+                                   args.stream);
+  if (lora_) lora_->backward_params(branch_args(args));
 }
 
 void GroupedLinear::backward_input(const Args& args) const {
   kernels::grouped_gemm({.offsets = args.offsets,
                          .a = args.y,
-                         .b = of(args.params),
+                         .b = weights_.of(args.params),
                          .c = args.x,
                          .trans_b = order_ == WeightOrder::in_out,
                          .add = args.write == Write::add},
                         args.stream);
+  if (lora_) lora_->backward_input(branch_args(args));
 }
 
 }  // namespace tessera::models

@@ -133,9 +133,21 @@ class Maker final : public AdapterMaker {
     const int b = embeds ? add_param(name + ".lora_embedding_B", {out, spec_.rank}, {Init::normal, 1})
                          : add_param(name + ".lora_B.weight", {out, spec_.rank}, {});
     const int last = static_cast<int>(model_.params.size()) - 1;
-    model_.lora->modules.push_back({name, index, last - 1, last, transposed, embeds});
-    model_.matmul_params += spec_.rank * (embeds ? out : in + out);
+    model_.lora->modules.push_back({name, index, last - 1, last, transposed, embeds, kind == Kind::expert});
+    if (kind != Kind::expert) model_.matmul_params += spec_.rank * (embeds ? out : in + out);
     return Positions{a, b, hash64(name)};
+  }
+  [[nodiscard]] std::optional<GroupPositions> add_group(const Group& group, std::int64_t in, std::int64_t out,
+                                                        bool transposed) override {
+    std::optional<GroupPositions> found;
+    for (std::int64_t e = 0; e < group.groups; ++e) {
+      const int weight = group.weight + static_cast<int>(e) * group.step;
+      const auto at = add(weight, in, out, transposed, Kind::expert);
+      if (e > 0 && at.has_value() != found.has_value()) refuse_some_experts(group, weight);
+      if (e == 0 && at) found = GroupPositions{at->a, at->b, 2};
+    }
+    if (found) model_.matmul_params += group.active * spec_.rank * (in + out);
+    return found;
   }
   [[nodiscard]] const LoraSpec& spec() const override { return spec_; }
   [[nodiscard]] const Choice& choice() const { return choice_; }
@@ -145,6 +157,18 @@ class Maker final : public AdapterMaker {
   [[nodiscard]] const std::set<std::string>& linears() const { return linears_; }
 
  private:
+  [[noreturn]] void refuse_some_experts(const Group& group, int weight) const {
+    const auto name = [&](int position) {
+      const int index = (*indices_)[static_cast<std::size_t>(position)];
+      return module_of(huggingface_name(model_, model_.params[static_cast<std::size_t>(index)].name));
+    };
+    const std::string first = name(group.weight);
+    throw Error(
+        ExitCode::usage,
+        "of " + first + " and " + name(weight) + " one has an adapter: a layer's experts have one each, or none",
+        spec_.regex.empty() ? "target_modules" : spec_.regex_source,
+        "Name the projection of all experts, " + first.substr(first.rfind('.') + 1));
+  }
   int add_param(const std::string& name, const Shape& shape, const Initializer& init) {
     model_.params.push_back({.name = name, .shape = shape, .init = init, .adapter = true});
     indices_->push_back(static_cast<int>(model_.params.size()) - 1);
@@ -203,9 +227,8 @@ void add_lora(Model& model, const LoraSpec& spec) {
     throw Error(ExitCode::usage, "no Linear of the model matches \"" + spec.regex + "\"", spec.regex_source,
                 "It must match the whole name of a module, as " + maker.example());
   if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
-    throw Error(
-        ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
-        "The Linears are " + list_of(maker.linears()) + "; experts can be trained in full, with modules_to_save");
+    throw Error(ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
+                "The Linears are " + list_of(maker.linears()));
   freeze_base(model, spec);
 }
 

@@ -41,6 +41,7 @@ struct AdaptedModule {
   int weight = -1, a = -1, b = -1;
   bool transposed = false;  // the weight is (in, out), as GPT-2's Conv1D, or an embedding's
   bool embedding = false;
+  bool expert = false;
 };
 
 /// The adapters of a model.
@@ -51,8 +52,8 @@ struct LoraAdapters {
 
 /// Adds adapters to the model: Model::lora. Of the parameters, those of adapters, of modules_to_save and the biases
 /// that `bias` names are trainable; all others are frozen, and stored in the model's dtype. Throws Error (usage): a
-/// rank below 1; a target that matches nothing, with the names there are; experts as a target; one of
-/// two tied modules to save.
+/// rank below 1; a target that matches nothing, with the names there are; a target that is of some experts of
+/// a layer alone; one of two tied modules to save.
 void add_lora(Model& model, const LoraSpec& spec);
 
 inline constexpr const char* head_module = "lm_head";  // in transformers; a tied head has no weight of that name
@@ -63,7 +64,7 @@ inline constexpr const char* head_module = "lm_head";  // in transformers; a tie
 /// Gives Linears their adapters: passed by add_lora to every module (Module::adapt), and by that to its Linears.
 class AdapterMaker {
  public:
-  enum class Kind : unsigned char { linear, router, head, embedding };
+  enum class Kind : unsigned char { linear, router, expert, head, embedding };
   /// The positions of A and B among the module's parameters.
   struct Positions {
     int a = -1, b = -1;
@@ -75,6 +76,19 @@ class AdapterMaker {
   /// If the Linear with the weight at this position gets an adapter: its positions.
   [[nodiscard]] virtual std::optional<Positions> add(int weight, std::int64_t in, std::int64_t out, bool transposed,
                                                      Kind kind) = 0;
+  /// The weights of groups, such as a projection of all experts of a layer.
+  struct Group {
+    int weight = -1, step = 1;  // position of the first group's weight, and the step to the next
+    std::int64_t groups = 0;
+    std::int64_t active = 0;  // groups that compute a token
+  };
+  /// The positions of the first group's A and B, and the step to the next group's.
+  struct GroupPositions {
+    int a = -1, b = -1, step = 1;
+  };
+  /// The same for groups, of which all or none get an adapter. Throws Error (usage) if some are chosen alone.
+  [[nodiscard]] virtual std::optional<GroupPositions> add_group(const Group& group, std::int64_t in, std::int64_t out,
+                                                                bool transposed) = 0;
   [[nodiscard]] virtual const LoraSpec& spec() const = 0;
 
  protected:

@@ -118,7 +118,8 @@ class LoraConfigReader {
     for (const std::string& name : names("target_parameters")) {
       if (name != "gate.weight" && !name.ends_with(".gate.weight"))
         refuse("target_parameters", "has \"" + name + "\"",
-               "Of the parameters, routers (gate.weight) alone have adapters");
+               "Of the parameters, routers (gate.weight) alone have adapters; those of experts are read as files of "
+               "transformers 4 have them (gate_proj, up_proj, down_proj, or w1, w3, w2)");
       if (!spec.regex.empty())
         refuse("target_parameters", "stands beside an expression", "Give target_modules as a list");
       spec.targets.push_back(name.substr(0, name.size() - std::string_view(".weight").size()));
@@ -129,6 +130,34 @@ class LoraConfigReader {
   std::string source_;
   std::set<std::string> used_;
 };
+
+/// The shortest ends of names that choose the modules with an adapter and no other Linear, embedding or norm.
+/// PEFT with transformers 5 finds experts by names, and by an expression only if it matches without the number.
+Json shortest_names(const Model& model) {
+  const auto ends_of = [](const std::string& name) {
+    std::vector<std::string> ends{name};
+    for (std::size_t at = name.find('.'); at != std::string::npos; at = name.find('.', at + 1))
+      if (name[at + 1] < '0' || name[at + 1] > '9') ends.push_back(name.substr(at + 1));
+    return ends;
+  };
+  const auto module_of = [&](const std::string& parameter) {
+    const std::string name = huggingface_name(model, parameter);
+    return name.substr(0, name.rfind('.'));
+  };
+  std::set<std::string> others, adapted;
+  for (const AdaptedModule& module : model.lora->modules) adapted.insert(module_of(module.name + ".weight"));
+  for (const ParamSpec& param : model.params)
+    if (const std::string module = param.adapter ? "" : module_of(param.name); !adapted.contains(module))
+      for (const std::string& end : ends_of(module)) others.insert(end);
+  std::set<std::string> names;
+  for (const std::string& module : adapted) {
+    std::string shortest = module;
+    for (const std::string& end : ends_of(module))
+      if (end.size() < shortest.size() && !others.contains(end)) shortest = end;
+    names.insert(shortest);
+  }
+  return names;
+}
 
 /// Names that choose the same modules in PEFT: their last parts, or where experts may have the same, whole names.
 Json target_names(const Model& model) {
@@ -172,7 +201,10 @@ std::string lora_config_text(const Model& model, const std::string& base) {
   json["r"] = spec.rank;
   json["rank_pattern"] = Json::object();
   json["revision"] = nullptr;
-  json["target_modules"] = !spec.regex.empty() ? Json(spec.regex) : all ? target_names(model) : Json(spec.targets);
+  const bool experts = std::ranges::any_of(model.lora->modules, &AdaptedModule::expert);
+  json["target_modules"] = !spec.regex.empty() ? (experts ? shortest_names(model) : Json(spec.regex))
+                           : all               ? target_names(model)
+                                               : Json(spec.targets);
   json["task_type"] = "CAUSAL_LM";
   json["use_dora"] = false;
   json["use_rslora"] = spec.rslora;

@@ -1,6 +1,8 @@
 // MoeMlp: saves the router's choice, gate and up; backward recomputes the rest.
 #include "models/moe.hpp"
 
+#include <algorithm>
+
 #include "kernels/balance.hpp"
 #include "kernels/swiglu.hpp"
 
@@ -23,6 +25,11 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
                  top_k_ <= router_.out());
 }
 
+void MoeMlp::adapt(AdapterMaker& adapters) {
+  router_.adapt(adapters, AdapterMaker::Kind::router);
+  for (GroupedLinear* linear : {&gate_, &up_, &down_}) linear->adapt(adapters, top_k_);
+}
+
 MoeMlp::Saved MoeMlp::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Saved s;
@@ -41,7 +48,10 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, D
                 .rows = allocator.take(DType::i32, {rows(shape)}),
                 .offsets = allocator.take(DType::i32, {router_.out() + 1})};
   w.rows = allocator.take(dtype, {rows(shape), channels_});
-  w.lora = take_lora_workspace(allocator, tokens, dtype, {&router_});
+  std::size_t lora = router_.lora_workspace_bytes(tokens, dtype);
+  for (const GroupedLinear* linear : {&gate_, &up_, &down_})
+    lora = std::max(lora, linear->lora_workspace_bytes(rows(shape), dtype));
+  w.lora = allocator.take_bytes(lora);
   if (phase != Phase::train) return w;
   w.product = allocator.take(dtype, {rows(shape), hidden_});
   w.dproduct = allocator.take(dtype, {rows(shape), hidden_});
@@ -97,8 +107,13 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, const TensorView& y) {
-    linear.forward(
-        {.params = args.params, .grads = {}, .offsets = w.dispatch.offsets, .x = x, .y = y, .stream = args.stream});
+    linear.forward({.params = args.params,
+                    .grads = {},
+                    .offsets = w.dispatch.offsets,
+                    .x = x,
+                    .y = y,
+                    .lora = w.lora,
+                    .stream = args.stream});
   };
   apply(gate_, w.rows, s.gate);
   apply(up_, w.rows, s.up);
@@ -148,6 +163,7 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                .x = x,
                                .y = y,
                                .write = write,
+                               .lora = w.lora,
                                .stream = args.stream};
   };
   const Wanted wanted = args.wanted();

@@ -24,8 +24,7 @@ class MoeMlp final : public Sublayer {
  public:
   MoeMlp(const MoeMlpSpec& spec, ParamList& params);
 
-  /// The router's; experts have none.
-  void adapt(AdapterMaker& adapters) override { router_.adapt(adapters, AdapterMaker::Kind::router); }
+  void adapt(AdapterMaker& adapters) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
@@ -50,7 +49,7 @@ class MoeMlp final : public Sublayer {
     TensorView dproduct;  // (N·K, I); backward
     TensorView dlogits;   // (N, E); backward
     TensorView dweights;  // (N, K); backward
-    TensorView lora;      // bytes: of the router's adapter
+    TensorView lora;      // bytes: of the adapters, which use it in turn
     TensorView dprobs;    // (E) fp64; backward: gradient of the balance loss
   };
   /// Whether backward goes through silu(gate)·up: for dx, or for the weights of gate and up.

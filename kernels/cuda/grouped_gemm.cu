@@ -32,6 +32,7 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
                               distance,
                               data_of<T>(args.c),
                               args.c.shape[1],
+                              static_cast<float>(args.alpha),
                               args.add,
                               allows_pairs(args.c, 0)};
     if constexpr (sizeof(T) == 2) launch_grouped_tensor(call, args.trans_b, stream_of(stream));
@@ -50,6 +51,7 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
                                     matrix_of<T>(args.b),
                                     data_of<C>(args.c[0]),
                                     distance,
+                                    static_cast<float>(args.alpha),
                                     args.add,
                                     allows_pairs(args.c[0], distance)};
       if constexpr (sizeof(T) == 2) launch_gradient_tensor(call, stream_of(stream));

@@ -15,7 +15,7 @@ struct MatrixOf {
   bool vectors;                // rows are aligned to 16 bytes and whole chunks
 };
 
-/// Rows of groups times matrices: c (R, n) (+)= a (R, k) · b.
+/// Rows of groups times matrices: c (R, n) (+)= alpha · a (R, k) · b.
 template <class T>
 struct GroupedCall {
   const std::int32_t* offsets;
@@ -24,10 +24,11 @@ struct GroupedCall {
   std::int64_t distance;  // from it to the next
   T* c;
   std::int64_t columns;  // n
-  bool add, pairs;       // pairs: two columns of c may be stored by one instruction
+  float alpha;
+  bool add, pairs;  // pairs: two columns of c may be stored by one instruction
 };
 
-/// Gradients of matrices: c (m, n) (+)= aᵀ · b over the rows of a group.
+/// Gradients of matrices: c (m, n) (+)= alpha · aᵀ · b over the rows of a group.
 template <class T, class C>
 struct GradientCall {
   const std::int32_t* offsets;
@@ -35,6 +36,7 @@ struct GradientCall {
   MatrixOf<T> a, b;       // (R, m), (R, n)
   C* c;                   // of the first group
   std::int64_t distance;  // to the next
+  float alpha;
   bool add, pairs;
 };
 
@@ -50,6 +52,7 @@ template <class C>
 struct ResultOf {
   C* first;
   std::int64_t pitch, rows, columns;
+  float alpha;
   bool add, pairs;
 };
 
@@ -62,8 +65,13 @@ __device__ __forceinline__ ResultOf<T> tile_of(const GroupedCall<T>& c, int heig
   x = {c.a, c.b, tile.first, block % wide * width, c.a.columns};
   x.a.rows = tile.last;
   x.b.first += tile.group * c.distance;
-  return {
-      c.c + tile.first * c.columns + x.column, c.columns, tile.last - tile.first, c.columns - x.column, c.add, c.pairs};
+  return {c.c + tile.first * c.columns + x.column,
+          c.columns,
+          tile.last - tile.first,
+          c.columns - x.column,
+          c.alpha,
+          c.add,
+          c.pairs};
 }
 template <class T, class C>
 __device__ __forceinline__ ResultOf<C> tile_of(const GradientCall<T, C>& c, int height, int width, Operands<T>& x) {
@@ -73,7 +81,7 @@ __device__ __forceinline__ ResultOf<C> tile_of(const GradientCall<T, C>& c, int 
   x.a.first += begin * x.a.pitch;
   x.b.first += begin * x.b.pitch;
   x.a.rows = x.b.rows = x.depth;
-  return {c.c + group * c.distance + x.row * n + x.column, n, m - x.row, n - x.column, c.add, c.pairs};
+  return {c.c + group * c.distance + x.row * n + x.column, n, m - x.row, n - x.column, c.alpha, c.add, c.pairs};
 }
 
 template <class T>
@@ -85,11 +93,12 @@ unsigned blocks_of(const GradientCall<T, C>& c, std::int64_t height, std::int64_
   return blocks_for(c.groups * ((c.a.columns + height - 1) / height) * ((c.b.columns + width - 1) / width), 1);
 }
 
-/// p[0, 2) (+)= x, y; y only if its column is within bounds.
+/// p[0, 2) (+)= alpha·x, alpha·y; y only if its column is within bounds.
 template <class C>
 __device__ __forceinline__ void put(const ResultOf<C>& to, std::int64_t row, std::int64_t column, float x, float y) {
   C* const p = to.first + row * to.pitch + column;
   const bool both = column + 1 < to.columns;
+  x = mul(to.alpha, x), y = mul(to.alpha, y);
   if (to.add) {
     x = add(x, to_float(p[0]));
     if (both) y = add(y, to_float(p[1]));

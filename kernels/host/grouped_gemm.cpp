@@ -24,6 +24,7 @@ void grouped_gemm(const GroupedGemmArgs& args) {
                    .b = args.b[e],
                    .c = args.c.rows(first, rows),
                    .trans_b = args.trans_b,
+                   .alpha = args.alpha,
                    .beta = args.add ? 1.0 : 0.0,
                    .rows_vary = true},
                   host_stream);
@@ -37,6 +38,7 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args) {
                    .b = args.b.rows(first, rows),
                    .c = args.c[e],
                    .trans_a = true,
+                   .alpha = args.alpha,
                    .beta = args.add ? 1.0 : 0.0,
                    .rows_vary = true},
                   host_stream);

@@ -46,6 +46,12 @@ void check(const RunSpec& spec) {
     if (const std::string experts = models::partly_frozen_experts(spec.model->params); !experts.empty())
       throw Error(ExitCode::usage, "only some of " + experts + " are frozen, which is not supported on a GPU",
                   "freeze_parameters", "Freeze or train these weights of all experts of the layer");
+  if (trains && spec.model->lora && spec.model->lora->spec.dropout > 0 &&
+      std::ranges::any_of(spec.model->lora->modules, &models::AdaptedModule::expert))
+    throw Error(
+        ExitCode::usage,
+        strfmt("the adapters of experts have no dropout, and lora_dropout is %g", spec.model->lora->spec.dropout),
+        "lora_dropout", "Add --lora_dropout 0");
   if (trains && std::ranges::none_of(spec.model->params, &ParamSpec::trainable))
     throw Error(ExitCode::usage, "every parameter is frozen: there is nothing to train", "freeze_parameters",
                 "Leave a parameter trainable");

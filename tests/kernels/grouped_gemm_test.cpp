@@ -39,7 +39,8 @@ void expect_same(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 template <class T>
-void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std::int64_t n, bool trans_b, bool add) {
+void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std::int64_t n, bool trans_b, bool add,
+                         double alpha = 1) {
   const std::int64_t rows = offsets.back(), groups = static_cast<std::int64_t>(offsets.size()) - 1;
   auto a = random_vector<T>(rows * k, 1), c = random_vector<T>(rows * n, 2), expected = c;
   a.reserve(1), c.reserve(1), expected.reserve(1);
@@ -49,6 +50,7 @@ void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std:
                 .b = b.list(),
                 .c = view(c, {rows, n}),
                 .trans_b = trans_b,
+                .alpha = alpha,
                 .add = add},
                host_stream);
   for (std::int64_t e = 0; e < groups; ++e) {
@@ -58,6 +60,7 @@ void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std:
           .b = b.list()[e],
           .c = view(expected, {rows, n}).rows(first, count),
           .trans_b = trans_b,
+          .alpha = alpha,
           .beta = add ? 1.0 : 0.0},
          host_stream);
   }
@@ -65,14 +68,19 @@ void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std:
 }
 
 template <class T, class C>
-void expect_gradients_as_gemm(std::vector<std::int32_t> offsets, std::int64_t m, std::int64_t n, bool add) {
+void expect_gradients_as_gemm(std::vector<std::int32_t> offsets, std::int64_t m, std::int64_t n, bool add,
+                              double alpha = 1) {
   const std::int64_t rows = offsets.back(), groups = static_cast<std::int64_t>(offsets.size()) - 1;
   auto a = random_vector<T>(rows * m, 1), b = random_vector<T>(rows * n, 2);
   a.reserve(1), b.reserve(1);
   const Matrices<C> c(groups, {m, n}, 3), expected(groups, {m, n}, 3);
-  grouped_gemm_gradient(
-      {.offsets = view(offsets), .a = view(a, {rows, m}), .b = view(b, {rows, n}), .c = c.list(), .add = add},
-      host_stream);
+  grouped_gemm_gradient({.offsets = view(offsets),
+                         .a = view(a, {rows, m}),
+                         .b = view(b, {rows, n}),
+                         .c = c.list(),
+                         .alpha = alpha,
+                         .add = add},
+                        host_stream);
   for (std::int64_t e = 0; e < groups; ++e) {
     const std::int64_t first = offsets[static_cast<std::size_t>(e)],
                        count = offsets[static_cast<std::size_t>(e + 1)] - first;
@@ -80,6 +88,7 @@ void expect_gradients_as_gemm(std::vector<std::int32_t> offsets, std::int64_t m,
           .b = view(b, {rows, n}).rows(first, count),
           .c = expected.list()[e],
           .trans_a = true,
+          .alpha = alpha,
           .beta = add ? 1.0 : 0.0},
          host_stream);
     if (count > 0 || add) continue;
@@ -105,6 +114,15 @@ TYPED_TEST(GroupedGemm, IsGemmOfEachGroup) {
           if constexpr (is_half<TypeParam>) expect_gradients_as_gemm<TypeParam, float>(offsets, k, n, add);
         }
   }
+}
+
+TYPED_TEST(GroupedGemm, TimesAlpha) {
+  for (const auto& offsets : divisions)
+    for (const bool add : {false, true}) {
+      expect_rows_as_gemm<TypeParam>(offsets, 13, 7, /*trans_b=*/true, add, 1.5);
+      expect_gradients_as_gemm<TypeParam, TypeParam>(offsets, 13, 7, add, 1.5);
+      if constexpr (is_half<TypeParam>) expect_gradients_as_gemm<TypeParam, float>(offsets, 13, 7, add, 1.5);
+    }
 }
 
 TEST(GroupedGemm, GradientsOfSomeGroups) {

@@ -36,12 +36,19 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-class GoldenAdapter : public testing::TestWithParam<const char*> {};
+/// A golden directory, and the folder of its adapter.
+struct AdapterCase {
+  const char* model;
+  const char* folder = "lora";
+};
+
+class GoldenAdapter : public testing::TestWithParam<AdapterCase> {};
 
 TEST_P(GoldenAdapter, HasPeftsLogitsMergedOrNot) {
-  const Golden golden = read_golden(GetParam());
-  const std::string folder = std::string(TESSERA_TEST_DATA) + "/golden/" + GetParam() + "/lora/";
-  Model model = models::make(golden.config, GetParam());
+  const Golden golden = read_golden(GetParam().model);
+  const std::string folder =
+      std::string(TESSERA_TEST_DATA) + "/golden/" + GetParam().model + "/" + GetParam().folder + "/";
+  Model model = models::make(golden.config, GetParam().model);
   models::add_lora(model, models::parse_lora_config(read_file(folder + "adapter_config.json"), folder));
   const auto expected = nlohmann::json::parse(read_file(folder + "lora.json"));
   const auto prompt = expected["prompt"].get<std::vector<std::int32_t>>();
@@ -84,10 +91,14 @@ TEST_P(GoldenAdapter, HasPeftsLogitsMergedOrNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenAdapter,
-                         testing::Values("tiny", "llama", "qwen2", "qwen3", "qwen3-moe", "mixtral", "qwen3-untied",
-                                         "llama3-rope", "qwen3-moe-fused"),
+                         testing::Values(AdapterCase{"tiny"}, AdapterCase{"llama"}, AdapterCase{"qwen2"},
+                                         AdapterCase{"qwen3"}, AdapterCase{"qwen3-moe"}, AdapterCase{"mixtral"},
+                                         AdapterCase{"qwen3-untied"}, AdapterCase{"llama3-rope"},
+                                         AdapterCase{"qwen3-moe-fused"}, AdapterCase{"qwen3-moe", "lora-experts"},
+                                         AdapterCase{"mixtral", "lora-experts"},
+                                         AdapterCase{"qwen3-moe-fused", "lora-experts"}),
                          [](const auto& param_info) {
-                           std::string name = param_info.param;
+                           std::string name = std::string(param_info.param.model) + "_" + param_info.param.folder;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "models/lora_config.hpp"
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -77,6 +79,36 @@ TEST(LoraTargets, AreThoseOfPeft) {
   EXPECT_EQ(names(adapted(experts, {.targets = {"gate"}})), std::vector<std::string>{"model.layers.0.mlp.gate"});
 }
 
+/// The projections of experts, if they are named.
+TEST(LoraTargets, Experts) {
+  const Model base = models::make(experts, "test", DType::f64);
+  const Model model = adapted(experts, {.rank = 3, .targets = {"up_proj"}});
+  EXPECT_EQ(names(model),
+            (std::vector<std::string>{"model.layers.0.mlp.experts.0.up_proj", "model.layers.0.mlp.experts.1.up_proj",
+                                      "model.layers.0.mlp.experts.2.up_proj", "model.layers.0.mlp.experts.3.up_proj",
+                                      "model.layers.1.mlp.up_proj"}));
+  // Two of the four compute a token.
+  EXPECT_EQ(model.num_matmul_params() - base.num_matmul_params(), 2 * 3 * (6 + 5) + 3 * (6 + 7));
+  EXPECT_EQ(names(adapted(experts, {.regex = R"(.*experts\.\d+\..*)"})).size(), 12U);
+  EXPECT_EQ(trained(adapted(experts, {.regex = R"(.*experts\.\d+\.up_proj)", .modules_to_save = {"down_proj"}})).size(),
+            5U);
+}
+
+/// As names, of which PEFT with transformers 5 makes those of its fused parameters; no dense MLP has them.
+TEST(LoraTargets, ExpertsInPeftsConfig) {
+  const auto written = [](const LoraSpec& spec) {
+    return nlohmann::json::parse(lora_config_text(adapted(experts, spec), "base"))["target_modules"];
+  };
+  const LoraSpec spec{.regex = R"(.*(experts\.\d+\.up_proj|q_proj))"};
+  EXPECT_EQ(written(spec), (nlohmann::json{"experts.0.up_proj", "experts.1.up_proj", "experts.2.up_proj",
+                                           "experts.3.up_proj", "q_proj"}));
+  const LoraSpec again = models::parse_lora_config(lora_config_text(adapted(experts, spec), "base"), "test");
+  EXPECT_EQ(names(adapted(experts, again)), names(adapted(experts, spec)));
+  EXPECT_EQ(written({.regex = ".*up_proj"}), nlohmann::json{"up_proj"});
+  EXPECT_EQ(written({.regex = ".*q_proj"}), ".*q_proj");
+  EXPECT_EQ(written({.targets = {"up_proj"}}), nlohmann::json{"up_proj"});
+}
+
 /// A head, tied or not, has its name in transformers.
 TEST(LoraTargets, Heads) {
   for (const char* config : {small_gpt2, small_llama}) {
@@ -126,7 +158,7 @@ TEST(LoraTargets, Refusals) {
             std::string::npos)
       << line;
   EXPECT_EQ(refused(small_llama, {.targets = {"q_proj", "c_attn"}, .strict = false}), "");
-  EXPECT_NE(refused(experts, {.targets = {"experts.0.up_proj"}}).find("modules_to_save"), std::string::npos);
+  EXPECT_NE(refused(experts, {.targets = {"experts.0.up_proj"}}).find("mlp.experts.1.up_proj"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.regex = "q_proj("}).find("regular expression"), std::string::npos);
   EXPECT_NE(refused(small_llama, {.modules_to_save = {"wte"}}).find("wte"), std::string::npos);
   EXPECT_NE(refused(small_gpt2, {.modules_to_save = {"wte"}}).find("tied"), std::string::npos);
@@ -143,7 +175,7 @@ class LoraGradients : public testing::TestWithParam<const char*> {
 TEST_P(LoraGradients, OfEveryModuleAlone) {
   for (const bool rslora : {false, true}) {
     LoraSpec spec{.rank = 3, .alpha = 4, .rslora = rslora};
-    if (GetParam() == experts) spec.targets = {"q_proj", "o_proj", "gate", "up_proj"}, spec.strict = false;
+    if (GetParam() == experts) spec.targets = {"q_proj", "o_proj", "gate", "gate_proj", "up_proj", "down_proj"};
     spec.targets.emplace_back("lm_head");
     spec.targets.push_back(embedding_of(GetParam()));
     Model model = adapted(GetParam(), spec);

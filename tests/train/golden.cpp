@@ -36,9 +36,9 @@ Golden load_golden(const FrozenGolden& frozen) {
   return g;
 }
 
-Golden load_lora_golden(const std::string& shape) {
+Golden load_lora_golden(const std::string& shape, const std::string& folder) {
   Golden g = load_golden(shape);
-  g.adapter = g.directory + "/lora";
+  g.adapter = g.directory + "/" + folder;
   g.expected = json::parse(io::read_text(g.adapter + "/lora.json"));
   models::add_lora(g.model, models::parse_lora_config(io::read_text(g.adapter + "/adapter_config.json"), g.adapter));
   return g;

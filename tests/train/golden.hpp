@@ -30,8 +30,8 @@ inline constexpr FrozenGolden frozen_goldens[] = {
     {"qwen3-moe", "embedding"}, {"qwen3-moe", "block 1"}, {"mixtral", "block 1"}};
 [[nodiscard]] Golden load_golden(const FrozenGolden& frozen);
 
-/// The directory's lora/: an adapter, with PEFT's run of it.
-[[nodiscard]] Golden load_lora_golden(const std::string& shape);
+/// A folder of the directory: an adapter, with PEFT's run of it.
+[[nodiscard]] Golden load_lora_golden(const std::string& shape, const std::string& folder = "lora");
 
 /// The golden run at a ZeRO stage, with micro-batch sizes that leave short and empty micro-batches.
 [[nodiscard]] Variant golden_stage(const Golden& golden, int world, const char* stage);

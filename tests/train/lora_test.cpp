@@ -116,11 +116,56 @@ TEST_P(Lora, Bf16StaysCloseToFp32) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Lora, testing::Values(0, 1, 2));
 
+const models::LoraSpec of_experts{
+    .rank = 3, .alpha = 6, .targets = {"q_proj", "gate", "gate_proj", "up_proj", "down_proj"}};
+
+TEST(LoraExperts, SameBitsAtEveryStage) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const models::Model model = adapted(experts_config, of_experts, dtype);
+    for (const int world : {1, 2, 3, 4}) {
+      Variant v{.world = world, .strategy = "0", .global_batch = 7, .micro_batch = 2, .dtype = dtype};
+      const Outcome first = outcome(model, v);
+      for (const char* stage : {"1", "2", "3"}) {
+        v.strategy = stage;
+        v.recompute = world == 3;
+        v.copies = world == 4;
+        v.experts = world == 2 ? shard::ExpertUnits::block : shard::ExpertUnits::own;
+        EXPECT_EQ(difference(first, outcome(model, v)), "") << v.str();
+      }
+    }
+  }
+}
+
+TEST(LoraExperts, ReproducibleOnAnyMesh) {
+  const models::Model model = adapted(experts_config, of_experts);
+  Variant v{.world = 1, .global_batch = 8, .reproducible = true};
+  const Outcome first = outcome(model, v);
+  for (const auto& [world, strategy] : {std::pair{2, "3"}, {4, "0"}, {4, "2"}}) {
+    v.world = world;
+    v.strategy = strategy;
+    EXPECT_EQ(difference(first, outcome(model, v)), "") << v.str();
+  }
+}
+
+TEST(LoraExperts, HaveNoDropout) {
+  models::LoraSpec spec = of_experts;
+  spec.dropout = 0.1;
+  const models::Model model = adapted(experts_config, spec);
+  try {
+    (void)plan::make_plan(options_of(model, {}, 1).run);
+    FAIL();
+  } catch (const Error& error) { EXPECT_NE(error.line().find("--lora_dropout 0"), std::string::npos) << error.line(); }
+}
+
 /// Ten steps of PEFT, from its adapter.
-class GoldenLora : public ::testing::TestWithParam<const char*> {};
+struct GoldenCase {
+  const char* model;
+  const char* folder = "lora";
+};
+class GoldenLora : public ::testing::TestWithParam<GoldenCase> {};
 
 TEST_P(GoldenLora, TenStepsOfPeft) {
-  const Golden golden = load_lora_golden(GetParam());
+  const Golden golden = load_lora_golden(GetParam().model, GetParam().folder);
   for (const int world : {1, 2, 3, 4}) {  // a step has two micro-batches: on more ranks some are empty
     std::vector<double> first;
     for (const char* strategy : {"0", "1", "2", "3", "HYBRID_SHARD"}) {
@@ -145,8 +190,17 @@ TEST_P(GoldenLora, TenStepsOfPeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLora,
-                         ::testing::Values("tiny", "llama", "qwen2", "qwen3", "qwen3-moe", "mixtral", "qwen3-untied",
-                                           "llama3-rope", "qwen3-moe-fused"));
+                         ::testing::Values(GoldenCase{"tiny"}, GoldenCase{"llama"}, GoldenCase{"qwen2"},
+                                           GoldenCase{"qwen3"}, GoldenCase{"qwen3-moe"}, GoldenCase{"mixtral"},
+                                           GoldenCase{"qwen3-untied"}, GoldenCase{"llama3-rope"},
+                                           GoldenCase{"qwen3-moe-fused"}, GoldenCase{"qwen3-moe", "lora-experts"},
+                                           GoldenCase{"mixtral", "lora-experts"},
+                                           GoldenCase{"qwen3-moe-fused", "lora-experts"}),
+                         [](const auto& param_info) {
+                           std::string name = std::string(param_info.param.model) + "_" + param_info.param.folder;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 /// The dense shape of Qwen3-0.6B. Parameters, gradients and optimizer states of a rank.
 TEST(LoraMemory, IsUnderAThirdOfFullFineTuning) {

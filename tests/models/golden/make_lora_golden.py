@@ -90,44 +90,48 @@ def train(folder, out, golden, max_grad_norm, dtype):
     return steps, gradients, {n: p.detach().clone() for n, p in trained.items()}, prompt[0].tolist(), logits
 
 
+def make(name, out, config):
+    """Writes the directory `out`; the prompt and its logits."""
+    folder = os.path.join(HERE, name)
+    shutil.rmtree(out, ignore_errors=True)
+    with open(os.path.join(folder, "golden.json")) as file:
+        golden = json.load(file)
+    make_adapter(folder, out, config)
+    free = sorted(s["grad_norm"] for s in train(folder, out, golden, 1e9, torch.float32)[0])
+    max_grad_norm = round((free[4] + free[5]) / 2, 3)
+    steps, gradients, weights, prompt, logits = train(folder, out, golden, max_grad_norm, torch.float32)
+    double_steps, double_gradients, double_weights, _, _ = train(folder, out, golden, max_grad_norm, torch.float64)
+    save_file({n: t.contiguous() for n, t in gradients.items()}, os.path.join(out, "gradients.safetensors"))
+    save_file({n: t.contiguous() for n, t in weights.items()}, os.path.join(out, "final.safetensors"))
+
+    def apart(a, b):
+        return max(((a[n].double() - b[n].double()).norm() / b[n].double().norm()).item() for n in a)
+
+    result = dict(
+        made_with=f"peft {peft.__version__}, torch {torch.__version__}, transformers {transformers.__version__}, CPU, float32, "
+                  "1 thread, eager attention",
+        samples_per_step=SAMPLES, tokens_per_sample=golden["tokens_per_sample"], micro_batch=MICRO_BATCH, tokens=golden["tokens"],
+        steps=STEPS, options=dict(OPTIONS, max_grad_norm=max_grad_norm),
+        **{key: [s[key] for s in steps] for key in ("loss", "grad_norm", "learning_rate", "aux_loss", "aux_loss_layers")},
+        prompt=prompt, prompt_logits=logits.tolist(),
+        distance_to_float64=dict(steps=distance(steps, double_steps), gradients_step_1=apart(gradients, double_gradients),
+                                 weights_final=apart(weights, double_weights)))
+    if not steps[0]["aux_loss_layers"]:
+        del result["aux_loss"], result["aux_loss_layers"]
+    clipped = sum(s["grad_norm"] > max_grad_norm for s in steps)
+    print(name, "clipped", clipped, [round(s["grad_norm"], 3) for s in steps], "loss", steps[0]["loss"], "->", steps[-1]["loss"],
+          result["distance_to_float64"], flush=True)
+    assert 0 < clipped < STEPS, "choose max_grad_norm so that some steps are clipped"
+    with open(os.path.join(out, "lora.json"), "w") as file:
+        file.write(json.dumps(result, indent=1) + "\n")
+    return prompt, logits
+
+
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     for name in sys.argv[1:] or RUNS:
-        config = RUNS[name]
-        folder = os.path.join(HERE, name)
-        out = os.path.join(folder, "lora")
-        shutil.rmtree(out, ignore_errors=True)
-        with open(os.path.join(folder, "golden.json")) as file:
-            golden = json.load(file)
-        make_adapter(folder, out, config)
-        free = sorted(s["grad_norm"] for s in train(folder, out, golden, 1e9, torch.float32)[0])
-        max_grad_norm = round((free[4] + free[5]) / 2, 3)
-        steps, gradients, weights, prompt, logits = train(folder, out, golden, max_grad_norm, torch.float32)
-        double_steps, double_gradients, double_weights, _, _ = train(folder, out, golden, max_grad_norm, torch.float64)
-        save_file({n: t.contiguous() for n, t in gradients.items()}, os.path.join(out, "gradients.safetensors"))
-        save_file({n: t.contiguous() for n, t in weights.items()}, os.path.join(out, "final.safetensors"))
-
-        def apart(a, b):
-            return max(((a[n].double() - b[n].double()).norm() / b[n].double().norm()).item() for n in a)
-
-        result = dict(
-            made_with=f"peft {peft.__version__}, torch {torch.__version__}, transformers {transformers.__version__}, CPU, float32, "
-                      "1 thread, eager attention",
-            samples_per_step=SAMPLES, tokens_per_sample=golden["tokens_per_sample"], micro_batch=MICRO_BATCH, tokens=golden["tokens"],
-            steps=STEPS, options=dict(OPTIONS, max_grad_norm=max_grad_norm),
-            **{key: [s[key] for s in steps] for key in ("loss", "grad_norm", "learning_rate", "aux_loss", "aux_loss_layers")},
-            prompt=prompt, prompt_logits=logits.tolist(),
-            distance_to_float64=dict(steps=distance(steps, double_steps), gradients_step_1=apart(gradients, double_gradients),
-                                     weights_final=apart(weights, double_weights)))
-        if not steps[0]["aux_loss_layers"]:
-            del result["aux_loss"], result["aux_loss_layers"]
-        clipped = sum(s["grad_norm"] > max_grad_norm for s in steps)
-        print(name, "clipped", clipped, [round(s["grad_norm"], 3) for s in steps], "loss", steps[0]["loss"], "->", steps[-1]["loss"],
-              result["distance_to_float64"], flush=True)
-        assert 0 < clipped < STEPS, "choose max_grad_norm so that some steps are clipped"
-        with open(os.path.join(out, "lora.json"), "w") as file:
-            file.write(json.dumps(result, indent=1) + "\n")
+        make(name, os.path.join(HERE, name, "lora"), RUNS[name])
 
 
 if __name__ == "__main__":

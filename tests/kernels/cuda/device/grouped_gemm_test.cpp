@@ -70,6 +70,7 @@ TYPED_TEST(CudaGroupedGemm, RowsTimesMatrices) {
                         .b = {(device ? b.device : b.host).data(), 1},
                         .c = device ? c.on_device() : c.on_host(),
                         .trans_b = trans_b,
+                        .alpha = add ? 0.75 : 1,
                         .add = add},
                        stream);
         });
@@ -89,6 +90,7 @@ void expect_gradients(const Case& s, bool add) {
                            .a = device ? a.on_device() : a.on_host(),
                            .b = device ? b.on_device() : b.on_host(),
                            .c = {(device ? c.device : c.host).data(), 1},
+                           .alpha = add ? 0.75 : 1,
                            .add = add},
                           stream);
   });
