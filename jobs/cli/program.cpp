@@ -77,9 +77,10 @@ bool print_information(const Invocation& invocation) {
 
 void set_output(const Options& options) {
   const std::string level = options.text("log_level");
-  log::set_level(level == "error" || level == "critical"       ? log::Level::error
-                 : level == "warning" || options.flag("quiet") ? log::Level::warning
-                                                               : log::Level::info);
+  const bool json = (options.commands & for_inference) != 0 && options.flag("json");  // nothing else on stdout
+  log::set_level(level == "error" || level == "critical"               ? log::Level::error
+                 : level == "warning" || options.flag("quiet") || json ? log::Level::warning
+                                                                       : log::Level::info);
   set_progress_style(progress_style(options));
 }
 

@@ -241,5 +241,13 @@ TEST(NoEffect, IsReported) {
   EXPECT_THAT(options.without_effect[0], HasSubstr("reduce_bucket_size has no effect"));
 }
 
+TEST(Shape, StartsFromScratch) {
+  EXPECT_TRUE(parsed({"train", "--shape", "small"}).options.flag("from_scratch"));
+  EXPECT_FALSE(parsed({"plan", "--shape", "small"}).options.flag("from_scratch"));
+  EXPECT_THAT(error_line({"train", "--shape", "small", "--from_scratch", "false"}),
+              HasSubstr("--shape has no weights"));
+  EXPECT_THAT(error_line({"train", "--shape", "smal"}), HasSubstr("expected"));
+}
+
 }  // namespace
 }  // namespace tessera::jobs

@@ -67,6 +67,23 @@ same "eval of the checkpoint" "$(figures "$(run 2 eval --checkpoint out/checkpoi
 same "--model names a checkpoint" "$(run 2 generate --model out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)" \
   "$(run 1 generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)"
 
+# 16 bits: equal at any number of ranks, from a checkpoint and its model, and to the evaluation of a training run.
+run 2 train --model "$golden/text" --mixed_precision bf16 --dataset "$golden/text/tokens.txt" --val_dataset "$golden/text/tokens.txt" \
+  --max_length 16 --max_steps 2 --per_device_train_batch_size 2 --per_device_eval_batch_size 3 --save_steps 2 --save_dtype fp32 \
+  --output_dir bf16 --add_version false > train.log
+valid=(--dataset "$golden/text/tokens.txt" --max_length 16 --per_device_eval_batch_size 3 --json)
+loss() { grep -o "\"$1\":[0-9.]*" | sed 's/.*://'; }
+trained=$(loss eval_loss < bf16/logging.jsonl)
+for ranks in 1 3; do
+  same "the loss in bf16 on $ranks ranks" "$(run "$ranks" eval --checkpoint bf16 --bf16 "${valid[@]}" | loss loss)" "$trained"
+  same "checkpoint and directory in bf16 on $ranks ranks" \
+    "$(run "$ranks" generate --checkpoint bf16 --bf16 --prompt 'the rank' --max_new_tokens 9 --json)" \
+    "$(run 2 generate --model bf16 --torch_dtype bfloat16 --prompt 'the rank' --max_new_tokens 9 --json)"
+done
+same "the loss in fp32 is another" "$(run 1 eval --checkpoint bf16 "${valid[@]}" | loss loss | grep -c "^$trained$")" 0
+same "fp16 on 1 and 2 ranks" "$(figures "$(run 1 eval --checkpoint bf16 --fp16 "${valid[@]}")")" \
+  "$(figures "$(run 2 eval --checkpoint bf16 --mixed_precision fp16 "${valid[@]}")")"
+
 m=(--model "$golden/text")
 # Prompts of standard input; one that is too long does not stop the others.
 long=$(printf 'x%.0s' $(seq 40))

@@ -1,6 +1,7 @@
 // `tessera eval`: loss, perplexity and token accuracy of a model on a dataset.
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/inference.hpp"
@@ -26,7 +27,7 @@ void eval_command(const Call& call, World& world) {
   const bool json = options.flag("json");
   check_options(options);
   const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = make_inference_model(options, config);
+  const models::Model model = make_evaluated_model(options, config);
   const ThreadAllocation threads = set_rank_threads(options, world);
   plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
                                       std::numeric_limits<std::int64_t>::max());
@@ -58,7 +59,7 @@ void eval_command(const Call& call, World& world) {
                                            {"max_length", spec.tokens},
                                            {"seconds", report.seconds},
                                            {"tokens_per_second", tokens_per_second(report)}};
-    log::info(object.dump());
+    if (world.rank() == 0) std::puts(object.dump().c_str());
   } else {
     log::info(strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss,
                      std::exp(report.loss), report.token_accuracy, human_count(report.tokens).c_str(),

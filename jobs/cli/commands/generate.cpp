@@ -25,7 +25,7 @@ class GenerateRun {
 
   void run() {
     config_ = read_model_config(options_, &world_);
-    model_ = make_inference_model(options_, config_);
+    model_ = make_evaluated_model(options_, config_);
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
     threads_ = set_rank_threads(options_, world_);
     prompts_ = read_prompts(options_, world_);

@@ -7,7 +7,7 @@ namespace {
 // One example per line.
 // clang-format off
 constexpr Example examples[] = {
-    {for_train, "a small model from scratch, on four ranks", "mpirun -n 4 tessera train --model config.json --from_scratch --dataset text.txt --max_steps 100"},
+    {for_train, "a small model from scratch, on four ranks", "mpirun -n 4 tessera train --shape small --dataset text.txt --max_steps 100"},
     {for_train, "fine-tune a model of the local cache in bf16, resuming where the last run stopped", "mpirun -n 8 tessera sft --model Qwen/Qwen2.5-0.5B --dataset chats.jsonl --bf16 --resume_from_checkpoint auto"},
     {for_train, "with a file of accelerate or DeepSpeed", "mpirun -n 8 tessera train accelerate.yaml --model DIR --dataset text.txt"},
     {for_plan, "memory of 64 ranks, and the largest micro-batch that fits", "tessera plan --model DIR --world_size 64 --ranks_per_node 8 --zero_stage 3 --device_memory 80GB"},

@@ -130,6 +130,7 @@ class Options {
   void resolve_wrap_policy();
   void resolve_save_dtype();
   void resolve_model();
+  void resolve_shape();
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;

@@ -179,10 +179,21 @@ void Options::resolve_model() {
       {model.source.text, "--model " + name, ExternalKey::Outcome::mapped, "found in " + found, ""});
 }
 
+/// A preset of a model has no weights to start from. (plan may stand for a run that has them.)
+void Options::resolve_shape() {
+  if (!has("shape") || (commands & for_train) == 0) return;
+  const Source& asked = value("shape").source;
+  Value& scratch = values_.find("from_scratch")->second;
+  if (given("from_scratch") && !flag("from_scratch"))
+    throw RefusedOption(RefusedOption::Group::contradiction, "--shape has no weights, but --from_scratch is false",
+                        both_sources(asked, scratch.source), "Drop one of the two, or give --model DIR");
+  if (!given("from_scratch")) scratch = {{"true"}, {asked.precedence, asked.text + " --shape"}};
+}
+
 void Options::resolve() {
   for (void (Options::*step)() :
        {&Options::resolve_stage, &Options::resolve_strategy, &Options::resolve_backend, &Options::resolve_wrap_policy,
-        &Options::resolve_save_dtype, &Options::resolve_model}) {
+        &Options::resolve_save_dtype, &Options::resolve_model, &Options::resolve_shape}) {
     try {
       (this->*step)();
     } catch (const RefusedOption& refusal) { refuse_later(refusal); }

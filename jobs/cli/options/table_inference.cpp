@@ -52,9 +52,9 @@ const OptionSpec tool_table[] = {
      .help = "explain how each figure is computed", .commands = for_plan | for_config},
     {.name = "json", .type = Type::flag, .default_value = "false", .group = "Plan", .help = "print tables as JSON",
      .commands = for_plan | for_bench | for_doctor | for_config | for_inference | for_inspect | for_checkpoint},
-    {.name = "shape", .type = Type::choice, .values = model_preset_names, .group = "Bench",
-     .help = "a released model's config, random weights; small: 6 layers, hidden size 384, 6 heads, vocabulary 256",
-     .commands = for_bench | for_plan | for_config},
+    {.name = "shape", .type = Type::choice, .values = model_preset_names, .group = "Model",
+     .help = "in place of --model: a released model's config, with random weights (--from_scratch); small: 6 layers, "
+             "hidden size 384, 6 heads, vocabulary 256"},
     {.name = "bench_steps", .type = Type::integer, .default_value = "10", .group = "Bench",
      .help = "measured steps of each strategy", .commands = for_bench | for_config, .min = 1, .max = 100000},
     {.name = "bench_repeats", .type = Type::integer, .default_value = "10", .group = "Bench",

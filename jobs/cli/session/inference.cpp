@@ -2,6 +2,7 @@
 
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -18,13 +19,20 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.purpose = purpose;
   spec.model = &model;
   spec.strategy = strategy_of(options, world, topology.ranks_per_node);
-  spec.strategy.policy.param_dtype = spec.strategy.policy.reduce_dtype =
-      DType::f32;  // also where bench trains in another
+  spec.strategy.policy.param_dtype = model.dtype;
+  spec.strategy.policy.reduce_dtype = DType::f32;  // nothing is reduced
   spec.topology = topology;
   const std::int64_t rows =
       std::min(options.optional_integer("per_device_eval_batch_size").value_or(default_rows), most);
   spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};
   return spec;
+}
+
+models::Model make_evaluated_model(const Options& options, const ModelConfig& config) {
+  models::Model model = make_inference_model(options, config, precision_of(options).compute);
+  // There are no master weights: parameters are stored in the type in which they are computed with.
+  for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
+  return model;
 }
 
 namespace {
@@ -59,8 +67,9 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
   const plan::RunPlan& plan = run.plan();
   const models::Model& model = *plan.spec.model;
   log::info(version_line());
-  log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions", model.family.c_str(),
-                   config.path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens));
+  log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions | %s", model.family.c_str(),
+                   config.path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens,
+                   name_of(model.dtype)));
   log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
                    plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
                    world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",

@@ -11,6 +11,9 @@
 
 namespace tessera::jobs {
 
+/// The model of --model or --checkpoint, adapters included, computed and stored in the type of --mixed_precision.
+[[nodiscard]] models::Model make_evaluated_model(const Options& options, const ModelConfig& config);
+
 /// What the planner needs, sequence lengths excepted: micro-batches have --per_device_eval_batch_size rows, at most
 /// `most`.
 [[nodiscard]] plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world,

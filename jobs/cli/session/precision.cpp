@@ -40,8 +40,9 @@ std::string Precision::str() const {
 }
 
 Precision precision_of(const Options& options) {
-  if ((options.commands & for_runs) == 0) return {};  // generate and eval ignore the dtypes of a training run's file
-  const Precision precision{dtype_of_word(compute_word(options)), dtype_of_word(options.text("reduce_dtype"))};
+  const DType compute = dtype_of_word(compute_word(options));
+  if ((options.commands & for_runs) == 0) return {compute};  // generate and eval reduce nothing
+  const Precision precision{compute, dtype_of_word(options.text("reduce_dtype"))};
   if (precision.reduce != DType::f32 && precision.reduce != precision.compute)
     throw options.refuse(
         "reduce_dtype",

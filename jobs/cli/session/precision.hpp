@@ -18,7 +18,7 @@ struct Precision {
 };
 
 /// From --mixed_precision, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they contradict each other, or
-/// --reduce_dtype is neither fp32 nor the compute dtype. For generate and eval: fp32.
+/// --reduce_dtype is neither fp32 nor the compute dtype. Generate and eval do not look at --reduce_dtype.
 [[nodiscard]] Precision precision_of(const Options& options);
 /// None unless the run computes in fp16. Throws Error (usage): --min_loss_scale is no power of two or above the initial
 /// scale; loss-scale options on the command line of a run that is not fp16.

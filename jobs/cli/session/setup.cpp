@@ -186,7 +186,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
   }
   if (!checkpoint && !options.has("model")) {
     throw Error(ExitCode::usage, "no model is given", "--model",
-                "Give --model DIR (with a config.json), or --model CONFIG.json");
+                std::string("Give --model DIR (with a config.json), or --model CONFIG.json") +
+                    ((options.commands & for_runs) != 0 ? ", or --shape NAME to start from scratch" : ""));
   }
   std::filesystem::path given = options.text(named ? "checkpoint" : "model");
   ModelConfig config;
