@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "io/file/file.hpp"
 
@@ -19,7 +21,7 @@ Error refuse_ends(const std::string& path, const std::string& rule) {
                "Remove it, or run tessera tokenize again");
 }
 
-/// Ends at every `separator` of tokens [first, first + count), and at the last one.
+/// Ends behind every `separator` of tokens [first, first + count), counted from `first`.
 void find_ends(const TokenStream& tokens, std::int64_t first, std::int64_t count, std::int32_t separator,
                std::vector<std::int64_t>& ends) {
   constexpr std::int64_t block = 1 << 16;
@@ -28,7 +30,7 @@ void find_ends(const TokenStream& tokens, std::int64_t first, std::int64_t count
     const std::int64_t n = std::min(block, first + count - at);
     tokens.read(at, n, ids.data());
     for (std::int64_t i = 0; i < n; ++i)
-      if (ids[static_cast<std::size_t>(i)] == separator) ends.push_back(at + i + 1);
+      if (ids[static_cast<std::size_t>(i)] == separator) ends.push_back(at - first + i + 1);
   }
 }
 
@@ -43,7 +45,8 @@ std::string document_file_header(std::int64_t tokens, std::int64_t documents) {
   return header;
 }
 
-std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64_t tokens, const std::string& path) {
+std::span<const std::int64_t> check_document_file(std::string_view bytes, std::int64_t tokens,
+                                                  const std::string& path) {
   if (bytes.size() < ends_header_bytes || !bytes.starts_with(ends_magic))
     throw refuse_ends(path, "it does not begin as one does");
   std::int64_t numbers[2] = {};
@@ -52,40 +55,94 @@ std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64
   if ((bytes.size() - ends_header_bytes) % sizeof(std::int64_t) != 0 || numbers[1] < 1 ||
       static_cast<std::uint64_t>(numbers[1]) != capacity)
     throw refuse_ends(path, strfmt("it has %zu bytes, which is not what its count says", bytes.size()));
-  std::vector<std::int64_t> ends(capacity);
-  std::memcpy(ends.data(), bytes.data() + ends_header_bytes, capacity * sizeof(std::int64_t));
+  // A mapping begins on a page, and the header has three times eight bytes.
+  const std::span<const std::int64_t> ends(reinterpret_cast<const std::int64_t*>(bytes.data() + ends_header_bytes),
+                                           capacity);
   if (numbers[0] != tokens || ends.back() != tokens)
     throw refuse_ends(path, strfmt("it is of a file of %ld tokens, not of %ld", numbers[0], tokens));
-  if (ends.front() < 0 || !std::is_sorted(ends.begin(), ends.end()))
-    throw refuse_ends(path, "an end stands before the one before it");
   return ends;
 }
 
-std::vector<std::int64_t> document_ends(const Dataset& data, const std::function<std::int32_t()>& separator) {
-  if (!data.document_ends.empty()) return data.document_ends;
-  std::vector<std::int64_t> ends;
+bool needs_separator(const Dataset& data) {
+  if (!data.document_ends.empty()) return false;
+  return std::any_of(data.files.begin(), data.files.end(),
+                     [](const DatasetFile& file) { return !exists(document_file_name(file.path)); });
+}
+
+DocumentEnds::DocumentEnds(const Dataset& data, const std::function<std::int32_t()>& separator) {
+  if (!data.document_ends.empty()) {
+    add("", 0, data.tokens->size(), found_.emplace_back(data.document_ends));
+    return;
+  }
   std::optional<std::int32_t> asked;
   std::int64_t first = 0;
   for (const DatasetFile& file : data.files) {
     const std::string document_path = document_file_name(file.path);
     if (exists(document_path)) {
-      const MappedFile map(document_path);
-      for (const std::int64_t end : parse_document_file(map.bytes(), file.tokens, document_path))
-        ends.push_back(first + end);
+      maps_.emplace_back(document_path);
+      add(document_path, first, file.tokens, check_document_file(maps_.back().bytes(), file.tokens, document_path));
     } else {
       if (!asked) asked = separator();
-      const std::size_t before = ends.size();
+      std::vector<std::int64_t>& ends = found_.emplace_back();
       find_ends(*data.tokens, first, file.tokens, *asked, ends);
-      if (ends.size() == before)
+      if (ends.empty())
         throw Error(ExitCode::data,
                     strfmt("%s holds no token %d, which ends documents, and there is no ", file.path.c_str(), *asked) +
                         document_path,
                     {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
-      if (ends.back() != first + file.tokens)
-        ends.push_back(first + file.tokens);  // no separator after the last document
+      if (ends.back() != file.tokens) ends.push_back(file.tokens);  // no separator after the last document
+      add(file.path, first, file.tokens, ends);
     }
     first += file.tokens;
   }
+}
+
+void DocumentEnds::add(const std::string& path, std::int64_t first, std::int64_t tokens,
+                       std::span<const std::int64_t> ends) {
+  files_.push_back({path, size_, first, tokens, ends});
+  size_ += static_cast<std::int64_t>(ends.size());
+}
+
+const DocumentEnds::File& DocumentEnds::file_of(std::int64_t document) const {
+  TESSERA_ASSERT(document >= 0 && document < size_, "document %ld of %ld", document, size_);
+  const auto behind = std::upper_bound(files_.begin(), files_.end(), document,
+                                       [](std::int64_t d, const File& file) { return d < file.first_document; });
+  return *std::prev(behind);
+}
+
+std::int64_t DocumentEnds::operator[](std::int64_t i) const {
+  const File& file = file_of(i);
+  return file.first + file.ends[static_cast<std::size_t>(i - file.first_document)];
+}
+
+std::int64_t DocumentEnds::find(std::int64_t position) const {
+  std::int64_t low = 0, high = size_;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if ((*this)[middle] < position) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+void DocumentEnds::for_each(std::int64_t first, std::int64_t last, const TakeDocument& take) const {
+  std::int64_t begin = first > 0 ? (*this)[first - 1] : 0;
+  for (std::int64_t at = first; at < last;) {
+    const File& file = file_of(at);
+    for (std::size_t i = static_cast<std::size_t>(at - file.first_document); i < file.ends.size() && at < last;
+         ++i, ++at) {
+      const std::int64_t end = file.first + file.ends[i];
+      if (end < begin || end > file.first + file.tokens)
+        throw refuse_ends(file.path, strfmt("end %zu, %ld, stands before the one before it or behind its %ld tokens", i,
+                                            file.ends[i], file.tokens));
+      take(std::exchange(begin, end), end);
+    }
+  }
+}
+
+std::vector<std::int64_t> DocumentEnds::all() const {
+  std::vector<std::int64_t> ends;
+  for_each(0, size_, [&](std::int64_t, std::int64_t end) { ends.push_back(end); });
   return ends;
 }
 

@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/data/dataset.hpp"
+#include "io/data/packing.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 
@@ -16,15 +20,47 @@ namespace tessera::io {
 [[nodiscard]] std::string document_file_name(const std::string& token_file);
 /// The header of such a file; the ends (int64 each) follow.
 [[nodiscard]] std::string document_file_header(std::int64_t tokens, std::int64_t documents);
-/// The ends in such a file. Throws Error (data): another magic, a length that contradicts the count, ends that descend
-/// or exceed the number of tokens, or a last end below it (the file belongs to another token file).
-[[nodiscard]] std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64_t tokens,
-                                                            const std::string& path);
+/// Checks header, size and last end of such a file, and returns its ends; they are in order only as far as each is read
+/// (DocumentEnds). Throws Error (data): another magic, a length that contradicts the count, a last end that is not
+/// `tokens` (the file belongs to another token file).
+[[nodiscard]] std::span<const std::int64_t> check_document_file(std::string_view bytes, std::int64_t tokens,
+                                                                const std::string& path);
 
-/// Ends of all documents in `data`, ascending, the last one its size. `separator` is called once, and
-/// only if a token file has no .documents file. Throws Error (data): as parse_document_file; a token file without a
-/// separator.
-[[nodiscard]] std::vector<std::int64_t> document_ends(const Dataset& data,
-                                                      const std::function<std::int32_t()>& separator);
+/// The ends of all documents of a data set, in order; the last one is its size. .documents files are mapped.
+class DocumentEnds {
+ public:
+  /// `separator` is called once, and only if a token file has no .documents file; that file is then read to find the
+  /// ends. Throws Error (data): as check_document_file; a token file without a separator.
+  DocumentEnds(const Dataset& data, const std::function<std::int32_t()>& separator);
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// The end of document i of size().
+  [[nodiscard]] std::int64_t operator[](std::int64_t i) const;
+  /// The first document that ends at `position` or behind it; size() if none does.
+  [[nodiscard]] std::int64_t find(std::int64_t position) const;
+  /// Calls take(begin, end) for documents [first, last). Throws Error (data): a document ends before it begins, or
+  /// behind its file.
+  void for_each(std::int64_t first, std::int64_t last, const TakeDocument& take) const;
+  /// All ends: 8 bytes of memory for each.
+  [[nodiscard]] std::vector<std::int64_t> all() const;
+
+ private:
+  struct File {
+    std::string path;                    // that says where documents end
+    std::int64_t first_document = 0;     // in the data set
+    std::int64_t first = 0, tokens = 0;  // of the file in the stream
+    std::span<const std::int64_t> ends;  // in the file
+  };
+  void add(const std::string& path, std::int64_t first, std::int64_t tokens, std::span<const std::int64_t> ends);
+  [[nodiscard]] const File& file_of(std::int64_t document) const;
+
+  std::vector<File> files_;
+  std::vector<MappedFile> maps_;
+  std::list<std::vector<std::int64_t>> found_;
+  std::int64_t size_ = 0;
+};
+
+/// True if a token file of the data set has no .documents file.
+[[nodiscard]] bool needs_separator(const Dataset& data);
 
 }  // namespace tessera::io

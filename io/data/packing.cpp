@@ -6,7 +6,10 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 
+#include "io/data/packed_index.hpp"
+#include "io/file/file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/hash.hpp"
 
@@ -43,35 +46,60 @@ Truncation truncation_of(std::string_view word) {
   return Truncation::split;
 }
 
-/// Assigns ranges to samples of one stream.
-class PackedStream::Packer {
+namespace {
+
+/// Splits documents into ranges, and assigns these to samples of one stream.
+class Packer {
  public:
-  explicit Packer(PackedStream& stream) : stream_(stream) {}
+  Packer(const TokenStream& source, const PackingRule& rule, const TakeSample& take)
+      : source_(source), masked_(source.masked()), rule_(rule), take_(take) {
+    TESSERA_ASSERT(rule.tokens >= 1 && rule.tokens <= INT32_MAX / 2, "samples of %ld", rule.tokens);
+  }
+
+  void add(std::int64_t begin, std::int64_t end) {
+    TESSERA_ASSERT(begin >= 0 && end >= begin && end <= source_.size(), "a document [%ld, %ld)", begin, end);
+    split(begin, end);
+    if (++in_window_ == window) pack();
+  }
+  PackingSummary finish() {
+    pack();
+    close();
+    return summary_;
+  }
+
+ private:
+  void pack() {
+    if (rule_.packing == Packing::binpack) binpack();
+    else if (rule_.packing == Packing::padded) padded();
+    else sequential();
+    ranges_.clear();
+    in_window_ = 0;
+  }
 
   /// Next-fit in the order of the stream.
-  void sequential(std::vector<TokenRange>& ranges) {
-    for (const TokenRange& range : ranges) {
-      if (used_ + range.tokens > stream_.tokens_) finish();
+  void sequential() {
+    for (const TokenRange& range : ranges_) {
+      if (used_ + range.tokens > rule_.tokens) close();
       open_.push_back(range);
       used_ += range.tokens;
     }
   }
 
   /// Best-fit decreasing: the open sample first, as one range.
-  void binpack(std::vector<TokenRange>& ranges) {
-    std::stable_sort(ranges.begin(), ranges.end(),
+  void binpack() {
+    std::stable_sort(ranges_.begin(), ranges_.end(),
                      [](const TokenRange& a, const TokenRange& b) { return a.tokens > b.tokens; });
     std::vector<std::vector<TokenRange>> samples;
     std::set<std::pair<std::int64_t, std::size_t>> free;  // tokens left, sample
     if (!open_.empty()) {
       samples.push_back(std::move(open_));
-      free.emplace(stream_.tokens_ - used_, 0);
+      free.emplace(rule_.tokens - used_, 0);
       open_.clear();
     }
-    for (const TokenRange& range : ranges) {
+    for (const TokenRange& range : ranges_) {
       const auto found = free.lower_bound({range.tokens, 0});
       std::size_t sample = samples.size();
-      std::int64_t free_tokens = stream_.tokens_;
+      std::int64_t free_tokens = rule_.tokens;
       if (found == free.end()) {
         samples.emplace_back();
       } else {
@@ -84,124 +112,134 @@ class PackedStream::Packer {
     if (samples.empty()) return;
     const auto [free_tokens, emptiest] = *free.rbegin();
     open_ = std::move(samples[emptiest]);
-    used_ = stream_.tokens_ - free_tokens;
+    used_ = rule_.tokens - free_tokens;
     samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(emptiest));
     close_in_order(samples);
   }
 
   /// One document, or part of one, a sample.
-  void padded(std::vector<TokenRange>& ranges) {
-    for (const TokenRange& range : ranges) {
+  void padded() {
+    for (const TokenRange& range : ranges_) {
       open_.assign(1, range);
-      finish();
+      close();
     }
   }
 
-  void finish() {
-    if (!open_.empty()) stream_.close(open_);
+  void close() {
+    if (!open_.empty()) close(open_);
     open_.clear();
     used_ = 0;
   }
 
- private:
   /// Closes samples, and orders the ranges in each, by their position in the stream, so that reads are sequential.
   void close_in_order(std::vector<std::vector<TokenRange>>& samples) {
     const auto earlier = [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; };
     for (auto& sample : samples) std::sort(sample.begin(), sample.end(), earlier);
     std::sort(samples.begin(), samples.end(),
               [&](const auto& a, const auto& b) { return earlier(a.front(), b.front()); });
-    for (auto& sample : samples) stream_.close(sample);
+    for (const auto& sample : samples) close(sample);
   }
 
-  PackedStream& stream_;
-  std::vector<TokenRange> open_;  // of the open sample
-  std::int64_t used_ = 0;         // of its tokens
+  [[nodiscard]] std::int64_t count_targets(std::int64_t first, std::int64_t count) const {
+    if (!masked_) return count;
+    std::array<std::uint8_t, mask_block> loss{};
+    std::int64_t targets = 0;
+    for (std::int64_t at = 0; at < count; at += mask_block) {
+      const std::int64_t n = std::min(mask_block, count - at);
+      source_.read_loss(first + at, n, loss.data());
+      targets += n - std::count(loss.begin(), loss.begin() + n, 0);
+    }
+    return targets;
+  }
+
+  void split(std::int64_t begin, std::int64_t end) {
+    PackingCount& count = summary_.count;
+    const std::int64_t length = end - begin;
+    count.dropped += length == 1;
+    if (length < 2) return;
+    const bool longer = length > rule_.tokens;
+    if (longer && rule_.truncation == Truncation::remove) {
+      ++count.too_long;
+      return;
+    }
+    if (longer && rule_.truncation == Truncation::left) begin = end - rule_.tokens;
+    if (longer && rule_.truncation == Truncation::right) end = begin + rule_.tokens;
+    bool any = false;
+    for (std::int64_t at = begin; at < end; at += rule_.tokens) {
+      const std::int64_t n = std::min(rule_.tokens, end - at);
+      const bool more = at + n < end;
+      const std::int64_t targets = count_targets(at + 1, more ? n : n - 1);
+      if (targets == 0) continue;  // one last token, which the range before it has as a target; or no loss
+      ranges_.push_back({at, static_cast<std::int32_t>(n), static_cast<std::int32_t>(2 * targets + (more ? 1 : 0))});
+      any = true;
+    }
+    count.documents += any;
+    count.cut += any && longer;
+    count.no_loss += !any;
+  }
+
+  void close(const std::vector<TokenRange>& sample) {
+    PackingCount& count = summary_.count;
+    std::int64_t tokens = 0;
+    for (const TokenRange& range : sample) {
+      tokens += range.tokens;
+      count.targets += range.targets();
+      count.squares += std::int64_t{range.tokens} * range.tokens;
+      summary_.hash = hash64(static_cast<std::uint64_t>(range.tokens * std::int64_t{2} + (range.continues() ? 1 : 0)),
+                             hash64(static_cast<std::uint64_t>(range.first), summary_.hash));
+    }
+    count.tokens += tokens;
+    count.longest = std::max(count.longest, tokens);
+    ++count.samples;
+    summary_.hash = hash64(sample.size(), summary_.hash);
+    take_(sample);
+  }
+
+  const TokenStream& source_;
+  const bool masked_;
+  const PackingRule rule_;
+  const TakeSample& take_;
+  PackingSummary summary_{{}, hash64("packed samples")};
+  std::vector<TokenRange> ranges_;  // of the window
+  std::int64_t in_window_ = 0;      // documents
+  std::vector<TokenRange> open_;    // of the open sample
+  std::int64_t used_ = 0;           // of its tokens
 };
+
+}  // namespace
+
+PackingSummary pack(const TokenStream& source, const DocumentSource& documents, const PackingRule& rule,
+                    const TakeSample& take) {
+  Packer packer(source, rule, take);
+  documents([&](std::int64_t begin, std::int64_t end) { packer.add(begin, end); });
+  return packer.finish();
+}
 
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
                            Packing packing, Truncation truncation)
-    : source_(std::move(source)),
-      masked_(source_->masked()),
-      tokens_(tokens),
-      packing_(packing),
-      truncation_(truncation),
-      own_begins_{0} {
-  TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX / 2, "samples of %ld", tokens);
-  Packer packer(*this);
-  std::vector<TokenRange> ranges;
-  std::int64_t begin = documents.first, in_window = 0;
-  const auto pack = [&] {
-    if (packing == Packing::binpack) packer.binpack(ranges);
-    else if (packing == Packing::padded) packer.padded(ranges);
-    else packer.sequential(ranges);
-    ranges.clear();
-    in_window = 0;
+    : source_(std::move(source)), masked_(source_->masked()), rule_{tokens, packing, truncation}, own_begins_{0} {
+  const auto each = [&](const TakeDocument& take) {
+    std::int64_t begin = documents.first;
+    for (const std::int64_t end : documents.ends) take(std::exchange(begin, end), end);
   };
-  for (const std::int64_t end : documents.ends) {
-    TESSERA_ASSERT(end >= begin && end <= source_->size(), "a document ends at %ld", end);
-    split(begin, end, ranges);
-    begin = end;
-    if (++in_window == window) pack();
-  }
-  pack();
-  packer.finish();
-  own_ranges_.shrink_to_fit(), own_begins_.shrink_to_fit();
+  summary_ = pack(*source_, each, rule_, [&](std::span<const TokenRange> sample) {
+    own_ranges_.insert(own_ranges_.end(), sample.begin(), sample.end());
+    own_begins_.push_back(static_cast<std::int64_t>(own_ranges_.size()));
+  });
   ranges_ = own_ranges_, begins_ = own_begins_;
 }
 
-std::int64_t PackedStream::count_targets(std::int64_t first, std::int64_t count) const {
-  if (!masked_) return count;
-  std::array<std::uint8_t, mask_block> loss{};
-  std::int64_t targets = 0;
-  for (std::int64_t at = 0; at < count; at += mask_block) {
-    const std::int64_t n = std::min(mask_block, count - at);
-    source_->read_loss(first + at, n, loss.data());
-    targets += n - std::count(loss.begin(), loss.begin() + n, 0);
-  }
-  return targets;
+PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const std::string& index, const PackingRule& rule)
+    : source_(std::move(source)), masked_(source_->masked()), rule_(rule), index_(std::make_unique<MappedFile>(index)) {
+  const PackedIndex found = check_packed_index(index_->bytes(), source_->size(), rule, index);
+  summary_ = found.summary;
+  ranges_ = found.ranges, begins_ = found.begins;
 }
 
-void PackedStream::split(std::int64_t begin, std::int64_t end, std::vector<TokenRange>& ranges) {
-  const std::int64_t length = end - begin;
-  count_.dropped += length == 1;
-  if (length < 2) return;
-  const bool longer = length > tokens_;
-  if (longer && truncation_ == Truncation::remove) {
-    ++count_.too_long;
-    return;
-  }
-  if (longer && truncation_ == Truncation::left) begin = end - tokens_;
-  if (longer && truncation_ == Truncation::right) end = begin + tokens_;
-  bool any = false;
-  for (std::int64_t at = begin; at < end; at += tokens_) {
-    const std::int64_t n = std::min(tokens_, end - at);
-    const bool more = at + n < end;
-    const std::int64_t targets = count_targets(at + 1, more ? n : n - 1);
-    if (targets == 0) continue;  // one last token, which the range before it has as a target; or no loss
-    ranges.push_back({at, static_cast<std::int32_t>(n), static_cast<std::int32_t>(2 * targets + (more ? 1 : 0))});
-    any = true;
-  }
-  count_.documents += any;
-  count_.cut += any && longer;
-  count_.no_loss += !any;
-}
+PackedStream::~PackedStream() = default;
 
-void PackedStream::close(std::vector<TokenRange>& sample) {
-  std::int64_t tokens = 0;
-  for (const TokenRange& range : sample) {
-    tokens += range.tokens;
-    count_.targets += range.targets();
-    count_.squares += std::int64_t{range.tokens} * range.tokens;
-    own_ranges_.push_back(range);
-  }
-  count_.tokens += tokens;
-  count_.longest = std::max(count_.longest, tokens);
-  ++count_.samples;
-  own_begins_.push_back(static_cast<std::int64_t>(own_ranges_.size()));
-}
-
-std::span<const PackedStream::TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
-  TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %ld of %ld", sample, count_.samples);
+std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
+  TESSERA_ASSERT(sample >= 0 && sample < count().samples, "sample %ld of %ld", sample, count().samples);
   const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]),
              end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
   return ranges_.subspan(first, end - first);
@@ -219,17 +257,6 @@ std::int64_t PackedStream::tokens_of(std::int64_t sample) const {
   std::int64_t tokens = 0;
   for (const TokenRange& range : ranges_of(sample)) tokens += range.tokens;
   return tokens;
-}
-
-void PackedStream::move_index(std::span<std::byte> storage) {
-  TESSERA_ASSERT(storage.size() == index_bytes(), "an index of %zu bytes in %zu", index_bytes(), storage.size());
-  static_assert(std::is_trivially_copyable_v<TokenRange> && alignof(TokenRange) == 8 && sizeof(TokenRange) == 16);
-  auto* const ranges = reinterpret_cast<TokenRange*>(storage.data());
-  auto* const begins = reinterpret_cast<std::int64_t*>(storage.data() + ranges_.size_bytes());
-  std::uninitialized_copy(ranges_.begin(), ranges_.end(), ranges);
-  std::uninitialized_copy(begins_.begin(), begins_.end(), begins);
-  ranges_ = {ranges, ranges_.size()}, begins_ = {begins, begins_.size()};
-  own_ranges_ = {}, own_begins_ = {};
 }
 
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {
@@ -252,15 +279,6 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
   std::fill(to.targets + at, to.targets + to.tokens, to.no_target);
   std::fill(to.positions + at, to.positions + to.tokens, 0);
   if (to.weights != nullptr) std::fill(to.weights + at, to.weights + to.tokens, 1.0F);
-}
-
-std::uint64_t PackedStream::hash() const {
-  std::uint64_t hash = hash64("packed samples");
-  for (const TokenRange& range : ranges_) {
-    const std::int64_t words[2] = {range.first, range.tokens * 2 + (range.continues() ? 1 : 0)};
-    hash = hash64({reinterpret_cast<const char*>(words), sizeof words}, hash);
-  }
-  return hash64({reinterpret_cast<const char*>(begins_.data()), begins_.size_bytes()}, hash);
 }
 
 }  // namespace tessera::io

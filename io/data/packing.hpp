@@ -3,14 +3,18 @@
 // which sample depends on the lengths, and on which tokens have loss, alone.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/data/dataset.hpp"
 
 namespace tessera::io {
+
+class MappedFile;  // io/file/file.hpp
 
 /// sequential: in the order of the stream; a new sample begins if the next document does not fit. binpack: best-fit
 /// decreasing over 1000 documents at a time; the emptiest sample of each thousand is filled further by the next.
@@ -30,6 +34,28 @@ struct Documents {
   std::int64_t first = 0;
   std::span<const std::int64_t> ends;
 };
+/// Takes the document [begin, end) of a stream.
+using TakeDocument = std::function<void(std::int64_t begin, std::int64_t end)>;
+/// Passes documents of a stream, in the order in which they are packed.
+using DocumentSource = std::function<void(const TakeDocument&)>;
+
+/// Adjacent tokens of one document.
+struct TokenRange {
+  std::int64_t first = 0;
+  std::int32_t tokens = 0;
+  std::int32_t targets_and_more = 0;  // twice the targets, plus 1 if the document has more tokens
+  [[nodiscard]] bool continues() const { return (targets_and_more & 1) != 0; }
+  [[nodiscard]] std::int64_t targets() const { return targets_and_more / 2; }
+  /// Tokens that have a successor in the document.
+  [[nodiscard]] std::int64_t followed() const { return tokens - (continues() ? 0 : 1); }
+};
+
+/// How documents become samples of T tokens.
+struct PackingRule {
+  std::int64_t tokens = 0;  // T
+  Packing packing = Packing::binpack;
+  Truncation truncation = Truncation::split;
+};
 
 struct PackingCount {
   std::int64_t documents = 0;  // in samples
@@ -43,6 +69,18 @@ struct PackingCount {
   std::int64_t too_long = 0;  // documents left out by Truncation::remove
   std::int64_t no_loss = 0;   // documents left out since none of their tokens, or of those that remain, has loss
 };
+
+/// A packing: what it has, and a hash of its samples.
+struct PackingSummary {
+  PackingCount count;
+  std::uint64_t hash = 0;
+};
+
+/// Takes the ranges of a sample; samples come in order.
+using TakeSample = std::function<void(std::span<const TokenRange> sample)>;
+/// Packs the documents of `source`. Takes memory for 1000 documents, however many there are.
+[[nodiscard]] PackingSummary pack(const TokenStream& source, const DocumentSource& documents, const PackingRule& rule,
+                                  const TakeSample& take);
 
 /// The same counts of some samples.
 struct PackedCounts {
@@ -65,11 +103,15 @@ struct PackedSample {
 /// rest of a sample is padding: id 0, position 0, no target.
 class PackedStream final : public TokenStream {
  public:
-  /// `tokens`: T.
+  /// Packs documents; the index of samples is in this process's memory. `tokens`: T.
   PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
                Packing packing, Truncation truncation = Truncation::split);
+  /// The samples of an index file (packed_index.hpp), which is mapped: ranks of a node share its pages. Throws Error
+  /// (data): the file is damaged, or of another source or rule.
+  PackedStream(std::shared_ptr<const TokenStream> source, const std::string& index, const PackingRule& rule);
   PackedStream(const PackedStream&) = delete;
   PackedStream& operator=(const PackedStream&) = delete;
+  ~PackedStream() override;
 
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
@@ -85,10 +127,10 @@ class PackedStream final : public TokenStream {
   }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 
-  [[nodiscard]] const PackingCount& count() const { return count_; }
-  [[nodiscard]] std::int64_t tokens() const { return tokens_; }  // T
-  [[nodiscard]] Packing packing() const { return packing_; }
-  [[nodiscard]] Truncation truncation() const { return truncation_; }
+  [[nodiscard]] const PackingCount& count() const { return summary_.count; }
+  [[nodiscard]] std::int64_t tokens() const { return rule_.tokens; }  // T
+  [[nodiscard]] Packing packing() const { return rule_.packing; }
+  [[nodiscard]] Truncation truncation() const { return rule_.truncation; }
   /// Adds the counts of `sample`.
   void add_counts(std::int64_t sample, PackedCounts& work) const;
   /// Tokens of a sample without padding.
@@ -96,40 +138,20 @@ class PackedStream final : public TokenStream {
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
   /// A hash of the packing, which ranks compare.
-  [[nodiscard]] std::uint64_t hash() const;
-
-  /// Bytes of the index: 16 for each part of a document, 8 for each sample and the end.
-  [[nodiscard]] std::size_t index_bytes() const { return ranges_.size_bytes() + begins_.size_bytes(); }
-  /// Moves the index into the caller's memory of index_bytes(), 8-byte aligned, which must outlive the stream's use.
-  void move_index(std::span<std::byte> storage);
+  [[nodiscard]] std::uint64_t hash() const { return summary_.hash; }
 
  private:
-  /// Adjacent tokens of one document.
-  struct TokenRange {
-    std::int64_t first = 0;
-    std::int32_t tokens = 0;
-    std::int32_t targets_and_more = 0;  // twice the targets, plus 1 if the document has more tokens
-    [[nodiscard]] bool continues() const { return (targets_and_more & 1) != 0; }
-    [[nodiscard]] std::int64_t targets() const { return targets_and_more / 2; }
-    /// Tokens that have a successor in the document.
-    [[nodiscard]] std::int64_t followed() const { return tokens - (continues() ? 0 : 1); }
-  };
-  class Packer;
-  void split(std::int64_t begin, std::int64_t end, std::vector<TokenRange>& ranges);
-  [[nodiscard]] std::int64_t count_targets(std::int64_t first, std::int64_t count) const;
-  void close(std::vector<TokenRange>& sample);
   [[nodiscard]] std::span<const TokenRange> ranges_of(std::int64_t sample) const;
 
   std::shared_ptr<const TokenStream> source_;
   bool masked_;
-  std::int64_t tokens_;
-  Packing packing_;
-  Truncation truncation_;
+  PackingRule rule_;
+  PackingSummary summary_;
   std::vector<TokenRange> own_ranges_;
   std::vector<std::int64_t> own_begins_;
+  std::unique_ptr<const MappedFile> index_;
   std::span<const TokenRange> ranges_;    // by sample
   std::span<const std::int64_t> begins_;  // first range of each sample, and the end
-  PackingCount count_;
 };
 
 }  // namespace tessera::io

@@ -212,7 +212,6 @@ RunPlan build(const RunSpec& spec, Proof proof) {
                           shard::replica_bytes(plan.layout, states, spec.rank),
                           spec.device != host_device ? Memory::pinned : Memory::host});
   }
-  if (spec.index_bytes > 0) plan.slots.push_back({index_name, Category::buffers, Placement::own, spec.index_bytes});
   price(plan);
   return plan;
 }

@@ -41,14 +41,12 @@ struct RunSpec {
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
   bool packed = false;            // rows hold several documents, which do not attend to one another
   bool loss_weights = false;      // targets have weights (models::Batch)
-  std::size_t index_bytes = 0;    // packed: of the index of documents in rows, over all data (io::PackedStream)
   std::vector<StateSpec> states;  // of the optimizer, in training
   Snapshot snapshot = Snapshot::none;
   int rank = 0;
   Device device;
 };
 inline constexpr const char* snapshot_name = "snapshot";  // what an asynchronous save copies
-inline constexpr const char* index_name = "index";        // of documents in packed rows
 
 struct Costs {
   std::size_t memory[num_categories] = {};  // bytes of this rank, by category (planned_memory)

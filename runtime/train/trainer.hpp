@@ -93,8 +93,8 @@ class Trainer {
   void parameters_changed();
   /// This rank's master shards and optimizer states. After loading into them: parameters_changed(), resume_at().
   [[nodiscard]] io::TrainingState state();
-  /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save), plan::index_name (packed
-  /// samples). Empty if there is none.
+  /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save). Empty
+  /// if there is none.
   [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
   /// Continues with the step after those done.
   void resume_at(const StepsDone& done);

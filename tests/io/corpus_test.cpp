@@ -86,7 +86,7 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
         EXPECT_EQ(report.repaired, 0);
         EXPECT_EQ(report.width, 2);
         const std::string written = test::bytes_of(out);
-        EXPECT_EQ(io::document_ends(io::open_dataset({out}), [] { return -1; }), ends);
+        EXPECT_EQ(io::DocumentEnds(io::open_dataset({out}), [] { return -1; }).all(), ends);
         if (bytes.empty()) bytes = written;
         EXPECT_EQ(written == bytes, true) << family << " " << ranks << " " << part;
       }
@@ -186,7 +186,7 @@ TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
   const io::Dataset data = io::open_dataset({out});
   ASSERT_TRUE(data.tokens->masked() && data.tokens->weighted());
   EXPECT_EQ(data.skipped, 6);
-  const std::vector<std::int64_t> ends = io::document_ends(data, [] { return -1; });
+  const std::vector<std::int64_t> ends = io::DocumentEnds(data, [] { return -1; }).all();
   std::vector<std::uint8_t> loss(static_cast<std::size_t>(data.tokens->size()));
   std::vector<float> weights(loss.size());
   data.tokens->read_loss(0, data.tokens->size(), loss.data());
@@ -246,7 +246,7 @@ TEST_F(CorpusFiles, SelectRowsAtRandomAndExactly) {
     std::vector<std::string> texts;
     const io::Dataset data = io::open_dataset({out});
     std::int64_t begin = 0;
-    for (const std::int64_t end : io::document_ends(data, [] { return -1; })) {
+    for (const std::int64_t end : io::DocumentEnds(data, [] { return -1; }).all()) {
       Ids ids(static_cast<std::size_t>(end - begin));
       data.tokens->read(begin, end - begin, ids.data());
       texts.push_back(with.decode(ids, Special::with));

@@ -3,10 +3,14 @@
 #include "io/data/packing.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "io/data/documents.hpp"
+#include "io/data/packed_index.hpp"
 #include "runtime/base/rng.hpp"
 #include "tests/io/files.hpp"
 
@@ -209,22 +213,75 @@ TEST(Packing, SequentialKeepsTheOrderAndBinpackFillsBest) {
   EXPECT_EQ(best.hash(), packed(lengths, 10, Packing::binpack).hash());
 }
 
-TEST(Packing, TheIndexMayBeMoved) {
+TEST(Packing, AnIndexFileHasTheSameSamples) {
+  TempDir folder;
   const Ends lengths = {3, 1, 0, 17, 2, 5, 5, 16, 33, 1, 8}, ends = ends_of(lengths);
-  PackedStream moved(std::make_shared<Counting>(ends.back()), {0, ends}, 8, Packing::binpack);
-  const PackedStream original = packed(lengths, 8, Packing::binpack);
-  std::vector<std::int64_t> buffer(moved.index_bytes() / 8 + 1, -1);
-  EXPECT_GE(moved.index_bytes(), 16U * 9 + 8U * static_cast<std::size_t>(moved.count().samples));
-  moved.move_index(std::as_writable_bytes(std::span(buffer)).first(moved.index_bytes()));
-  EXPECT_EQ(buffer.back(), -1);
-  EXPECT_EQ(moved.index_bytes(), original.index_bytes());
-  EXPECT_EQ(moved.hash(), original.hash());
-  for (std::int64_t k = 0; k < original.count().samples; ++k) {
-    EXPECT_EQ(read(moved, k).ids, read(original, k).ids);
-    EXPECT_EQ(read(moved, k).targets, read(original, k).targets);
+  const auto source = std::make_shared<Counting>(ends.back());
+  const auto documents = [&](const io::TakeDocument& take) {
+    std::int64_t begin = 0;
+    for (const std::int64_t end : ends) take(std::exchange(begin, end), end);
+  };
+  for (const Packing packing : {Packing::binpack, Packing::sequential, Packing::padded}) {
+    const PackedStream original(source, {0, ends}, 8, packing);
+    const io::PackingRule rule{8, packing, io::Truncation::split};
+    const std::string path = folder / "index";
+    EXPECT_FALSE(io::has_packed_index(path, source->size(), rule));
+    io::write_packed_index(path, *source, documents, rule);
+    EXPECT_TRUE(io::has_packed_index(path, source->size(), rule));
+    EXPECT_FALSE(io::has_packed_index(path, source->size() + 1, rule));
+    EXPECT_FALSE(io::has_packed_index(path, source->size(), {9, packing, io::Truncation::split}));
+    EXPECT_FALSE(io::has_packed_index(path, source->size(), {8, packing, io::Truncation::left}));
+    EXPECT_EQ(folder.names(), std::vector<std::string>{"index"});
+    const PackedStream mapped(source, path, rule);
+    EXPECT_EQ(mapped.hash(), original.hash());
+    EXPECT_EQ(std::memcmp(&mapped.count(), &original.count(), sizeof(io::PackingCount)), 0);
+    for (std::int64_t k = 0; k < original.count().samples; ++k) {
+      EXPECT_EQ(read(mapped, k).ids, read(original, k).ids);
+      EXPECT_EQ(read(mapped, k).targets, read(original, k).targets);
+      EXPECT_EQ(read(mapped, k).positions, read(original, k).positions);
+    }
+    const std::string bytes = test::bytes_of(path);
+    for (std::size_t length = 0; length < bytes.size(); length += 7) {
+      (void)folder.file("short", bytes.substr(0, length));
+      EXPECT_FALSE(io::has_packed_index(folder / "short", source->size(), rule)) << length;
+      expect_error(ExitCode::data, "short is not an index of these samples",
+                   [&] { PackedStream stream(source, folder / "short", rule); });
+    }
+    std::filesystem::remove(path);
+    std::filesystem::remove(folder / "short");
   }
-  std::ranges::fill(buffer, 0);  // it is read from there
-  EXPECT_NE(moved.hash(), original.hash());
+}
+
+TEST(Packing, AMappedIndexTakesNoMemoryForItsDocuments) {
+  TempDir folder;
+  const auto memory = [&](const char* name, std::int64_t count) {  // documents of two tokens
+    const auto source = std::make_shared<Counting>(2 * count);
+    const io::PackingRule rule{8, Packing::binpack, io::Truncation::split};
+    const auto documents = [&](const io::TakeDocument& take) {
+      for (std::int64_t i = 0; i < count; ++i) take(2 * i, 2 * i + 2);
+    };
+    const std::string path = folder / name;
+    io::write_packed_index(path, *source, documents, rule);
+    (void)test::allocated_bytes();
+    const PackedStream mapped(source, path, rule);
+    EXPECT_EQ(mapped.count().documents, count);
+    return test::allocated_bytes();
+  };
+  EXPECT_EQ(memory("a", 1000), memory("b", 100000));
+}
+
+TEST(Documents, EndsAreFoundByPosition) {
+  TempDir folder;
+  const std::string text = folder.file("a.txt", "one"), other = folder.file("b", "three"), last = folder.file("c", "x");
+  const io::Dataset data = io::open_dataset({text, other, last});  // 4, 10, 11
+  const io::DocumentEnds ends(data, [] { return 0; });
+  ASSERT_EQ(ends.size(), 3);
+  EXPECT_EQ(ends[1], 10);
+  for (const auto& [position, document] : {std::pair{0, 0}, {4, 0}, {5, 1}, {10, 1}, {11, 2}, {12, 3}})
+    EXPECT_EQ(ends.find(position), document) << position;
+  std::vector<std::pair<std::int64_t, std::int64_t>> seen;
+  ends.for_each(1, 3, [&](std::int64_t begin, std::int64_t end) { seen.emplace_back(begin, end); });
+  EXPECT_EQ(seen, (std::vector<std::pair<std::int64_t, std::int64_t>>{{4, 10}, {10, 11}}));
 }
 
 TEST(Packing, SplitDocumentsLoseNoTarget) {
@@ -243,7 +300,7 @@ TEST(Documents, OfTextAndJsonLinesEndWithTheirNewline) {
                     lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),
                     last = folder.file("c", "end");
   const io::Dataset data = io::open_dataset({text, lines, last});  // one| two| | six| end
-  EXPECT_EQ(io::document_ends(data, [] { return 0; }), (Ends{4, 8, 9, 13, 16}));
+  EXPECT_EQ(io::DocumentEnds(data, [] { return 0; }).all(), (Ends{4, 8, 9, 13, 16}));
   EXPECT_EQ(data.tokens->size(), 16);
 }
 
@@ -254,15 +311,15 @@ TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
   };
   const auto data = [&] { return io::open_dataset({folder / "a.bin", folder / "b.bin"}); };
   (void)tokens("a.bin"), (void)tokens("b.bin");
-  EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{1, 3, 4, 5, 7, 8}));
-  expect_error(ExitCode::data, "holds no token 9", [&] { (void)io::document_ends(data(), [] { return 9; }); });
+  EXPECT_EQ(io::DocumentEnds(data(), [] { return 7; }).all(), (Ends{1, 3, 4, 5, 7, 8}));
+  expect_error(ExitCode::data, "holds no token 9", [&] { (void)io::DocumentEnds(data(), [] { return 9; }).all(); });
   const auto file = [&](std::int64_t of, const Ends& ends) {
     std::string bytes = io::document_file_header(of, static_cast<std::int64_t>(ends.size()));
     for (const std::int64_t end : ends) bytes.append(reinterpret_cast<const char*>(&end), sizeof end);
     return bytes;
   };
   (void)folder.file("a.bin.documents", file(4, {0, 3, 3, 4}));
-  EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{0, 3, 3, 4, 5, 7, 8}));
+  EXPECT_EQ(io::DocumentEnds(data(), [] { return 7; }).all(), (Ends{0, 3, 3, 4, 5, 7, 8}));
   for (const auto& [bytes, words] : {std::pair{file(4, {3, 2, 4}), "before it"},
                                      {file(4, {3}), "not of 4"},
                                      {file(5, {3, 5}), "not of 4"},
@@ -273,7 +330,7 @@ TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
                                      {std::string(), "begin"},
                                      {file(4, {2, 4}).substr(0, 32), "its count"}}) {
     (void)folder.file("a.bin.documents", bytes);
-    expect_error(ExitCode::data, words, [&] { (void)io::document_ends(data(), [] { return 7; }); });
+    expect_error(ExitCode::data, words, [&] { (void)io::DocumentEnds(data(), [] { return 7; }).all(); });
   }
 }
 

@@ -48,6 +48,17 @@ for data in "text:short.jsonl some.txt" beside:beside.bin ended:plain.bin; do
   expect '^data      train: .* tokens in 301 documents, packed into [0-9]+ samples of 16, [0-9.]+% full, [0-9]+ of them split'
   cmp <(losses packed-text) <(losses "packed-${data%%:*}") || fail "packed losses of $data"
 done
+# The index of samples is made once, and again if it is damaged.
+index=$(echo packed-beside/cache/packed-*.index)
+[ "$(stat -c %s $index)" -gt $((16 * 301)) ] || fail "no index of samples"
+before=$(stat -c %i.%Y $index); cp $index kept.index
+"$tessera" train "${packed[@]}" --dataset beside.bin --output_dir packed-again --cache_dir packed-beside/cache > log 2>&1 || fail "packed training again"
+[ "$(stat -c %i.%Y $index)" = "$before" ] || fail "the index was made again"
+truncate -s -8 $index
+"$mpirun" -n 2 "$tessera" train "${packed[@]}" --dataset beside.bin --output_dir packed-damaged --cache_dir packed-beside/cache > log 2>&1 || fail "packed training with a damaged index"
+cmp $index kept.index || fail "a damaged index"
+[ "$(echo packed-beside/cache/*)" = $index ] || fail "other files in the cache"
+cmp <(losses packed-text) <(losses packed-damaged) || fail "packed losses with an index found"
 "$tessera" train "${common[@]}" --dataset plain.bin --output_dir apart > log 2>&1 || fail "training on the same, not packed"
 ! cmp -s <(losses packed-text) <(losses apart) || fail "packing changed nothing"
 expect 'binpack' packed-text/checkpoint-2/manifest.json

@@ -28,7 +28,7 @@ struct PlanOf {
   World* world;  // null: `plan`, which starts no MPI
   int world_size;
   Topology topology;
-  std::size_t index_bytes;    // of documents in samples; `train --dry_run` has opened the data and knows them
+  bool packed;                // samples hold several documents; `train --dry_run` has opened the data and knows
   bool loss_weights = false;  // tokens have weights
 };
 /// Prints the plan. Throws Error (does_not_fit) where it exceeds --device_memory.

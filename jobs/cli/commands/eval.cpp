@@ -37,11 +37,9 @@ void eval_command(const Call& call, World& world) {
   spec.tokens = data.row_tokens(spec.tokens);
   spec.packed = data.train->packed() != nullptr;
   spec.loss_weights = data.weighted();
-  spec.index_bytes = data.index_bytes();
   if (!json)
     for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
-  data.move_index(run->slot_memory(plan::index_name));
   if (!json)
     announce_inference(call, world, config, *run, threads,
                        data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));

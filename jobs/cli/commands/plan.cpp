@@ -239,8 +239,7 @@ void print_plan(const PlanOf& of) {
   const models::Model model =
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
-  spec.index_bytes = of.index_bytes;
-  spec.packed = spec.packed || of.index_bytes > 0;
+  spec.packed = spec.packed || of.packed;
   spec.loss_weights = of.loss_weights;
   if (of.world != nullptr) spec.device = of.world->device();
   else if (options.text("backend") == "cuda")
@@ -279,10 +278,6 @@ void print_plan(const PlanOf& of) {
                saves_only_trainable(options) ? io::SavedParams::trainable : io::SavedParams::all);
     print_table(rows);
     print_reductions(chosen);
-    if (chosen.spec.packed && chosen.spec.index_bytes == 0)
-      log::info(
-          "packed    \"buffers\" will also have 16 bytes for each document (or part of T tokens of one) and 8 for each "
-          "sample");
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
                        human_bytes(plan::memory_needed(chosen)).c_str(), human_bytes(memory).c_str(),

@@ -40,13 +40,13 @@ std::string spelled(const io::TextTokenizer& tokenizer, const std::vector<std::i
 void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer) {
   constexpr std::int64_t max_read = 1 << 16;
   const io::Dataset data = io::open_dataset({path});
-  const std::vector<std::int64_t> ends = io::document_ends(data, [] { return -1; });
+  const io::DocumentEnds ends(data, [] { return -1; });
   std::int64_t begin = 0;
-  for (std::size_t n = 0; n < std::min(ends.size(), static_cast<std::size_t>(documents)); begin = ends[n++]) {
+  for (std::int64_t n = 0; n < std::min(ends.size(), documents); begin = ends[n++]) {
     const std::int64_t count = ends[n] - begin, shown = std::min(count, max_read);
     std::vector<std::int32_t> ids(static_cast<std::size_t>(shown));
     data.tokens->read(begin, shown, ids.data());
-    std::string head = strfmt("document %zu, %ld tokens", n + 1, count);
+    std::string head = strfmt("document %ld, %ld tokens", n + 1, count);
     if (!data.tokens->masked()) {
       log::info(head + ":" + spelled(tokenizer, ids));
       continue;

@@ -92,7 +92,6 @@ void TrainRun::open_data() {
   data_ = jobs::open_data(options_, world_, model_, max_length_, config_.directory);
   const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
   if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_);
-  trainer_options_.run.index_bytes = data_.index_bytes();
   trainer_options_.run.packed = data_.train->packed() != nullptr;
   trainer_options_.run.loss_weights = data_.weighted();
 }
@@ -120,7 +119,6 @@ void TrainRun::start() {
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   warn_of_unplanned_memory(trainer_->plan(), trainer_->measured_memory());
-  data_.move_index(trainer_->slot_memory(plan::index_name));
   if (!resume()) {
     warn_of_replaced_run(world_, options_);
     read_parameters();
@@ -363,7 +361,8 @@ void TrainRun::announce() {
 int TrainRun::run() {
   prepare();
   if (options_.flag("dry_run")) {
-    print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes(), data_.weighted()});
+    print_plan(
+        {options_, &world_, world_.size(), world_.topology(), data_.train->packed() != nullptr, data_.weighted()});
     return static_cast<int>(ExitCode::ok);
   }
   check_memory();

@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "io/data/data_kind.hpp"
-#include "io/data/documents.hpp"
 #include "io/data/packing.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/packed_samples.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
@@ -63,7 +64,7 @@ TokenizedData prepare_files(const Options& options, World& world, const std::vec
 
 struct OpenedFiles {
   std::shared_ptr<const io::TokenStream> tokens;
-  std::vector<std::int64_t> ends;  // of documents, if samples hold complete ones; else empty
+  std::optional<SampleDocuments> documents;  // if samples hold complete ones
 };
 
 /// The id that ends documents in .bin files that have no index of documents.
@@ -125,19 +126,24 @@ class Samples {
     truncation_ = io::truncation_of(truncation);
   }
   [[nodiscard]] bool documents() const { return documents_; }
-  [[nodiscard]] OpenedFiles with_ends(io::Dataset data, const std::string& model_directory) const {
-    OpenedFiles opened;
-    if (documents_) opened.ends = io::document_ends(data, [&] { return separator(options_, model_directory); });
-    opened.tokens = std::move(data.tokens);
-    return opened;
+  [[nodiscard]] OpenedFiles opened(io::Dataset data, const std::string& model_directory) const {
+    const auto all = std::make_shared<io::Dataset>(std::move(data));
+    OpenedFiles files{{all, all->tokens.get()}, {}};
+    if (documents_)
+      files.documents.emplace(
+          all, io::needs_separator(*all) ? std::optional(separator(options_, model_directory)) : std::nullopt);
+    return files;
   }
-  /// Packs `documents` into samples; the run's data keep the stream.
-  [[nodiscard]] std::shared_ptr<const io::TokenStream> pack(const OpenedFiles& opened, const io::Documents& documents) {
-    return data_.packed.emplace_back(std::make_shared<io::PackedStream>(
-        opened.tokens, documents, tokens_, io::packing_of(packing_word(options_)), truncation_));
+  /// Collective. Packs documents into samples; the run's data keep the stream.
+  [[nodiscard]] std::shared_ptr<const io::TokenStream> pack(World& world, OpenedFiles& files, DocumentPart part,
+                                                            std::int64_t position = 0) {
+    const io::PackingRule rule{tokens_, io::packing_of(packing_word(options_)), truncation_};
+    return data_.packed.emplace_back(
+        packed_samples(options_, world, files.tokens, files.documents.value(), part, position, rule));
   }
-  [[nodiscard]] std::shared_ptr<const io::TokenStream> all(const OpenedFiles& opened) {
-    return documents_ ? pack(opened, {0, opened.ends}) : opened.tokens;
+  /// Collective.
+  [[nodiscard]] std::shared_ptr<const io::TokenStream> all(World& world, OpenedFiles& files) {
+    return documents_ ? pack(world, files, DocumentPart::all) : files.tokens;
   }
 
  private:
@@ -148,32 +154,20 @@ class Samples {
   io::Truncation truncation_ = io::Truncation::split;
 };
 
-/// Holds out the last --split_dataset_ratio of the tokens for validation; of documents the last complete ones.
-void split(const Options& options, const OpenedFiles& opened, Samples& samples, RunData& data) {
-  const std::int64_t size = opened.tokens->size();
+/// Collective. Holds out the last --split_dataset_ratio of the tokens for validation; of documents the last complete
+/// ones.
+void split(const Options& options, World& world, OpenedFiles& files, Samples& samples, RunData& data) {
+  const std::int64_t size = files.tokens->size();
   const auto held_out =
       static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
   ValidationSet& validation = data.validation.emplace_back();
   if (!samples.documents()) {
-    validation.tokens = io::slice(opened.tokens, size - held_out, held_out);
-    data.train = io::slice(opened.tokens, 0, size - held_out);
+    validation.tokens = io::slice(files.tokens, size - held_out, held_out);
+    data.train = io::slice(files.tokens, 0, size - held_out);
     return;
   }
-  const std::span<const std::int64_t> ends(opened.ends);
-  const auto kept =
-      static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
-  data.train = samples.pack(opened, {0, ends.first(kept)});
-  validation.tokens = samples.pack(opened, {ends[kept - 1], ends.subspan(kept)});
-}
-
-void agree_on_samples(World& world, const RunData& data) {
-  std::string text;
-  const auto add = [&](const io::TokenStream& stream) {
-    if (stream.packed() != nullptr) text += strfmt("%016lx ", stream.packed()->hash());
-  };
-  add(*data.train);
-  for (const ValidationSet& set : data.validation) add(*set.tokens);
-  if (!text.empty()) world.require_equal("the packed samples", text);
+  data.train = samples.pack(world, files, DocumentPart::before, size - held_out);
+  validation.tokens = samples.pack(world, files, DocumentPart::behind, size - held_out);
 }
 
 /// The values of --val_dataset, prepared: each is a data set of its own.
@@ -195,12 +189,6 @@ std::string set_name(const std::string& path, const std::vector<ValidationSet>& 
 
 }  // namespace
 
-std::size_t RunData::index_bytes() const {
-  std::size_t bytes = 0;
-  for (const auto& stream : packed) bytes += stream->index_bytes();
-  return bytes;
-}
-
 std::int64_t RunData::row_tokens(std::int64_t tokens) const {
   std::int64_t longest = 0;
   for (const auto& stream : packed) {
@@ -215,14 +203,6 @@ bool RunData::weighted() const {
          std::ranges::any_of(validation, [](const ValidationSet& set) { return set.tokens->weighted(); });
 }
 
-void RunData::move_index(std::span<std::byte> memory) const {
-  for (const auto& stream : packed) {
-    const std::size_t bytes = stream->index_bytes();
-    stream->move_index(memory.first(bytes));
-    memory = memory.subspan(bytes);
-  }
-}
-
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                   const std::string& model_directory) {
   if (!options.has("dataset"))
@@ -233,28 +213,32 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   const std::vector<std::string>& named = options.list("dataset");
   const NamedFiles training{named, prepare_files(options, world, named, model_directory, data)};
   const std::vector<NamedFiles> validation = validation_files(options, world, model_directory, data);
+  OpenedFiles train;
+  std::vector<OpenedFiles> sets;
+  std::optional<Samples> samples;
   world.run_and_agree([&] {
-    io::Dataset train = open_checked(options, training, model, data.train_files);
-    bool conversations = train.tokens->masked();
-    std::vector<io::Dataset> sets;
+    io::Dataset opened = open_checked(options, training, model, data.train_files);
+    bool conversations = opened.tokens->masked();
+    std::vector<io::Dataset> others;
     for (const NamedFiles& files : validation) {
       ValidationSet set{.name = set_name(files.named.front(), data.validation)};
-      sets.push_back(open_checked(options, files, model, set.files));
-      conversations = conversations || sets.back().tokens->masked();
+      others.push_back(open_checked(options, files, model, set.files));
+      conversations = conversations || others.back().tokens->masked();
       data.validation.push_back(std::move(set));
     }
-    Samples samples(options, tokens, conversations, data);
-    for (std::size_t i = 0; i < sets.size(); ++i)
-      data.validation[i].tokens = samples.all(samples.with_ends(std::move(sets[i]), model_directory));
-    const OpenedFiles opened = samples.with_ends(std::move(train), model_directory);
-    if (options.real("split_dataset_ratio") > 0) split(options, opened, samples, data);
-    else data.train = samples.all(opened);
+    samples.emplace(options, tokens, conversations, data);
+    for (io::Dataset& other : others) sets.push_back(samples->opened(std::move(other), model_directory));
+    train = samples->opened(std::move(opened), model_directory);
+  });
+  for (std::size_t i = 0; i < sets.size(); ++i) data.validation[i].tokens = samples->all(world, sets[i]);
+  if (options.real("split_dataset_ratio") > 0) split(options, world, train, *samples, data);
+  else data.train = samples->all(world, train);
+  world.run_and_agree([&] {
     data.train_count = require_samples(*data.train, tokens, "training data", "--dataset");
     for (ValidationSet& set : data.validation)
       set.count = require_samples(*set.tokens, tokens, "validation data",
                                   set.files.empty() ? "--split_dataset_ratio" : "--val_dataset");
   });
-  agree_on_samples(world, data);
   return data;
 }
 
@@ -267,13 +251,15 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
   const NamedFiles files{named, prepare_files(options, world, named, model_directory, data)};
+  OpenedFiles opened;
+  std::optional<Samples> samples;
   world.run_and_agree([&] {
-    io::Dataset opened = open_checked(options, files, model, data.train_files);
-    Samples samples(options, tokens, opened.tokens->masked(), data);
-    data.train = samples.all(samples.with_ends(std::move(opened), model_directory));
-    data.train_count = require_samples(*data.train, tokens, "data", "--dataset");
+    io::Dataset all = open_checked(options, files, model, data.train_files);
+    samples.emplace(options, tokens, all.tokens->masked(), data);
+    opened = samples->opened(std::move(all), model_directory);
   });
-  agree_on_samples(world, data);
+  data.train = samples->all(world, opened);
+  world.run_and_agree([&] { data.train_count = require_samples(*data.train, tokens, "data", "--dataset"); });
   return data;
 }
 

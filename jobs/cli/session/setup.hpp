@@ -73,16 +73,12 @@ struct RunData {
   std::shared_ptr<const io::TokenStream> train;
   io::SampleCount train_count;
   std::vector<ValidationSet> validation;
-  std::vector<std::shared_ptr<io::PackedStream>>
-      packed;  // the packed ones of train and validation; RunSpec::index_bytes counts their indices
+  std::vector<std::shared_ptr<const io::PackedStream>> packed;  // the packed ones of train and validation
 
-  [[nodiscard]] std::size_t index_bytes() const;
   /// True if some tokens have weights in the loss (RunSpec::loss_weights).
   [[nodiscard]] bool weighted() const;
   /// T of the run, at most `tokens`: where rows hold one document each, no more than the longest has.
   [[nodiscard]] std::int64_t row_tokens(std::int64_t tokens) const;
-  /// Moves the index of packed documents into the arena slot planned for it (plan::index_name).
-  void move_index(std::span<std::byte> storage) const;
 };
 /// Collective. --tokenizer auto looks in `model_directory`. Throws Error (data) on every rank: those of load_tokenizer,
 /// tokenized and open_dataset; ids beyond the vocabulary; fewer tokens than one sample.

@@ -106,20 +106,15 @@ std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Co
   return std::make_unique<io::TemplateFormat>(chat_template(options, model_directory), rule, system_text(options));
 }
 
-namespace {
-
-/// --cache_dir; without it, that of the run, or for eval, which has none, one of the user.
 std::string cache_directory(const Options& options) {
   if (options.has("cache_dir")) return options.text("cache_dir");
   if (options.commands != for_eval) return options.text("output_dir") + "/cache";
   const char *xdg = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   if (xdg != nullptr && xdg[0] != '\0') return std::string(xdg) + "/tessera";
   if (home != nullptr && home[0] != '\0') return std::string(home) + "/.cache/tessera";
-  throw Error(ExitCode::usage, "there is no directory for tokenized text: HOME is not set", "--cache_dir",
+  throw Error(ExitCode::usage, "there is no directory for what is made of the data: HOME is not set", "--cache_dir",
               "Give --cache_dir DIR");
 }
-
-}  // namespace
 
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                         const std::vector<io::DataFile>& files, const std::string& model_directory) {

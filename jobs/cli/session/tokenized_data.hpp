@@ -32,6 +32,10 @@ namespace tessera::jobs {
 /// Shows the progress of tokenizing (session/progress.hpp).
 [[nodiscard]] std::function<void(const io::CorpusProgress&)> tokenizing_progress();
 
+/// --cache_dir; without it, that of the run, or for eval, which has none, one of the user. Throws Error (usage): there
+/// is none.
+[[nodiscard]] std::string cache_directory(const Options& options);
+
 struct TokenizedData {
   std::vector<std::string> paths;  // for open_dataset
   std::string line;                // for the log: the token file, and whether it was made now; "" if there is none

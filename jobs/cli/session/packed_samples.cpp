@@ -1,0 +1,78 @@
+#include "jobs/cli/session/packed_samples.hpp"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "io/data/loss_file.hpp"
+#include "io/data/packed_index.hpp"
+#include "io/file/file.hpp"
+#include "io/tokenizer/byte_hash.hpp"
+#include "jobs/cli/session/tokenized_data.hpp"
+#include "runtime/base/hash.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr std::uint64_t index_form = 1;  // increase when the same key would mean other samples
+
+/// Size and time of a file; of one that is not there, nothing.
+std::uint64_t stamp_of(const std::string& path, std::uint64_t seed) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return io::mix(seed, 0);
+  const auto word = [](auto number) { return static_cast<std::uint64_t>(number); };
+  seed = hash64(word(status.st_size), seed);
+  return hash64(word(status.st_mtim.tv_nsec), hash64(word(status.st_mtim.tv_sec), seed));
+}
+
+}  // namespace
+
+const io::DocumentEnds& SampleDocuments::ends() {
+  if (!ends_) ends_.emplace(*data_, [this] { return separator_.value(); });
+  return *ends_;
+}
+
+std::uint64_t SampleDocuments::key() const {
+  std::uint64_t key = hash64(static_cast<std::uint64_t>(separator_.value_or(-1)), index_form);
+  for (const io::DatasetFile& file : data_->files) {
+    key = hash64(std::filesystem::absolute(file.path).lexically_normal().string(), key);
+    key = hash64(static_cast<std::uint64_t>(file.tokens), key);
+    for (const std::string& path : {file.path, io::document_file_name(file.path), io::loss_file_name(file.path)})
+      key = stamp_of(path, key);
+  }
+  return key;
+}
+
+std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, World& world,
+                                                       const std::shared_ptr<const io::TokenStream>& tokens,
+                                                       SampleDocuments& documents, DocumentPart part,
+                                                       std::int64_t position, const io::PackingRule& rule) {
+  std::uint64_t key = documents.key();
+  for (const std::int64_t number :
+       {static_cast<std::int64_t>(part), position, rule.tokens, static_cast<std::int64_t>(rule.packing),
+        static_cast<std::int64_t>(rule.truncation)})
+    key = hash64(static_cast<std::uint64_t>(number), key);
+  std::string path;
+  const auto make = [&] {
+    if (io::has_packed_index(path, tokens->size(), rule)) return;
+    io::make_directories(io::directory_of(path));
+    const io::DocumentEnds& ends = documents.ends();
+    const std::int64_t kept = part == DocumentPart::all ? 0 : std::min(ends.find(position) + 1, ends.size());
+    const std::int64_t first = part == DocumentPart::behind ? kept : 0,
+                       last = part == DocumentPart::before ? kept : ends.size();
+    io::write_packed_index(
+        path, *tokens, [&](const io::TakeDocument& take) { ends.for_each(first, last, take); }, rule);
+  };
+  world.run_and_agree([&] { path = cache_directory(options) + strfmt("/packed-%016lx.index", key); });
+  world.run_on_rank_0(make);
+  world.run_and_agree([&] {
+    if (world.node_rank() == 0) make();
+  });
+  std::shared_ptr<const io::PackedStream> packed;
+  world.run_and_agree([&] { packed = std::make_shared<io::PackedStream>(tokens, path, rule); });
+  world.require_equal("the packed samples", strfmt("%016lx", packed->hash()));
+  return packed;
+}
+
+}  // namespace tessera::jobs
