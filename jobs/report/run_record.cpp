@@ -194,6 +194,14 @@ std::string status_in(const std::string& directory) {
   return status;
 }
 
+/// trace/, or --trace_dir, which may be relative to where the run was started.
+std::string trace_directory(const std::string& directory, const Json& args, const Json& run) {
+  const Json named = args.value("trace_dir", Json::object());
+  const std::string given = plain(named.is_object() ? named.value("value", Json()) : Json());
+  if (given.empty()) return directory + "/trace";
+  return (std::filesystem::path(run.value("directory", "")) / given).string();
+}
+
 }  // namespace
 
 Json read_run_record(const std::string& directory) {
@@ -216,7 +224,7 @@ Json read_run_record(const std::string& directory) {
           {"series", series},
           {"evaluations", evaluations},
           {"memory", run.value("memory", Json())},
-          {"trace", read_step_trace(directory)},
+          {"trace", read_step_trace(trace_directory(directory, args, run))},
           {"advice", advice(shares, args, run)},
           {"warnings", log.warnings},
           {"config", config_of(args)},

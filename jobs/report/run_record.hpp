@@ -11,8 +11,8 @@ namespace tessera::jobs {
 /// read.
 [[nodiscard]] nlohmann::ordered_json read_run_record(const std::string& directory);
 
-/// A step of trace/: {rank, lanes, spans: [[lane, start in microseconds, length, name], …], left_out}; null without
-/// one.
+/// A step of the traces in a directory: {rank, lanes, spans: [[lane, start in microseconds, length, name], …],
+/// left_out}; null without one.
 [[nodiscard]] nlohmann::ordered_json read_step_trace(const std::string& directory);
 
 }  // namespace tessera::jobs

@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The first file of trace/ by name: the lowest rank.
+/// The first file by name: the lowest rank.
 std::string trace_file(const std::string& directory) {
   std::string first;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory + "/trace", error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string path = entry.path().string();
     if (entry.path().filename().string().starts_with("rank-") && path.ends_with(".json") &&
         (first.empty() || path < first))

@@ -86,10 +86,10 @@ TEST(Report, ShowsOneStepOfATrace) {
       span(0, 26, 5, "forward h.0 m0"),
   };
   run.file("trace/rank-00000.json", trace.dump());
-  EXPECT_EQ(read_step_trace(run.path()), Json::parse(R"({"rank":0,"lanes":["compute","gather"],"spans":[
+  EXPECT_EQ(read_step_trace(run / "trace"), Json::parse(R"({"rank":0,"lanes":["compute","gather"],"spans":[
       [1,0.0,5.0,"gather h.0"],[0,5.0,5.0,"forward h.0 m0"],[0,10.0,5.0,"update h.0"]],"left_out":0})"));
   run.file("trace/rank-00000.json", "[]");
-  test::expect_error(ExitCode::data, "rank-00000.json", [&] { (void)read_step_trace(run.path()); });
+  test::expect_error(ExitCode::data, "rank-00000.json", [&] { (void)read_step_trace(run / "trace"); });
 }
 
 TEST(Advice, NamesWhatReducesCommunication) {

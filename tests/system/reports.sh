@@ -1,8 +1,8 @@
 #!/bin/bash
 # What people look at while a run trains and after it: TensorBoard's event files, report.html, the progress bar.
-#   reports.sh TESSERA MPIRUN
+#   reports.sh TESSERA MPIRUN FAULT_INJECTION
 set -eu
-tessera=$1 mpirun=$2
+tessera=$1 mpirun=$2 shim=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -28,12 +28,46 @@ done
 both=(a/runs/events.out.tfevents.*)
 [ "${#both[@]}" = 2 ] && [ "${both[0]}" = "${first[0]}" ] || fail "event files: ${both[*]}"
 
-# A run that replaces another one's records replaces its event file too.
+# A run that replaces another one's records replaces its event file, trace and report too.
 for _ in 1 2; do
   "$tessera" "${common[@]}" --max_steps 2 --output_dir f --save_strategy no > log 2>&1 || fail "a run in the place of another: $?"
 done
 replaced=(f/runs/events.out.tfevents.*)
 [ "${#replaced[@]}" = 1 ] || fail "event files: ${replaced[*]}"
+[ -s f/trace/rank-00000.json ] && [ -s f/report.html ] || fail "no trace or report"
+"$tessera" "${common[@]}" --max_steps 2 --output_dir f --save_strategy no --report_to none > log 2>&1 || fail "a run without a report: $?"
+[ ! -e f/trace ] && [ ! -e f/report.html ] && [ ! -e "$(echo f/runs/*)" ] || fail "records of the run before: $(ls f f/runs)"
+
+# A trace that is written elsewhere is in the report.
+"$tessera" "${common[@]}" --max_steps 2 --output_dir g --profile_steps 2:2 --trace_dir traces > log 2>&1 || fail "--trace_dir: $?"
+[ -s traces/rank-00000.json ] && [ ! -e g/trace ] && grep -q 'forward h.0 m0' g/report.html || fail "no trace of --trace_dir in the report"
+rm g/report.html
+(cd / && "$tessera" report "$work/g" > "$work/log" 2>&1) && grep -q 'forward h.0 m0' g/report.html || fail "the report from another directory"
+
+# A full disk: the lines and events until there is room again are missing, one warning says so, and the run goes on.
+calls() { sed -n 's/^\([0-9]*\) p\?write.*/\1/p' "$1".0 | sed -n "$2"p; }
+for name in logging.jsonl tfevents; do
+  for kind in ENOSPC short_full; do
+    rm -rf h
+    faults=(LD_PRELOAD="$shim" FAULT_DIR="$work/h" FAULT_WITH=$name)
+    mkdir h
+    env "${faults[@]}" FAULT_LOG="$work/counted" "$tessera" "${common[@]}" --max_steps 4 --output_dir h --save_strategy no > log 2>&1 || fail "counting: $?"
+    whole=$(wc -l < h/logging.jsonl)
+    rm -rf h/*
+    env "${faults[@]}" FAULT_LOG="$work/happened" FAULT_KIND=$kind FAULT_AT="$(calls counted 3)" \
+      "$tessera" "${common[@]}" --max_steps 4 --output_dir h --save_strategy no > log 2>&1 || fail "$kind of $name: $?"
+    grep -q "^fault $kind" happened.0 || fail "$kind of $name did not happen"
+    number=W053
+    [ $name = logging.jsonl ] || number=W051
+    [ "$(grep -c "^warning $number" log)" = 1 ] && [ "$(cat h/STATUS)" = completed ] && [ -s h/report.html ] || fail "$kind of $name"
+    left=$(wc -l < h/logging.jsonl)
+    case $name$kind in
+      logging.jsonlENOSPC) [ "$left" = "$whole" ] && grep -q '"warning":"W053"' h/logging.jsonl ;;  # a line less, and the warning
+      logging.jsonlshort_full) [ "$left" = 2 ] && [ "$(tail -c 1 h/logging.jsonl | od -An -c | tr -d ' ')" = '\n' ] ;;
+      *) [ "$left" = $((whole + 1)) ] ;;
+    esac || fail "$kind of $name: $left lines of $whole"
+  done
+done
 
 # Not wanted; elsewhere; refused; and not writable, which does not end training.
 "$tessera" "${common[@]}" --max_steps 2 --output_dir b --report_to none > log 2>&1 || fail "--report_to none: $?"

@@ -81,13 +81,16 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
         "tessera help <command> is the same as tessera <command> --help.\n";
     return all ? out + options_text(for_all, true, "") : out;
   }
+  const bool launches = command->bit == for_launch;  // its operands say where options stand
   out = "tessera " + (stage.empty() ? command->name : stage) +
-        (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") + " [--options]\n\n" +
+        (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") +
+        (launches ? "\n\n" : " [--options]\n\n") +
         (stage == "sft"  ? "fine-tune a model on conversations: train --stage sft"
          : stage == "pt" ? "train a model on text: train --stage pt"
                          : command->help) +
         "\n";
-  if (!all)
+  if (launches) out += "What stands before -- goes to mpirun as it is (mpirun --help): tessera launch -n 4 -- train run.yaml\n";
+  else if (!all)
     out += "'-' and '_' are the same in names; --help-all adds types, aliases and equivalents in other tools.\n";
   return out + examples_text(*command) + options_text(command->bit, all, stage);
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 
 #include <unistd.h>
@@ -110,11 +110,20 @@ void note_killed_runs(const Options& options, bool locked) noexcept {
 
 namespace {
 
-/// The event files of the run whose records are replaced; viewers would draw both runs as one.
-void remove_events(const std::string& directory) {
+void remove_files(const std::string& directory, const std::string& prefix) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
-    if (entry.path().filename().string().starts_with("events.out.tfevents.")) fs::remove(entry.path(), ignored);
+    if (entry.path().filename().string().starts_with(prefix)) fs::remove(entry.path(), ignored);
+}
+
+/// What the run whose records are replaced has written beside logging.jsonl, and this one may not write: viewers would
+/// draw both runs as one, and the report would show the other one's trace.
+void remove_records(const std::string& directory) {
+  remove_files(directory + "/runs", "events.out.tfevents.");
+  remove_files(directory + "/trace", "rank-");
+  std::error_code ignored;
+  fs::remove(directory + "/trace", ignored);  // if it is empty
+  fs::remove(directory + "/report.html", ignored);
 }
 
 }  // namespace
@@ -150,9 +159,11 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
       if (kept != before) io::write_text(log, kept);  // renamed into place
     }
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
-  if (!continues && fs::exists(log)) remove_events(file("runs"));
-  log_ = std::fopen(log.c_str(), continues ? "a" : "w");
-  if (log_ == nullptr) cannot_write(log, std::strerror(errno), options);
+  if (!continues && fs::exists(log)) remove_records(path_);
+  try {
+    log_ = continues && fs::exists(log) ? io::File::open_to_write(log) : io::File::create(log);
+    log_bytes_ = log_->size();
+  } catch (const Error& failed) { cannot_write(log, failed.line(), options); }
   if (!reports_to_tensorboard(options)) return;
   const std::string events = options.has("logging_dir") ? options.text("logging_dir") : file("runs");
   tensorboard_ = std::make_unique<TensorBoardLog>(events, world_.host(), options,
@@ -169,10 +180,7 @@ RunDirectory::RunDirectory(World& world, const Options& options, const Continued
   handle_end_signals(file("STATUS").c_str(), world.rank() == 0);
 }
 
-RunDirectory::~RunDirectory() {
-  handle_end_signals(nullptr, false);
-  if (log_ != nullptr) std::fclose(log_);
-}
+RunDirectory::~RunDirectory() { handle_end_signals(nullptr, false); }
 
 void RunDirectory::status(const std::string& word) {
   const std::string line = word + "\n";
@@ -195,26 +203,31 @@ void RunDirectory::write(const std::string& name, const std::string& text) {
   if (world_.rank() == 0) io::write_text(file(name), text);
 }
 
-void RunDirectory::append(const Json& record) {
+bool RunDirectory::append(const Json& record) {
   const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), log_) != text.size() || std::fflush(log_) != 0) {
-    throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"),
-                "Free some space");
+  try {
+    log_->write_at(log_bytes_, std::as_bytes(std::span(text)));
+  } catch (const Error& error) {
+    if (::ftruncate(log_->descriptor(), static_cast<off_t>(log_bytes_)) != 0) {}  // the next line is written over it
+    log::warn(53, "the records of the run are incomplete: " + error.line());
+    return false;
   }
+  log_bytes_ += text.size();
+  return true;
 }
 
 void RunDirectory::log_warnings() {
-  if (log_ == nullptr) return;
+  if (!log_) return;
   for (const log::Warning& warning : log::warnings_from(logged_warnings_)) {
+    if (!append({{"warning", strfmt("W%03d", warning.number)}, {"text", warning.text}})) return;
     ++logged_warnings_;
-    append({{"warning", strfmt("W%03d", warning.number)}, {"text", warning.text}});
   }
 }
 
 void RunDirectory::log(const Json& record) {
-  if (log_ == nullptr) return;
+  if (!log_) return;
   log_warnings();
-  append(record);
+  (void)append(record);
   if (tensorboard_ != nullptr) tensorboard_->record(record);
 }
 

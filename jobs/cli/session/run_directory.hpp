@@ -2,11 +2,13 @@
 // The output directory of a run: STATUS, args.json, run.json, logging.jsonl, runs/. Made, and found writable, before
 // the first step.
 
-#include <cstdio>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "io/file/file.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/session/tensorboard.hpp"
 #include "runtime/comm/world.hpp"
@@ -59,8 +61,8 @@ class RunDirectory {
   void fail(const std::string& reason = {}) noexcept;
   /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
-  /// Rank 0: appends one line to logging.jsonl and flushes, after a line of each new warning, and its values to the
-  /// event file. Throws Error (data) if the line cannot be written.
+  /// Rank 0: appends one line to logging.jsonl, after a line of each new warning, and its values to the event file. A
+  /// line that cannot be written (a full disk) is left out, with one warning (W053); later ones may succeed.
   void log(const nlohmann::ordered_json& record);
   /// Null: not rank 0, or --report_to does not name tensorboard.
   [[nodiscard]] TensorBoardLog* tensorboard() const { return tensorboard_.get(); }
@@ -68,10 +70,12 @@ class RunDirectory {
  private:
   void create(const Options& options, const ContinuedRun& run);
   void log_warnings();
-  void append(const nlohmann::ordered_json& record);
+  /// False: the line could not be written. The file then ends with the last whole line.
+  bool append(const nlohmann::ordered_json& record);
   World& world_;
   std::string path_;
-  std::FILE* log_ = nullptr;
+  std::optional<io::File> log_;  // logging.jsonl, on rank 0
+  std::uint64_t log_bytes_ = 0;
   int logged_warnings_ = 0;
   std::unique_ptr<TensorBoardLog> tensorboard_;
 };
