@@ -140,8 +140,10 @@ std::size_t cross_entropy_rows_bytes(std::int64_t rows) {
 }
 
 std::size_t cross_entropy_part_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
-  const host::LossBlocks blocks(rows, vocab, size_of(dtype));
-  return static_cast<std::size_t>(blocks.rows * blocks.chunk) * size_of(dtype);
+  const std::size_t element = size_of(dtype);
+  return static_cast<std::size_t>(host::LossBlocks::most_rows(rows, vocab, element) *
+                                  host::LossBlocks(rows, vocab, element).chunk) *
+         element;
 }
 
 std::int64_t cross_entropy_chunk(std::int64_t vocab) { return host::LossBlocks(1, vocab, sizeof(float)).chunk; }

@@ -51,6 +51,7 @@ struct LinearCrossEntropyArgs {
   [[nodiscard]] bool trains() const { return dx || dweight || low.dx || low.dweight; }
 };
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream);
+/// Enough for this many rows and for fewer.
 [[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype,
                                                          Device device = host_device);
 

@@ -102,7 +102,8 @@ class Module {
   /// loss, even if no gradient is wanted.
   virtual void backward(const BackwardArgs& args) const = 0;
 
-  // Pure functions of the shape, for the plan. `dtype`: of activations.
+  // Pure functions of the shape, for the plan, which never fall as the shape grows: memory is planned for the largest
+  // micro-batch. `dtype`: of activations.
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// Bytes of Cache: proportional to the rows of `capacity`. 0: the module treats each token by itself.

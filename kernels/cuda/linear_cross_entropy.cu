@@ -20,11 +20,18 @@ struct Cut {
   std::int64_t pitch, rows;  // elements from row to row; rows of a block
   Cut(std::int64_t n, std::int64_t vocab) {
     pitch = (vocab + 7) / 8 * 8;
-    const std::int64_t fit = logits_budget / (pitch * 4) / row_quantum * row_quantum,
-                       most = fit > row_quantum ? fit : row_quantum;
+    const std::int64_t most = row_limit();
     const std::int64_t blocks = n > most ? (n + most - 1) / most : 1;
     rows = ((n + blocks - 1) / blocks + row_quantum - 1) / row_quantum * row_quantum;
     rows = rows < n ? rows : n;
+  }
+  /// The most rows that a block of n rows or fewer has.
+  [[nodiscard]] std::int64_t most_rows(std::int64_t n) const { return n < row_limit() ? n : row_limit(); }
+
+ private:
+  [[nodiscard]] std::int64_t row_limit() const {
+    const std::int64_t fit = logits_budget / (pitch * 4) / row_quantum * row_quantum;
+    return fit > row_quantum ? fit : row_quantum;
   }
 };
 
@@ -210,7 +217,7 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
 
 std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab) {
   const Cut cut(rows, vocab);
-  return static_cast<std::size_t>(cut.rows * cut.pitch) * sizeof(float);
+  return static_cast<std::size_t>(cut.most_rows(rows) * cut.pitch) * sizeof(float);
 }
 
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream) {

@@ -26,12 +26,12 @@ struct Workspace {
   A* chunk_max;   // (chunks, rows)
   LossRow* rows;  // (rows)
 
-  static std::size_t bytes(const LossBlocks& cut, std::int64_t vocab) {
+  static std::size_t bytes(std::int64_t block_rows, std::int64_t chunks, std::int64_t vocab) {
     const auto part = [](std::int64_t n, std::size_t element) {
       return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
     };
-    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) +
-           part(cut.rows, sizeof(LossRow)) + alignment;
+    return part(block_rows * vocab, sizeof(A)) + part(chunks * block_rows, sizeof(A)) +
+           part(block_rows, sizeof(LossRow)) + alignment;
   }
   Workspace(const TensorView& view, const LossBlocks& cut, std::int64_t vocab) {
     auto next = static_cast<std::uintptr_t>(
@@ -204,7 +204,8 @@ std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab
   std::size_t bytes = 0;
   dispatch_dtype(dtype, [&](auto zero) {
     using A = Acc<decltype(zero)>;
-    bytes = Workspace<A>::bytes(LossBlocks(rows, vocab, sizeof(A)), vocab);
+    bytes = Workspace<A>::bytes(LossBlocks::most_rows(rows, vocab, sizeof(A)),
+                                LossBlocks(rows, vocab, sizeof(A)).chunks, vocab);
   });
   return bytes;
 }

@@ -16,9 +16,8 @@ struct LossBlocks {
   std::int64_t rows, chunk, chunks;  // rows of a block, columns of a chunk (the last may have fewer), chunks
 
   LossBlocks(std::int64_t n, std::int64_t vocab, std::size_t element) {
-    constexpr std::int64_t budget = std::int64_t{64} << 20, most_rows = 1024, least_rows = 16, wanted_chunk = 2048;
-    const std::int64_t fit = budget / std::max<std::int64_t>(1, vocab * static_cast<std::int64_t>(element));
-    const std::int64_t limit = std::clamp(fit / 16 * 16, least_rows, most_rows);
+    constexpr std::int64_t wanted_chunk = 2048;
+    const std::int64_t limit = row_limit(vocab, element);
     const std::int64_t blocks = std::max<std::int64_t>(1, (n + limit - 1) / limit);
     rows = std::min(std::max<std::int64_t>(n, 1), round((n + blocks - 1) / blocks, 16));
     const std::int64_t parts = (vocab + wanted_chunk - 1) / wanted_chunk;
@@ -26,8 +25,17 @@ struct LossBlocks {
     chunks = (vocab + chunk - 1) / chunk;
   }
   [[nodiscard]] std::int64_t column(std::int64_t c) const { return c * chunk; }
+  /// The most rows that a block of n rows or fewer has. (Of n rows alone it may have less than of fewer.)
+  [[nodiscard]] static std::int64_t most_rows(std::int64_t n, std::int64_t vocab, std::size_t element) {
+    return std::clamp<std::int64_t>(n, 1, row_limit(vocab, element));
+  }
 
  private:
+  static std::int64_t row_limit(std::int64_t vocab, std::size_t element) {
+    constexpr std::int64_t budget = std::int64_t{64} << 20;
+    const std::int64_t fit = budget / std::max<std::int64_t>(1, vocab * static_cast<std::int64_t>(element));
+    return std::clamp<std::int64_t>(fit / 16 * 16, 16, 1024);
+  }
   static std::int64_t round(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 };
 
