@@ -35,6 +35,10 @@ void print(const Error& error) {
   }
 }
 
+/// mpirun ends all ranks once one has exited with another code than 0, and then drops what they printed and it has not
+/// read yet.
+constexpr std::chrono::milliseconds time_to_pass_output_on{300};
+
 int code_of(const Error& error) { return static_cast<int>(error.code()); }
 
 /// For an error that every process finds before MPI starts: rank 0 prints it. The others wait, because some launchers
@@ -43,7 +47,7 @@ int print_on_rank_0(const Error& error) {
   if (launcher_environment().rank == 0) {
     print(error);
   } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(time_to_pass_output_on);
   }
   return code_of(error);
 }
@@ -55,7 +59,10 @@ int exit_on_all_ranks(const Error& error) {
     WorldOptions options;
     options.comm = WorldOptions::Comm::mpi;
     const std::unique_ptr<World> world = bootstrap(options);
-    if (world->rank() == 0) print(error);
+    if (world->rank() == 0) {
+      print(error);
+      std::this_thread::sleep_for(time_to_pass_output_on);
+    }
     world->barrier();
   } catch (const Error&) { return print_on_rank_0(error); }
   return code_of(error);
@@ -124,7 +131,10 @@ int start_and_run(const Call& call) {
   } catch (const Error& error) { return print_on_rank_0(error); }
   log::set_rank(world->rank(), world->size(), world->host());
   set_output(call.options());
-  return run_with_world(call, *world);
+  const int code = run_with_world(call, *world);
+  if (code != 0 && world->rank() == 0 && world->size() > 1)
+    std::this_thread::sleep_for(time_to_pass_output_on);  // the other ranks end after rank 0 does
+  return code;
 }
 
 int dispatch(const Call& call) {

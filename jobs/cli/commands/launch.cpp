@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 /// `timeout` and terminals may send a signal twice at once: that is one request.
 constexpr std::chrono::milliseconds same_request{300};
-/// mpirun ends its ranks within a second or two; then it is killed.
-constexpr std::chrono::seconds patience{10};
+/// Given to mpirun to end its ranks, which takes a second or two; then it is killed.
+constexpr std::chrono::seconds time_to_end{10};
 
 void say(const std::string& line) { std::fprintf(stderr, "tessera launch: %s\n", line.c_str()); }
 
@@ -69,6 +70,13 @@ sigset_t signals_to_take() {
   return taken;
 }
 
+/// From now on writes go to the end of the file, also those of other processes that share this descriptor.
+void append_to(int descriptor) {
+  struct stat there {};
+  if (::fstat(descriptor, &there) != 0 || !S_ISREG(there.st_mode)) return;
+  if (const int flags = ::fcntl(descriptor, F_GETFL); flags >= 0) (void)::fcntl(descriptor, F_SETFL, flags | O_APPEND);
+}
+
 /// Starts mpirun in a session of its own; it ends if this process does. Throws Error (usage) if there is none.
 pid_t start(const Job& job, const sigset_t& before) {
   std::vector<char*> words;
@@ -80,6 +88,8 @@ pid_t start(const Job& job, const sigset_t& before) {
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) {
     ::setsid();
+    // A rank that mpirun ends may then write its last line straight to that file (session/signals.cpp).
+    for (const int output : {STDOUT_FILENO, STDERR_FILENO}) append_to(output);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (::getppid() == parent) ::execvp(words[0], words.data());
@@ -112,7 +122,7 @@ class Launched {
       const int number = ::sigtimedwait(&taken, nullptr, &second);
       if (number > 0 && number != SIGCHLD) take(number);
       else if (number < 0 && request_) ::kill(mpirun_, SIGUSR1);  // again: mpirun may have been starting its ranks
-      if (ended_at_ && Clock::now() - *ended_at_ > patience) ::kill(mpirun_, SIGKILL);
+      if (ended_at_ && Clock::now() - *ended_at_ > time_to_end) ::kill(mpirun_, SIGKILL);
     }
     return code(*status);
   }

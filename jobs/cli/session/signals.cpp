@@ -14,12 +14,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/error.hpp"
+
 namespace tessera::jobs {
 
 namespace {
 
 std::atomic<int> stopped_by{0}, status_descriptor{-1};
-std::atomic<bool> save{false}, prints_end{false}, started_by_mpirun{false};
+std::atomic<bool> save{false}, prints_end{false}, started_by_mpirun{false}, mpirun_appends{false};
 std::atomic<long> first_request_ms{0};
 char stderr_of_mpirun[64] = "";
 /// Two texts: a handler reads the one that is not being written.
@@ -67,18 +69,34 @@ void print_from_handler(const SignalLine& line) {
   if (prints_end.load()) (void)!::write(STDERR_FILENO, line.text, line.size);
 }
 
-/// mpirun may drop what its ranks print while it ends them, so a terminal or pipe of its own is written to directly.
-/// (In a plain file its later output would overwrite the line.)
+void wait_before_end() {
+  const timespec part_of_a_second{0, 700000000};
+  ::nanosleep(&part_of_a_second, nullptr);
+}
+
+/// mpirun may drop what its ranks print while it ends them, so its own stderr is written to directly: a terminal, a
+/// pipe, or a file that it appends to. (Elsewhere in a file its later output would overwrite the line.)
 void print_past_mpirun(const SignalLine& line) {
   if (!prints_end.load()) return;
   struct stat there {};
-  const int direct = ::open(stderr_of_mpirun, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (direct >= 0 && (::isatty(direct) != 0 || (::fstat(direct, &there) == 0 && S_ISFIFO(there.st_mode))) &&
+  const int append = mpirun_appends.load() ? O_APPEND : 0;
+  const int direct = ::open(stderr_of_mpirun, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC | append);
+  if (direct >= 0 &&
+      (append != 0 || ::isatty(direct) != 0 || (::fstat(direct, &there) == 0 && S_ISFIFO(there.st_mode))) &&
       ::write(direct, line.text, line.size) > 0)
     return;
   print_from_handler(line);
-  const timespec half_a_second{0, 500000000};
-  ::nanosleep(&half_a_second, nullptr);
+  wait_before_end();
+}
+
+/// Whether writes to another process's stderr go to the end of its file.
+bool appends_to_stderr(long process) {
+  unsigned long flags = 0;
+  if (std::FILE* info = std::fopen(strfmt("/proc/%ld/fdinfo/2", process).c_str(), "re")) {
+    (void)!std::fscanf(info, "pos: %*s flags: %lo", &flags);
+    std::fclose(info);
+  }
+  return (flags & O_APPEND) != 0;
 }
 
 /// True: the run goes on to the end of its step.
@@ -113,6 +131,7 @@ extern "C" void end_or_request(int number, siginfo_t* info, void*) {
     line << " | last checkpoint: " << last_checkpoint.load() << " | continue with --resume_from_checkpoint auto\n";
     from_mpirun ? print_past_mpirun(line) : print_from_handler(line);
   }
+  if (from_mpirun && !prints_end.load()) wait_before_end();  // mpirun kills rank 0 as soon as another rank has ended
   ::signal(number, SIG_DFL);
   ::raise(number);  // blocked until this handler returns
 }
@@ -137,6 +156,7 @@ void install_preemption_handlers() noexcept {
   }
   // Read before MPI starts, which sets these variables too under srun.
   started_by_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  mpirun_appends = appends_to_stderr(::getppid());
   std::snprintf(stderr_of_mpirun, sizeof stderr_of_mpirun, "/proc/%d/fd/2", static_cast<int>(::getppid()));
 }
 
