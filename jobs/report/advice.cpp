@@ -21,10 +21,9 @@ std::string option(const Json& args, const char* name) {
 /// What makes communication take less of a step, for this run's settings; the most effective first.
 std::vector<std::string> less_communication(const Json& args, const Json& run) {
   std::vector<std::string> tries;
-  const std::string strategy = run.value("strategy", "");
-  const bool gathers_twice = strategy == "ZeRO-3";
+  const bool gathers_twice = run.value("gathers_twice", false);
   const Json batch = run.value("batch", Json::object());
-  if (gathers_twice && run.value("nodes", 1) > 1)
+  if (gathers_twice && run.value("nodes", 1) > 1 && run.value("mesh", Json::object()).value("replicate", 1) == 1)
     tries.push_back(
         "--sharding_strategy HYBRID_SHARD --shard_group_size node: parameters are gathered inside a node, and only "
         "gradients cross the network");
@@ -39,7 +38,8 @@ std::vector<std::string> less_communication(const Json& args, const Json& run) {
         "tokens (the learning rate may need to follow)");
   if (gathers_twice)
     tries.push_back(
-        "--zero_stage 2: parameters stay gathered between forward and backward, which saves a third of the traffic "
+        "--reshard_after_forward false: parameters stay gathered between forward and backward, which saves a third of "
+        "the traffic "
         "and takes their memory (tessera plan shows it)");
   if (run.value("compute_dtype", "") == "fp32")
     tries.push_back("--mixed_precision bf16: parameters are gathered in half the bytes");

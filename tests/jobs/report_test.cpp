@@ -1,6 +1,7 @@
 // report.html: what it reads of a run, what it advises, and the page around it.
 #include <nlohmann/json.hpp>
 
+#include "jobs/cli/options/values.hpp"
 #include "jobs/report/advice.hpp"
 #include "jobs/report/report.hpp"
 #include "jobs/report/run_record.hpp"
@@ -58,6 +59,17 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_TRUE(record["trace"].is_null());
 }
 
+TEST(Report, AddsUpTheTimesOfAResumedRun) {
+  const TempDir run;
+  std::vector<Json> records;
+  for (const double elapsed : {10.0, 20.0, 3.0, 6.0, 1.0}) {
+    records.push_back(step(static_cast<int>(records.size()) + 1, 2.0, 0));
+    records.back()["elapsed_time"] = elapsed;
+  }
+  run.file("logging.jsonl", lines(records));
+  EXPECT_THAT(read_run_record(run.path())["facts"], Contains(Json({"time", human_time(27)})));
+}
+
 TEST(Report, KeepsTheSpikesOfALongRun) {
   const TempDir run;
   std::string log;
@@ -94,6 +106,7 @@ TEST(Report, ShowsOneStepOfATrace) {
 
 TEST(Advice, NamesWhatReducesCommunication) {
   const Json run = {{"strategy", "ZeRO-3"},
+                    {"gathers_twice", true},
                     {"nodes", 2},
                     {"world", 8},
                     {"transport", "mpi"},
@@ -104,12 +117,16 @@ TEST(Advice, NamesWhatReducesCommunication) {
   EXPECT_THAT(advice({.communication = 0.3}, args, run), ElementsAre());
   const std::vector<std::string> slow = advice({.communication = 0.42}, args, run);
   EXPECT_THAT(slow.front(), HasSubstr("Communication takes 42 %"));
-  for (const char* name : {"HYBRID_SHARD", "--per_device_train_batch_size 4", "--zero_stage 2",
+  for (const char* name : {"HYBRID_SHARD", "--per_device_train_batch_size 4", "--reshard_after_forward false",
                            "--mixed_precision bf16", "--reduce_gradients last"})
     EXPECT_THAT(slow, Contains(HasSubstr(name))) << name;
+  Json hybrid = run;
+  hybrid["mesh"] = {{"replicate", 2}, {"shard", 4}};
+  EXPECT_THAT(advice({.communication = 0.5}, args, hybrid),
+              AllOf(Not(Contains(HasSubstr("HYBRID"))), Contains(HasSubstr("--reshard_after_forward false"))));
   const Json one_node = {{"strategy", "ZeRO-0"}, {"nodes", 1}, {"compute_dtype", "bf16"}, {"reduce_dtype", "bf16"}};
   for (const std::string& line : advice({.communication = 0.5}, {}, one_node))
-    EXPECT_THAT(line, AllOf(Not(HasSubstr("HYBRID")), Not(HasSubstr("zero_stage")), Not(HasSubstr("bf16"))));
+    EXPECT_THAT(line, AllOf(Not(HasSubstr("HYBRID")), Not(HasSubstr("reshard")), Not(HasSubstr("bf16"))));
   EXPECT_THAT(advice({.data = 0.2}, {}, {}), ElementsAre(HasSubstr("Reading data takes 20 %")));
 }
 

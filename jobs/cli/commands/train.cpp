@@ -298,10 +298,12 @@ std::string TrainRun::run_json() const {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-/// With what a checkpoint does not record, because it is of this run alone: the batch and the memory of a rank.
+/// With what a checkpoint does not record, because it is of this run alone.
 std::string TrainRun::run_json_with_memory() const {
   const plan::RunPlan& plan = trainer_->plan();
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(run_json());
+  const shard::UnitPolicy& policy = plan.spec.strategy.policy;
+  json["gathers_twice"] = policy.shard_params && policy.reshard_after_forward;  // in forward and in backward
   json["batch"] = {{"micro_batch", plan.spec.batch.micro_batch}, {"accumulation", plan.spec.batch.accumulation}};
   const MemoryTable measured = trainer_->measured_memory();
   nlohmann::ordered_json& memory = json["memory"];
