@@ -2,27 +2,19 @@
 # Evaluation of several data sets, and the best checkpoint: kept, recorded, found after a resume, loaded at the end.
 #   best.sh TESSERA MPIRUN
 set -u
-tessera=$1 mpirun=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+# shellcheck source=tests/system/first_failure.sh
+. "$(dirname "$0")/first_failure.sh"
 export XDG_CACHE_HOME=$work/user
-fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
 # run OPTIONS…: into log; its exit code in $code
 run() {
   code=0
   timeout 120 "$mpirun" -n 2 "$tessera" "${common[@]}" "$@" > log 2>&1 < /dev/null || code=$?
 }
-expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 # figure RUN NAME STEP: of the evaluation at that step
 figure() { grep "\"$2\"" "$1/logging.jsonl" | grep "\"global_step\":$3," | sed -E "s/.*\"$2\":([^,]*),.*/\1/" | tail -n 1; }
 checkpoints() { (cd "$1" && ls -d checkpoint-* | sort -t- -k2 -n | tr '\n' ' '); }
 
-cat > config.json <<'JSON'
-{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-JSON
-for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+tiny_model 1 16
 for i in $(seq 12); do echo "line $((i * 7)) of the training text, as plain as can be"; done > near.txt
 for i in $(seq 30); do echo "ZQXJ $((i * i)) WVKQ & ZQZQ"; done > far.txt
 # What is learned raises the loss of the other text after some steps.

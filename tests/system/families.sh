@@ -3,12 +3,8 @@
 # there with other strategies, to equal losses. Plans of released models. Errors of damaged model directories.
 #   families.sh TESSERA MPIRUN
 set -eu
-tessera=$1 mpirun=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
-expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+# shellcheck source=tests/system/first_failure.sh
+. "$(dirname "$0")/first_failure.sh"
 
 mkdir moe
 cat > moe/config.json <<'JSON'

@@ -2,20 +2,9 @@
 # LoRA: an adapter of PEFT is read, trained, saved and applied; checkpoints hold the adapter alone; another base, another
 # shape and targets that match nothing are refused before step 1.
 #   lora.sh TESSERA MPIRUN GOLDEN
-set -u
-tessera=$1 mpirun=$2 golden=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -20 log; failures=$((failures + 1)); }
-run() { local ranks=$1; shift; timeout 120 "$mpirun" -n "$ranks" "$tessera" "$@" > log 2>&1 < /dev/null; code=$?; }
-good() { run "$@"; [ $code = 0 ] || fail "$* -> exit $code"; }
-refused() {
-  local wanted=$1 words=$2; shift 2
-  run "$@"
-  [ $code = "$wanted" ] && [ "$(grep -c '^error: ' log)" = 1 ] && grep '^error: ' log | grep -qF -- "$words" || fail "$* -> exit $code, wanted $wanted and \"$words\""
-}
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
+golden=$3
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 loss() { sed -n 's/^{"loss":\([0-9.]*\),.*/\1/p' log; }
 

@@ -2,17 +2,11 @@
 # What people look at while a run trains and after it: TensorBoard's event files, report.html, the progress bar.
 #   reports.sh TESSERA MPIRUN FAULT_INJECTION
 set -eu
-tessera=$1 mpirun=$2 shim=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+shim=$3
+# shellcheck source=tests/system/first_failure.sh
+. "$(dirname "$0")/first_failure.sh"
 
-cat > config.json <<'JSON'
-{"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-JSON
-for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+tiny_model 2 32
 common=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 4 --per_device_train_batch_size 2
         --learning_rate 1e-2 --logging_steps 1 --add_version false --split_dataset_ratio 0.1 --eval_steps 2 --save_steps 2)
 

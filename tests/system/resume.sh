@@ -2,24 +2,16 @@
 # Resuming: every step is in logging.jsonl once, changed settings are named, a finished run has nothing to train, a stop has a reason.
 #   resume.sh TESSERA MPIRUN
 set -u
-tessera=$1 mpirun=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
+# shellcheck source=tests/system/first_failure.sh
+. "$(dirname "$0")/first_failure.sh"
 # run OPTIONS…: into log; its exit code in $code
 run() {
   code=0
   timeout 120 "$mpirun" -n 2 "$tessera" "${common[@]}" "$@" > log 2>&1 < /dev/null || code=$?
 }
-expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 steps() { grep '"loss"' "$1/logging.jsonl" | sed -E 's/.*"global_step":([0-9]*),.*/\1/' | tr '\n' ' '; }
 
-cat > config.json <<'JSON'
-{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-JSON
-for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+tiny_model 1 16
 common=(train --model config.json --from_scratch --dataset train.txt --split_dataset_ratio 0.1 --eval_steps 2 --max_length 16 --global_batch_size 8
         --per_device_train_batch_size 2 --learning_rate 1e-2 --logging_steps 1 --max_steps 8 --save_steps 4 --add_version false)
 

@@ -3,19 +3,11 @@
 # a message only.
 #   stop.sh TESSERA MPIRUN
 set -u
-tessera=$1 mpirun=$2
+# shellcheck source=tests/system/first_failure.sh
+. "$(dirname "$0")/first_failure.sh"
 PATH=$(dirname "$mpirun"):$PATH
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
-expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 
-cat > config.json <<'JSON'
-{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-JSON
-for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+tiny_model 1 16
 train=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 8 --per_device_train_batch_size 2
        --logging_steps 1 --max_steps 100000000 --add_version false)
 yes 'the training text, as plain as can be' | head -n 170000 > long.txt

@@ -2,12 +2,9 @@
 # Nobody watches a long run: checkpoints by time, room for the model, a run that was killed, saves that fail while it stops.
 #   unattended.sh TESSERA MPIRUN SHIM
 set -u
-tessera=$1 mpirun=$2 shim=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
-expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+# shellcheck source=tests/system/first_failure.sh
+. "$(dirname "$0")/first_failure.sh"
+shim=$3
 wait_for() { until grep -qE -- "$1" log; do kill -0 $! || fail "it ended before \"$1\""; sleep 0.05; done; }
 # run N OPTIONS…: a run that has to end with N.
 run() {
@@ -18,11 +15,7 @@ run() {
   [ $code = "$wanted" ] || fail "exit $code, not $wanted: $*"
 }
 
-cat > config.json <<'JSON'
-{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
- "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
-JSON
-for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+tiny_model 1 16
 common=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 8 --per_device_train_batch_size 2
         --logging_steps 1 --max_steps 8 --add_version false)
 endless=(--max_steps 100000000)
