@@ -4,7 +4,7 @@
 //
 // The embedding becomes embed.0 … embed.n-1; each writes the rows of its ids, and the last one adds the positions. The
 // head becomes
-//   head                              the final norm
+//   head.norm                         the final norm
 //   head.0, …, head.n-1               forward: the loss (training, evaluation), or logits; no backward
 //   head.n-1.grad, …, head.0.grad     backward: the gradients, so in ascending order; no forward
 

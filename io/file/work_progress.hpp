@@ -1,5 +1,5 @@
 #pragma once
-// Progress of long reads and writes of files, for whoever shows it.
+// Progress of long reads and writes of files, told to one observer of the process.
 
 #include <atomic>
 #include <cstdint>

@@ -80,7 +80,7 @@ class Block {
         rows_(std::min(blocks.m, s_.m - i)),
         columns_(std::min(blocks.n, s_.n - j)) {}
 
-  /// Sums of halves wait in scratch for the last block of k, those of fp32 in C itself.
+  /// The sums of a 16-bit C stay in scratch as fp32 until the last block of k; those of an fp32 C are in C itself.
   void multiply() {
     const std::int64_t step = k_step(s_.k, blocks.k), ld = (columns_ + 15) / 16 * 16;
     if (s_.k == 0) return finish_empty();

@@ -135,7 +135,7 @@ TEST(LinearCrossEntropy, MatchesTheReferenceOnEveryInstructionSet) {
   }
 }
 
-/// The last `rank` columns of x and W as a product of low rank, in halves of W's values and alpha 2.
+/// The last `rank` columns of x and W as a product of low rank, with half of W's values and alpha 2.
 template <class T>
 void expect_low_rank_as_columns(const Case& s, std::int64_t rank, bool accumulate, double tolerance) {
   SCOPED_TRACE(testing::Message() << "N " << s.n << " C " << s.c << " V " << s.v << " R " << rank);
