@@ -43,7 +43,7 @@ calls() { sed -n 's/^\([0-9]*\) p\?write.*/\1/p' "$1".0 | sed -n "$2"p; }
 for name in logging.jsonl tfevents; do
   for kind in ENOSPC short_full; do
     rm -rf h
-    faults=(LD_PRELOAD="$shim" FAULT_DIR="$work/h" FAULT_WITH=$name)
+    faults=(LD_PRELOAD="$shim" FAULT_DIR="$work/h" FAULT_WITH="$name")
     mkdir h
     env "${faults[@]}" FAULT_LOG="$work/counted" "$tessera" "${common[@]}" --max_steps 4 --output_dir h --save_strategy no > log 2>&1 || fail "counting: $?"
     whole=$(wc -l < h/logging.jsonl)
