@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by jobs/quickstart and jobs/test: what the build needs, and Debian's package names for it.
+# Sourced by jobs/quickstart, jobs/package and jobs/test: what the build needs, and Debian's package names for it.
 
 # require NAME ...: installs what is missing, by apt as root; otherwise prints the command that does, and exits with 2.
 require() {
@@ -29,9 +29,10 @@ require() {
 present() {
   case $1 in
     compiler) command -v g++ >/dev/null ;;
-    git | cmake | ninja | clang-format | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
+    git | cmake | ninja | file | clang-format | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
     mpi) command -v mpirun >/dev/null && command -v mpicc >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
+    shlibdeps) command -v dpkg-shlibdeps >/dev/null ;;
     blas) pkg-config --exists openblas 2>/dev/null ;;
     onednn) header dnnl.hpp ;;
     yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
@@ -48,6 +49,7 @@ package_of() {
   case $1 in
     compiler) echo g++ ;;
     ninja) echo ninja-build ;;
+    shlibdeps) echo dpkg-dev ;;
     mpi) echo openmpi-bin libopenmpi-dev ;;
     blas) echo libopenblas-pthread-dev ;;
     onednn) echo libdnnl-dev ocl-icd-opencl-dev ;;  # its CMake package wants OpenCL

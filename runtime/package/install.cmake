@@ -23,7 +23,9 @@ foreach(folder runtime kernels models io)
     PATTERN "package" EXCLUDE)
 endforeach()
 install(DIRECTORY jobs/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+set(documents ${CMAKE_INSTALL_DATADIR}/doc/tessera)  # with the paths that links between pages have
+install(FILES LICENSE README.md runtime/package/copyright DESTINATION ${documents})
+install(DIRECTORY docs jobs/examples DESTINATION ${documents})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package_dir})

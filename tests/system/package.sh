@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# The packages: what the .deb contains and needs, a .tar.gz that runs where it is unpacked, and the .deb installed in a
+# bare Debian (as root, where mmdebstrap is there and reaches a mirror), which then trains.
+#   package.sh CPACK BUILD_DIR SOURCE_DIR
+set -eu
+cpack=$1 build=$2 source=$3
+work=$(mktemp -d)
+root=$work/debian
+finish() {
+  for point in dev/shm sys proc; do ! mountpoint -q "$root/$point" || umount -l "$root/$point"; done
+  rm -rf "$work"
+}
+trap finish EXIT
+cd "$work"
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -30 log; exit 1; }
+
+if ! command -v dpkg-shlibdeps > /dev/null; then echo "skipped: needs dpkg-dev"; exit 77; fi
+"$cpack" --config "$build/CPackConfig.cmake" -G 'DEB;TGZ' -B "$work" > log 2>&1 || fail "cpack: exit $?"
+deb=$(echo tessera_*.deb) archive=$(echo tessera-*.tar.gz)
+[ -s "$deb" ] && [ -s "$archive" ] || fail "no packages: $(ls)"
+
+dpkg-deb -c "$deb" | awk '{ print substr($6, 2) }' > files
+for file in bin/tessera share/man/man1/tessera.1 share/bash-completion/completions/tessera share/zsh/site-functions/_tessera \
+  share/fish/vendor_completions.d/tessera.fish share/doc/tessera/copyright share/doc/tessera/LICENSE share/doc/tessera/README.md \
+  share/doc/tessera/docs/cli.md share/doc/tessera/docs/install.md share/doc/tessera/examples/quickstart.yaml \
+  share/tessera/templates/slurm.sh include/tessera/runtime/train/trainer.hpp; do
+  grep -qx "/usr/$file" files || fail "no /usr/$file in the package"
+done
+for layer in base kernels comm shard models io plan train infer; do
+  grep -q "/libtessera_$layer.so" files || fail "no libtessera_$layer.so in the package"
+done
+! grep -vE '^/$|^/usr/' files || fail "files outside /usr"
+needs=$(dpkg-deb -f "$deb" Depends)
+for library in openmpi-bin libopenmpi libhdf5-openmpi libyaml libicu libboost-program-options libc6; do
+  grep -q "$library" <<< "$needs" || fail "does not depend on $library: $needs"
+done
+! grep -q tessera <<< "$needs" || fail "depends on itself: $needs"
+
+# Its libraries are found beside it, wherever it lies.
+mkdir elsewhere && tar -xzf "$archive" -C elsewhere
+tessera=$(echo elsewhere/tessera-*/bin/tessera)
+env -u LD_LIBRARY_PATH ldd "$tessera" | grep 'libtessera_' | grep -v "$work/elsewhere/" && fail "libraries of elsewhere"
+"$tessera" plan --shape small --world_size 4 > log 2>&1 || fail "the unpacked program: exit $?"
+
+# The image's packages are made by the commands that the documentation names.
+for words in 'jobs/package' 'apt-get install -y --no-install-recommends'; do
+  grep '^RUN' "$source/jobs/Dockerfile" | grep -qF "$words" && grep -qF "$words" "$source/docs/install.md" || fail "\"$words\": Dockerfile, install.md"
+done
+
+if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap > /dev/null ||
+  ! timeout 400 mmdebstrap --variant=apt bookworm "$root" > log 2>&1; then
+  echo "good; not installed in a bare Debian: that needs root, mmdebstrap and a mirror"
+  exit 0
+fi
+mkdir -p "$root/dev/shm"
+mount -t proc proc "$root/proc" && mount -t sysfs sysfs "$root/sys" && mount -t tmpfs tmpfs "$root/dev/shm" || fail "no mounts"
+cp "$deb" "$root/tmp/"
+inside() { timeout 300 chroot "$root" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "$@" > log 2>&1; }
+inside apt-get update || fail "apt-get update"
+inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "/tmp/$deb" || fail "apt-get install"
+inside tessera launch -n 2 -- train --shape small --dataset /usr/share/doc/tessera/README.md --max_length 32 --max_steps 2 \
+  --output_dir /tmp/out --add_version false || fail "training: exit $?"
+grep -q '^done 2/2' log || fail "training"
+inside tessera generate --model /tmp/out --prompt abc --max_new_tokens 2 --json || fail "generating: exit $?"
+inside apt-get remove -y tessera || fail "apt-get remove"
+[ -z "$(find "$root/usr" -path '*tessera*' -not -type d)" ] || fail "left behind: $(find "$root/usr" -path '*tessera*')"
+echo "good; installed in a bare Debian, which trained"
