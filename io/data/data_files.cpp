@@ -73,6 +73,13 @@ std::vector<std::string> files_matching(const std::string& pattern) {
   return found;
 }
 
+/// Megatron names its files by what both have in common, PREFIX.bin and PREFIX.idx: any of the three is PREFIX.bin.
+std::string token_file_of(const std::string& path) {
+  std::error_code ignored;
+  if (path.ends_with(".idx")) return path.substr(0, path.size() - 4) + ".bin";
+  return !fs::exists(path, ignored) && fs::exists(path + ".idx", ignored) ? path + ".bin" : path;
+}
+
 }  // namespace
 
 std::int64_t DataFile::wanted(std::int64_t all) const {
@@ -89,7 +96,7 @@ std::vector<DataFile> data_files(const std::vector<std::string>& names) {
     if (fs::is_directory(given.path, ignored)) paths = files_in(given.path);
     else if (!fs::exists(given.path, ignored) && given.path.find_first_of("*?[") != std::string::npos)
       paths = files_matching(given.path);
-    for (std::string& path : paths) files.push_back({std::move(path), given.rows, given.share});
+    for (const std::string& path : paths) files.push_back({token_file_of(path), given.rows, given.share});
   }
   return files;
 }

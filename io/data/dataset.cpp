@@ -155,8 +155,8 @@ class IdStream final : public TokenStream {
   explicit IdStream(std::int64_t vocab) : vocab_(vocab) {}
   /// Appends a .bin file, and counts its tokens in `entry`.
   void open(MappedFile file, DatasetFile& entry) {
-    const TokenFileLayout layout = check_token_file(file.bytes(), entry.path);
-    if (!parts_.empty() && parts_.front().width != layout.width)
+    const TokenFileLayout layout = open_token_file(file.bytes(), entry.path);
+    if (!parts_.empty() && width_of(parts_.front().type) != width_of(layout.type))
       throw Error(ExitCode::data, entry.path + " has ids of another width than the files before it", {},
                   "Give files of one tokenizer");
     // The first ids tell data of another tokenizer at start.

@@ -65,22 +65,29 @@ std::span<const std::int64_t> check_document_file(std::string_view bytes, std::i
 
 bool needs_separator(const Dataset& data) {
   if (!data.document_ends.empty()) return false;
-  return std::any_of(data.files.begin(), data.files.end(),
-                     [](const DatasetFile& file) { return !exists(document_file_name(file.path)); });
+  return std::any_of(data.files.begin(), data.files.end(), [](const DatasetFile& file) {
+    return !exists(document_file_name(file.path)) && !is_megatron(file.path);
+  });
 }
 
 DocumentEnds::DocumentEnds(const Dataset& data, const std::function<std::int32_t()>& separator) {
   if (!data.document_ends.empty()) {
-    add("", 0, data.tokens->size(), found_.emplace_back(data.document_ends));
+    const std::vector<std::int64_t>& ends = found_.emplace_back(data.document_ends);
+    add({.tokens = data.tokens->size(), .documents = static_cast<std::int64_t>(ends.size()), .ends = ends});
     return;
   }
   std::optional<std::int32_t> asked;
   std::int64_t first = 0;
   for (const DatasetFile& file : data.files) {
     const std::string document_path = document_file_name(file.path);
+    File found{.path = file.path, .first = first, .tokens = file.tokens};
     if (exists(document_path)) {
-      maps_.emplace_back(document_path);
-      add(document_path, first, file.tokens, check_document_file(maps_.back().bytes(), file.tokens, document_path));
+      found.path = document_path;
+      found.ends = check_document_file(maps_.emplace_back(document_path).bytes(), file.tokens, document_path);
+    } else if (is_megatron(file.path)) {
+      found.path = megatron_index_name(file.path);
+      found.index.emplace(maps_.emplace_back(found.path).bytes(), file.bytes, found.path);
+      found.documents = found.index->documents();
     } else {
       if (!asked) asked = separator();
       std::vector<std::int64_t>& ends = found_.emplace_back();
@@ -91,16 +98,18 @@ DocumentEnds::DocumentEnds(const Dataset& data, const std::function<std::int32_t
                         document_path,
                     {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
       if (ends.back() != file.tokens) ends.push_back(file.tokens);  // no separator after the last document
-      add(file.path, first, file.tokens, ends);
+      found.ends = ends;
     }
+    if (!found.index) found.documents = static_cast<std::int64_t>(found.ends.size());
+    add(std::move(found));
     first += file.tokens;
   }
 }
 
-void DocumentEnds::add(const std::string& path, std::int64_t first, std::int64_t tokens,
-                       std::span<const std::int64_t> ends) {
-  files_.push_back({path, size_, first, tokens, ends});
-  size_ += static_cast<std::int64_t>(ends.size());
+void DocumentEnds::add(File file) {
+  file.first_document = size_;
+  size_ += file.documents;
+  files_.push_back(std::move(file));
 }
 
 const DocumentEnds::File& DocumentEnds::file_of(std::int64_t document) const {
@@ -112,7 +121,7 @@ const DocumentEnds::File& DocumentEnds::file_of(std::int64_t document) const {
 
 std::int64_t DocumentEnds::operator[](std::int64_t i) const {
   const File& file = file_of(i);
-  return file.first + file.ends[static_cast<std::size_t>(i - file.first_document)];
+  return file.first + file.end(i - file.first_document);
 }
 
 std::int64_t DocumentEnds::find(std::int64_t position) const {
@@ -129,12 +138,11 @@ void DocumentEnds::for_each(std::int64_t first, std::int64_t last, const TakeDoc
   std::int64_t begin = first > 0 ? (*this)[first - 1] : 0;
   for (std::int64_t at = first; at < last;) {
     const File& file = file_of(at);
-    for (std::size_t i = static_cast<std::size_t>(at - file.first_document); i < file.ends.size() && at < last;
-         ++i, ++at) {
-      const std::int64_t end = file.first + file.ends[i];
+    for (std::int64_t i = at - file.first_document; i < file.documents && at < last; ++i, ++at) {
+      const std::int64_t end = file.first + file.end(i);
       if (end < begin || end > file.first + file.tokens)
-        throw refuse_ends(file.path, strfmt("end %zu, %ld, stands before the one before it or behind its %ld tokens", i,
-                                            file.ends[i], file.tokens));
+        throw refuse_ends(file.path, strfmt("end %ld, %ld, stands before the one before it or behind its %ld tokens", i,
+                                            end - file.first, file.tokens));
       take(std::exchange(begin, end), end);
     }
   }

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/data/dataset.hpp"
+#include "io/data/megatron.hpp"
 #include "io/data/packing.hpp"
 #include "io/file/file.hpp"
 
@@ -29,11 +31,13 @@ namespace tessera::io {
 /// The ends of all documents of a data set, in order; the last one is its size. .documents files are mapped.
 class DocumentEnds {
  public:
-  /// `separator` is called once, and only if a token file has no .documents file; that file is then read to find the
-  /// ends. Throws Error (data): as check_document_file; a token file without a separator.
+  /// `separator` is called once, and only if a token file has neither a .documents file nor a Megatron index; that file
+  /// is then read to find the ends. Throws Error (data): as check_document_file; a token file without a separator.
   DocumentEnds(const Dataset& data, const std::function<std::int32_t()>& separator);
 
   [[nodiscard]] std::int64_t size() const { return size_; }
+  /// Documents of file `file` of the data set; text and rows count as one file.
+  [[nodiscard]] std::int64_t documents_of(std::size_t file) const { return files_[file].documents; }
   /// The end of document i of size().
   [[nodiscard]] std::int64_t operator[](std::int64_t i) const;
   /// The first document that ends at `position` or behind it; size() if none does.
@@ -49,9 +53,14 @@ class DocumentEnds {
     std::string path;                    // that says where documents end
     std::int64_t first_document = 0;     // in the data set
     std::int64_t first = 0, tokens = 0;  // of the file in the stream
-    std::span<const std::int64_t> ends;  // in the file
+    std::int64_t documents = 0;
+    std::span<const std::int64_t> ends;  // in the file; none where `index` has them
+    std::optional<MegatronIndex> index;
+    [[nodiscard]] std::int64_t end(std::int64_t i) const {
+      return index ? index->document_end(i) : ends[static_cast<std::size_t>(i)];
+    }
   };
-  void add(const std::string& path, std::int64_t first, std::int64_t tokens, std::span<const std::int64_t> ends);
+  void add(File file);
   [[nodiscard]] const File& file_of(std::int64_t document) const;
 
   std::vector<File> files_;
@@ -60,7 +69,7 @@ class DocumentEnds {
   std::int64_t size_ = 0;
 };
 
-/// True if a token file of the data set has no .documents file.
+/// True if a token file of the data set does not say where its documents end.
 [[nodiscard]] bool needs_separator(const Dataset& data);
 
 }  // namespace tessera::io

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <limits>
 #include <tuple>
+#include <vector>
 
+#include "io/data/megatron.hpp"
 #include "io/file/file.hpp"
 
 namespace tessera::io {
@@ -31,30 +33,38 @@ const char* known_as(std::string_view bytes, std::int32_t number) {
   return nullptr;
 }
 
-/// The first of `count` ids that is not below `vocab`; `count` if all are.
+/// Copies ids; the first of `count` that is negative or not below `vocab`, `count` if there is none.
 template <class Id>
 std::int64_t copy_as(const char* from, std::int64_t vocab, std::int64_t count, std::int32_t* out) {
-  Id largest = 0;
+  Id largest = 0, smallest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     Id id = 0;
     std::memcpy(&id, from + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
     largest = std::max(largest, id);
+    smallest = std::min(smallest, id);
     out[i] = static_cast<std::int32_t>(id);
   }
-  if (largest < vocab) return count;
-  const auto beyond = [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; };
-  return std::find_if(out, out + count, beyond) - out;
+  if (largest < vocab && smallest >= 0) return count;
+  std::int64_t at = 0;
+  for (Id id = 0; at < count; ++at) {
+    std::memcpy(&id, from + static_cast<std::size_t>(at) * sizeof(Id), sizeof(Id));
+    if (id < 0 || id >= vocab) break;
+  }
+  return at;
 }
 
-template <class Id>
-Id largest_as(const TokenFileLayout& layout) {
-  Id largest = 0;
-  for (std::int64_t i = 0; i < layout.count; ++i) {
-    Id id = 0;
-    std::memcpy(&id, layout.data + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
-    largest = std::max(largest, id);
+/// Calls f with a value of the type.
+template <class F>
+auto with_type(IdType type, const F& f) {
+  switch (type) {
+    case IdType::u8: return f(std::uint8_t{});
+    case IdType::i8: return f(std::int8_t{});
+    case IdType::i16: return f(std::int16_t{});
+    case IdType::u16: return f(std::uint16_t{});
+    case IdType::i32: return f(std::int32_t{});
+    case IdType::u32: return f(std::uint32_t{});
+    default: return f(std::int64_t{});
   }
-  return largest;
 }
 
 }  // namespace
@@ -80,7 +90,7 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   if (bytes.size() >= sizeof header && !gpt2 && !llama)
     throw refuse_tokens(
         path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
-        "Give llm.c's token files (.bin)");
+        "Give llm.c's token files (.bin), or Megatron's .bin with its .idx beside it");
   if (bytes.size() < token_header_bytes)
     throw refuse_tokens(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
   const int expected = gpt2 ? 1 : 7;
@@ -89,37 +99,50 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   std::int64_t count = narrow_count;
   if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
   if (count <= 0) throw refuse_tokens(path, strfmt("its header says %d tokens", narrow_count));
-  const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + token_header_bytes, .count = count};
-  const auto width = static_cast<std::uint64_t>(layout.width),
+  const TokenFileLayout layout{.type = gpt2 ? IdType::u16 : IdType::u32,
+                               .data = bytes.data() + token_header_bytes,
+                               .count = count,
+                               .first_byte = token_header_bytes};
+  const auto width = static_cast<std::uint64_t>(width_of(layout.type)),
              data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
     throw refuse_tokens(
         path, strfmt("it has %zu bytes, but %ld tokens of %d bytes and the header make another number: it is %s",
-                     bytes.size(), count, layout.width,
+                     bytes.size(), count, width_of(layout.type),
                      data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
   return layout;
 }
 
+TokenFileLayout open_token_file(std::string_view bytes, const std::string& path) {
+  return is_megatron(path) ? check_megatron_file(bytes, path) : check_token_file(bytes, path);
+}
+
 std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path) {
-  if (layout.width == 2) return largest_as<std::uint16_t>(layout);
-  const auto largest = largest_as<std::uint32_t>(layout);
-  if (largest > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
-    throw refuse_tokens(path, strfmt("it holds the id %u, beyond 31 bits", largest));
-  return static_cast<std::int32_t>(largest);
+  constexpr std::int64_t block = 1 << 16;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(block, layout.count)));
+  std::int32_t largest = 0;
+  for (std::int64_t at = 0; at < layout.count; at += block) {
+    const std::int64_t n = std::min(block, layout.count - at);
+    copy_tokens(layout, path, largest_vocab, at, n, ids.data());
+    largest = std::max(largest, *std::max_element(ids.begin(), ids.begin() + n));
+  }
+  return largest;
 }
 
 void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
                  std::int64_t count, std::int32_t* out) {
-  const char* from = layout.data + first * layout.width;
-  const std::int64_t wrong = layout.width == 2 ? copy_as<std::uint16_t>(from, vocab, count, out)
-                                               : copy_as<std::uint32_t>(from, vocab, count, out);
+  const int width = width_of(layout.type);
+  const char* from = layout.data + first * width;
+  const std::int64_t wrong =
+      with_type(layout.type, [&](auto id) { return copy_as<decltype(id)>(from, vocab, count, out); });
   if (wrong == count) return;
-  const auto id = static_cast<std::uint32_t>(out[wrong]);
-  const std::int64_t at = first + wrong;
+  const std::int64_t at = first + wrong, id = with_type(layout.type, [&](auto value) {
+                                           std::memcpy(&value, from + wrong * width, sizeof value);
+                                           return static_cast<std::int64_t>(value);
+                                         });
   throw Error(ExitCode::data,
-              strfmt("token %ld (byte %ld of the file) has id %u, ", at,
-                     static_cast<std::int64_t>(token_header_bytes) + at * layout.width, id) +
-                  (vocab == largest_vocab ? "beyond 31 bits"
+              strfmt("token %ld (byte %ld of the file) has id %ld, ", at, layout.first_byte + at * width, id) +
+                  (vocab == largest_vocab ? "which is not one of 31 bits"
                                           : strfmt("but the last id of the model's vocabulary is %ld", vocab - 1)),
               path, "Use a model with a larger vocab_size, or data of its tokenizer");
 }

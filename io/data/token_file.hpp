@@ -10,26 +10,39 @@ namespace tessera::io {
 /// Ids of 31 bits: what a token file may hold.
 inline constexpr std::int64_t largest_vocab = std::int64_t{1} << 31;
 
+/// How ids are stored. llm.c's files have u16 (magic 20240520, version 1) or u32 (magic 20240801, version 7).
+enum class IdType : unsigned char { u8, i8, i16, u16, i32, u32, i64 };
+/// Bytes of an id.
+[[nodiscard]] constexpr int width_of(IdType type) {
+  if (type == IdType::i64) return 8;
+  if (type == IdType::i32 || type == IdType::u32) return 4;
+  return type == IdType::u8 || type == IdType::i8 ? 1 : 2;
+}
+
 /// The ids in a .bin file.
 struct TokenFileLayout {
-  int width = 2;               // bytes of an id: 2 (magic 20240520, version 1) or 4 (magic 20240801, version 7)
-  const char* data = nullptr;  // count · width bytes of the file
+  IdType type = IdType::u16;
+  const char* data = nullptr;  // count · width_of(type) bytes of the file
   std::int64_t count = 0;
+  std::int64_t first_byte = 0;  // of `data` in the file
 };
 
 /// The 1024-byte header for `count` ids (1 or more) of `width` bytes (2 or 4). A count beyond int32 takes a form that
 /// only Tessera reads (docs/formats.md).
 [[nodiscard]] std::string token_file_header(int width, std::int64_t count);
 
-/// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (named if known) or version, a
-/// count that is not positive, and a length that contradicts the count.
+/// The ids of a .bin file: Megatron's if its .idx is beside it (megatron.hpp), else llm.c's. Throws Error (data).
+[[nodiscard]] TokenFileLayout open_token_file(std::string_view bytes, const std::string& path);
+
+/// Checks a whole .bin file of llm.c. Throws Error (data): too short for a header, another magic (named if known) or
+/// version, a count that is not positive, and a length that contradicts the count.
 [[nodiscard]] TokenFileLayout check_token_file(std::string_view bytes, const std::string& path);
 
-/// The largest id. Throws Error (data) at the first id beyond 31 bits.
+/// The largest id. Throws Error (data) at the first id that is negative or beyond 31 bits.
 [[nodiscard]] std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path);
 
-/// Copies ids [first, first + count) to out. Throws Error (data) at the first id that is not below `vocab` (at most
-/// 2^31), with its place in the file at `path`; out is then undefined. Allocates nothing otherwise.
+/// Copies ids [first, first + count) to out. Throws Error (data) at the first id that is negative or not below `vocab`
+/// (at most 2^31), with its place in the file at `path`; out is then undefined. Allocates nothing otherwise.
 void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
                  std::int64_t count, std::int32_t* out);
 

@@ -145,7 +145,7 @@ TEST(Dataset, IdsAreCheckedAsTheyAreRead) {
                      bad + "]",
                  [&, first = first, count = count] { data.tokens->read(first, count, ids.data()); });
   const std::string wide = folder.file("wide.bin", token_file_of(20240801, 7, n, ids_of(4, n, at, 0x80000000)));
-  expect_error(ExitCode::data, "token 15000 (byte 61024 of the file) has id 2147483648, beyond 31 bits",
+  expect_error(ExitCode::data, "token 15000 (byte 61024 of the file) has id 2147483648, which is not one of 31 bits",
                [&] { open_dataset({wide}).tokens->read(0, n, ids.data()); });
 }
 
@@ -196,7 +196,7 @@ TEST(Dataset, WrongTokenFileHeadersAreRefused) {
   refused(token_file_of(20240326, 3, 2, "abcd"), "model file");
   refused(token_file_of(123, 1, 2, "abcd"), "without a header");
   refused("BIN.TOK\n" + std::string(1024, '\1'), "LLMQ");
-  refused(token_file_of(20240801, 7, 1, "\xff\xff\xff\xff"), "beyond 31 bits");
+  refused(token_file_of(20240801, 7, 1, "\xff\xff\xff\xff"), "not one of 31 bits");
   expect_error(ExitCode::data, "another width", [&] {
     (void)open({folder.file("a.bin", token_file_of(20240520, 1, 1, "ab")),
                 folder.file("b.bin", token_file_of(20240801, 7, 1, std::string("a\0\0\0", 4)))});

@@ -138,10 +138,10 @@ void describe_hdf5(const std::string& path, Findings& findings) {
 
 void describe_tokens(const std::string& path, const InspectRequest& request, Findings& findings) {
   const io::MappedFile file(path);
-  const io::TokenFileLayout layout = io::check_token_file(file.bytes(), path);
-  findings.lines = {{"tokens", std::to_string(layout.count)}, {"width", strfmt("%d bytes", layout.width)}};
+  const io::TokenFileLayout layout = io::open_token_file(file.bytes(), path);
+  findings.lines = {{"tokens", std::to_string(layout.count)}, {"width", strfmt("%d bytes", io::width_of(layout.type))}};
   findings.json["tokens"] = layout.count;
-  findings.json["width"] = layout.width;
+  findings.json["width"] = io::width_of(layout.type);
   if (!request.stats) return;
   const std::int32_t largest = io::largest_token(layout, path);
   findings.lines.emplace_back("largest", std::to_string(largest));
