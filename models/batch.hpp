@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "kernels/balance.hpp"
@@ -19,6 +20,9 @@ struct DropoutState {
   // T of the micro-batch, and how far a row begins after the one before it in that numbering, which counts the longest
   // rows that a run may have: a token's number does not depend on how long the rows beside it are.
   std::int64_t row_tokens = 1, row_stride = 1;
+  /// In place of row_tokens, if the micro-batch is several rows end to end: the tokens of each, in host memory. What is
+  /// left is padding.
+  std::span<const std::int64_t> row_lengths = {};
 };
 
 /// What modules and the loss read of a micro-batch. The pointers are fixed; the values change between steps.

@@ -24,15 +24,22 @@ void LoraBranch::mask(const Args& args, const TensorView& from, const TensorView
   const auto of_run = philox(state.seed, at_.key);
   const auto words =
       philox(static_cast<std::uint64_t>(of_run[1]) << 32 | of_run[0], static_cast<std::uint64_t>(state.step));
-  const std::int64_t rows = from.shape[0], adjacent = state.row_tokens == state.row_stride ? rows : state.row_tokens;
-  for (std::int64_t at = 0, first = state.first_token; at < rows; at += adjacent, first += state.row_stride)
-    kernels::dropout({.x = from.rows(at, adjacent),
-                      .y = to.rows(at, adjacent),
+  const std::int64_t rows = from.shape[0];
+  std::int64_t at = 0, first = state.first_token;
+  const auto mask_row = [&](std::int64_t tokens) {
+    kernels::dropout({.x = from.rows(at, tokens),
+                      .y = to.rows(at, tokens),
                       .p = dropout_,
                       .key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],
                       .first_row = first,
                       .accumulate = write == Write::add},
                      args.stream);
+    at += tokens, first += state.row_stride;
+  };
+  for (const std::int64_t tokens : state.row_lengths) mask_row(tokens);
+  const std::int64_t adjacent =
+      !state.row_lengths.empty() || state.row_tokens == state.row_stride ? rows - at : state.row_tokens;
+  while (at < rows) mask_row(adjacent);
 }
 
 /// The input of A.

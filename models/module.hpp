@@ -27,6 +27,8 @@ namespace tessera::models {
 struct BatchShape {
   std::int64_t batch = 0, tokens = 0;  // B, T
   Device device = host_device;
+  std::int64_t longest = 0;  // most tokens of a document: its positions are below; 0: T
+  [[nodiscard]] std::int64_t num_positions() const { return longest > 0 ? longest : tokens; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 

@@ -24,7 +24,8 @@ QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, BatchShape
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
   // In generation a row's tokens may have any positions: every row of x has its own row of the table.
-  if (rope_) s.table = allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.tokens, head_dim_});
+  if (rope_)
+    s.table = allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.num_positions(), head_dim_});
   if (weights_[0] < 0) return s;
   s.heads = allocator.take(dtype, {rows, width()});
   if (phase == Phase::train)
@@ -35,7 +36,7 @@ QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, BatchShape
 void QkNormRope::make_table(const Args& args) const {
   if (!rope_) return;
   const bool own_rows = args.phase == Phase::logits && args.batch->positions;
-  const TensorView table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.tokens);
+  const TensorView table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.num_positions());
   kernels::rope_table({.inv_freq = rope_->inv_freq,
                        .scale = rope_->scale,
                        .positions = own_rows ? args.batch->positions : TensorView{},
@@ -50,7 +51,7 @@ void QkNormRope::rotate(const Args& args, const TensorView& x, bool back) const 
   kernels::rope({.x = columns(x, 0, (heads_ + kv_heads_) * head_dim_),
                  .head_dim = head_dim_,
                  .stride = width(),
-                 .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.tokens),
+                 .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.num_positions()),
                  .positions = listed ? args.batch->positions : TensorView{},
                  .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward},
                 args.stream);

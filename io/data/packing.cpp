@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
+#include <queue>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -257,6 +259,19 @@ std::int64_t PackedStream::tokens_of(std::int64_t sample) const {
   std::int64_t tokens = 0;
   for (const TokenRange& range : ranges_of(sample)) tokens += range.tokens;
   return tokens;
+}
+
+std::int64_t PackedStream::longest_together(std::int64_t samples) const {
+  std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> longest;
+  std::int64_t sum = 0;
+  for (std::int64_t k = 0; k < count().samples; ++k) {
+    longest.push(tokens_of(k));
+    sum += tokens_of(k);
+    if (static_cast<std::int64_t>(longest.size()) <= samples) continue;
+    sum -= longest.top();
+    longest.pop();
+  }
+  return sum;
 }
 
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {

@@ -135,6 +135,8 @@ class PackedStream final : public TokenStream {
   void add_counts(std::int64_t sample, PackedCounts& work) const;
   /// Tokens of a sample without padding.
   [[nodiscard]] std::int64_t tokens_of(std::int64_t sample) const;
+  /// Tokens, without padding, of the `samples` longest ones together; of all if there are fewer.
+  [[nodiscard]] std::int64_t longest_together(std::int64_t samples) const;
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
   /// A hash of the packing, which ranks compare.

@@ -52,8 +52,7 @@ static void token_slots(const RunSpec& spec, std::size_t tokens, std::vector<Are
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
-  const models::BatchShape pass{spec.batch.micro_batch, spec.tokens, spec.device},
-      cached{pass.batch, spec.cache_tokens, spec.device};
+  const models::BatchShape pass = spec.eval_shape(), cached{pass.batch, spec.cache_tokens, spec.device};
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
   const std::size_t element = size_of(model.dtype);
   const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
@@ -83,13 +82,10 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 
 std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& schedule) {
   const models::Model& model = *spec.model;
-  const models::BatchShape train{spec.batch.micro_batch, spec.tokens, spec.device};
-  const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens,
-                                spec.device};
-  const std::int64_t rows = std::max(train.batch, eval.batch);
-  const std::size_t element = size_of(model.dtype);
-  const auto boundary = [&](std::int64_t batch) {
-    return static_cast<std::size_t>(batch * spec.tokens * model.hidden) * element;
+  const models::BatchShape train = spec.train_shape(), eval = spec.eval_shape();
+  const std::int64_t trained = train.batch * train.tokens, most = std::max(trained, eval.batch * eval.tokens);
+  const auto boundary = [&](std::int64_t tokens) {
+    return static_cast<std::size_t>(tokens * model.hidden) * size_of(model.dtype);
   };
   const int last = static_cast<int>(model.modules.size()) - 1;
 
@@ -97,7 +93,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const int first = first_backward(schedule.modules);
   for (int i = 0; i < last; ++i)  // evaluation and generation use the first two alternately
     if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
-      slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? rows : train.batch)});
+      slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? most : trained)});
   for (int i = first; i <= last; ++i) {
     const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->saved_bytes(train, model.dtype);
     if (bytes == 0) continue;
@@ -107,7 +103,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
     else same->bytes = std::max(same->bytes, bytes);
   }
   if (first < last)  // else no module gives a gradient to one before it
-    slots.push_back({gradient_name, Category::activations, Placement::own, boundary(train.batch)});
+    slots.push_back({gradient_name, Category::activations, Placement::own, boundary(trained)});
 
   std::size_t workspace = 0;
   for (int i = 0; i <= last; ++i) {
@@ -118,11 +114,11 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
   }
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
-  token_slots(spec, static_cast<std::size_t>(rows * spec.tokens), slots);
+  token_slots(spec, static_cast<std::size_t>(most), slots);
   slots.push_back({logits_name, Category::buffers, Placement::own,
                    static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
   if (model.in_row_parts)
-    slots.push_back({loss_rows_name, Category::buffers, Placement::own, models::loss_rows_bytes(rows * spec.tokens)});
+    slots.push_back({loss_rows_name, Category::buffers, Placement::own, models::loss_rows_bytes(most)});
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
     slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});
   return slots;

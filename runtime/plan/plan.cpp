@@ -73,6 +73,9 @@ void check(const RunSpec& spec) {
                 "models of the family " + spec.model->family +
                     " do not support packing: their attention does not separate documents",
                 "packing", "Drop --packing");
+  TESSERA_ASSERT((spec.flat_tokens == 0 && spec.flat_eval_tokens == 0) ||
+                     (spec.packed && std::min(spec.flat_tokens, spec.flat_eval_tokens) >= spec.tokens),
+                 "rows of %ld and %ld end to end, T %ld", spec.flat_tokens, spec.flat_eval_tokens, spec.tokens);
   if (spec.purpose == Purpose::generate &&
       (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
     throw Error(ExitCode::usage,
@@ -126,7 +129,7 @@ void check_sums(const RunPlan& plan) {
   const RunSpec& spec = plan.spec;
   const bool trains = spec.purpose == Purpose::train;
   const std::int64_t trained = trains ? spec.batch.micro_batch * spec.batch.accumulation : 0,
-                     evaluated = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
+                     evaluated = spec.eval_rows();
   shard::require_within_bounds(
       {.layout = &plan.layout,
        .mesh = spec.strategy.mesh,
@@ -267,6 +270,7 @@ std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory)
     trial.batch.micro_batch = rows;
     trial.batch.global_batch = rows * spec.batch.world * spec.batch.accumulation;
     trial.eval_batch = 0;
+    if (spec.flat_tokens > 0) trial.flat_tokens = trial.flat_eval_tokens = rows * spec.tokens;
     return memory_needed(build(trial, Proof::none)) <= device_memory;
   };
   if (!fits(1)) return 0;

@@ -40,11 +40,24 @@ struct RunSpec {
   std::int64_t cache_tokens = 0;  // generate: of the longest row, prompt and new tokens
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
   bool packed = false;            // rows hold several documents, which do not attend to one another
+  /// With `packed`: the samples of a micro-batch are one row, end to end, of at most so many tokens in training and in
+  /// evaluation; T at least. 0: each sample is a row of T, or less.
+  std::int64_t flat_tokens = 0, flat_eval_tokens = 0;
   bool loss_weights = false;      // targets have weights (models::Batch)
   std::vector<StateSpec> states;  // of the optimizer, in training
   Snapshot snapshot = Snapshot::none;
   int rank = 0;
   Device device;
+
+  /// The largest micro-batch in training, and in evaluation.
+  [[nodiscard]] models::BatchShape train_shape() const { return shape_of(batch.micro_batch, flat_tokens); }
+  [[nodiscard]] std::int64_t eval_rows() const { return eval_batch > 0 ? eval_batch : batch.micro_batch; }
+  [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
+
+ private:
+  [[nodiscard]] models::BatchShape shape_of(std::int64_t rows, std::int64_t flat) const {
+    return flat > 0 ? models::BatchShape{1, flat, device, tokens} : models::BatchShape{rows, tokens, device};
+  }
 };
 inline constexpr const char* snapshot_name = "snapshot";  // what an asynchronous save copies
 

@@ -11,7 +11,7 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
   first_ = first;
   count_ = count;
   for (int micro = 0; micro < batch_.accumulation; ++micro)
-    tokens_of_[static_cast<std::size_t>(micro)] = longest_row(micro);
+    tokens_of_[static_cast<std::size_t>(micro)] = flat_tokens_ > 0 ? join_rows(micro) : longest_row(micro);
 }
 
 std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit) {
@@ -29,6 +29,25 @@ std::int64_t SampleBatches::longest_row(int micro) const {
   return padded_tokens(longest, tokens_);
 }
 
+/// Notes the lengths of the samples; the tokens of the row that they are.
+std::int64_t SampleBatches::join_rows(int micro) {
+  const io::PackedStream* packed = stream_->packed();
+  TESSERA_ASSERT(packed != nullptr, "samples end to end that are not of documents");
+  const auto range = batch_.range(micro, data_rank_, count_);
+  std::int64_t* const lengths = lengths_.data() + micro * batch_.micro_batch;
+  std::int64_t sum = 0;
+  for (std::int64_t row = 0; row < range.count; ++row)
+    sum += lengths[row] = packed->tokens_of(sample(first_ + range.first + row));
+  TESSERA_ASSERT(sum <= flat_tokens_, "%ld tokens end to end, planned for %ld", sum, flat_tokens_);
+  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_);
+}
+
+std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
+  if (flat_tokens_ == 0) return {};
+  return std::span(lengths_).subspan(static_cast<std::size_t>(micro * batch_.micro_batch),
+                                     static_cast<std::size_t>(batch_.range(micro, data_rank_, count_).count));
+}
+
 io::PackedCounts SampleBatches::work() const {
   const io::PackedStream* packed = stream_->packed();
   if (packed == nullptr)
@@ -44,10 +63,16 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
   TESSERA_ASSERT(
       (packed != nullptr) == (to.positions() != nullptr) && (!stream_->weighted() || to.loss_weights() != nullptr),
       "packed or weighted samples in a run that is planned without, or the reverse");
+  const std::span<const std::int64_t> lengths = row_lengths(micro);
+  std::int64_t at = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
     const std::int64_t k = sample(first_ + range.first + row);
-    const std::int64_t tokens = this->tokens(micro);
-    const BatchMemory m = to.from(row * tokens);
+    const bool apart = lengths.empty(), last = row + 1 == range.count;  // the last one is followed by padding
+    const std::int64_t tokens = apart  ? this->tokens(micro)
+                                : last ? this->tokens(micro) - at
+                                       : lengths[static_cast<std::size_t>(row)];
+    const BatchMemory m = to.from(at);
+    at += tokens;
     if (packed != nullptr) {
       packed->read_sample(k, {tokens, m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
       continue;

@@ -10,34 +10,43 @@
 namespace tessera::train {
 
 /// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
-/// Rows that hold one document each (io::Packing::padded) are as long as the longest of their micro-batch.
+/// Rows that hold one document each (io::Packing::padded) are as long as the longest of their micro-batch. With
+/// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end.
 class SampleBatches : public BatchSource {
  public:
-  SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens)
+  SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0)
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
-        tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens) {}
+        flat_tokens_(flat_tokens),
+        tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
+        lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// Tokens and targets in the micro-batches of all ranks.
   [[nodiscard]] io::PackedCounts work() const;
 
-  [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, data_rank_, count_).count; }
+  [[nodiscard]] std::int64_t rows(int micro) const override {
+    const std::int64_t samples = batch_.range(micro, data_rank_, count_).count;
+    return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples;
+  }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
   [[nodiscard]] std::int64_t tokens(int micro) const override { return tokens_of_[static_cast<std::size_t>(micro)]; }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
     return batch_.range(micro, data_rank_, count_).first;
   }
+  [[nodiscard]] std::span<const std::int64_t> row_lengths(int micro) const override;
   void load(int micro, const BatchMemory& to) override;
 
  private:
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
   [[nodiscard]] std::int64_t longest_row(int micro) const;
+  [[nodiscard]] std::int64_t join_rows(int micro);
 
   plan::BatchPlan batch_;
   int data_rank_;
-  std::int64_t tokens_;
+  std::int64_t tokens_, flat_tokens_;
   std::vector<std::int64_t> tokens_of_;  // by micro-batch: T of its rows
+  std::vector<std::int64_t> lengths_;    // end to end: of the samples of each micro-batch
   const io::TokenStream* stream_ = nullptr;
   const io::Sampler* sampler_ = nullptr;
   std::int64_t first_ = 0, count_ = 0;

@@ -135,7 +135,7 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
   const shard::Schedule& schedule = *program.schedule;
   program.host_buffers = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
   if (program.phase == models::Phase::train) {
-    program.tokens_per_micro = plan.spec.batch.micro_batch * plan.spec.tokens;
+    program.tokens_per_micro = plan.spec.train_shape().batch * plan.spec.train_shape().tokens;
     program.step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::step_name));
     program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::pinned_name(plan::step_name)));
   }
@@ -191,8 +191,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
       step.wants_dx = m > first;
       if (m > 0) step.x = boundary(m - 1);
       if (m < last) step.y = boundary(m);
-      if (step.phase == models::Phase::train &&
-          step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
+      if (step.phase == models::Phase::train && step.module->saved_bytes(plan.spec.train_shape(), model.dtype) > 0)
         step.saved = arena.data(plan::saved_name(schedule, m));
       step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, lookup, i);

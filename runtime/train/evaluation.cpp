@@ -24,11 +24,11 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   std::int64_t samples = io::count_samples(tokens, spec.tokens).samples;
   if (max_samples > 0) samples = std::min(samples, max_samples);
   plan::BatchPlan batch = spec.batch;
-  if (spec.eval_batch > 0) batch.micro_batch = spec.eval_batch;
+  batch.micro_batch = spec.eval_rows();
   batch.accumulation = 1;
   batch.global_batch = batch.micro_batch * batch.world;
 
-  SampleBatches batches(batch, parts.data_rank(), spec.tokens);
+  SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens);
   EvalReport report, all;
   for (std::int64_t first = 0; first < samples; first += batch.global_batch) {
     StepBlock block;

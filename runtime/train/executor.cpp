@@ -96,14 +96,25 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro) {
   }
   if (program.phase == models::Phase::train) {
     const std::int64_t planned = parts_.plan->spec.tokens;
-    batch.dropout = {program.block->seed, program.block->step, program.source->first_row(micro) * planned, tokens,
-                     planned};
+    batch.dropout = {.seed = program.block->seed,
+                     .step = program.block->step,
+                     .first_token = program.source->first_row(micro) * planned,
+                     .row_tokens = tokens,
+                     .row_stride = planned,
+                     .row_lengths = program.source->row_lengths(micro)};
   }
   if (program.loss_rows != nullptr)
     batch.loss_rows = bytes(program.loss_rows, models::loss_rows_bytes(rows * tokens), device_);
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;
+}
+
+/// The shape of a micro-batch; end to end, no document is longer than T.
+models::BatchShape Executor::shape_of(const BoundSchedule& program, std::int64_t rows, std::int64_t tokens) const {
+  const plan::RunSpec& spec = parts_.plan->spec;
+  const bool flat = spec.flat_tokens > 0 && program.phase != models::Phase::logits;
+  return {rows, tokens, device_, flat ? spec.tokens : 0};
 }
 
 /// Loads a micro-batch into the buffers of the kernels.
@@ -133,7 +144,7 @@ void Executor::forward(BoundSchedule& program, int i) {
   if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro);
-  const models::BatchShape shape{rows, tokens, device_};
+  const models::BatchShape shape = shape_of(program, rows, tokens);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = step.phase;
@@ -163,7 +174,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, instruction.micro);
-  const models::BatchShape shape{rows, tokens, device_};
+  const models::BatchShape shape = shape_of(program, rows, tokens);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::BackwardArgs args;
   args.shape = shape;

@@ -54,6 +54,11 @@ class BatchSource {
   [[nodiscard]] virtual std::int64_t tokens(int micro) const = 0;
   /// The first row of a micro-batch, in the numbering of the global batch.
   [[nodiscard]] virtual std::int64_t first_row(int micro) const { return (void)micro, 0; }
+  /// If the one row of a micro-batch is several end to end: how many tokens each has, in the order of the numbering.
+  /// Valid until the source changes.
+  [[nodiscard]] virtual std::span<const std::int64_t> row_lengths(int micro) const {
+    return (void)micro, std::span<const std::int64_t>();
+  }
   virtual void load(int micro, const BatchMemory& to) = 0;
 
   // Generation. The pointers are valid during a pass.
@@ -144,6 +149,7 @@ class Executor {
   void backward(BoundSchedule& program, int instruction);
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro);
+  [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, std::int64_t rows, std::int64_t tokens) const;
 
   Parts parts_;
   Device device_;

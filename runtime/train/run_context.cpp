@@ -20,6 +20,7 @@ std::string fingerprint(const plan::RunPlan& plan) {
   text += strfmt(", G %ld B %ld T %ld E %ld cache %ld, ", spec.batch.global_batch, spec.batch.micro_batch, spec.tokens,
                  spec.eval_batch, spec.cache_tokens);
   if (spec.packed) text += "packed, ";
+  if (spec.flat_tokens > 0) text += strfmt("flat %ld %ld, ", spec.flat_tokens, spec.flat_eval_tokens);
   if (spec.loss_weights) text += "loss weights, ";
   for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";
   return text;

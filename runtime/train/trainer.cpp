@@ -72,7 +72,7 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       options(options_),
       optimizer(make_optimizer(options.optimizer, plan.spec.model->params)),
       executor({&plan, &manager, optimizer.get(), arena.get(), options.comm_streams}),
-      batches(plan.spec.batch, data_rank(), plan.spec.tokens),
+      batches(plan.spec.batch, data_rank(), plan.spec.tokens, plan.spec.flat_tokens),
       balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
       aux_losses(balance.size()) {
   if (options.loss_scale) loss_scale.emplace(*options.loss_scale);

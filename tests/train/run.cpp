@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "io/data/packing.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/rng.hpp"
@@ -143,6 +144,9 @@ Outcome run(const RunInput& input, const Variant& variant) {
         train::TrainerOptions options = options_of(*input.model, variant, input.steps);
         options.run.packed = input.tokens->packed() != nullptr;
         options.run.loss_weights = input.tokens->weighted();
+        if (variant.padding_free)
+          options.run.flat_tokens = options.run.flat_eval_tokens =
+              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch));
         train::Trainer trainer(world, options);
         if (input.model_directory.empty()) {
           trainer.initialize();

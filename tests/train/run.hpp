@@ -74,7 +74,8 @@ struct Variant {
   shard::Reduce reduce = shard::Reduce::each;
   int prefetch = 1;
   bool recompute = false, reproducible = false, reshard = true;
-  bool copies = false;  // no shared memory between the threads
+  bool padding_free = false;  // samples end to end
+  bool copies = false;        // no shared memory between the threads
   int ranks_per_node = 0;
   shard::ExpertUnits experts = shard::ExpertUnits::own;
   shard::WrapPolicy wrap = {};

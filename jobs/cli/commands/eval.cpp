@@ -37,6 +37,7 @@ void eval_command(const Call& call, World& world) {
   spec.tokens = data.row_tokens(spec.tokens);
   spec.packed = data.train->packed() != nullptr;
   spec.loss_weights = data.weighted();
+  if (options.flag("padding_free")) data.set_flat_tokens(spec);
   if (!json)
     for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);

@@ -94,6 +94,7 @@ void TrainRun::open_data() {
   if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_);
   trainer_options_.run.packed = data_.train->packed() != nullptr;
   trainer_options_.run.loss_weights = data_.weighted();
+  if (options_.flag("padding_free")) data_.set_flat_tokens(trainer_options_.run);
 }
 
 void TrainRun::choose_save_dtype() {

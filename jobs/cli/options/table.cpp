@@ -87,6 +87,9 @@ const OptionSpec model_and_data[] = {
      .help = "binpack: best-fit-decreasing over each 1000 documents, which wastes least; sequential: in file order",
      .equivalents = "ms-swift --packing_strategy; TRL bfd_split",
      .commands = for_train | for_plan | for_eval | for_config},
+    {.name = "padding_free", .type = Type::flag, .default_value = "false", .group = "Data",
+     .help = "lay the samples of a micro-batch end to end, as one row without padding; each attends to itself alone",
+     .equivalents = "ms-swift; TRL padding_free", .commands = for_train | for_plan | for_eval | for_config},
 };
 
 const OptionSpec batch_and_optimizer[] = {

@@ -71,7 +71,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"push_to_hub_token", "", "Nothing is uploaded: remove it, and do not put a token on a command line"},
       {"cached_val_dataset", "", "Use --cache_dir"},
       {"packing_length", "", "Packing fills samples of --max_length"},
-      {"padding_free", off_values, "Use --packing true, which pads nothing either"},
       {"enable_thinking preserve_thinking", "none", "Set it in the chat template, and give that with --template"},
       {"add_non_thinking_prefix disable_ignore_empty_think", off_values, "The text is that of the chat template"},
       {"disable_auto_column_mapping", off_values, "Name the columns with --columns"},

@@ -198,6 +198,20 @@ std::int64_t RunData::row_tokens(std::int64_t tokens) const {
   return longest > 0 ? train::padded_tokens(longest, tokens) : tokens;
 }
 
+void RunData::set_flat_tokens(plan::RunSpec& spec) const {
+  const auto most = [&](const io::TokenStream& stream, std::int64_t rows) {
+    return std::max(spec.tokens, train::padded_tokens(stream.packed()->longest_together(rows), rows * spec.tokens));
+  };
+  spec.flat_tokens = spec.flat_eval_tokens = 0;
+  if (train->packed() == nullptr)
+    return log::info("data      --padding_free: texts are one stream, of which nothing is padded");
+  const bool trains = spec.purpose == plan::Purpose::train;
+  spec.flat_tokens = most(*train, spec.batch.micro_batch);
+  spec.flat_eval_tokens = trains ? spec.tokens : most(*train, spec.eval_rows());
+  for (const ValidationSet& set : validation)
+    spec.flat_eval_tokens = std::max(spec.flat_eval_tokens, most(*set.tokens, spec.eval_rows()));
+}
+
 bool RunData::weighted() const {
   return train->weighted() ||
          std::ranges::any_of(validation, [](const ValidationSet& set) { return set.tokens->weighted(); });

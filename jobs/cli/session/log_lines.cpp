@@ -130,6 +130,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
         start.peak->flops() * 1e-9));
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
+  if (plan.spec.flat_tokens > 0)
+    lines.back() += strfmt(" | samples end to end, at most %ld tokens", plan.spec.flat_tokens);
   memory_table(start, lines);
   lines.push_back(strfmt("steps     %ld, %ld an epoch of %ld samples | %s FLOPs a step", start.length.total_steps,
                          start.length.steps_per_epoch, start.length.samples,

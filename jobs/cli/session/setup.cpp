@@ -35,9 +35,10 @@ void check_options(const Options& options) {
   if (options.flag("reproducible") && options.text("comm") == "nccl")
     throw Error(ExitCode::usage, "--reproducible needs the documented order of additions, and NCCL has its own",
                 option_sources(options, {"reproducible", "comm"}), "Use --comm mpi, or drop --reproducible");
-  if (options.text("attention") == "cudnn" && options.flag("packing"))
-    throw Error(ExitCode::usage, "--attention cudnn does not keep packed documents apart",
-                option_sources(options, {"attention", "packing"}), "Drop one of the two");
+  for (const char* joins : {"packing", "padding_free"})
+    if (options.text("attention") == "cudnn" && options.flag(joins))
+      throw Error(ExitCode::usage, "--attention cudnn does not keep packed documents apart",
+                  option_sources(options, {"attention", joins}), "Drop one of the two");
   if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
     throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
   for (const char* name : {"gemm_choice", "attention"})
@@ -270,7 +271,11 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.batch = batch_of(options, world);
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.optional_integer("per_device_eval_batch_size").value_or(0);
-  spec.packed = options.flag("packing");
+  spec.packed = options.flag("packing") || options.flag("padding_free");
+  if (options.flag("padding_free")) {
+    spec.flat_tokens = spec.batch.micro_batch * spec.tokens;
+    spec.flat_eval_tokens = spec.eval_rows() * spec.tokens;
+  }
   const train::OptimizerOptions optimizer = optimizer_options(options);
   spec.states = train::optimizer_states(optimizer);
   (void)param_rates(options, model, optimizer.weight_decay);  // refuses what the run would refuse

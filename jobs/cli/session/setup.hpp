@@ -79,6 +79,8 @@ struct RunData {
   [[nodiscard]] bool weighted() const;
   /// T of the run, at most `tokens`: where rows hold one document each, no more than the longest has.
   [[nodiscard]] std::int64_t row_tokens(std::int64_t tokens) const;
+  /// --padding_free: sets how many tokens the samples of a micro-batch may have end to end, in training and evaluation.
+  void set_flat_tokens(plan::RunSpec& spec) const;
 };
 /// Collective. --tokenizer auto looks in `model_directory`. Throws Error (data) on every rank: those of load_tokenizer,
 /// tokenized and open_dataset; ids beyond the vocabulary; fewer tokens than one sample.
