@@ -26,9 +26,9 @@ namespace {
 
 bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && launcher_environment().size > 1; }
 
-/// Several refused options are printed on a line each.
+/// Several errors are printed on a line each.
 void print(const Error& error) {
-  if (const auto* all = dynamic_cast<const RefusedOptions*>(&error)) {
+  if (const auto* all = dynamic_cast<const SeveralErrors*>(&error)) {
     for (const std::string& line : all->lines) log::error(line);
   } else {
     log::error(error.line());
@@ -106,7 +106,7 @@ int run_with_world(const Call& call, World& world) {
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {
     if (error.code() == ExitCode::communication) world.abort(error);
-    if (world.rank() == 0) log::error(error.line());
+    if (world.rank() == 0) print(error);
     world.barrier();
     return code_of(error);
   } catch (const std::bad_alloc&) {

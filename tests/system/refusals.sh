@@ -102,6 +102,31 @@ if [ "$suite" = full ]; then
     echo "FAILED: output directory below a file -> exit $rc"; echo "$out" | head -20
     failures=$((failures + 1))
   fi
+  # What is wrong with model, data, output directory and memory is told at once.
+  # together CODE "WORDS WORDS …" ARGUMENTS…: as many lines as words
+  together() {
+    local code=$1 out rc word
+    local -a words
+    read -r -a words <<< "$2"
+    shift 2
+    out=$(timeout 60 "$mpirun" -n 2 "$tessera" train "$@" 2>&1 < /dev/null)
+    rc=$?
+    cases=$((cases + 1))
+    if [ $rc != "$code" ] || [ "$(grep -c '^error: ' <<< "$out")" != ${#words[@]} ]; then
+      echo "FAILED: $* -> exit $rc (wanted $code and ${#words[@]} lines)"; echo "$out" | head -20
+      failures=$((failures + 1))
+    fi
+    for word in "${words[@]}"; do
+      grep '^error: ' <<< "$out" | grep -qF -- "$word" || { echo "FAILED: $*: no $word"; failures=$((failures + 1)); }
+    done
+  }
+  # shellcheck disable=SC2086
+  together 3 "nowhere/model nowhere.txt gone.txt file/out" $base --model nowhere/model.json --dataset nowhere.txt gone.txt --output_dir file/out
+  # shellcheck disable=SC2086
+  together 4 "needs file/out" $base --device_memory 64KiB --output_dir file/out
+  # shellcheck disable=SC2086
+  together 3 "nowhere.txt needs" $base --val_dataset nowhere.txt --device_memory 64KiB --output_dir out
+
   # A learning rate at which the weights diverge: exit 5 on every rank, STATUS failed, no model.
   rm -rf out
   # shellcheck disable=SC2086

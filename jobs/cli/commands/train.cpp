@@ -107,12 +107,6 @@ void TrainRun::choose_save_dtype() {
   }
 }
 
-void TrainRun::check_memory() {
-  memory_limit_ = require_fit(options_, world_, plan::make_plan(trainer_options_.run),
-                              "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; "
-                              "tessera plan shows what fits");
-}
-
 void TrainRun::start() {
   peak_ = world_.device() != host_device
               ? gpu_peak(world_, trainer_options_.run.strategy.policy.param_dtype)
@@ -362,13 +356,12 @@ void TrainRun::announce() {
 }
 
 int TrainRun::run() {
-  prepare();
+  check_setup();
   if (options_.flag("dry_run")) {
     print_plan(
         {options_, &world_, world_.size(), world_.topology(), data_.train->packed() != nullptr, data_.weighted()});
     return static_cast<int>(ExitCode::ok);
   }
-  check_memory();
   // A PATH that does not exist is refused before the lock makes --output_dir; `auto` searches it under the lock.
   if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
   lock();

@@ -23,6 +23,7 @@ class TrainRun {
   int run();
 
  private:
+  void check_setup();
   void prepare();    // model, data, batch: every refusal that needs no memory
   void open_data();  // and what the plan takes from it
   void choose_save_dtype();

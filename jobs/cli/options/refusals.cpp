@@ -24,8 +24,11 @@ std::string joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
+SeveralErrors::SeveralErrors(ExitCode code, std::vector<std::string> all)
+    : Error(code, joined(all)), lines(std::move(all)) {}
+
 RefusedOptions::RefusedOptions(const std::vector<RefusedOption>& refusals)
-    : Error(ExitCode::usage, joined(lines_of(refusals))), lines(lines_of(refusals)) {}
+    : SeveralErrors(ExitCode::usage, lines_of(refusals)) {}
 
 void throw_refusals(const std::vector<RefusedOption>& refusals) {
   if (refusals.size() == 1) throw refusals.front();

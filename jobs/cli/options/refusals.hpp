@@ -20,11 +20,17 @@ class RefusedOption : public Error {
   Group group_;
 };
 
-/// All refused options of a run. line() has all of them; the program prints `lines`, each on its own.
-class RefusedOptions : public Error {
+/// line() has all lines; the program prints each on its own.
+class SeveralErrors : public Error {
+ public:
+  SeveralErrors(ExitCode code, std::vector<std::string> lines);
+  std::vector<std::string> lines;
+};
+
+/// All refused options of a run.
+class RefusedOptions : public SeveralErrors {
  public:
   explicit RefusedOptions(const std::vector<RefusedOption>& refusals);
-  std::vector<std::string> lines;
 };
 
 /// Throws the refusal if there is one, or RefusedOptions if there are several.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -168,6 +169,16 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   const std::string events = options.has("logging_dir") ? options.text("logging_dir") : file("runs");
   tensorboard_ = std::make_unique<TensorBoardLog>(events, world_.host(), options,
                                                   continues ? std::optional<std::int64_t>(run.step + 1) : std::nullopt);
+}
+
+void check_output_directory(const Options& options) {
+  const fs::path base = options.text("output_dir");
+  std::error_code ignored;
+  fs::path there = fs::absolute(base, ignored);
+  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, ignored)) cannot_write(base.string(), there.string() + " is not a directory", options);
+  if (::access(there.c_str(), W_OK | X_OK) != 0)
+    cannot_write(base.string(), there.string() + ": " + std::strerror(errno), options);
 }
 
 bool writes_report(const Options& options) {

@@ -39,6 +39,9 @@ void warn_of_replaced_run(World& world, const Options& options);
 /// unknown. Never throws.
 void note_killed_runs(const Options& options, bool locked) noexcept;
 
+/// One process: throws Error (data) if --output_dir could not be made or written. Makes nothing.
+void check_output_directory(const Options& options);
+
 /// False: --report_to none. Then a run writes no report.html either.
 [[nodiscard]] bool writes_report(const Options& options);
 

@@ -1,0 +1,26 @@
+// What keeps a training run from starting.
+#include "jobs/cli/commands/train.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup_errors.hpp"
+
+namespace tessera::jobs {
+
+void TrainRun::check_memory() {
+  memory_limit_ = require_fit(options_, world_, plan::make_plan(trainer_options_.run),
+                              "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; "
+                              "tessera plan shows what fits");
+}
+
+/// Everything that can be refused before something is made or allocated; what is independent is told at once.
+void TrainRun::check_setup() {
+  try {
+    prepare();
+    if (!options_.flag("dry_run")) check_memory();
+  } catch (const Error& error) {
+    throw_with_others(options_, world_, error, [this] {
+      if (trainer_options_.run.model != nullptr && !options_.flag("dry_run")) check_memory();
+    });
+  }
+}
+
+}  // namespace tessera::jobs
