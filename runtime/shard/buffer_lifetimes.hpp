@@ -14,6 +14,7 @@ struct ModuleExecution {
   int micro = -1;
   bool forward = true;
   std::vector<int> units;  // that it reads; no unit twice
+  int instance = 0;        // Instruction::instance
 };
 
 /// A unit in a slot, from its gather to its last read. Executions by index.

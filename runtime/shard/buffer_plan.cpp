@@ -27,6 +27,14 @@ void check(const ScheduleInput& in, ScheduleKind kind) {
           throw std::logic_error(strfmt("module %s contributes to the gradient of unit %s, which is not trainable",
                                         m.name.c_str(), in.units[at(u)].name.c_str()));
       }
+  for (const ReferenceModel& reference : in.references)
+    for (const ModuleUse& m : reference.modules) {
+      if (!m.grad_units.empty() || !m.backward_units.empty())
+        throw std::logic_error(strfmt("module %s:%s has a backward", reference.name.c_str(), m.name.c_str()));
+      for (const int u : m.forward_units)
+        if (u < 0 || at(u) >= in.units.size())
+          throw std::logic_error(strfmt("module %s:%s names unit %d", reference.name.c_str(), m.name.c_str(), u));
+    }
 }
 
 std::vector<ModuleExecution> executions_of(const ScheduleInput& in, ScheduleKind kind) {
@@ -35,6 +43,10 @@ std::vector<ModuleExecution> executions_of(const ScheduleInput& in, ScheduleKind
             first = first_backward(in.modules);
   std::vector<ModuleExecution> out;
   for (int m = 0; m < num_micro; ++m) {
+    for (std::size_t r = 0; r < in.references.size(); ++r)
+      for (std::size_t i = 0; i < in.references[r].modules.size(); ++i)
+        out.push_back({static_cast<int>(i), m, true, union_of({}, in.references[r].modules[i].forward_units),
+                       static_cast<int>(r) + 1});
     for (int i = 0; i < n; ++i) out.push_back({i, m, true, union_of({}, in.modules[at(i)].forward_units)});
     for (int i = n - 1; train && i >= first; --i) {
       const ModuleUse& use = in.modules[at(i)];

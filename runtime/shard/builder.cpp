@@ -244,6 +244,7 @@ Schedule new_schedule(const ScheduleInput& input, const BufferPlan& plan, int nu
   Schedule schedule;
   schedule.units = plan.units;
   schedule.modules = input.modules;
+  schedule.references = input.references;
   schedule.slots = plan.slots;
   schedule.num_micro = num_micro;
   return schedule;
@@ -262,9 +263,10 @@ int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
     reads.emplace_back(u, gathers.slot_of(u));
     of.wants.push_back(gathers.gather_of(u));
   }
-  return list.add(
-      {.op = of.op, .stream = StreamId::compute, .module = of.execution->module, .micro = of.execution->micro},
-      std::move(of.wants), std::move(reads));
+  Instruction in{.op = of.op, .stream = StreamId::compute, .module = of.execution->module};
+  in.instance = of.execution->instance;
+  in.micro = of.execution->micro;
+  return list.add(std::move(in), std::move(of.wants), std::move(reads));
 }
 
 int add_norm(InstructionList& list, std::vector<int> after) {
@@ -284,12 +286,12 @@ Schedule build_train(const ScheduleInput& input) {
   for (int t = 0; t < static_cast<int>(plan.executions.size()); ++t) {
     const ModuleExecution& execution = plan.executions[at(t)];
     const int module = execution.module, micro = execution.micro;
-    const ModuleUse& use = input.modules[at(module)];
     gathers.emit_gathers(t);
     reduces.emit(last);
     if (execution.forward) {
-      last = add(list, gathers, {Op::forward, &execution, union_of({}, use.forward_units), {}});
+      last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
     } else {
+      const ModuleUse& use = input.modules[at(module)];
       if (schedule.recompute && use.recomputable)
         add(list, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), {}});
       std::vector<int> wants;

@@ -23,7 +23,8 @@ struct UnitInput {
 
 struct ScheduleInput {
   std::vector<UnitInput> units;
-  std::vector<ModuleUse> modules;  // in forward order; the last computes the loss
+  std::vector<ModuleUse> modules;          // in forward order; the last computes the loss
+  std::vector<ReferenceModel> references;  // run before it
   Mesh mesh{1, 1};
   ShardPolicy policy;
   int num_micro = 1;             // accumulation steps
@@ -37,6 +38,7 @@ struct ScheduleInput {
 ///   between them. Without shard_params: once per step, before the first forward. A gather is issued `prefetch` uses
 ///   ahead, if a slot is free. A sharded resident unit that is not trainable is not gathered here:
 ///   build_load does it.
+/// - references: in each micro-batch, their forward passes, then the model's.
 /// - backward: down to the first module that contributes to a gradient; nothing before it is trainable.
 /// - gradient slots: a unit's gradient is reduced once if num_micro == 1, or if its micro-batches are added in its slot
 ///   (ScheduledUnit::adds_in_slot). One resident slot per unit without shard_grads, or if micro-batches are added in

@@ -17,8 +17,11 @@ std::string micro_word(const Instruction& in) { return in.micro >= 0 ? strfmt("m
 /// The unit's or module's name; "" if there is none, or none of that index.
 std::string subject(const Schedule& schedule, const Instruction& in) {
   if (in.unit >= 0 && at(in.unit) < schedule.units.size()) return schedule.units[at(in.unit)].name;
-  return in.module >= 0 && at(in.module) < schedule.modules.size() ? schedule.modules[at(in.module)].name
-                                                                   : std::string();
+  if (in.instance < 0 || at(in.instance) > schedule.references.size()) return {};
+  const std::vector<ModuleUse>& modules = schedule.modules_of(in.instance);
+  if (in.module < 0 || at(in.module) >= modules.size()) return {};
+  const std::string& name = modules[at(in.module)].name;
+  return in.instance == 0 ? name : schedule.references[at(in.instance - 1)].name + ":" + name;
 }
 
 /// "s1", "g0", "x0": the slot within its kind.
@@ -67,6 +70,14 @@ const char* name_of(Op op) {
 const char* name_of(StreamId stream) {
   static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce", "replicate"};
   return names[static_cast<std::size_t>(stream)];
+}
+
+const std::vector<ModuleUse>& Schedule::modules_of(int instance) const {
+  return instance == 0 ? modules : references[at(instance - 1)].modules;
+}
+
+const ModuleUse& Schedule::use_of(const Instruction& instruction) const {
+  return modules_of(instruction.instance)[at(instruction.module)];
 }
 
 int Schedule::grad_slot(int unit, int micro) const {

@@ -41,6 +41,13 @@ struct ModuleUse {
   bool in_place = false;            // its output is in the memory of its input
 };
 
+/// A model that is run forward beside the one that is trained, in the same step: a frozen reference model, or the base
+/// with its adapters switched off. It has no backward, saves nothing, and may read any unit.
+struct ReferenceModel {
+  std::string name;                // "reference"
+  std::vector<ModuleUse> modules;  // in forward order; with forward_units alone. The last leaves what the loss reads
+};
+
 /// Modules from this one on have a backward: nothing before it is trainable. modules.size() if nothing is.
 [[nodiscard]] int first_backward(const std::vector<ModuleUse>& modules);
 
@@ -58,6 +65,7 @@ struct Instruction {
   StreamId stream = StreamId::compute;
   int unit = -1;              // gather, release, reduce_scatter, all_reduce, update
   int module = -1;            // forward, recompute, backward
+  int instance = 0;           // forward: 0: the model itself; i: Schedule::references[i - 1]
   int micro = -1;             // micro-batch of this rank (gather: the first that reads it); -1: once per step
   int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot that
                               // reduce_scatter, or all_reduce of a unit that is not sharded, reads
@@ -109,11 +117,16 @@ struct Slot {
 struct Schedule {
   std::vector<ScheduledUnit> units;
   std::vector<ModuleUse> modules;
+  /// In each micro-batch they run before the model's forward. They share its activation buffers.
+  std::vector<ReferenceModel> references;
   std::vector<Instruction> list;
   std::vector<Slot> slots;
   int num_micro = 1;
   bool recompute = false;  // of a recomputable module, forward keeps only the input
 
+  /// The modules of a model instance; of an instruction of a module, its module.
+  [[nodiscard]] const std::vector<ModuleUse>& modules_of(int instance) const;
+  [[nodiscard]] const ModuleUse& use_of(const Instruction& instruction) const;
   /// The gradient slot that backward of `micro` writes for `unit`; -1: none.
   [[nodiscard]] int grad_slot(int unit, int micro) const;
   std::vector<int> grad_slots;  // [micro · units + unit]
@@ -124,8 +137,8 @@ struct Schedule {
   [[nodiscard]] std::int64_t slot_bytes(int slot) const;
 };
 
-/// "backward h.2 m0": operation, unit or module, micro-batch. Schedules, traces and the verifier's messages name
-/// instructions by it.
+/// "backward h.2 m0": operation, unit or module, micro-batch; of a reference model, "forward reference:h.2 m0".
+/// Schedules, traces and the verifier's messages name instructions by it.
 [[nodiscard]] std::string instruction_name(const Schedule& schedule, const Instruction& instruction);
 
 /// One instruction a line: what `plan --print_schedule` prints and tests compare, e.g.

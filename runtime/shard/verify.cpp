@@ -94,7 +94,7 @@ class Replay {
       case Op::gather: return gather(in);
       case Op::release: return release(in);
       case Op::forward:
-      case Op::recompute: return use(s_.modules[at(in.module)].forward_units);
+      case Op::recompute: return use(s_.use_of(in).forward_units);
       case Op::backward: use(s_.modules[at(in.module)].backward_units); return contribute(in);
       case Op::reduce_scatter:
       case Op::all_reduce: return reduce(in);

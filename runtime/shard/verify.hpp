@@ -23,6 +23,8 @@ struct Violation {
 ///   use until the reduce that reads it has ended, on this rank and on peers that read it in place;
 /// - all contributions to a gradient come before its reduce; the accumulations count every micro-batch once; update
 ///   follows norm, and norm follows every reduce;
+/// - in each micro-batch, the modules of every reference model run in order before the model's own forward, and nothing
+///   of a reference has a backward: an activation is read before another one of the same buffer is written;
 /// - a resident unit that is not trainable has been gathered before the first run, by the list of `load`; it is not
 ///   updated;
 /// - dependencies point to earlier instructions, and the collectives of a communicator have one order on every rank, on

@@ -64,6 +64,13 @@ class Form {
         }
       }
     }
+    for (const ReferenceModel& reference : s_.references)
+      for (const ModuleUse& m : reference.modules) {
+        const std::string name = reference.name + ":" + m.name;
+        if (!m.backward_units.empty() || !m.grad_units.empty()) fail(-1, "module " + name + " has a backward");
+        for (const int u : m.forward_units)
+          if (!unit(u)) fail(-1, strfmt("module %s names unit %d", name.c_str(), u));
+      }
     const auto negative = [](const ScheduledUnit& unit) { return unit.num_accumulators < 0; };
     if (s_.num_micro < 1 || std::ranges::any_of(s_.units, negative)) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
@@ -78,8 +85,10 @@ class Form {
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
     }
-    if (of_module(in.op) &&
-        (in.module < 0 || at(in.module) >= s_.modules.size() || in.micro < 0 || in.micro >= s_.num_micro)) {
+    if (in.instance < 0 || at(in.instance) > s_.references.size() || (in.instance > 0 && in.op != Op::forward))
+      return fail(i, strfmt("is of model instance %d", in.instance));
+    if (of_module(in.op) && (in.module < 0 || at(in.module) >= s_.modules_of(in.instance).size() || in.micro < 0 ||
+                             in.micro >= s_.num_micro)) {
       fail(i, "names no module or no micro-batch");
     }
     if (in.op == Op::gather || in.op == Op::release) uses_slot(i, in.slot, Slot::Kind::param);
@@ -112,14 +121,19 @@ class Form {
       fail(i, "names no gradient accumulator");
   }
 
-  /// Each micro-batch: forward through the modules in order, then recompute and backward in reverse, down to the first
-  /// that contributes to a gradient. Modules share activation buffers, so no other order is valid.
+  /// Each micro-batch: forward through the modules of each reference model, then of the model, in order, then recompute
+  /// and backward in reverse, down to the first that contributes to a gradient. Modules share activation buffers, so no
+  /// other order is valid.
   void order() {
     const bool train = !s_.grad_slots.empty();
     std::vector<Instruction> expected;
-    const int n = static_cast<int>(s_.modules.size());
+    const int n = static_cast<int>(s_.modules.size()), instances = static_cast<int>(s_.references.size()) + 1;
     for (int m = 0; m < s_.num_micro; ++m) {
-      for (int i = 0; i < n; ++i) expected.push_back({.op = Op::forward, .module = i, .micro = m});
+      for (int k = 1; k <= instances; ++k) {
+        const int instance = k % instances;
+        for (int i = 0; i < static_cast<int>(s_.modules_of(instance).size()); ++i)
+          expected.push_back({.op = Op::forward, .module = i, .instance = instance, .micro = m});
+      }
       for (int i = n - 1; train && i >= first_backward(s_.modules); --i) {
         if (s_.recompute && s_.modules[at(i)].recomputable)
           expected.push_back({.op = Op::recompute, .module = i, .micro = m});
@@ -132,15 +146,10 @@ class Form {
       if (!of_module(in.op)) continue;
       if (next == expected.size()) return fail(i, "comes after all modules are done");
       const Instruction& e = expected[next++];
-      if (in.op != e.op || in.module != e.module || in.micro != e.micro) {
-        return fail(
-            i, strfmt("comes where %s %s m%d should", name_of(e.op), s_.modules[at(e.module)].name.c_str(), e.micro));
-      }
+      if (in.op != e.op || in.module != e.module || in.instance != e.instance || in.micro != e.micro)
+        return fail(i, "comes where " + instruction_name(s_, e) + " should");
     }
-    if (next < expected.size()) {
-      const Instruction& e = expected[next];
-      fail(-1, strfmt("%s %s m%d is missing", name_of(e.op), s_.modules[at(e.module)].name.c_str(), e.micro));
-    }
+    if (next < expected.size()) fail(-1, instruction_name(s_, expected[next]) + " is missing");
   }
 
   const Schedule& s_;

@@ -16,10 +16,25 @@ struct ModelShape {
   bool tied = true;         // the head reads, and contributes to, the embedding
   bool adapters = false;    // one more unit, which every block reads and contributes to
   bool frozen_embed = false;
-  int frozen_blocks = 0;          // the first ones
+  int frozen_blocks = 0;                                                                 // the first ones
+  enum class Reference : unsigned char { none, base, own } reference = Reference::none;  // without adapters; own units
   bool embed_reads_late = false;  // the first module's backward reads its unit, and contributes to that of the head
   std::int64_t embed = 5000, block = 1000, head = 100;
 };
+
+/// A reference model: the same modules without adapters, or as many with frozen units of its own.
+inline void add_reference(shard::ScheduleInput& in, const ModelShape& shape) {
+  shard::ReferenceModel reference{"reference", {}};
+  for (const shard::ModuleUse& module : in.modules) {
+    std::vector<int> units = module.forward_units.empty() ? module.backward_units : module.forward_units;
+    if (shape.adapters) std::erase(units, static_cast<int>(in.units.size()) - 1);
+    if (shape.reference == ModelShape::Reference::own) units = {static_cast<int>(in.units.size())};
+    reference.modules.push_back({.name = module.name, .forward_units = units});
+    if (shape.reference == ModelShape::Reference::own)
+      in.units.push_back({.name = "reference." + module.name, .numel = shape.block, .trainable = false});
+  }
+  in.references.push_back(std::move(reference));
+}
 
 /// embed, h.0 …, head, as in GPT-2: in training, the head's forward and the embedding's backward read nothing.
 inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard::Strategy& strategy, int num_micro) {
@@ -63,6 +78,7 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   }
   const Units reads = shape.tied ? Units{embed, head} : Units{head};
   in.modules.push_back({"head", {}, reads, trainable(reads), false});
+  if (shape.reference != ModelShape::Reference::none) add_reference(in, shape);
   return in;
 }
 

@@ -61,6 +61,9 @@ struct Rank {
   Scalar loss, norm;
   std::vector<Done> output, saved;  // by module
   Done recomputed, backward;
+  Done reference;                        // the latest module of a reference model
+  int reference_instance = 0;            // which
+  std::vector<Done> reference_outcomes;  // by reference model: of its last module
   // progress
   std::array<int, shard::num_streams> next{};      // by stream: events that have ended
   std::array<bool, shard::num_streams> running{};  // the next one has started

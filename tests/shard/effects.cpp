@@ -39,7 +39,7 @@ void Machine::begin_gather(Rank& r, const Instruction& in) {
 }
 
 void Machine::begin_module(Rank& r, const Instruction& in) {
-  const ModuleUse& use = s_.modules[at(in.module)];
+  const ModuleUse& use = s_.use_of(in);
   for (const int unit : in.op == Op::backward ? use.backward_units : use.forward_units) {
     const auto& given = s_.reads[at(index_)];
     const auto found = std::find_if(given.begin(), given.end(), [&](const auto& p) { return p.first == unit; });
@@ -56,7 +56,7 @@ void Machine::begin_module(Rank& r, const Instruction& in) {
         wrong(rank_, in, "reads an old or foreign " + s_.units[at(unit)].name);
     }
   }
-  activations(r, in);
+  in.instance > 0 ? reference_activations(r, in) : activations(r, in);
   if (in.op != Op::backward) return;
   for (const int unit : use.grad_units) {
     const int slot = s_.grad_slot(unit, in.micro);
@@ -65,7 +65,21 @@ void Machine::begin_module(Rank& r, const Instruction& in) {
   }
 }
 
+/// It shares the buffers of the model's activations, which hold nothing afterwards.
+void Machine::reference_activations(Rank& r, const Instruction& in) {
+  if (in.op != Op::forward) wrong(rank_, in, "saves nothing, and has no backward");
+  const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1};
+  if (in.module > 0 && (r.reference != below || r.reference_instance != in.instance)) wrong(rank_, in, "has no input");
+  r.reference = here;
+  r.reference_instance = in.instance;
+  std::fill(r.output.begin(), r.output.end(), Done{});
+  r.recomputed = r.backward = {};
+  if (in.module + 1 == static_cast<int>(s_.modules_of(in.instance).size()))
+    r.reference_outcomes[at(in.instance - 1)] = {step_, in.micro, 0};
+}
+
 void Machine::activations(Rank& r, const Instruction& in) {
+  r.reference = {};
   const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1},
       above{step_, in.micro, in.module + 1};
   const bool last = in.module + 1 == static_cast<int>(s_.modules.size()),
@@ -75,7 +89,7 @@ void Machine::activations(Rank& r, const Instruction& in) {
     r.output[at(in.module)] = here;
     if (again) r.recomputed = {};
     else r.saved[at(in.module)] = here;
-    if (last && !trains()) add_loss(r);
+    if (last && !trains()) add_loss(r, in);
   } else if (in.op == Op::recompute) {
     if (!again || r.output[at(in.module)] != here) wrong(rank_, in, "computes again what has not been computed");
     r.recomputed = here;
@@ -84,11 +98,13 @@ void Machine::activations(Rank& r, const Instruction& in) {
     if (!last && r.backward != above) wrong(rank_, in, "has no gradient of its output");
     if (last && r.backward.step == step_ && r.backward.micro == in.micro) wrong(rank_, in, "comes twice");
     r.backward = here;
-    if (last) add_loss(r);
+    if (last) add_loss(r, in);
   }
 }
 
-void Machine::add_loss(Rank& r) {
+void Machine::add_loss(Rank& r, const Instruction& in) {
+  for (const Done& outcome : r.reference_outcomes)
+    if (outcome != Done{step_, in.micro, 0}) wrong(rank_, in, "has no outcome of a reference model");
   writes(r.loss);
   r.loss.count = r.loss.step == step_ ? r.loss.count + 1 : 1;
   r.loss.step = step_;

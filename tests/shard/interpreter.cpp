@@ -25,6 +25,7 @@ Machine::Machine(const Schedule& schedule, const Mesh& mesh, const Schedule* loa
     r.normed.assign(s_.units.size(), 0);
     r.output.resize(s_.modules.size());
     r.saved.resize(s_.modules.size());
+    r.reference_outcomes.resize(s_.references.size());
     r.started.assign(at(num_steps * length_), 0);
     r.ended.assign(at(num_steps * length_), 0);
   }

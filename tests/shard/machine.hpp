@@ -106,7 +106,8 @@ class Machine {
   void begin_module(Rank& r, const Instruction& in);
   /// Checks and sets what each activation buffer contains: all on one stream.
   void activations(Rank& r, const Instruction& in);
-  void add_loss(Rank& r);
+  void reference_activations(Rank& r, const Instruction& in);
+  void add_loss(Rank& r, const Instruction& in);
   /// True if it reads the gradient slot, and not what a reduce_scatter has left.
   [[nodiscard]] bool reads_gradient(const Instruction& in) const {
     return in.op == Op::reduce_scatter || !s_.units[at(in.unit)].sharded();

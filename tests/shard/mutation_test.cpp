@@ -52,6 +52,7 @@ class Mutants {
       edges(i);
       if (i + 1 < length()) swap(i);
       drop(i);
+      instances(i);
       slots(i);
       flags(i);
     }
@@ -112,6 +113,14 @@ class Mutants {
       std::erase(in.after, i);
       for (int& d : in.after) d -= d > i ? 1 : 0;
     }
+  }
+
+  void instances(int i) {
+    const Instruction& in = s_.list[at(i)];
+    if (in.module < 0) return;
+    for (int k = 0; k <= static_cast<int>(s_.references.size()); ++k)
+      if (k != in.instance && at(in.module) < s_.modules_of(k).size())
+        add("instance", strfmt("model instance %d in ", k) + describe(s_, i), {i}).schedule.list[at(i)].instance = k;
   }
 
   /// What a step begins with, at the end of the step before; and what it ends with, at the beginning of the next one.
@@ -207,7 +216,7 @@ std::vector<Subject> subjects() {
     for (const int num_micro : {1, 2, 3}) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && !strategy.policy.shard_params) continue;
-        for (int variant = 0; variant <= 21; ++variant) {
+        for (int variant = 0; variant <= 24; ++variant) {
           ModelShape shape{.num_blocks = 3};
           ScheduleInput in;
           if (variant == 1) shape.tied = false;
@@ -217,6 +226,11 @@ std::vector<Subject> subjects() {
           if (variant == 15 || variant == 16)
             shape = {.num_blocks = 2, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
           if (variant == 9) shape.embed_reads_late = true;
+          if (variant >= 22) {
+            using Reference = ModelShape::Reference;
+            shape = {.num_blocks = 2, .reference = variant == 22 ? Reference::base : Reference::own};
+            if (variant != 24) shape.adapters = shape.frozen_embed = true, shape.frozen_blocks = 2;
+          }
           if (variant >= 17 && variant <= 19) shape = {.num_blocks = 4, .blocks_per_unit = 3, .tied = variant != 18};
           in = schedule_input(shape, strategy, num_micro);
           in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
@@ -229,7 +243,9 @@ std::vector<Subject> subjects() {
           if (variant >= 11 && variant <= 12) in.policy.reduce_dtype = DType::bf16;
           if (variant == 11 || variant == 14 || variant == 16 || variant == 19) in.params_in_place = true;
           if (variant == 12) in.policy.reduce = Reduce::last;
-          if (variant >= 20) in.policy.reduce = Reduce::shard_each;
+          if (variant == 23) in.params_in_place = true;
+          if (variant == 24) in.policy.recompute = true;
+          if (variant == 20 || variant == 21) in.policy.reduce = Reduce::shard_each;
           if (variant == 21) in.units[0].policy = no_shard(in.policy);
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }

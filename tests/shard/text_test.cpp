@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "tests/shard/cases.hpp"
 
 namespace tessera::test {
@@ -38,6 +40,56 @@ update          embed           on compute                     after norm
 update          h.0             on compute
 update          head            on compute
 )" + 1);
+}
+
+TEST(Text, AReferenceModelRunsBeforeTheModel) {
+  const ModelShape base{.num_blocks = 1,
+                        .adapters = true,
+                        .frozen_embed = true,
+                        .frozen_blocks = 1,
+                        .reference = ModelShape::Reference::base},
+      own{.num_blocks = 1, .reference = ModelShape::Reference::own};
+  EXPECT_EQ(text(build_train(schedule_input(base, make_strategy("3", 2, 0, 2), 1))), R"(
+gather          embed            m0  s0  on gather
+gather          h.0              m0  s1  on gather
+forward         reference:embed  m0      on compute                after gather embed m0
+gather          head             m0  s2  on gather
+forward         reference:h.0    m0      on compute                after gather h.0 m0
+gather          adapters         m0  s3  on gather
+forward         reference:head   m0      on compute                after gather head m0
+forward         embed            m0      on compute
+forward         h.0              m0      on compute                after gather adapters m0
+forward         head             m0      on compute
+backward        head             m0      on compute
+release         embed            m0  s0  on compute
+release         head             m0  s2  on compute
+reduce_scatter  head             m0  g0  on reduce   a0 = x, last  after backward head m0
+backward        h.0              m0      on compute
+release         h.0              m0  s1  on compute
+release         adapters         m0  s3  on compute
+reduce_scatter  adapters         m0  g1  on reduce   a0 = x, last  after backward h.0 m0
+norm                                     on reduce
+update          head                     on compute                after norm
+update          adapters                 on compute
+)" + 1);
+  EXPECT_EQ(text(build_forward(forward_input(own, make_strategy("2", 2, 0, 2)), /*with_loss=*/true)), R"(
+gather     embed                s0  on gather
+forward    reference:embed  m0      on compute
+forward    reference:h.0    m0      on compute
+forward    reference:head   m0      on compute
+gather     h.0                  s1  on gather
+forward    embed            m0      on compute  after gather embed
+gather     head                 s2  on gather
+forward    h.0              m0      on compute  after gather h.0
+forward    head             m0      on compute  after gather head
+norm                                on reduce   after forward head m0
+)" + 1);
+  ScheduleInput in = schedule_input(own, make_strategy("2", 2, 0, 2), 1);
+  in.references[0].modules[1].grad_units = {1};
+  EXPECT_THROW((void)build_train(in), std::logic_error);
+  in.references[0].modules[1].grad_units = {};
+  in.references[0].modules[1].forward_units = {99};
+  EXPECT_THROW((void)build_train(in), std::logic_error);
 }
 
 TEST(Text, Zero0) {
