@@ -32,8 +32,10 @@ struct Batch {
   /// The normalizer, known before backward: 1 / valid tokens of the global batch, whatever their weights (a loss over
   /// pairs: 1 / pairs), times the gradient scale of fp16. Train only. In device memory on a device, as `sums`.
   const double* loss_scale = nullptr;
-  kernels::LossSums* sums = nullptr;  // results are added to it
-  TensorView logits;                  // (B, V) of the activations' type or fp32; Phase::logits only
+  kernels::LossSums* sums = nullptr;  // results are added to it; null for a reference model
+  /// (B, T) fp32: written by the loss of a reference model, read by that of the model; absent: there is no reference.
+  TensorView reference;
+  TensorView logits;  // (B, V) of the activations' type or fp32; Phase::logits only
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;

@@ -40,7 +40,8 @@ FlopsPerSequence terms_of(const F& of) {
   return {one - per_square, per_square};
 }
 
-/// What backward leaves out for frozen parameters; 0 if all are trainable.
+/// What backward leaves out for frozen parameters, less what a reference model adds; 0 if all are trainable and there
+/// is none.
 FlopsPerSequence left_out(const Model& model) {
   FlopsPerSequence sum;
   const std::size_t lowest = model.lowest_trainable();
@@ -53,13 +54,18 @@ FlopsPerSequence left_out(const Model& model) {
     sum.per_token += terms.per_token;
     sum.per_square += terms.per_square;
   }
+  for (const auto& module : model.reference) {
+    const FlopsPerSequence more = terms_of([&](std::int64_t tokens) { return module->forward_flops({1, tokens}); });
+    sum.per_token -= more.per_token;
+    sum.per_square -= more.per_square;
+  }
   return sum;
 }
 
 }  // namespace
 
 double Model::train_flops(double tokens, double squares) const {
-  const bool frozen = !std::ranges::all_of(params, &ParamSpec::trainable);
+  const bool frozen = !reference.empty() || !std::ranges::all_of(params, &ParamSpec::trainable);
   const FlopsPerSequence less = frozen ? left_out(*this) : FlopsPerSequence{};
   return (6.0 * static_cast<double>(matmul_params) - less.per_token) * tokens +
          (12.0 * static_cast<double>(attention_width) - less.per_square) * squares;

@@ -138,6 +138,7 @@ struct Model {
   std::string family;             // "gpt2"
   std::vector<ParamSpec> params;  // canonical names, in canonical order
   std::vector<std::unique_ptr<Module>> modules;
+  std::vector<std::unique_ptr<Module>> reference;       // of a reference model: add_reference; empty: none
   std::size_t embedding_modules = 1, head_modules = 1;  // how many of the first and of the last are no blocks
   std::int64_t hidden = 0;                              // C of the activation between modules
   std::int64_t vocab = 0;
@@ -155,7 +156,7 @@ struct Model {
   /// What backward of a module computes: gradients of its trainable parameters, and dx above lowest_trainable().
   [[nodiscard]] Wanted wanted(std::size_t module) const;
   /// Training FLOPs per token, as PaLM counts them: 6·N_matmul + 12·L·H·T, less what backward leaves out for frozen
-  /// parameters.
+  /// parameters, and with the forward of a reference model.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
   /// The same for sequences with `tokens` in all, whose squared lengths sum to `squares`: 6·N_matmul·tokens +
   /// 12·L·H·squares, less what backward leaves out.

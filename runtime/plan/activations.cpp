@@ -10,15 +10,16 @@ namespace tessera::plan {
 
 std::string boundary_name(int module) { return "x." + std::to_string(module); }
 
-std::string alternate_boundary_name(const shard::Schedule& schedule, int module) {
+std::string alternate_boundary_name(const std::vector<shard::ModuleUse>& modules, int module) {
   int outputs = -1;
-  for (int i = 0; i <= module; ++i) outputs += schedule.modules[static_cast<std::size_t>(i)].in_place ? 0 : 1;
+  for (int i = 0; i <= module; ++i) outputs += modules[static_cast<std::size_t>(i)].in_place ? 0 : 1;
   return boundary_name(outputs % 2);
 }
 
 std::string train_boundary_name(const shard::Schedule& train, int module) {
   while (train.modules[static_cast<std::size_t>(module)].in_place) --module;
-  return module + 1 < first_backward(train.modules) ? alternate_boundary_name(train, module) : boundary_name(module);
+  return module + 1 < first_backward(train.modules) ? alternate_boundary_name(train.modules, module)
+                                                    : boundary_name(module);
 }
 
 std::string saved_name(const shard::Schedule& train, int module) {
@@ -44,9 +45,19 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
 
 /// Slots of a micro-batch of so many tokens.
 static void token_slots(const RunSpec& spec, std::size_t tokens, std::vector<ArenaSlot>& slots) {
+  if (!spec.model->reference.empty() && spec.purpose != Purpose::generate)
+    slots.push_back({reference_name, Category::buffers, Placement::own, tokens * sizeof(float)});
   for (const models::BatchFieldInfo& field : models::batch_fields)
     if (has_field(spec, field.field))
       slots.push_back({field.name, Category::buffers, Placement::own, tokens * size_of(field.dtype)});
+}
+
+/// The largest workspace of a reference model's modules; 0 without one.
+static std::size_t reference_workspace(const models::Model& model, const models::BatchShape& shape) {
+  std::size_t bytes = 0;
+  for (const auto& module : model.reference)
+    bytes = std::max(bytes, module->workspace_bytes(shape, model.dtype, models::Phase::eval));
+  return bytes;
 }
 
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
@@ -57,12 +68,13 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const std::size_t element = size_of(model.dtype);
   const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
   const int modules = static_cast<int>(model.modules.size());
+  const int longest = static_cast<int>(std::max(model.modules.size(), model.reference.size()));
 
   std::vector<ArenaSlot> slots;
-  for (int i = 0; i < std::min(2, modules - 1); ++i)
+  for (int i = 0; i < std::min(2, longest - 1); ++i)
     slots.push_back({boundary_name(i), Category::activations, Placement::own,
                      tokens * static_cast<std::size_t>(model.hidden) * element});
-  std::size_t workspace = 0;
+  std::size_t workspace = generates ? 0 : reference_workspace(model, pass);
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
     if (generates)
@@ -91,7 +103,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
 
   std::vector<ArenaSlot> slots;
   const int first = first_backward(schedule.modules);
-  for (int i = 0; i < last; ++i)  // evaluation and generation use the first two alternately
+  // Evaluation, generation and a reference model use the first two alternately.
+  const int reference_last = static_cast<int>(model.reference.size()) - 1;
+  for (int i = 0; i < std::max(last, std::min(2, reference_last)); ++i)
     if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
       slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? most : trained)});
   for (int i = first; i <= last; ++i) {
@@ -105,7 +119,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   if (first < last)  // else no module gives a gradient to one before it
     slots.push_back({gradient_name, Category::activations, Placement::own, boundary(trained)});
 
-  std::size_t workspace = 0;
+  std::size_t workspace = std::max(reference_workspace(model, train), reference_workspace(model, eval));
   for (int i = 0; i <= last; ++i) {
     const models::Module& module = *model.modules[static_cast<std::size_t>(i)];
     const models::Phase in_training = i < first ? models::Phase::eval : models::Phase::train;  // without a backward

@@ -11,8 +11,9 @@ namespace tessera::plan {
 
 /// Names of the slots. Module i writes its output to boundary(i); the last module has none.
 [[nodiscard]] std::string boundary_name(int module);
-/// Evaluation and generation use two slots alternately; a module that works in place, the one of its input.
-[[nodiscard]] std::string alternate_boundary_name(const shard::Schedule& schedule, int module);
+/// Evaluation, generation and reference models use two slots alternately; a module that works in place, the one of its
+/// input. `modules`: of the schedule, or of a reference model.
+[[nodiscard]] std::string alternate_boundary_name(const std::vector<shard::ModuleUse>& modules, int module);
 /// In a training step, where modules in front of the first backward use two slots alternately.
 [[nodiscard]] std::string train_boundary_name(const shard::Schedule& train, int module);
 /// What module i saves for backward. With recompute, all recomputable modules share one slot: every training forward
@@ -21,6 +22,7 @@ namespace tessera::plan {
 inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of the current module output
 inline constexpr const char* workspace_name = "workspace";
 inline constexpr const char* router_name = "router";  // (layers with experts, 2, E) f64: Batch::router; training only
+inline constexpr const char* reference_name = "reference";  // Batch::reference
 inline constexpr const char* loss_rows_name = "loss_rows";  // Batch::loss_rows
 inline constexpr const char* logits_name = "logits";        // (1, V); generate: (B, V)
 /// Whether micro-batches of a run have this tensor; its slot has its name.

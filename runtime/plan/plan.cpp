@@ -159,12 +159,14 @@ enum class Proof : bool { none, full };
 
 void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   const RunSpec& spec = plan.spec;
+  if (spec.purpose != Purpose::generate) input.references = references(*spec.model, plan.units);
   if (spec.purpose == Purpose::train) {
     input.modules = module_uses(*spec.model, plan.units, models::Phase::train);
     plan.train = shard::build_train(input);
   }
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
+  input.references.clear();
   if (spec.purpose == Purpose::train) plan.logits = shard::build_forward(input, /*with_loss=*/false);
   // Ranks run passes until no rank has an unfinished row: `norm` sums how many there are.
   if (spec.purpose == Purpose::generate) plan.logits = shard::build_forward(input, /*with_loss=*/true);

@@ -120,16 +120,20 @@ void check_unit_strategies(const shard::Strategy& strategy, const std::vector<sh
 }  // namespace
 
 std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy) {
-  const std::vector<std::string> names = unit_names(model, strategy.policy);
+  std::vector<std::string> names = unit_names(model, strategy.policy);
+  std::vector<const models::Module*> modules;
+  for (const auto* list : {&model.modules, &model.reference})
+    for (const auto& module : *list) modules.push_back(module.get());
+  for (const auto& module : model.reference) names.push_back(module->name());
   std::vector<shard::UnitSpec> units;
   UnitsOfName of_name;
   std::set<std::pair<int, std::int64_t>> taken;  // parameters, and first rows of parts of them
-  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+  for (std::size_t m = 0; m < modules.size(); ++m) {
     std::vector<std::size_t> begun;  // units with parameters of this module
-    const std::span<const int> params = model.modules[m]->params();
+    const std::span<const int> params = modules[m]->params();
     for (std::size_t k = 0; k < params.size(); ++k) {
       const int param = params[k];
-      const RowRange rows = model.modules[m]->rows(k);
+      const RowRange rows = modules[m]->rows(k);
       if (!taken.emplace(param, rows.first).second) continue;
       const std::size_t u = unit_for(units, of_name[names[m]], names[m], model.params[static_cast<std::size_t>(param)]);
       if (std::ranges::find(begun, u) == begun.end()) {
@@ -146,13 +150,33 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   return units;
 }
 
-std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units,
-                                          models::Phase phase) {
-  std::map<std::pair<int, std::int64_t>, int> unit_of;  // by parameter and first row
+/// Units by parameter and first row.
+static std::map<std::pair<int, std::int64_t>, int> units_of_params(const std::vector<shard::UnitSpec>& units) {
+  std::map<std::pair<int, std::int64_t>, int> unit_of;
   for (std::size_t u = 0; u < units.size(); ++u)
     for (std::size_t k = 0; k < units[u].params.size(); ++k)
       unit_of[{units[u].params[k], units[u].rows[k].first}] = static_cast<int>(u);
+  return unit_of;
+}
 
+std::vector<shard::ReferenceModel> references(const models::Model& model, const std::vector<shard::UnitSpec>& units) {
+  if (model.reference.empty()) return {};
+  const auto unit_of = units_of_params(units);
+  shard::ReferenceModel reference{"reference", {}};
+  for (const auto& module : model.reference) {
+    shard::ModuleUse use{.name = module->name(), .in_place = module->in_place()};
+    for (std::size_t k = 0; k < module->params().size() && module->forward_reads_params(models::Phase::eval); ++k)
+      use.forward_units.push_back(unit_of.at({module->params()[k], module->rows(k).first}));
+    std::sort(use.forward_units.begin(), use.forward_units.end());
+    use.forward_units.erase(std::unique(use.forward_units.begin(), use.forward_units.end()), use.forward_units.end());
+    reference.modules.push_back(std::move(use));
+  }
+  return {std::move(reference)};
+}
+
+std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units,
+                                          models::Phase phase) {
+  const auto unit_of = units_of_params(units);
   std::vector<shard::ModuleUse> uses;
   for (std::size_t i = 0; i < model.modules.size(); ++i) {
     const auto& module = *model.modules[i];

@@ -157,7 +157,6 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   const models::Model& model = *plan.spec.model;
   const Arena& arena = *parts_.arena;
   const bool train = phase == models::Phase::train;
-  const int last = static_cast<int>(model.modules.size()) - 1;
 
   auto program = std::make_unique<BoundSchedule>();
   program->executor = this;
@@ -171,11 +170,12 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   program->loss_rows = arena.data_if(plan::loss_rows_name);
+  if (!schedule.references.empty()) program->reference = arena.data(plan::reference_name);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 
-  const auto boundary = [&](int module) {
-    return arena.data(train ? plan::train_boundary_name(schedule, module)
-                            : plan::alternate_boundary_name(schedule, module));
+  const auto boundary = [&](int instance, int module) {
+    return arena.data(train && instance == 0 ? plan::train_boundary_name(schedule, module)
+                                             : plan::alternate_boundary_name(schedule.modules_of(instance), module));
   };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager);
@@ -185,15 +185,16 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
     if (instruction.slot >= 0) step.slot = lookup.slot(instruction.slot);
     if (instruction.sum >= 0) step.sum = lookup.slot(instruction.sum);
     if (instruction.module >= 0) {
-      const int m = instruction.module;
-      step.module = model.modules[static_cast<std::size_t>(m)].get();
-      step.phase = m < first ? models::Phase::eval : phase;
+      const int m = instruction.module, instance = instruction.instance;
+      const auto& modules = instance == 0 ? model.modules : model.reference;
+      step.module = modules[static_cast<std::size_t>(m)].get();
+      step.phase = m < first || instance > 0 ? models::Phase::eval : phase;
       step.wants_dx = m > first;
-      if (m > 0) step.x = boundary(m - 1);
-      if (m < last) step.y = boundary(m);
+      if (m > 0) step.x = boundary(instance, m - 1);
+      if (m + 1 < static_cast<int>(modules.size())) step.y = boundary(instance, m);
       if (step.phase == models::Phase::train && step.module->saved_bytes(plan.spec.train_shape(), model.dtype) > 0)
         step.saved = arena.data(plan::saved_name(schedule, m));
-      step.cache = bind_cache(plan, arena, m);
+      if (instance == 0) step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, lookup, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, lookup, instruction);
     }

@@ -40,6 +40,7 @@ class Executor::BoundSchedule {
   std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
   BatchMemory current_tokens;
   double* router = nullptr;        // training with experts
+  std::byte* reference = nullptr;  // Batch::reference
   std::byte* loss_rows = nullptr;  // of a head in parts
   // On a device:
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training

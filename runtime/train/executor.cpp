@@ -76,14 +76,18 @@ void Executor::execute(BoundSchedule& program, int i) {
   }
 }
 
-models::Batch Executor::batch(const BoundSchedule& program, int micro) {
+models::Batch Executor::batch(const BoundSchedule& program, int micro, int instance) {
   const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
   const BatchMemory& buffers = program.current_tokens;
   const StepPointers pointers = backend_->pointers(program);
   models::Batch batch;
   batch.ids = {buffers.ids(), Shape{rows, tokens}, device_};
-  batch.loss_scale = pointers.loss_scale;
-  batch.sums = pointers.sums;
+  if (program.reference != nullptr) batch.reference = {program.reference, DType::f32, Shape{rows, tokens}, device_};
+  const bool is_reference = instance > 0;  // it has no gradients, and adds nothing to the step's sums
+  if (!is_reference) {
+    batch.loss_scale = pointers.loss_scale;
+    batch.sums = pointers.sums;
+  }
   const auto& model = *parts_.plan->spec.model;
   if (program.phase == models::Phase::logits) {
     batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}, device_};
@@ -94,6 +98,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro) {
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype, Shape{rows, tokens}, device_};
   }
+  if (is_reference) return batch;
   if (program.phase == models::Phase::train) {
     const std::int64_t planned = parts_.plan->spec.tokens;
     batch.dropout = {.seed = program.block->seed,
@@ -141,9 +146,12 @@ void Executor::forward(BoundSchedule& program, int i) {
   const std::int64_t rows = source.rows(micro), tokens = source.tokens(micro);
   if (rows == 0) return;
   program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
-  if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
+  const int first_instance = program.schedule->references.empty() ? 0 : 1;
+  const bool begins =
+      instruction.module == 0 && instruction.instance == first_instance && instruction.op == Op::forward;
+  if (begins) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
-  const models::Batch batch = this->batch(program, micro);
+  const models::Batch batch = this->batch(program, micro, instruction.instance);
   const models::BatchShape shape = shape_of(program, rows, tokens);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::ForwardArgs args;
@@ -173,7 +181,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_);
   program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
-  const models::Batch batch = this->batch(program, instruction.micro);
+  const models::Batch batch = this->batch(program, instruction.micro, 0);
   const models::BatchShape shape = shape_of(program, rows, tokens);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::BackwardArgs args;

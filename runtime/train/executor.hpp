@@ -148,7 +148,8 @@ class Executor {
   void forward(BoundSchedule& program, int instruction);
   void backward(BoundSchedule& program, int instruction);
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
-  [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro);
+  /// As the modules of a model instance see it (shard::Instruction::instance).
+  [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
   [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, std::int64_t rows, std::int64_t tokens) const;
 
   Parts parts_;

@@ -38,9 +38,16 @@ Golden load_golden(const FrozenGolden& frozen) {
 
 Golden load_lora_golden(const std::string& shape, const std::string& folder) {
   Golden g = load_golden(shape);
-  g.adapter = g.directory + "/" + folder;
+  g.adapter = g.results = g.directory + "/" + folder;
   g.expected = json::parse(io::read_text(g.adapter + "/lora.json"));
   models::add_lora(g.model, models::parse_lora_config(io::read_text(g.adapter + "/adapter_config.json"), g.adapter));
+  return g;
+}
+
+Golden load_dpo_golden(const std::string& shape) {
+  Golden g = load_lora_golden(shape);
+  g.results = g.directory + "/dpo";
+  g.expected = json::parse(io::read_text(g.results + "/dpo.json"));
   return g;
 }
 
@@ -181,7 +188,7 @@ class Comparison {
   /// This rank's elements of the adapter's tensors against those of a file.
   void adapter(const char* what, const shard::ShardLayout& layout, const io::ShardView& view,
                const std::vector<float>& data) {
-    const io::SafetensorsFile file(g_.adapter + "/" + what + ".safetensors");
+    const io::SafetensorsFile file(g_.results + "/" + what + ".safetensors");
     for (const models::AdapterTensor& tensor : models::adapter_tensors(g_.model))
       for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
         if (s.param != tensor.param) continue;

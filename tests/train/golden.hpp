@@ -15,6 +15,7 @@ struct Golden {
   models::Model model;
   std::unique_ptr<io::TokenStream> tokens;
   std::string adapter;  // a directory of PEFT's, whose adapter is trained; "": none
+  std::string results;  // the directory of its gradients and final weights
 };
 /// `file`: golden.json, or a run of another optimizer (sgd.json, param_groups.json, adamw_8bit.json), or with loss
 /// weights (weighted.json).
@@ -32,6 +33,8 @@ inline constexpr FrozenGolden frozen_goldens[] = {
 
 /// A folder of the directory: an adapter, with PEFT's run of it.
 [[nodiscard]] Golden load_lora_golden(const std::string& shape, const std::string& folder = "lora");
+/// The directory's dpo/: PEFT's run of the same adapter with the loss of DPO, which the model is not given yet.
+[[nodiscard]] Golden load_dpo_golden(const std::string& shape);
 
 /// The golden run at a ZeRO stage, with micro-batch sizes that leave short and empty micro-batches.
 [[nodiscard]] Variant golden_stage(const Golden& golden, int world, const char* stage);

@@ -1,0 +1,23 @@
+#pragma once
+// A reference model beside the one that is trained: it runs forward in the same step, for a loss that compares the two
+// (DPO, KTO, a penalty on the distance from the model before training). It has no backward.
+
+#include "models/module.hpp"
+
+namespace tessera::models {
+
+/// Whose parameters a reference model reads.
+enum class ReferenceParams : unsigned char {
+  shared,  // the model's own: the reference is the model without its adapters
+  own,     // frozen ones, which are appended to Model::params as "reference.<name>"
+};
+
+inline constexpr const char* reference_prefix = "reference.";  // of names of parameters and units
+
+/// Sets Model::reference to the modules of `reference`. Its last module computes its loss in Phase::eval, with
+/// Batch::sums null: that loss writes Batch::reference, which the loss of the model reads, in training and evaluation.
+/// Before the plan, after adapters are added. Throws Error (usage) if the two differ in hidden size, vocabulary or
+/// dtype, or, with `shared`, if the parameters of `reference` are not the first ones of the model.
+void add_reference(Model& model, Model reference, ReferenceParams params);
+
+}  // namespace tessera::models
