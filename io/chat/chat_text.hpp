@@ -23,6 +23,7 @@ struct LossSpan {
 struct ChatText {
   std::string text;            // UTF-8
   std::vector<LossSpan> loss;  // ascending, disjoint
+  bool lacks_tools = false;    // the conversation has descriptions of tools, which the template does not read
 };
 
 /// Renders conversations for training.

@@ -233,6 +233,7 @@ ChatText TemplateFormat::render(const ConversationRow& given) const {
   }
   made.loss = rule_ == LossRule::all ? complement(spans, whole.text.size()) : std::move(spans);
   made.text = std::move(whole.text);
+  made.lacks_tools = !row.tools.is_null() && !chat_.used(true).reads("tools");
   return made;
 }
 

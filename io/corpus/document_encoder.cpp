@@ -40,6 +40,7 @@ void EncodedDocuments::clear() {
   loss.clear();
   ends.clear();
   skipped = {};
+  without_tools = 0;
 }
 
 std::uint8_t EncodedDocuments::index_of(double weight) {
@@ -103,6 +104,7 @@ void DocumentEncoder::encode_chat(const ConversationRow& conversation, EncodedDo
     throw RowError{"no token of the row has loss"};
   }
   made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
+  made.without_tools += chat.lacks_tools ? 1 : 0;
 }
 
 void DocumentEncoder::encode_row(std::string_view text, RowForm form, const Columns& columns, EncodedDocuments& made) {

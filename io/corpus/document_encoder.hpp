@@ -27,6 +27,7 @@ struct EncodedDocuments {
   std::vector<float> weights{0, 1};  // in the loss
   std::vector<std::int64_t> ends;    // of documents, in ids
   SkippedRows skipped;
+  std::int64_t without_tools = 0;  // conversations whose tools the chat template does not read
   bool masks = false;
   void clear();  // keeps weights and masks
   /// The index of a weight, which is added if it is new. Throws RowError: more than 256 weights.

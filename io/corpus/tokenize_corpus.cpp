@@ -215,6 +215,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   made.masks = loss.has_value();
   Counts all;
   std::uint64_t bytes_done = 0;
+  std::int64_t without_tools = 0;  // of this rank
   std::vector<std::int64_t> documents_of(corpus.files(), 0);
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
@@ -231,6 +232,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     const Counts at = count_all(
         world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
     add_skipped(world, made.skipped, report.skipped);
+    without_tools += made.without_tools;
     if (loss) agree_on_weights(world, made, weights);
     world.run_and_agree([&] {
       write_ids(output.file(), report.width, at.tokens, made.ids);
@@ -243,6 +245,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.tokens = all.tokens;
   report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
+  report.without_tools = world.sum(without_tools);
   add_over_ranks(world, documents_of);
   world.run_and_agree([&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder); });
   // The files beside the token file are complete before it, so that it never lacks them.

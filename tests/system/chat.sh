@@ -37,6 +37,18 @@ expect '^<.im_start.>assistant$'
 expect '^⟦word word <.im_end.>$'
 expect '^⟦answer 1<.im_end.>$'
 
+# Tools that the template does not read: one warning, on any number of ranks.
+for i in $(seq 30); do
+  tools=$([ $((i % 3)) = 0 ] || echo '"tools": [{"type": "function", "function": {"name": "add"}}], ')
+  echo "{$tools\"messages\": [{\"role\": \"user\", \"content\": \"q $i\"}, {\"role\": \"assistant\", \"content\": \"a $i\"}]}"
+done > tools.jsonl
+"$mpirun" -n 3 "$tessera" tokenize --model model --dataset tools.jsonl --out tools.bin > log 2>&1 || fail "tokenize tools.jsonl"
+[ "$(grep -c 'warning W045: 20 conversations have "tools"' log)" = 1 ] || fail "W045: $(cat log)"
+sed 's/{% for m in messages %}/{% if tools %}{{ tools[0].function.name }}{% endif %}&/' model/tokenizer_config.json > reads.json
+mkdir reads && cp model/*.json reads && mv reads.json reads/tokenizer_config.json
+"$tessera" tokenize --model reads --dataset tools.jsonl --out tools.bin > log 2>&1 || fail "a template with tools"
+! grep -q W045 log || fail "W045 of a template that reads tools"
+
 # The loss is a mean over the tokens with loss, whichever rank has them.
 common=(--model model --from_scratch --max_length 96 --max_steps 3 --logging_steps 1 --add_version false --global_batch_size 6 --cache_dir cache --threads 1)
 losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }

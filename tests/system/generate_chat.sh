@@ -23,6 +23,17 @@ plain=$(run 1 generate --model model --prompt $'<|im_start|>user\nHello<|im_end|
 grep -q '"prompt":"Hello"' <<< "$chat" || fail "the prompt is not the user's: $chat"
 run 1 generate --model model --chat --prompt Hello --max_new_tokens 2 | grep -q '^Hello$' || fail "the prompt is not a line of its own"
 
+# A system message, as a text or in a file.
+echo 'Be brief.' > system.txt
+plain=$(run 1 generate --model model --prompt $'<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n' --max_new_tokens 4 --json)
+for system in 'Be brief.' system.txt; do
+  chat=$(run 2 generate --model model --chat --system "$system" --prompt Hello --max_new_tokens 4 --json)
+  [ -n "$(ids "$plain")" ] && [ "$(ids "$chat")" = "$(ids "$plain")" ] || fail "ids with --system $system: $chat, $plain $(cat errors)"
+done
+run 1 generate --model model --system 'Be brief.' --prompt Hello > /dev/null
+code=$?
+[ $code = 2 ] && grep -q 'Add --chat' errors || fail "--system without --chat: exit $code: $(cat errors)"
+
 # A model that answers with the end of the turn stops there, though its eos_token_id is another token, as in base models.
 printf '{"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]}\n%.0s' {1..40} > chat.jsonl
 run 2 train --model "$examples/chat" --from_scratch --dataset chat.jsonl --max_length 32 --packing true --max_steps 60 \

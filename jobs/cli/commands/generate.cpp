@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "io/corpus/chat_turn.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/prompt_tokenizer.hpp"
@@ -29,6 +30,8 @@ class GenerateRun {
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
     threads_ = set_rank_threads(options_, world_);
     prompts_ = read_prompts(options_, world_);
+    if (options_.given("system") && !options_.flag("chat"))
+      throw options_.refuse("system", "--system is for --chat: a prompt alone is continued as it is", "Add --chat");
     texts_ = options_.flag("chat") ? chat_texts() : prompts_;
     make_request();
     plan::RunSpec spec = inference_spec(options_, model_, world_.size(), world_.topology(), plan::Purpose::generate,
@@ -49,7 +52,8 @@ class GenerateRun {
     std::vector<std::string> texts;
     world_.run_and_agree([&] {
       const io::ChatTemplate form = io::ChatTemplate::load(config_.directory, options_.text("template"));
-      for (const std::string& prompt : prompts_) texts.push_back(io::prompt_text(form, prompt, ""));
+      const std::string system = system_text(options_);
+      for (const std::string& prompt : prompts_) texts.push_back(io::prompt_text(form, prompt, system));
       if (const io::TextTokenizer* tokenizer = prompt_tokenizer_->tokenizer())
         end_of_turn_ = io::end_of_turn(form, *tokenizer);
     });

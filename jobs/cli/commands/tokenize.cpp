@@ -95,6 +95,7 @@ void tokenize_command(const Call& call, World& world) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
   report_skipped(report.skipped);
+  warn_of_tools(report.without_tools);
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %ld documents, ", report.documents) + human_bytes(bytes) +
             strfmt(" | %ld tokens, %.2f bytes each | uint%d | %.2f s, ", report.tokens,

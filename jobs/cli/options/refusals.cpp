@@ -1,9 +1,20 @@
 // The text of several refusals.
 #include "jobs/cli/options/refusals.hpp"
 
+#include <string_view>
+
 namespace tessera::jobs {
 
 namespace {
+
+/// The line of a refusal after "not supported: ", without what says that again.
+std::string without_verdict(std::string line) {
+  for (const std::string_view verdict : {": not built yet", ": not supported"})
+    for (const std::string_view behind : {" [", "."})  // where it was named, or what to do
+      if (const std::size_t at = line.find(std::string(verdict) + std::string(behind)); at != std::string::npos)
+        line.erase(at, verdict.size());
+  return line;
+}
 
 std::vector<std::string> lines_of(const std::vector<RefusedOption>& refusals) {
   std::vector<std::string> lines{strfmt("%zu options are refused", refusals.size())};
@@ -11,7 +22,10 @@ std::vector<std::string> lines_of(const std::vector<RefusedOption>& refusals) {
                                            RefusedOption::Group::wrong_value, RefusedOption::Group::contradiction}) {
     static constexpr const char* titles[] = {"not supported: ", "unknown: ", "wrong value: ", "contradiction: "};
     for (const RefusedOption& refusal : refusals)
-      if (refusal.group() == group) lines.push_back(titles[static_cast<int>(group)] + refusal.line());
+      if (refusal.group() == group)
+        lines.push_back(titles[static_cast<int>(group)] + (group == RefusedOption::Group::not_supported
+                                                               ? without_verdict(refusal.line())
+                                                               : refusal.line()));
   }
   return lines;
 }

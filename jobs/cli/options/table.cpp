@@ -58,8 +58,9 @@ const OptionSpec model_and_data[] = {
      .help = "chat template of conversations [that of the model's directory]", .equivalents = "ms-swift --template",
      .commands = for_train | for_eval | for_tokenize | for_generate | for_config},
     {.name = "system", .values = "TEXT|FILE", .group = "Data",
-     .help = "system message of conversations that have none, or a file with it [as the template has it]",
-     .equivalents = "ms-swift --system", .commands = for_train | for_eval | for_tokenize | for_config},
+     .help = "system message of conversations that have none, or a file with it [as the template has it]; generate: with "
+             "--chat, before each prompt",
+     .equivalents = "ms-swift --system", .commands = for_train | for_eval | for_tokenize | for_generate | for_config},
     {.name = "loss_scale", .type = Type::choice, .default_value = "default", .values = "default|last_round|all",
      .group = "Data",
      .help = "which text of conversations has loss: every assistant's with its end of turn, the last one's, all",

@@ -102,7 +102,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       // Fine-tuning.
       {"tuner_backend", "peft", "LoRA is built in"},
       {"use_dora", off_values, "DoRA is missing"},
-      {"target_parameters", "", "LoRA is of modules"},
+      {"target_parameters", "", "LoRA is of modules: name routers and experts with --target_modules"},
       {"freeze_parameters_ratio", "0|0.0", "Use --freeze_parameters with globs: 'layers.0' 'layers.1'"},
       {"freeze_parameters_regex", "", "Use --freeze_parameters with globs"},
       {"trainable_parameters_regex", "", "Use --trainable_parameters with globs"},

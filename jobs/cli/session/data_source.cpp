@@ -101,6 +101,14 @@ void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, 
                        100 * share, what, count.too_long, all, tokens));
 }
 
+void warn_of_tools(std::int64_t conversations) {
+  if (conversations == 0) return;
+  log::warn(45,
+            strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
+                   "them. Give a template that does, with --template",
+                   conversations));
+}
+
 void report_skipped(const io::SkippedRows& skipped) {
   if (skipped.count == 0) return;
   for (const std::string& named : skipped.named) log::info("skipped   " + named);

@@ -46,5 +46,7 @@ void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, 
 
 /// One line for each of the first rows that were skipped, and a warning with their number.
 void report_skipped(const io::SkippedRows& skipped);
+/// W045: so many conversations have tools that the chat template leaves out.
+void warn_of_tools(std::int64_t conversations);
 
 }  // namespace tessera::jobs

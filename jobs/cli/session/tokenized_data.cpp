@@ -156,6 +156,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
     if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
     report_skipped(report.skipped);
+    warn_of_tools(report.without_tools);
   }
   return {{file}, file + " (" + how + ")", !found};
 }
