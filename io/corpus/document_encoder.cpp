@@ -8,19 +8,10 @@
 #include "io/data/loss_file.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "runtime/base/hash.hpp"
-#include "runtime/base/rng.hpp"
 
 namespace tessera::io {
 
 namespace {
-
-/// How often row `index` of `all` is used, where `wanted` rows are: the same number for each, and one more for the
-/// rest, which are chosen at random.
-std::int64_t copies_of(std::int64_t index, std::int64_t all, std::int64_t wanted, std::uint64_t seed) {
-  const auto at =
-      static_cast<std::int64_t>(permute(seed, static_cast<std::uint64_t>(all), static_cast<std::uint64_t>(index)));
-  return wanted / all + (at < wanted % all ? 1 : 0);
-}
 
 /// Where the character before `end` begins.
 std::size_t last_character(const std::string& text, std::size_t end) {

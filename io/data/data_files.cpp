@@ -11,6 +11,7 @@
 
 #include "io/data/data_kind.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/rng.hpp"
 
 namespace tessera::io {
 
@@ -85,6 +86,12 @@ std::string token_file_of(const std::string& path) {
 std::int64_t DataFile::wanted(std::int64_t all) const {
   if (rows) return *rows;
   return share ? std::llround(*share * static_cast<double>(all)) : all;
+}
+
+std::int64_t copies_of(std::int64_t index, std::int64_t all, std::int64_t wanted, std::uint64_t seed) {
+  const auto at =
+      static_cast<std::int64_t>(permute(seed, static_cast<std::uint64_t>(all), static_cast<std::uint64_t>(index)));
+  return wanted / all + (at < wanted % all ? 1 : 0);
 }
 
 std::vector<DataFile> data_files(const std::vector<std::string>& names) {

@@ -8,7 +8,7 @@
 
 namespace tessera::io {
 
-/// A file, and how many of its rows are used.
+/// A file, and how many of its rows are used; of token files, how many samples or documents.
 struct DataFile {
   std::string path;
   std::optional<std::int64_t> rows;  // "FILE#500"
@@ -17,6 +17,10 @@ struct DataFile {
   /// Of `all` rows.
   [[nodiscard]] std::int64_t wanted(std::int64_t all) const;
 };
+
+/// How often row `index` of `all` is used, where `wanted` rows are: the same number for each, and one more for the
+/// rest, which are chosen at random.
+[[nodiscard]] std::int64_t copies_of(std::int64_t index, std::int64_t all, std::int64_t wanted, std::uint64_t seed);
 
 /// The files of NAME[#ROWS] and NAME[:SHARE], in order. A directory stands for its .jsonl, .json, .txt and .bin files,
 /// those of subdirectories included, by name; hidden ones are left out. A pattern (*, ?, [) stands for the files that

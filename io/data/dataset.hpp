@@ -30,6 +30,13 @@ class TokenStream {
   /// Copies the weights of tokens [first, first + count); 1 in a stream that is not weighted. Thread-safe, allocates
   /// nothing.
   virtual void read_weights(std::int64_t first, std::int64_t count, float* out) const;
+  /// Samples of T = `length` tokens, and where one begins. A stream that selects samples of its files has its own.
+  [[nodiscard]] virtual std::int64_t samples(std::int64_t length) const;
+  [[nodiscard]] virtual std::int64_t sample_begin(std::int64_t sample, std::int64_t length) const {
+    return sample * length;
+  }
+  /// A hash of which samples or documents of its files are used how often; 0: each once.
+  [[nodiscard]] virtual std::uint64_t selection() const { return 0; }
   /// This stream, if its samples are packed documents; else null.
   [[nodiscard]] virtual const PackedStream* packed() const { return nullptr; }
 };

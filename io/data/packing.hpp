@@ -125,6 +125,7 @@ class PackedStream final : public TokenStream {
   void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
     source_->read_loss(first, count, out);
   }
+  [[nodiscard]] std::uint64_t selection() const override { return source_->selection(); }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 
   [[nodiscard]] const PackingCount& count() const { return summary_.count; }

@@ -14,10 +14,13 @@ SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
 
 SampleCount count_samples(const TokenStream& tokens, std::int64_t T) {
   const PackedStream* packed = tokens.packed();
+  if (packed == nullptr && tokens.selection() != 0) return {tokens.samples(T), 0};
   if (packed == nullptr) return count_samples(tokens.size(), T);
   TESSERA_ASSERT(packed->count().longest <= T && packed->tokens() >= T, "packed for %ld, not %ld", packed->tokens(), T);
   return {packed->count().samples, packed->count().dropped};
 }
+
+std::int64_t TokenStream::samples(std::int64_t length) const { return count_samples(size(), length).samples; }
 
 Sampler::Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed)
     : num_samples_(num_samples), shuffle_(shuffle), seed_(seed) {

@@ -77,9 +77,10 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
       packed->read_sample(k, {tokens, m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
       continue;
     }
-    stream_->read(k * tokens, tokens, m.ids());
-    stream_->read(k * tokens + 1, tokens, m.targets());
-    if (m.loss_weights() != nullptr) stream_->read_weights(k * tokens + 1, tokens, m.loss_weights());
+    const std::int64_t first = stream_->sample_begin(k, tokens);
+    stream_->read(first, tokens, m.ids());
+    stream_->read(first + 1, tokens, m.targets());
+    if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, tokens, m.loss_weights());
   }
 }
 

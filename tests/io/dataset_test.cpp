@@ -11,6 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "io/data/data_files.hpp"
+#include "io/data/selected_stream.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
@@ -294,6 +296,42 @@ TEST(Samples, AreCountedWithWhatIsDropped) {
   check(9, 4, 2, 0);
   check(10, 4, 2, 1);
   check(std::int64_t{1} << 40, 1, (std::int64_t{1} << 40) - 1, 0);
+}
+
+TEST(Samples, AreSelectedByFileAndSeed) {
+  TempDir folder;
+  const std::string a = folder.file("a.bin", token_file_of(20240520, 1, 101, ids_of(2, 101, 0, 7))),
+                    b = folder.file("b.bin", token_file_of(20240520, 1, 45, ids_of(2, 45, 0, 7)));
+  const std::shared_ptr<const io::TokenStream> joined = open({a, b}).tokens;  // 10 samples of 10, and 4
+  const auto begins = [&](const std::string& share_a, const std::string& share_b, std::uint64_t seed) {
+    const io::SelectedStream stream(joined, io::data_files({a + share_a, b + share_b}), {101, 45}, 10, seed);
+    std::vector<std::int64_t> all;
+    for (std::int64_t k = 0; k < io::count_samples(stream, 10).samples; ++k) all.push_back(stream.sample_begin(k, 10));
+    return all;
+  };
+  std::vector<std::int64_t> each = {0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 101, 111, 121, 131};
+  EXPECT_EQ(begins(":1", "", 3), each);
+  const auto some = begins(":0.3", "#2", 3);
+  ASSERT_EQ(some.size(), 5U);
+  EXPECT_EQ(std::set<std::int64_t>(some.begin(), some.end()).size(), 5U);
+  for (std::size_t k = 0; k < some.size(); ++k) {
+    EXPECT_TRUE(std::count(each.begin(), each.end(), some[k]) == 1) << some[k];
+    EXPECT_EQ(some[k] < 101, k < 3);
+  }
+  EXPECT_EQ(begins(":0.3", "#2", 3), some);
+  EXPECT_NE(begins(":0.3", "#2", 4), some);
+  const auto more = begins("#23", ":0.25", 3);  // twice each, three a third time; one
+  ASSERT_EQ(more.size(), 24U);
+  for (std::int64_t begin = 0; begin < 100; begin += 10) {
+    const auto times = std::count(more.begin(), more.end(), begin);
+    EXPECT_TRUE(times == 2 || times == 3) << begin;
+  }
+  const io::SelectedStream one(joined, io::data_files({a + ":0.3", b}), {101, 45}, 10, 3),
+      other(joined, io::data_files({a + ":0.4", b}), {101, 45}, 10, 3);
+  EXPECT_NE(one.selection(), other.selection());
+  expect_error(ExitCode::data, "45 tokens; one sample takes max_length + 1 = 51 [" + b + "]", [&] {
+    const io::SelectedStream stream(joined, io::data_files({a, b + "#1"}), {101, 45}, 50, 3);
+  });
 }
 
 TEST(Samples, InFileOrderWithoutShuffle) {

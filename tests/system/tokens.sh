@@ -78,6 +78,20 @@ refuse 3 'holds no token 959' train "${packed[@]}" --dataset plain.bin --eos_tok
 head -c 40 beside.bin.documents > plain.bin.documents
 refuse 3 'does not say where the documents' train "${packed[@]}" --dataset plain.bin
 
+# Shares of token files: of samples, or with --packing of documents; a function of the seed on any number of ranks.
+"$tessera" tokenize --model model --dataset some.txt --out small.bin > log 2>&1 || fail "tokenize"
+mixed=(--model model --from_scratch --max_length 16 --max_steps 3 --logging_steps 1 --add_version false --threads 1 --dataset_shuffle true --dataset beside.bin:0.5 small.bin#7)
+for samples in plain packing; do
+  options=("${mixed[@]}"); [ $samples = plain ] || options+=(--packing)
+  "$tessera" train "${options[@]}" --per_device_train_batch_size 2 --gradient_accumulation_steps 2 --output_dir mixed-$samples-1 > log 2>&1 || fail "mixed training, $samples"
+  [ $samples = plain ] || expect ' in 158 documents, packed into '
+  "$mpirun" -n 2 "$tessera" train "${options[@]}" --per_device_train_batch_size 2 --output_dir mixed-$samples-2 > log 2>&1 || fail "mixed training on 2 ranks, $samples"
+  cmp <(losses mixed-$samples-1) <(losses mixed-$samples-2) || fail "losses of mixed $samples depend on ranks"
+  "$tessera" train "${options[@]}" --per_device_train_batch_size 2 --gradient_accumulation_steps 2 --data_seed 5 --output_dir mixed-$samples-3 > log 2>&1 || fail "mixed training with another seed"
+  ! cmp -s <(losses mixed-$samples-1) <(losses mixed-$samples-3) || fail "the seed changes nothing of mixed $samples"
+done
+refuse 2 'does not go with FILE#N or FILE:SHARE of token files' train "${mixed[@]}" --split_dataset_ratio 0.1 --output_dir none
+
 # Ids are checked as batches are loaded: the rank that meets a wrong one ends the run, and says where it is.
 { printf '\x88\xd8\x34\x01\x01\0\0\0\xe0\x93\x04\0'; head -c $((1012 + 2 * 70000)) /dev/zero; printf '\xff\xff'; head -c $((2 * 229999)) /dev/zero; } > wrong.bin
 code=0

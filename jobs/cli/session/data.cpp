@@ -6,6 +6,7 @@
 
 #include "io/data/data_kind.hpp"
 #include "io/data/packing.hpp"
+#include "io/data/selected_stream.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/packed_samples.hpp"
@@ -126,12 +127,29 @@ class Samples {
     truncation_ = io::truncation_of(truncation);
   }
   [[nodiscard]] bool documents() const { return documents_; }
-  [[nodiscard]] OpenedFiles opened(io::Dataset data, const std::string& model_directory) const {
+  /// `named`: the files, if they are token files that the user has named; some of their samples or documents may be
+  /// selected.
+  [[nodiscard]] OpenedFiles opened(io::Dataset data, const NamedFiles& named,
+                                   const std::string& model_directory) const {
     const auto all = std::make_shared<io::Dataset>(std::move(data));
     OpenedFiles files{{all, all->tokens.get()}, {}};
     if (documents_)
       files.documents.emplace(
           all, io::needs_separator(*all) ? std::optional(separator(options_, model_directory)) : std::nullopt);
+    const std::vector<io::DataFile> selected = io::data_files(named.named);
+    if (all->files.front().kind != "bin" || named.prepared.paths.size() != selected.size() ||
+        !std::ranges::equal(named.prepared.paths, selected, {}, {}, &io::DataFile::path) ||
+        std::ranges::none_of(selected, &io::DataFile::selects))
+      return files;
+    if (options_.real("split_dataset_ratio") > 0 || options_.text("baseline") == "bigram")
+      throw options_.refuse(options_.real("split_dataset_ratio") > 0 ? "split_dataset_ratio" : "baseline",
+                            "it does not go with FILE#N or FILE:SHARE of token files",
+                            "Name the files without, or validation data by --val_dataset");
+    std::vector<std::int64_t> tokens_of;
+    for (const io::DatasetFile& file : all->files) tokens_of.push_back(file.tokens);
+    if (files.documents) files.documents->select(selected, data_seed(options_));
+    files.tokens =
+        std::make_shared<io::SelectedStream>(files.tokens, selected, tokens_of, tokens_, data_seed(options_));
     return files;
   }
   /// Collective. Packs documents into samples; the run's data keep the stream.
@@ -241,8 +259,9 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
       data.validation.push_back(std::move(set));
     }
     samples.emplace(options, tokens, conversations, data);
-    for (io::Dataset& other : others) sets.push_back(samples->opened(std::move(other), model_directory));
-    train = samples->opened(std::move(opened), model_directory);
+    for (std::size_t i = 0; i < others.size(); ++i)
+      sets.push_back(samples->opened(std::move(others[i]), validation[i], model_directory));
+    train = samples->opened(std::move(opened), training, model_directory);
   });
   for (std::size_t i = 0; i < sets.size(); ++i) data.validation[i].tokens = samples->all(world, sets[i]);
   if (options.real("split_dataset_ratio") > 0) split(options, world, train, *samples, data);
@@ -270,7 +289,7 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   world.run_and_agree([&] {
     io::Dataset all = open_checked(options, files, model, data.train_files);
     samples.emplace(options, tokens, all.tokens->masked(), data);
-    opened = samples->opened(std::move(all), model_directory);
+    opened = samples->opened(std::move(all), files, model_directory);
   });
   data.train = samples->all(world, opened);
   world.run_and_agree([&] { data.train_count = require_samples(*data.train, tokens, "data", "--dataset"); });

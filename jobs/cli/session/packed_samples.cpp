@@ -33,6 +33,20 @@ const io::DocumentEnds& SampleDocuments::ends() {
   return *ends_;
 }
 
+void SampleDocuments::for_each(std::int64_t first, std::int64_t last, const io::TakeDocument& take) {
+  if (files_.empty()) return ends().for_each(first, last, take);
+  std::int64_t begin = 0;
+  for (std::size_t f = 0; f < files_.size(); ++f) {
+    const std::int64_t all = ends().documents_of(f), wanted = files_[f].wanted(all);
+    const std::uint64_t seed = hash64(f, hash64("documents of a file", seed_));
+    std::int64_t index = 0;
+    ends().for_each(begin, begin + all, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t n = io::copies_of(index++, all, wanted, seed); n > 0; --n) take(from, to);
+    });
+    begin += all;
+  }
+}
+
 std::uint64_t SampleDocuments::key() const {
   std::uint64_t key = hash64(static_cast<std::uint64_t>(separator_.value_or(-1)), index_form);
   for (const io::DatasetFile& file : data_->files) {
@@ -48,7 +62,7 @@ std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, W
                                                        const std::shared_ptr<const io::TokenStream>& tokens,
                                                        SampleDocuments& documents, DocumentPart part,
                                                        std::int64_t position, const io::PackingRule& rule) {
-  std::uint64_t key = documents.key();
+  std::uint64_t key = hash64(tokens->selection(), documents.key());
   for (const std::int64_t number :
        {static_cast<std::int64_t>(part), position, rule.tokens, static_cast<std::int64_t>(rule.packing),
         static_cast<std::int64_t>(rule.truncation)})
@@ -62,7 +76,7 @@ std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, W
     const std::int64_t first = part == DocumentPart::behind ? kept : 0,
                        last = part == DocumentPart::before ? kept : ends.size();
     io::write_packed_index(
-        path, *tokens, [&](const io::TakeDocument& take) { ends.for_each(first, last, take); }, rule);
+        path, *tokens, [&](const io::TakeDocument& take) { documents.for_each(first, last, take); }, rule);
   };
   world.run_and_agree([&] { path = cache_directory(options) + strfmt("/packed-%016lx.index", key); });
   world.run_on_rank_0(make);

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "io/data/data_files.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/packing.hpp"
 #include "jobs/cli/options/options.hpp"
@@ -21,6 +23,10 @@ class SampleDocuments {
   SampleDocuments(std::shared_ptr<const io::Dataset> data, std::optional<std::int32_t> separator)
       : data_(std::move(data)), separator_(separator) {}
   [[nodiscard]] const io::DocumentEnds& ends();
+  /// Only some documents of each token file are used, or some several times (io::DataFile).
+  void select(std::vector<io::DataFile> files, std::uint64_t seed) { files_ = std::move(files), seed_ = seed; }
+  /// Passes documents [first, last), or, where they are selected, all that are, as often as they are.
+  void for_each(std::int64_t first, std::int64_t last, const io::TakeDocument& take);
   /// A hash of names, sizes and times of the files, and of the separator.
   [[nodiscard]] std::uint64_t key() const;
 
@@ -28,6 +34,8 @@ class SampleDocuments {
   std::shared_ptr<const io::Dataset> data_;
   std::optional<std::int32_t> separator_;
   std::optional<io::DocumentEnds> ends_;
+  std::vector<io::DataFile> files_;  // none: every document once
+  std::uint64_t seed_ = 0;
 };
 
 /// Which documents: all, those before the one with the token at `position`, and that one, or those behind it.

@@ -37,6 +37,8 @@ DataIdentity identity_of(const RunData& data, const Options& options, std::int64
     data.train->read(first, n, ids.data());
     id.crc = io::crc32c(id.crc, std::as_bytes(std::span(ids)));
   }
+  if (const std::uint64_t selection = data.train->selection(); selection != 0)
+    id.crc = io::crc32c(id.crc, std::as_bytes(std::span(&selection, 1)));
   return id;
 }
 

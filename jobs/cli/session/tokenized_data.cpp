@@ -29,7 +29,7 @@ std::string directory_of_tokenizer(const std::string& path) {
 void require_plain(const Options& options, const std::vector<io::DataFile>& files, bool bytes) {
   const std::string to_do = "Give --tokenizer PATH, or a model's directory with a tokenizer.json";
   for (const io::DataFile& file : files) {
-    if (file.selects())
+    if (file.selects() && io::data_kind(file.path) != "bin")
       throw Error(ExitCode::usage, "rows are selected while text is tokenized, and " + file.path + " is not",
                   "--dataset", bytes ? to_do : "Name the file alone");
     if (!bytes || io::data_kind(file.path) == "bin") continue;
