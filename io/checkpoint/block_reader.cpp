@@ -231,17 +231,36 @@ RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<
   return all;
 }
 
+namespace {
+
+/// Where the blocks of sorted checksums begin.
+std::vector<std::size_t> blocks_of(const std::vector<RangeChecksum>& checksums) {
+  std::vector<std::size_t> begins;
+  for (std::size_t i = 0; i < checksums.size(); ++i)
+    if (i == 0 || checksums[i].file != checksums[i - 1].file ||
+        checksums[i].offset / block_bytes != checksums[i - 1].offset / block_bytes)
+      begins.push_back(i);
+  return begins;
+}
+
+}  // namespace
+
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                  std::vector<RangeChecksum> checksums) {
+                  std::vector<RangeChecksum> checksums, int part, int parts) {
   const auto key = [](const RangeChecksum& p) { return std::tuple(p.file, p.offset, p.bytes, p.crc); };
   std::ranges::sort(checksums, {}, key);
   const auto repeated = std::ranges::unique(checksums, {}, key);  // replicas read the same bytes
   checksums.erase(repeated.begin(), repeated.end());
-  for (auto range = checksums.begin(); range != checksums.end();) {
+  std::vector<std::size_t> begins = blocks_of(checksums);
+  const std::size_t blocks = begins.size(), n = static_cast<std::size_t>(parts), mine = static_cast<std::size_t>(part);
+  begins.push_back(checksums.size());
+  const auto first_of = [&](std::size_t p) { return static_cast<std::ptrdiff_t>(begins[blocks * p / n]); };
+  RangeReader opened;
+  for (auto range = checksums.begin() + first_of(mine), end = checksums.begin() + first_of(mine + 1); range != end;) {
     const StateFile& file = files[range->file];
     const std::uint32_t f = range->file;
     const std::uint64_t block = range->offset / block_bytes, last = block * block_bytes + bytes_of_block(file, block);
-    BlockReader reader(paths[f], file);
+    BlockReader& reader = opened.open_file(static_cast<int>(f), paths[f], file);
     std::uint32_t crc = 0;
     std::uint64_t at = block * block_bytes;
     bool disjoint = true;
@@ -249,7 +268,7 @@ void check_shared(const std::vector<std::string>& paths, const std::vector<State
       if (at < until) crc = crc32c(crc, reader.unchecked(at, until));
       at = until;
     };
-    for (; range != checksums.end() && range->file == f && range->offset < last; ++range) {
+    for (; range != end && range->file == f && range->offset < last; ++range) {
       disjoint = disjoint && range->offset >= at;  // else two ranks read the same bytes and got different ones
       if (!disjoint) continue;
       fill_to(range->offset);

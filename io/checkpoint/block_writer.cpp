@@ -7,6 +7,7 @@
 #include "io/checkpoint/blocks.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/work_progress.hpp"
+#include "runtime/base/start_thread.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -83,7 +84,7 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
   const int count = std::max(1, threads);
   running_ = count;  // the first threads lower it while the last are started
   try {
-    for (int t = 0; t < count; ++t) threads_.emplace_back([this] { work(); });
+    for (int t = 0; t < count; ++t) threads_.push_back(start_thread("a save", [this] { work(); }));
   } catch (...) {  // the system has no thread left
     end();
     throw;

@@ -131,9 +131,9 @@ struct RangesRead {
 /// Error (data) as BlockReader.
 [[nodiscard]] RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
                                      const std::vector<StateRange>& ranges, int threads);
-/// Joins the checksums of all ranks and checks their blocks; reads the bytes of such a block that no rank has read.
-/// Throws Error (data), E123.
+/// Joins the checksums of all ranks and checks part `part` of `parts` of their blocks; reads the bytes of such a block
+/// that no rank has read. Opens each file once at most. Throws Error (data), E123.
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                  std::vector<RangeChecksum> checksums);
+                  std::vector<RangeChecksum> checksums, int part, int parts);
 
 }  // namespace tessera::io

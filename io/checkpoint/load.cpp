@@ -201,8 +201,11 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
     report.bytes_read = read.bytes;
     shared = std::move(read.shared);
   });
-  const std::vector<std::string> all = world_.gather(pack_checksums(shared));
-  world_.run_on_rank_0([&] { check_shared(paths(), manifest_.files, unpack_checksums(all)); });
+  // Every rank checks a share of the blocks that several ranks have read parts of.
+  std::string joined;
+  for (const std::string& of_rank : world_.gather(pack_checksums(shared))) joined += of_rank;
+  const std::vector<RangeChecksum> all = unpack_checksums({world_.broadcast(joined)});
+  world_.run_and_agree([&] { check_shared(paths(), manifest_.files, all, world_.rank(), world_.size()); });
   report.bytes = static_cast<std::uint64_t>(world_.sum(static_cast<std::int64_t>(bytes)));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

@@ -4,16 +4,17 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "runtime/base/start_thread.hpp"
+
 namespace tessera::io {
 
 /// Calls work(state, i) once for each i < count, in this order as threads get free, on one thread per state (the caller
-/// is the first). Returns when all have ended. Throws the error of the lowest i that failed; after an error no further
-/// call begins.
+/// is the first). Returns when all have ended. Throws the error of the lowest i that failed, or Error (data) if the
+/// system has no thread left; after an error no further call begins.
 template <class State>
 void run_tasks(std::size_t count, std::vector<State>& states, const auto& work) {
   std::atomic<std::size_t> next{0};
@@ -33,7 +34,13 @@ void run_tasks(std::size_t count, std::vector<State>& states, const auto& work) 
     }
   };
   std::vector<std::jthread> others;
-  for (std::size_t t = 1; t < states.size(); ++t) others.emplace_back(run, std::ref(states[t]));
+  try {
+    for (std::size_t t = 1; t < states.size(); ++t)
+      others.push_back(start_thread<std::jthread>("threads that read and write files", [&, t] { run(states[t]); }));
+  } catch (...) {
+    next = count;
+    throw;
+  }
   run(states.front());
   others.clear();  // joins
   if (error) std::rethrow_exception(error);

@@ -5,6 +5,7 @@
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/start_thread.hpp"
 
 namespace tessera {
 
@@ -42,7 +43,7 @@ Stream::Stream(std::string name, Mode mode, Device device, Priority priority, st
   TESSERA_ASSERT(cuda_built || !on_device(), "a stream on a device, in a build without devices");
   if constexpr (cuda_built)
     if (on_device()) handle_ = cuda::make_stream(device_, priority);
-  if (mode_ == Mode::threaded) thread_ = std::thread([this] { loop(); });
+  if (mode_ == Mode::threaded) thread_ = start_thread("a stream of the executor", [this] { loop(); });
 }
 
 Stream::~Stream() {

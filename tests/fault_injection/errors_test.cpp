@@ -69,6 +69,38 @@ std::string loaded(const TestTensors& tensors, const std::string& directory, std
   return wrong;
 }
 
+/// A load opens a file at most twice a rank (each time with and without O_DIRECT), however many blocks it reads, and
+/// however many of them several ranks share.
+TEST(Errors, ALoadOpensAFileAtMostTwiceARank) {
+  const TestTensors tensors = large_tensors();
+  const TempDir folder(TempDir::Storage::memory);
+  run_local(1, [&](World& world) {
+    TestState state(tensors, Mesh(1, 1), 0);
+    state.fill(1);
+    auto request = save_request(state, folder / "checkpoint-1", 1);
+    request.file_bytes = 16 << 20;
+    (void)io::CheckpointSave(world, request).commit();
+  });
+  const auto files = static_cast<long>(io::read_manifest(folder / "checkpoint-1").files.size());
+  EXPECT_GT(files, 1);
+  fault_arm(fs::canonical(folder.path()).c_str(), ".h5", 0, "EIO");
+  constexpr int ranks = 16;
+  std::vector<long> opened(ranks);
+  run_local(ranks, [&](World& world) {
+    TestState state(tensors, Mesh(1, ranks), world.rank());
+    const io::CheckpointReader reader(world, folder / "checkpoint-1");
+    (void)fault_opened_to_read();
+    (void)reader.load(tensors.params, state.layout(), state.views(), 1);
+    opened[static_cast<std::size_t>(world.rank())] = fault_opened_to_read();
+    EXPECT_EQ(state.difference(1), "");
+  });
+  (void)fault_disarm();
+  for (const long count : opened) {
+    EXPECT_GT(count, 0);
+    EXPECT_LE(count, 4 * files);
+  }
+}
+
 /// Calls that may fail without the save failing: removing what is not needed any more, and closing what is durable.
 bool may_be_ignored(const std::string& call) {
   return call.starts_with("unlink ") || call.starts_with("rmdir ") || call.starts_with("close ");

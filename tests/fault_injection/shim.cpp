@@ -188,7 +188,17 @@ ssize_t write_some(const char* call, int descriptor, const void* memory, std::si
 
 bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
+thread_local long opened_to_read = 0;
+
+void count_open(int base, const char* name) {
+  char path[PATH_MAX];
+  const int before = errno;
+  if (directory[0] != 0 && path_of(base, name, path) && counts(path)) ++opened_to_read;
+  errno = before;
+}
+
 int open_some(const char* call, int base, const char* path, int flags, unsigned mode) {
+  if (!writes(flags)) count_open(base, path);
   if (writes(flags) && permit(call, base, path, (flags & O_CREAT) != 0 ? Needs::space : Needs::nothing) != 0) return -1;
   return static_cast<int>(::syscall(SYS_openat, base, path, flags, mode));
 }
@@ -216,6 +226,11 @@ long fault_disarm() {
   directory[0] = 0;
   disk_full = false;
   return counted.exchange(0);
+}
+long fault_opened_to_read() {
+  const long count = opened_to_read;
+  opened_to_read = 0;
+  return count;
 }
 void fault_exchange(int possible) { no_exchange = possible == 0; }
 const char* fault_happened() { return happened; }

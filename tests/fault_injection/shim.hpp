@@ -9,6 +9,8 @@ extern "C" {
 void fault_arm(const char* directory, const char* with, long at, const char* kind);
 /// Stops; returns the number of calls.
 long fault_disarm();
+/// Files under `directory` that the calling thread has opened to read since it asked last. They never fail.
+long fault_opened_to_read();
 /// Whether the file system can exchange two names; without, renameat2 with flags fails with EINVAL.
 void fault_exchange(int possible);
 /// The failed call, "fsync PATH"; "" if none failed.

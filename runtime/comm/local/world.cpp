@@ -3,6 +3,7 @@
 #include <iterator>
 #include <thread>
 
+#include "runtime/base/start_thread.hpp"
 #include "runtime/comm/base_world.hpp"
 #include "runtime/comm/local/hub.hpp"
 
@@ -111,13 +112,20 @@ void run_local(int size, const std::function<void(World&)>& body, bool copies, i
   Hub hub(size);
   const Topology topology{Transport::local, ranks_per_node > 0 ? ranks_per_node : size, copies};
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        LocalWorld world(hub, rank, size, topology, comm_timeout_s);
-        body(world);
-      } catch (...) { hub.fail(rank, std::current_exception()); }
-    });
+  const auto run = [&](int rank) {
+    try {
+      LocalWorld world(hub, rank, size, topology, comm_timeout_s);
+      body(world);
+    } catch (...) { hub.fail(rank, std::current_exception()); }
+  };
+  for (int rank = 0; rank < size; ++rank) {
+    try {
+      threads.push_back(start_thread("a rank", [&run, rank] { run(rank); }));
+    } catch (...) {  // the ranks that have begun wait for this one: their waits throw
+      hub.fail(rank, std::current_exception());
+      break;
+    }
+  }
   for (auto& thread : threads) thread.join();
   if (hub.error()) std::rethrow_exception(hub.error());
 }
