@@ -37,6 +37,7 @@ struct Record {
 /// A rank's row in its node's status table. Zero-filled memory is a valid row.
 struct RankStatus {
   std::atomic<std::int64_t> pid, pid_namespace, step, alive_ns, ended;
+  std::atomic<std::int64_t> blocking_calls;  // of MPI, that it has begun (mpi/mpi.hpp)
   Record records[max_records];
 };
 struct NodeStatus {

@@ -3,6 +3,9 @@
 //   kill       the victim's process dies               throw      it throws in the middle of a step
 //   stop       it is stopped between two collectives   stop_in    it is stopped while it waits in one
 //   skip       it skips a collective and continues     idle       it skips one and does nothing more
+//   split      it is stopped in MPI_Comm_split, while the others create a communicator
+//   hang_split, hang_window  it does nothing more in MPI_Comm_split, or while shared memory is created
+#include <mpi.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -23,6 +26,24 @@ using namespace tessera;
 
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
+enum class Fault { none, stop_split, hang_split, hang_window };
+Fault fault = Fault::none;  // of this rank, from now on
+
+}  // namespace
+
+/// In place of MPI's own, which its profiling interface has under other names.
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
+  if (fault == Fault::stop_split) ::kill(::getpid(), SIGSTOP);
+  if (fault == Fault::hang_split) sleep_s(30);
+  return PMPI_Comm_split(comm, color, key, made);
+}
+int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  if (fault == Fault::hang_window) sleep_s(30);
+  return PMPI_Bcast(buffer, count, type, root, comm);
+}
+
+namespace {
+
 struct Run {
   std::string how;
   int victim = 0;
@@ -30,6 +51,9 @@ struct Run {
 
 void steps(World& world, const Run& run) {
   const Mesh mesh(1, world.size());
+  if (world.rank() == run.victim && run.how == "split") fault = Fault::stop_split;
+  if (world.rank() == run.victim && run.how == "hang_split") fault = Fault::hang_split;
+  if (world.rank() == run.victim && run.how == "hang_window") fault = Fault::hang_window;
   auto comm = world.communicator(mesh, Axis::shard);
   constexpr std::size_t chunk = 3000;
   const std::size_t count = chunk * static_cast<std::size_t>(world.size());

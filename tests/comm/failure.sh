@@ -11,6 +11,9 @@ case $kind in
   stop | stop_in) text="rank $victim@.* is late: $at.*" ;;
   skip)           text="rank $victim@.* $at.* issued reduce h\\.0 m0" ;;
   idle)           text="rank $victim@.* is late: $at; it was last seen at gather h\\.1 \\(sequence 10\\)" ;;
+  split)          text="rank $victim@.* is late: creating a communicator \(MPI_Comm_split\)" ;;
+  hang_split)     text='creating a communicator \(MPI_Comm_split\) has not ended|is late: creating a communicator' ;;
+  hang_window)    text='creating shared memory has not ended|is late: creating shared memory' ;;
   *) exit 2 ;;
 esac
 out=$(mktemp) || exit 2

@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
+#include "runtime/comm/watchdog.hpp"
 
 namespace tessera::comm {
 
@@ -21,6 +22,20 @@ std::recursive_timed_mutex& mpi_mutex() {
   static std::recursive_timed_mutex mutex;
   return mutex;
 }
+
+namespace {
+std::atomic<const char*> call_name{nullptr};
+std::atomic<std::int64_t> call_since_ns{0}, calls_begun{0};
+}  // namespace
+
+BlockingCall::BlockingCall(const char* name) {
+  call_since_ns.store(monotonic_ns());
+  ++calls_begun;
+  call_name.store(name);
+}
+BlockingCall::~BlockingCall() { call_name.store(nullptr); }
+
+BlockingCallState blocking_call() { return {call_name.load(), call_since_ns.load(), calls_begun.load()}; }
 
 static std::atomic<bool> usable{false};
 bool mpi_usable() { return usable.load(); }

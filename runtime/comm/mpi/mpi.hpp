@@ -2,6 +2,7 @@
 // Shared by the source files that call MPI. Communicators are passed as Fortran handles (int), so that mpi.h stays out
 // of headers.
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -15,6 +16,23 @@ void check_mpi(int status, const char* call, const char* file, int line);
 
 /// Locked around every MPI call: several threads call MPI, one at a time, so that MPI_THREAD_SERIALIZED is enough.
 [[nodiscard]] std::recursive_timed_mutex& mpi_mutex();
+
+/// Around a blocking collective of MPI, which holds mpi_mutex: this rank's watchdog ends the run if it takes longer
+/// than the timeout. One at a time.
+class BlockingCall {
+ public:
+  explicit BlockingCall(const char* name);
+  ~BlockingCall();
+  BlockingCall(const BlockingCall&) = delete;
+  BlockingCall& operator=(const BlockingCall&) = delete;
+};
+/// The call that this rank is in, since when (monotonic_ns), and how many it has begun; name: null outside a call.
+struct BlockingCallState {
+  const char* name = nullptr;
+  std::int64_t since_ns = 0;
+  std::int64_t begun = 0;
+};
+[[nodiscard]] BlockingCallState blocking_call();
 
 /// False after a failure and after MPI_Finalize: nothing that is collective may be freed then.
 [[nodiscard]] bool mpi_usable();

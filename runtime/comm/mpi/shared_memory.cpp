@@ -82,6 +82,7 @@ class MpiSharedMemory final : public SharedMemory {
 
   std::byte* allocate_shared(std::size_t bytes) {
     std::lock_guard lock(mpi_mutex());
+    const BlockingCall call("creating shared memory");
     std::uint64_t free_bytes = free_shared_memory();
     TESSERA_MPI(MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, comm_));
     if (free_bytes < bytes)

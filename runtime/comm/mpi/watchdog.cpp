@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "runtime/base/start_thread.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 
 namespace tessera::comm {
@@ -33,7 +34,7 @@ MpiWatchdog::~MpiWatchdog() { stop(); }
 
 void MpiWatchdog::start() {
   mine().alive_ns.store(monotonic_ns());
-  heartbeat_thread_ = std::thread([this] {
+  heartbeat_thread_ = start_thread("the watchdog", [this] {
     while (!stopping_.load()) {
       heartbeat();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -65,6 +66,7 @@ void MpiWatchdog::heartbeat() {
     if (failed_ns_.load() && now - failed_ns_.load() > second / 2)
       end_(root_or(Error(ExitCode::communication, "the run has failed")));
     find_dead_peers();
+    check_blocking_call();
     if (count_ < world_) answer_questions();
   } catch (const Error& error) { end_(error); }
 }
@@ -86,8 +88,25 @@ void MpiWatchdog::find_dead_peers() {
              strfmt("rank %s has died in step %ld: its process is gone", name_of(missing).c_str(), peer.step.load())));
 }
 
+void MpiWatchdog::check_blocking_call() {
+  const BlockingCallState call = blocking_call();
+  mine().blocking_calls.store(call.begun);
+  const double waited = static_cast<double>(monotonic_ns() - call.since_ns) / static_cast<double>(second);
+  if (call.name == nullptr || waited < timeout_s_) return;
+  std::string late;
+  for (int i = 0; i < count_; ++i)
+    if (!responsive(statuses_[i]) || statuses_[i].blocking_calls.load() < call.begun)
+      late += (late.empty() ? "rank " : ", rank ") + name_of(first_ + i);
+  end_(Error(ExitCode::communication,
+             late.empty() ? strfmt("%s has not ended, though every rank of this node has begun it", call.name)
+                          : late + strfmt(" is late: %s", call.name),
+             {}, strfmt("Waited --comm_timeout = %g s", timeout_s_)));
+}
+
 void MpiWatchdog::answer_questions() {
-  std::unique_lock lock(mpi_mutex());
+  // Not while another thread is in a blocking call: this one has to go on, and to tell that it does.
+  std::unique_lock lock(mpi_mutex(), std::chrono::milliseconds(20));
+  if (!lock.owns_lock()) return;
   MPI_Comm comm = MPI_Comm_f2c(communicator_);
   for (;;) {
     int flag = 0;

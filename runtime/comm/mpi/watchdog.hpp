@@ -29,6 +29,7 @@ class MpiWatchdog final : public Watchdog {
   void heartbeat();
   void answer_questions();
   void find_dead_peers();
+  void check_blocking_call();
 
   int communicator_, ranks_per_node_, node_;
   std::function<void(const Error&)> end_;

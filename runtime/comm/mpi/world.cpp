@@ -237,6 +237,7 @@ class MpiWorld final : public BaseWorld {
 
   int split(int color, int key) {
     std::lock_guard lock(mpi_mutex());
+    const BlockingCall call("creating a communicator (MPI_Comm_split)");
     MPI_Comm part = MPI_COMM_NULL;
     TESSERA_MPI(MPI_Comm_split(world_, color < 0 ? MPI_UNDEFINED : color, key, &part));
     if (part != MPI_COMM_NULL) TESSERA_MPI(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN));
