@@ -16,9 +16,9 @@ constexpr int loss_threads = 512, loss_vector = 4, loss_tile = loss_threads * lo
 constexpr std::int64_t row_quantum = 128, logits_budget = std::int64_t{1} << 30;
 
 /// Blocks of rows of (N, V): a function of N and V only. Rows of logits are aligned to 32 bytes.
-struct Cut {
+struct RowBlocks {
   std::int64_t pitch, rows;  // elements from row to row; rows of a block
-  Cut(std::int64_t n, std::int64_t vocab) {
+  RowBlocks(std::int64_t n, std::int64_t vocab) {
     pitch = (vocab + 7) / 8 * 8;
     const std::int64_t most = row_limit();
     const std::int64_t blocks = n > most ? (n + most - 1) / most : 1;
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
 }
 
 template <class T>
-void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t first, std::int64_t count,
+void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std::int64_t first, std::int64_t count,
                StreamView stream) {
   const std::int64_t vocab = args.weight.shape[0];
   const Device device = args.x.device;
@@ -181,7 +181,7 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
           .alpha = p.alpha,
           .beta = is_first ? 0.0 : 1.0,
           .bias = {},
-          .stride_c = cut.pitch},
+          .stride_c = blocks.pitch},
          stream);
   });
   const LossRows<T> rows{logits,
@@ -190,12 +190,12 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
                          reinterpret_cast<SumCounters*>(args.sums),
                          trains ? args.loss_scale : nullptr,
                          vocab,
-                         cut.pitch};
+                         blocks.pitch};
   loss_kernel<T><<<blocks_for(count, 1), loss_threads, 0, stream_of(stream)>>>(rows);
   check_launch("linear_cross_entropy");
   if (!trains) return;
   const TensorView dlogits(static_cast<void*>(logits), dtype_of<T>::value, {count, vocab}, device);
-  const std::int64_t pitch = cut.pitch * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
+  const std::int64_t pitch = blocks.pitch * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {
     if (p.dweight)  // before dx, which may be x
       gemm({.a = dlogits,
@@ -216,8 +216,8 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
 }  // namespace
 
 std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab) {
-  const Cut cut(rows, vocab);
-  return static_cast<std::size_t>(cut.most_rows(rows) * cut.pitch) * sizeof(float);
+  const RowBlocks blocks(rows, vocab);
+  return static_cast<std::size_t>(blocks.most_rows(rows) * blocks.pitch) * sizeof(float);
 }
 
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream) {
@@ -232,10 +232,10 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream)
   }
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab) && aligned16(args.workspace.data),
                  "workspace of %zu bytes", args.workspace.nbytes());
-  const Cut cut(n, vocab);
+  const RowBlocks blocks(n, vocab);
   dispatch_dtype(args.x.dtype, [&](auto zero) {
-    for (std::int64_t first = 0; first < n; first += cut.rows)
-      run_block<decltype(zero)>(args, cut, first, cut.rows < n - first ? cut.rows : n - first, stream);
+    for (std::int64_t first = 0; first < n; first += blocks.rows)
+      run_block<decltype(zero)>(args, blocks, first, blocks.rows < n - first ? blocks.rows : n - first, stream);
   });
 }
 

@@ -25,7 +25,9 @@ endforeach()
 install(DIRECTORY jobs/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/tessera)  # with the paths that links between pages have
 install(FILES LICENSE README.md runtime/package/copyright DESTINATION ${documents})
-install(DIRECTORY docs jobs/examples DESTINATION ${documents})
+install(DIRECTORY docs DESTINATION ${documents})
+install(DIRECTORY jobs/examples jobs/templates DESTINATION ${documents}/jobs)
+install(DIRECTORY tests/external DESTINATION ${documents}/tests)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package_dir})

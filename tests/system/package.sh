@@ -22,7 +22,7 @@ deb=$(echo tessera_*.deb) archive=$(echo tessera-*.tar.gz)
 dpkg-deb -c "$deb" | awk '{ print substr($6, 2) }' > files
 for file in bin/tessera share/man/man1/tessera.1 share/bash-completion/completions/tessera share/zsh/site-functions/_tessera \
   share/fish/vendor_completions.d/tessera.fish share/doc/tessera/copyright share/doc/tessera/LICENSE share/doc/tessera/README.md \
-  share/doc/tessera/docs/cli.md share/doc/tessera/docs/install.md share/doc/tessera/examples/quickstart.yaml \
+  share/doc/tessera/docs/cli.md share/doc/tessera/docs/install.md share/doc/tessera/jobs/examples/quickstart.yaml \
   share/tessera/templates/slurm.sh include/tessera/runtime/train/trainer.hpp; do
   grep -qx "/usr/$file" files || fail "no /usr/$file in the package"
 done
@@ -42,6 +42,14 @@ tessera=$(echo elsewhere/tessera-*/bin/tessera)
 env -u LD_LIBRARY_PATH ldd "$tessera" | grep 'libtessera_' | grep -v "$work/elsewhere/" && fail "libraries of elsewhere"
 "$tessera" plan --shape small --world_size 4 > log 2>&1 || fail "the unpacked program: exit $?"
 
+# Links between the pages lead somewhere.
+documents=$(echo elsewhere/tessera-*/share/doc/tessera)
+for page in "$documents"/README.md "$documents"/docs/*.md; do
+  grep -oE '\]\([^)#: ]+' "$page" | cut -c3- | while read -r target; do
+    [ -e "$(dirname "$page")/$target" ] || { echo "$page: $target is not there"; exit 1; }
+  done || fail "links"
+done
+
 # The image's packages are made by the commands that the documentation names.
 for words in 'jobs/package' 'apt-get install -y --no-install-recommends'; do
   grep '^RUN' "$source/jobs/Dockerfile" | grep -qF "$words" && grep -qF "$words" "$source/docs/install.md" || fail "\"$words\": Dockerfile, install.md"
@@ -49,8 +57,8 @@ done
 
 if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap > /dev/null ||
   ! timeout 400 mmdebstrap --variant=apt bookworm "$root" > log 2>&1; then
-  echo "good; not installed in a bare Debian: that needs root, mmdebstrap and a mirror"
-  exit 0
+  echo "the packages are good; skipped: the bare Debian, which needs root, mmdebstrap and a mirror"
+  exit 77
 fi
 mkdir -p "$root/dev/shm"
 mount -t proc proc "$root/proc" && mount -t sysfs sysfs "$root/sys" && mount -t tmpfs tmpfs "$root/dev/shm" || fail "no mounts"

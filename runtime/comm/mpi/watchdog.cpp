@@ -104,9 +104,11 @@ void MpiWatchdog::check_blocking_call() {
 }
 
 void MpiWatchdog::answer_questions() {
-  // Not while another thread is in a blocking call: this one has to go on, and to tell that it does.
-  std::unique_lock lock(mpi_mutex(), std::chrono::milliseconds(20));
-  if (!lock.owns_lock()) return;
+  // Not while another thread is in a blocking call, or anyhow for long: this one has to go on, and to tell that it
+  // does.
+  std::unique_lock lock(mpi_mutex(), std::defer_lock);
+  for (int tries = 0; !lock.try_lock_for(std::chrono::milliseconds(20));)
+    if (blocking_call().name != nullptr || ++tries == 25) return;
   MPI_Comm comm = MPI_Comm_f2c(communicator_);
   for (;;) {
     int flag = 0;

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "runtime/base/cuda/library.hpp"
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/transfer.hpp"
 #include "runtime/comm/nccl/handle.hpp"
 #include "runtime/comm/world.hpp"
 #include "tests/base/cuda/needs_device.hpp"
@@ -113,22 +115,28 @@ TEST(Nccl, works_on_two_streams_and_moves_from_one_to_the_other) {
              replicate = world().communicator(Mesh(1, 1), Axis::replicate);
   shard->run_on(stream.view());
   replicate->run_on(second.view());
-  const OnDevice<float> buffer({1, 2, 3, 4});
+  constexpr int times = 300;  // more than are watched at a time
+  std::vector<float> written(times);
+  std::iota(written.begin(), written.end(), 1.0F);
+  const OnDevice<float> source(written), seen{std::vector<float>(times)}, buffer({0});
   const OnDevice<std::int64_t> word({7});
   Event scattered, reduced;
-  for (int i = 0; i < 300; ++i) {  // more than are watched at a time
-    shard->reduce_scatter({"reduce_scatter", "u", i}, buffer.data, buffer.data, 4);
+  for (int i = 0; i < times; ++i) {
+    // What a collective of one rank leaves does not show its order; the copies before and after it do.
+    copy_bytes(buffer.data, source.data + i, sizeof(float), stream.view());
+    shard->reduce_scatter({"reduce_scatter", "u", i}, buffer.data, buffer.data, 1);
     stream.record(scattered);
     second.wait(scattered);
     replicate->run_on(second.view());
-    replicate->all_reduce({"all_reduce", "u", i}, buffer.data, 4);
+    replicate->all_reduce({"all_reduce", "u", i}, buffer.data, 1);
+    copy_bytes(seen.data + i, buffer.data, sizeof(float), second.view());
     second.record(reduced);
     stream.wait(reduced);
     replicate->run_on(stream.view());
     replicate->all_reduce({"norm"}, std::span(word.data, 1));
   }
   stream.synchronize();
-  EXPECT_EQ(buffer.read(), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(seen.read(), written);
   EXPECT_EQ(word.read(), std::vector<std::int64_t>{7});
 }
 
