@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "io/data/data_kind.hpp"
 #include "runtime/base/error.hpp"
@@ -81,6 +82,26 @@ std::string token_file_of(const std::string& path) {
   return !fs::exists(path, ignored) && fs::exists(path + ".idx", ignored) ? path + ".bin" : path;
 }
 
+/// The files, where Megatron's are named by their tokens. An index beside whose tokens are given too is left out.
+std::vector<DataFile> token_files_once(const std::vector<DataFile>& given) {
+  const auto key_of = [](const std::string& path) { return fs::path(path).lexically_normal().string(); };
+  std::map<std::string, const DataFile*> others;  // that are not an index
+  for (const DataFile& file : given)
+    if (!file.path.ends_with(".idx")) others.emplace(key_of(token_file_of(file.path)), &file);
+  std::vector<DataFile> files;
+  for (const DataFile& file : given) {
+    const std::string path = token_file_of(file.path);
+    const auto tokens = file.path.ends_with(".idx") ? others.find(key_of(path)) : others.end();
+    if (tokens == others.end()) {
+      files.push_back({path, file.rows, file.share});
+    } else if (tokens->second->rows != file.rows || tokens->second->share != file.share) {
+      throw Error(ExitCode::data, "the file and its index " + file.path + " are given with different numbers of rows",
+                  path, "Give one of the two");
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 std::int64_t DataFile::wanted(std::int64_t all) const {
@@ -103,9 +124,9 @@ std::vector<DataFile> data_files(const std::vector<std::string>& names) {
     if (fs::is_directory(given.path, ignored)) paths = files_in(given.path);
     else if (!fs::exists(given.path, ignored) && given.path.find_first_of("*?[") != std::string::npos)
       paths = files_matching(given.path);
-    for (const std::string& path : paths) files.push_back({token_file_of(path), given.rows, given.share});
+    for (std::string& path : paths) files.push_back({std::move(path), given.rows, given.share});
   }
-  return files;
+  return token_files_once(files);
 }
 
 }  // namespace tessera::io

@@ -24,9 +24,9 @@ struct DataFile {
 
 /// The files of NAME[#ROWS] and NAME[:SHARE], in order. A directory stands for its .jsonl, .json, .txt and .bin files,
 /// those of subdirectories included, by name; hidden ones are left out. A pattern (*, ?, [) stands for the files that
-/// match, by name. Megatron's PREFIX and PREFIX.idx stand for PREFIX.bin. A file that exists under the whole name is
-/// that file. Throws Error (data): a directory or pattern without a file, a number of rows or share that is not
-/// positive.
+/// match, by name. Megatron's PREFIX and PREFIX.idx stand for PREFIX.bin; PREFIX.idx beside one of the others adds
+/// nothing. A file that exists under the whole name is that file. Throws Error (data): a directory or pattern without a
+/// file, a number of rows or share that is not positive, PREFIX.bin and PREFIX.idx with different ones.
 [[nodiscard]] std::vector<DataFile> data_files(const std::vector<std::string>& names);
 
 }  // namespace tessera::io

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "io/data/token_file.hpp"
+
 namespace tessera::io {
 
 class PackedStream;  // packing.hpp
@@ -58,13 +60,14 @@ struct Dataset {
 };
 
 /// Opens files in the order given and joins them: text files by one newline byte, documents of rows ("text" key)
-/// likewise; llm.c .bin tokens unchanged. Text and .bin do not mix. Text and .bin files are mapped into memory. Rows
-/// that cannot be used are added to `skipped`; null: the first one is an error (file:line). Throws Error (data): a file
-/// that is empty, missing, Parquet or Arrow, a .bin file that contradicts its header, a file without a usable row, a
-/// zero byte in a text file, a byte that is not below `vocab`. Of .bin files headers, sizes and
-/// the first ids are checked here, all ids when they are read: opening one takes no longer for more tokens.
+/// likewise; .bin tokens of llm.c, and of Megatron if the .idx is beside them, unchanged. Text and .bin do not mix.
+/// Text and .bin files are mapped into memory. Rows that cannot be used are added to `skipped`; null: the first one is
+/// an error (file:line). Throws Error (data): a file that is empty, missing, Parquet or Arrow, a .bin file that
+/// contradicts its header, a file without a usable row, a zero byte in a text file, a byte that is not below `vocab`.
+/// Of .bin files headers (Megatron's .idx), sizes and the first ids are checked here, all ids when they are read:
+/// opening one takes no longer for more tokens.
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped = nullptr,
-                                   std::int64_t vocab = std::int64_t{1} << 31);
+                                   std::int64_t vocab = largest_vocab);
 
 /// A view of part of a stream.
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first,

@@ -18,7 +18,7 @@ constexpr std::size_t ends_header_bytes = 24;
 
 Error refuse_ends(const std::string& path, const std::string& rule) {
   return Error(ExitCode::data, path + " does not say where the documents of its token file end: " + rule, {},
-               "Remove it, or run tessera tokenize again");
+               "Make it again with its token file: tessera tokenize writes .documents, preprocess_data.py writes .idx");
 }
 
 /// Ends behind every `separator` of tokens [first, first + count), counted from `first`.
@@ -47,8 +47,7 @@ std::string document_file_header(std::int64_t tokens, std::int64_t documents) {
 
 std::span<const std::int64_t> check_document_file(std::string_view bytes, std::int64_t tokens,
                                                   const std::string& path) {
-  if (bytes.size() < ends_header_bytes || !bytes.starts_with(ends_magic))
-    throw refuse_ends(path, "it does not begin as one does");
+  if (bytes.size() < ends_header_bytes || !bytes.starts_with(ends_magic)) throw refuse_ends(path, "wrong magic number");
   std::int64_t numbers[2] = {};
   std::memcpy(numbers, bytes.data() + ends_magic.size(), sizeof numbers);
   const std::size_t capacity = (bytes.size() - ends_header_bytes) / sizeof(std::int64_t);
@@ -141,8 +140,9 @@ void DocumentEnds::for_each(std::int64_t first, std::int64_t last, const TakeDoc
     for (std::int64_t i = at - file.first_document; i < file.documents && at < last; ++i, ++at) {
       const std::int64_t end = file.first + file.end(i);
       if (end < begin || end > file.first + file.tokens)
-        throw refuse_ends(file.path, strfmt("end %ld, %ld, stands before the one before it or behind its %ld tokens", i,
-                                            end - file.first, file.tokens));
+        throw refuse_ends(file.path, strfmt("document %ld ends at token %ld, before the previous document's end or "
+                                            "after the file's %ld tokens",
+                                            i, end - file.first, file.tokens));
       take(std::exchange(begin, end), end);
     }
   }

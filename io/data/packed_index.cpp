@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "io/file/file.hpp"
@@ -58,6 +59,13 @@ struct TemporaryFile {
   File file;
 };
 
+/// Differs between processes, also of hosts that share a directory.
+std::string name_of_own() {
+  char host[128] = {};
+  ::gethostname(host, sizeof host - 1);
+  return strfmt("%s.%d.%08x", host, static_cast<int>(::getpid()), std::random_device()());
+}
+
 /// Appends all of `from`, which has `bytes` bytes, to `to` at `at`.
 void append_file(const File& from, std::uint64_t bytes, const File& to, std::uint64_t at) {
   std::vector<std::byte> block(std::size_t{1} << 20);
@@ -72,7 +80,7 @@ void append_file(const File& from, std::uint64_t bytes, const File& to, std::uin
 
 void write_packed_index(const std::string& path, const TokenStream& source, const DocumentSource& documents,
                         const PackingRule& rule) {
-  const std::string name = path + "." + std::to_string(::getpid());
+  const std::string name = path + "." + name_of_own();
   TemporaryFile out(name + ".tmp"), begins_file(name + ".begins.tmp");
   Appender<TokenRange> ranges(out.file, sizeof(IndexHeader));
   Appender<std::int64_t> begins(begins_file.file, 0);
@@ -96,20 +104,24 @@ void write_packed_index(const std::string& path, const TokenStream& source, cons
   commit_rename(out.path, path);
 }
 
+Error damaged_index(const std::string& path, const std::string& why) {
+  return {ExitCode::data, path + " is not an index of these samples: " + why, {}, "Delete it: it is made again"};
+}
+
 PackedIndex check_packed_index(std::string_view bytes, std::int64_t source_tokens, const PackingRule& rule,
                                const std::string& path) {
-  const auto refuse = [&](const std::string& why) {
-    return Error(ExitCode::data, path + " is not an index of these samples: " + why, {}, "Remove it: it is made again");
-  };
+  const auto refuse = [&](const std::string& why) { return damaged_index(path, why); };
   IndexHeader header;
   if (bytes.size() < sizeof header) throw refuse(strfmt("it has %zu bytes", bytes.size()));
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::memcmp(header.magic, packed_magic, sizeof packed_magic) != 0) throw refuse("it does not begin as one does");
+  if (std::memcmp(header.magic, packed_magic, sizeof packed_magic) != 0) throw refuse("wrong magic number");
   if (header.source_tokens != source_tokens || header.tokens != rule.tokens ||
       header.packing != static_cast<std::int64_t>(rule.packing) ||
       header.truncation != static_cast<std::int64_t>(rule.truncation))
     throw refuse(
         strfmt("it is of %ld tokens in samples of %ld, or of another strategy", header.source_tokens, header.tokens));
+  if (header.summary.count.longest < 0 || header.summary.count.longest > rule.tokens)
+    throw refuse(strfmt("its longest sample has %ld tokens", header.summary.count.longest));
   const std::uint64_t room = (bytes.size() - sizeof header) / 8;
   const auto ranges = static_cast<std::uint64_t>(header.ranges),
              samples = static_cast<std::uint64_t>(header.summary.count.samples);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "io/data/packing.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::io {
 
@@ -21,8 +22,11 @@ struct PackedIndex {
 void write_packed_index(const std::string& path, const TokenStream& source, const DocumentSource& documents,
                         const PackingRule& rule);
 
-/// Checks header and size, not every range. `source_tokens`: of the stream. Throws Error (data): not an index file,
-/// truncated, of another number of tokens or another rule.
+/// The error of a file at `path` that is not an index of its samples, and `why`.
+[[nodiscard]] Error damaged_index(const std::string& path, const std::string& why);
+
+/// Checks header and size, not every range: PackedStream checks those that it uses. `source_tokens`: of the stream.
+/// Throws Error (data): not an index file, truncated, of another number of tokens or another rule.
 [[nodiscard]] PackedIndex check_packed_index(std::string_view bytes, std::int64_t source_tokens,
                                              const PackingRule& rule, const std::string& path);
 

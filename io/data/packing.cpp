@@ -231,8 +231,14 @@ PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Docu
   ranges_ = own_ranges_, begins_ = own_begins_;
 }
 
-PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const std::string& index, const PackingRule& rule)
-    : source_(std::move(source)), masked_(source_->masked()), rule_(rule), index_(std::make_unique<MappedFile>(index)) {
+PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const std::string& index, const PackingRule& rule,
+                           std::uint64_t selection)
+    : source_(std::move(source)),
+      masked_(source_->masked()),
+      rule_(rule),
+      index_path_(index),
+      index_(std::make_unique<MappedFile>(index)),
+      selection_(selection) {
   const PackedIndex found = check_packed_index(index_->bytes(), source_->size(), rule, index);
   summary_ = found.summary;
   ranges_ = found.ranges, begins_ = found.begins;
@@ -242,9 +248,19 @@ PackedStream::~PackedStream() = default;
 
 std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
   TESSERA_ASSERT(sample >= 0 && sample < count().samples, "sample %ld of %ld", sample, count().samples);
-  const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]),
-             end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
-  return ranges_.subspan(first, end - first);
+  const std::int64_t first = begins_[static_cast<std::size_t>(sample)],
+                     end = begins_[static_cast<std::size_t>(sample) + 1];
+  bool is_valid = first >= 0 && first < end && end <= static_cast<std::int64_t>(ranges_.size());
+  std::int64_t tokens = 0;
+  for (std::int64_t r = first; is_valid && r < end; ++r) {
+    const TokenRange& range = ranges_[static_cast<std::size_t>(r)];
+    tokens += range.tokens;
+    is_valid = range.tokens > 0 && tokens <= count().longest && range.first >= 0 &&
+               range.first < source_->size() - range.followed() && range.targets_and_more >= 0 &&
+               range.targets() <= range.followed();
+  }
+  if (!is_valid) throw damaged_index(index_path_, strfmt("the ranges of sample %ld are not of its tokens", sample));
+  return ranges_.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first));
 }
 
 void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {

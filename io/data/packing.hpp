@@ -106,9 +106,11 @@ class PackedStream final : public TokenStream {
   /// Packs documents; the index of samples is in this process's memory. `tokens`: T.
   PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
                Packing packing, Truncation truncation = Truncation::split);
-  /// The samples of an index file (packed_index.hpp), which is mapped: ranks of a node share its pages. Throws Error
-  /// (data): the file is damaged, or of another source or rule.
-  PackedStream(std::shared_ptr<const TokenStream> source, const std::string& index, const PackingRule& rule);
+  /// The samples of an index file (packed_index.hpp), which is mapped: ranks of a node share its pages. `selection`:
+  /// of the documents that were packed. Throws Error (data): the file is damaged, or of another source or rule. Ranges
+  /// are checked where they are used: every function below that takes a sample or samples throws Error (data) as well.
+  PackedStream(std::shared_ptr<const TokenStream> source, const std::string& index, const PackingRule& rule,
+               std::uint64_t selection = 0);
   PackedStream(const PackedStream&) = delete;
   PackedStream& operator=(const PackedStream&) = delete;
   ~PackedStream() override;
@@ -125,7 +127,7 @@ class PackedStream final : public TokenStream {
   void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
     source_->read_loss(first, count, out);
   }
-  [[nodiscard]] std::uint64_t selection() const override { return source_->selection(); }
+  [[nodiscard]] std::uint64_t selection() const override { return selection_; }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 
   [[nodiscard]] const PackingCount& count() const { return summary_.count; }
@@ -152,7 +154,9 @@ class PackedStream final : public TokenStream {
   PackingSummary summary_;
   std::vector<TokenRange> own_ranges_;
   std::vector<std::int64_t> own_begins_;
+  std::string index_path_;
   std::unique_ptr<const MappedFile> index_;
+  std::uint64_t selection_ = 0;
   std::span<const TokenRange> ranges_;    // by sample
   std::span<const std::int64_t> begins_;  // first range of each sample, and the end
 };

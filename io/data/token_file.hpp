@@ -42,7 +42,7 @@ struct TokenFileLayout {
 [[nodiscard]] std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path);
 
 /// Copies ids [first, first + count) to out. Throws Error (data) at the first id that is negative or not below `vocab`
-/// (at most 2^31), with its place in the file at `path`; out is then undefined. Allocates nothing otherwise.
+/// (at most 2^31), with its offset in the file at `path`; out is then undefined. Allocates nothing otherwise.
 void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
                  std::int64_t count, std::int32_t* out);
 

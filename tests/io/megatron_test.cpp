@@ -70,6 +70,28 @@ TEST(Megatron, APrefixAnIndexAndAPatternNameTheTokens) {
   }
 }
 
+TEST(Megatron, APairThatAPatternMatchesIsOneFile) {
+  TempDir folder;
+  for (const char* name : {"a.bin", "a.idx", "b.bin", "b.idx"}) (void)folder.file(name, "");
+  const std::string a = folder / "a.bin", b = folder / "b.bin";
+  const auto paths = [](const std::vector<std::string>& names) {
+    std::vector<std::string> all;
+    for (const io::DataFile& file : io::data_files(names)) all.push_back(file.path);
+    return all;
+  };
+  const std::vector<std::string> both = {a, b};
+  EXPECT_EQ(paths({folder / "*"}), both);
+  EXPECT_EQ(paths({folder / "*:0.5"}), both);
+  EXPECT_EQ(paths({folder / "*.idx"}), both);
+  EXPECT_EQ(paths({folder.path()}), both);
+  EXPECT_EQ(paths({a, folder / "a.idx", b, folder / "b.idx"}), both);
+  EXPECT_EQ(paths({folder / "./a.idx", folder / "a", b}), both);
+  EXPECT_EQ(paths({a, a}), (std::vector<std::string>{a, a}));
+  expect_error(ExitCode::data, "a.idx are given with different numbers of rows", [&] {
+    (void)io::data_files({a + ":0.5", folder / "a.idx"});
+  });
+}
+
 /// Opens the pair, reads all of it and asks for all ends.
 void use(const std::string& bin) {
   const io::Dataset data = io::open_dataset({bin});

@@ -252,6 +252,63 @@ TEST(Packing, AnIndexFileHasTheSameSamples) {
   }
 }
 
+TEST(Packing, AnIndexFileWithWrongRangesIsRefused) {
+  TempDir folder;
+  const Ends ends = ends_of({3, 17, 2, 5, 8});
+  const auto source = std::make_shared<Counting>(ends.back());
+  const io::PackingRule rule{8, Packing::binpack, io::Truncation::split};
+  const std::string path = folder / "index";
+  io::write_packed_index(
+      path, *source,
+      [&](const io::TakeDocument& take) {
+        std::int64_t begin = 0;
+        for (const std::int64_t end : ends) take(std::exchange(begin, end), end);
+      },
+      rule);
+  const std::string bytes = test::bytes_of(path);
+  const auto use = [&] {  // Counting asserts that reads are inside the stream
+    const PackedStream stream(source, path, rule, 7);
+    EXPECT_EQ(stream.selection(), 7U);
+    for (std::int64_t k = 0; k < stream.count().samples; ++k) (void)read(stream, k);
+  };
+  const auto with = [&](std::size_t at, std::int64_t number) {
+    std::string changed = bytes;
+    std::memcpy(changed.data() + at, &number, sizeof number);
+    (void)folder.file("index", changed);
+  };
+  EXPECT_NO_THROW(use());
+  const auto samples = static_cast<std::size_t>(PackedStream(source, path, rule).count().samples);
+  for (const std::int64_t begin : {std::int64_t{-1}, std::int64_t{1} << 40, INT64_MIN, INT64_MAX})
+    for (std::size_t k = 0; k <= samples; ++k) {
+      with(bytes.size() - 8 * (samples + 1 - k), begin);
+      expect_error(ExitCode::data, "index is not an index of these samples: the ranges of sample", use);
+    }
+  const std::size_t range = bytes.size() - 8 * (samples + 1) - 16;  // the last one: its first token, then two int32
+  for (const std::int64_t first : {std::int64_t{-1}, ends.back(), INT64_MIN, INT64_MAX}) {
+    with(range, first);
+    expect_error(ExitCode::data, "Delete it", use);
+  }
+  for (const std::int64_t numbers : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{9}, std::int64_t{INT32_MIN},
+                                     std::int64_t{2} | std::int64_t{-2} * (std::int64_t{1} << 32)}) {
+    with(range + 8, numbers);
+    expect_error(ExitCode::data, "Delete it", use);
+  }
+  int refused = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++at)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(static_cast<unsigned char>(changed[at]) ^ (1U << bit));
+      (void)folder.file("index", changed);
+      try {
+        use();
+      } catch (const Error& error) {
+        ++refused;
+        EXPECT_EQ(error.code(), ExitCode::data) << "byte " << at;
+      }
+    }
+  EXPECT_GT(refused, 0);
+}
+
 TEST(Packing, AMappedIndexTakesNoMemoryForItsDocuments) {
   TempDir folder;
   const auto memory = [&](const char* name, std::int64_t count) {  // documents of two tokens
@@ -320,15 +377,16 @@ TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
   };
   (void)folder.file("a.bin.documents", file(4, {0, 3, 3, 4}));
   EXPECT_EQ(io::DocumentEnds(data(), [] { return 7; }).all(), (Ends{0, 3, 3, 4, 5, 7, 8}));
-  for (const auto& [bytes, words] : {std::pair{file(4, {3, 2, 4}), "before it"},
-                                     {file(4, {3}), "not of 4"},
-                                     {file(5, {3, 5}), "not of 4"},
-                                     {file(4, {-1, 4}), "before it"},
-                                     {file(4, {2, 4}) + "x", "its count"},
-                                     {file(4, {}), "its count"},
-                                     {std::string("TSRDOCS2"), "begin"},
-                                     {std::string(), "begin"},
-                                     {file(4, {2, 4}).substr(0, 32), "its count"}}) {
+  for (const auto& [bytes, words] :
+       {std::pair{file(4, {3, 2, 4}), "document 1 ends at token 2, before the previous document's end"},
+        {file(4, {3}), "not of 4"},
+        {file(5, {3, 5}), "not of 4"},
+        {file(4, {-1, 4}), "document 0 ends at token -1, before"},
+        {file(4, {2, 4}) + "x", "its count"},
+        {file(4, {}), "its count"},
+        {std::string("TSRDOCS2"), "wrong magic number"},
+        {std::string(), "wrong magic number"},
+        {file(4, {2, 4}).substr(0, 32), "its count"}}) {
     (void)folder.file("a.bin.documents", bytes);
     expect_error(ExitCode::data, words, [&] { (void)io::DocumentEnds(data(), [] { return 7; }).all(); });
   }

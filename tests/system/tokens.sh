@@ -92,6 +92,26 @@ for samples in plain packing; do
 done
 refuse 2 'does not go with FILE#N or FILE:SHARE of token files' train "${mixed[@]}" --split_dataset_ratio 0.1 --output_dir none
 
+# A share of documents that are too few tokens for one sample of the stream; close shares have an index each.
+wide=("${common[@]/16/60}" --packing --cache_dir shares)
+for rows in 2 10; do
+  head -n $rows short.jsonl > few.jsonl
+  "$tessera" tokenize --model model --dataset few.jsonl --out few$rows.bin > log 2>&1 || fail "tokenize"
+done
+refuse 3 'one sample takes max_length \+ 1 = 61' train "${common[@]/16/60}" --dataset few2.bin:0.5 --output_dir none
+for share in 2.bin:0.5/1 10.bin:0.3/3 10.bin:0.4/4; do
+  "$tessera" train "${wide[@]}" --dataset few${share%/*} --output_dir shares-${share#*/} > log 2>&1 || fail "training on few${share%/*}"
+  expect " in ${share#*/} documents, packed into "
+done
+# Megatron's index is in the key of that of samples.
+cp "$tokenizers"/../golden/megatron/u8.{bin,idx} .
+for time in 2020-01-01 2021-01-01; do
+  touch -d $time u8.idx
+  "$tessera" train "${common[@]}" --packing --cache_dir megatron --dataset 'u8.*' --output_dir megatron-run > log 2>&1 || fail "training on Megatron's files"
+  expect ' 13 tokens in 4 documents, packed into '
+done
+[ "$(find megatron -name 'packed-*.index' | wc -l)" = 2 ] || fail "an index of samples is of another .idx"
+
 # Ids are checked as batches are loaded: the rank that meets a wrong one ends the run, and says where it is.
 { printf '\x88\xd8\x34\x01\x01\0\0\0\xe0\x93\x04\0'; head -c $((1012 + 2 * 70000)) /dev/zero; printf '\xff\xff'; head -c $((2 * 229999)) /dev/zero; } > wrong.bin
 code=0

@@ -11,7 +11,8 @@ void TrainRun::check_memory() {
                               "tessera plan shows what fits");
 }
 
-/// Everything that can be refused before something is made or allocated; what is independent is told at once.
+/// Everything that can be refused before the run makes or allocates anything but the files of --cache_dir (tokens of
+/// text, the index of packed samples), which a dry run makes too; what is independent is told at once.
 void TrainRun::check_setup() {
   try {
     prepare();

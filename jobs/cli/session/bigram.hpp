@@ -13,8 +13,8 @@ struct BigramResult {
   double loss = 0;  // mean natural-log loss on the validation stream's targets
   double k = 0, lambda = 1;
 };
-/// vocab at most 4096 (a table of counts): throws Error (usage) beyond; Error (data) where an id is not below vocab, or
-/// with fewer than 20 training or 2 validation tokens.
+/// vocab at most 4096 (a table of counts): throws Error (usage) beyond; Error (data) with fewer than 20 training or 2
+/// validation tokens. Ids of the streams are below vocab: open_dataset checks them.
 [[nodiscard]] BigramResult bigram_loss(const io::TokenStream& train, const io::TokenStream& validation,
                                        std::int64_t vocab);
 

@@ -145,9 +145,12 @@ class Samples {
       throw options_.refuse(options_.real("split_dataset_ratio") > 0 ? "split_dataset_ratio" : "baseline",
                             "it does not go with FILE#N or FILE:SHARE of token files",
                             "Name the files without, or validation data by --val_dataset");
+    if (files.documents) {
+      files.documents->select(selected, data_seed(options_));
+      return files;
+    }
     std::vector<std::int64_t> tokens_of;
     for (const io::DatasetFile& file : all->files) tokens_of.push_back(file.tokens);
-    if (files.documents) files.documents->select(selected, data_seed(options_));
     files.tokens =
         std::make_shared<io::SelectedStream>(files.tokens, selected, tokens_of, tokens_, data_seed(options_));
     return files;

@@ -2,9 +2,11 @@
 
 #include <sys/stat.h>
 
+#include <bit>
 #include <filesystem>
 
 #include "io/data/loss_file.hpp"
+#include "io/data/megatron.hpp"
 #include "io/data/packed_index.hpp"
 #include "io/file/file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
@@ -54,15 +56,25 @@ std::uint64_t SampleDocuments::key() const {
     key = hash64(static_cast<std::uint64_t>(file.tokens), key);
     for (const std::string& path : {file.path, io::document_file_name(file.path), io::loss_file_name(file.path)})
       key = stamp_of(path, key);
+    if (io::is_megatron(file.path)) key = stamp_of(io::megatron_index_name(file.path), key);
   }
   return key;
+}
+
+std::uint64_t SampleDocuments::selection() const {
+  if (files_.empty()) return 0;
+  std::uint64_t hash = hash64("documents of files", seed_);
+  for (const io::DataFile& file : files_)
+    hash = hash64(std::bit_cast<std::uint64_t>(file.share.value_or(0)),
+                  hash64(static_cast<std::uint64_t>(file.rows.value_or(0)), hash));
+  return hash;
 }
 
 std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, World& world,
                                                        const std::shared_ptr<const io::TokenStream>& tokens,
                                                        SampleDocuments& documents, DocumentPart part,
                                                        std::int64_t position, const io::PackingRule& rule) {
-  std::uint64_t key = hash64(tokens->selection(), documents.key());
+  std::uint64_t key = hash64(documents.selection(), documents.key());
   for (const std::int64_t number :
        {static_cast<std::int64_t>(part), position, rule.tokens, static_cast<std::int64_t>(rule.packing),
         static_cast<std::int64_t>(rule.truncation)})
@@ -84,7 +96,7 @@ std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, W
     if (world.node_rank() == 0) make();
   });
   std::shared_ptr<const io::PackedStream> packed;
-  world.run_and_agree([&] { packed = std::make_shared<io::PackedStream>(tokens, path, rule); });
+  world.run_and_agree([&] { packed = std::make_shared<io::PackedStream>(tokens, path, rule, documents.selection()); });
   world.require_equal("the packed samples", strfmt("%016lx", packed->hash()));
   return packed;
 }

@@ -29,6 +29,8 @@ class SampleDocuments {
   void for_each(std::int64_t first, std::int64_t last, const io::TakeDocument& take);
   /// A hash of names, sizes and times of the files, and of the separator.
   [[nodiscard]] std::uint64_t key() const;
+  /// A hash of the numbers and shares that select() was given; 0: every document once.
+  [[nodiscard]] std::uint64_t selection() const;
 
  private:
   std::shared_ptr<const io::Dataset> data_;
