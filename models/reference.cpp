@@ -47,9 +47,16 @@ class ReferenceModule final : public Module {
               "Give a reference model of the same architecture and dtype");
 }
 
+[[noreturn]] void refuse_row_parts(const char* which) {
+  throw Error(ExitCode::usage, strfmt("%s has its embedding and head in parts, beside a reference model", which),
+              "--max_unit_size", "Drop --max_unit_size");
+}
+
 }  // namespace
 
 void add_reference(Model& model, Model reference, ReferenceParams params) {
+  if (model.in_row_parts) refuse_row_parts("the model");
+  if (reference.in_row_parts) refuse_row_parts("the reference model");
   if (reference.hidden != model.hidden || reference.vocab != model.vocab)
     refuse_reference(strfmt("has hidden size %ld and vocabulary %ld, the model %ld and %ld", reference.hidden,
                             reference.vocab, model.hidden, model.vocab));

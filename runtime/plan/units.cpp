@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "models/reference.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::plan {
@@ -164,7 +165,9 @@ std::vector<shard::ReferenceModel> references(const models::Model& model, const 
   const auto unit_of = units_of_params(units);
   shard::ReferenceModel reference{"reference", {}};
   for (const auto& module : model.reference) {
-    shard::ModuleUse use{.name = module->name(), .in_place = module->in_place()};
+    std::string name = module->name();  // a schedule's text has the reference's name before it
+    if (name.starts_with(models::reference_prefix)) name.erase(0, std::string_view(models::reference_prefix).size());
+    shard::ModuleUse use{.name = std::move(name), .in_place = module->in_place()};
     for (std::size_t k = 0; k < module->params().size() && module->forward_reads_params(models::Phase::eval); ++k)
       use.forward_units.push_back(unit_of.at({module->params()[k], module->rows(k).first}));
     std::sort(use.forward_units.begin(), use.forward_units.end());
