@@ -271,7 +271,6 @@ void TrainRun::rescue_model(const Error& failed) {
 void TrainRun::finish() {
   if (progress_.step == first_step_) train_seconds_ = elapsed();
   if (!last_evaluation_ && evaluates_after(progress_.step)) last_evaluation_ = evaluate(progress_.step);
-  if (last_evaluation_ && options_.text("baseline") == "bigram") print_baseline(*last_evaluation_);
   memory_line();
   if (options_.flag("load_best_model_at_end")) load_best();
   sample(progress_.step);
@@ -283,6 +282,8 @@ void TrainRun::finish() {
       rescue_model(failed);
     }
   }
+  // After the model is written: it reads all training data, and an id beyond the vocabulary is an error.
+  if (last_evaluation_ && options_.text("baseline") == "bigram") print_baseline(*last_evaluation_);
   world_.run_on_rank_0([&] { output_->status("completed"); });
   write_report();
   print_done(train_seconds_);

@@ -175,12 +175,26 @@ class Samples {
   io::Truncation truncation_ = io::Truncation::split;
 };
 
+/// Collective: reads the tokens from `first` on, each rank a share, and throws on every rank at an id beyond the
+/// vocabulary. Of validation data at start: at the last evaluation such an id would cost the trained model.
+void check_ids(World& world, const io::TokenStream& stream, std::int64_t first) {
+  const std::int64_t count = stream.size() - first;
+  const auto share_begin = [&](int rank) { return first + count * rank / world.size(); };
+  world.run_and_agree([&] {
+    std::vector<std::int32_t> ids(std::size_t{1} << 16);
+    const std::int64_t end = share_begin(world.rank() + 1);
+    for (std::int64_t at = share_begin(world.rank()); at < end; at += std::ssize(ids))
+      stream.read(at, std::min<std::int64_t>(std::ssize(ids), end - at), ids.data());
+  });
+}
+
 /// Collective. Holds out the last --split_dataset_ratio of the tokens for validation; of documents the last complete
 /// ones.
 void split(const Options& options, World& world, OpenedFiles& files, Samples& samples, RunData& data) {
   const std::int64_t size = files.tokens->size();
   const auto held_out =
       static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
+  check_ids(world, *files.tokens, size - held_out);
   ValidationSet& validation = data.validation.emplace_back();
   if (!samples.documents()) {
     validation.tokens = io::slice(files.tokens, size - held_out, held_out);
@@ -266,7 +280,10 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
       sets.push_back(samples->opened(std::move(others[i]), validation[i], model_directory));
     train = samples->opened(std::move(opened), training, model_directory);
   });
-  for (std::size_t i = 0; i < sets.size(); ++i) data.validation[i].tokens = samples->all(world, sets[i]);
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    check_ids(world, *sets[i].tokens, 0);
+    data.validation[i].tokens = samples->all(world, sets[i]);
+  }
   if (options.real("split_dataset_ratio") > 0) split(options, world, train, *samples, data);
   else data.train = samples->all(world, train);
   world.run_and_agree([&] {
