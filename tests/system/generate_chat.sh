@@ -33,6 +33,10 @@ done
 run 1 generate --model model --system 'Be brief.' --prompt Hello > /dev/null
 code=$?
 [ $code = 2 ] && grep -q 'Add --chat' errors || fail "--system without --chat: exit $code: $(cat errors)"
+echo 'system: Be brief.' > run.yaml
+plain=$(run 1 generate --model model --prompt Hello --max_new_tokens 4 --json)
+[ -n "$(ids "$plain")" ] && [ "$(ids "$(run 1 generate run.yaml --model model --prompt Hello --max_new_tokens 4 --json)")" = "$(ids "$plain")" ] ||
+  fail "system: in a file: $(cat errors)"
 
 # A model that answers with the end of the turn stops there, though its eos_token_id is another token, as in base models.
 printf '{"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]}\n%.0s' {1..40} > chat.jsonl

@@ -125,7 +125,9 @@ if [ "$suite" = full ]; then
   # shellcheck disable=SC2086
   together 4 "needs file/out" $base --device_memory 64KiB --output_dir file/out
   # shellcheck disable=SC2086
-  together 3 "nowhere.txt needs" $base --val_dataset nowhere.txt --device_memory 64KiB --output_dir out
+  together 3 "nowhere.txt" $base --val_dataset nowhere.txt --device_memory 64KiB --output_dir out
+  # shellcheck disable=SC2086
+  together 2 "profile_ranks needs" $base --profile_steps 1:1 --profile_ranks 2 --device_memory 64KiB --output_dir out
 
   # A learning rate at which the weights diverge: exit 5 on every rank, STATUS failed, no model.
   rm -rf out

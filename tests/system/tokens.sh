@@ -112,6 +112,10 @@ for time in 2020-01-01 2021-01-01; do
 done
 [ "$(find megatron -name 'packed-*.index' | wc -l)" = 2 ] || fail "an index of samples is of another .idx"
 
+# --dry_run prints the plan of the run itself: texts as one stream have no padding to leave out.
+dry() { "$tessera" train "${common[@]}" --tokenizer bytes --dataset long.txt --dry_run "$@" 2>&1 | grep '^\* '; }
+[ -n "$(dry)" ] && cmp <(dry) <(dry --padding_free) || fail "--dry_run --padding_free plans another run"
+
 # Ids are checked as batches are loaded: the rank that meets a wrong one ends the run, and says where it is.
 { printf '\x88\xd8\x34\x01\x01\0\0\0\xe0\x93\x04\0'; head -c $((1012 + 2 * 70000)) /dev/zero; printf '\xff\xff'; head -c $((2 * 229999)) /dev/zero; } > wrong.bin
 code=0
@@ -120,6 +124,18 @@ code=0
 expect "^error: \\[rank 1@[^ ]*\\] token 70000 \(byte 141024 of the file\) has id 65535, but the last id of the model's vocabulary is 1023 \[wrong.bin\]"
 [ "$(grep -c ^error: log)" = 1 ] || fail "not one error line"
 expect '^step +8/' || fail "the run did not begin"
+# Those of validation data are all checked at start, and the baseline reads the training data once the model is written.
+cut=(--from_scratch --model model --max_length 64 --per_device_train_batch_size 2 --max_steps 2 --dataset_shuffle false)
+code=0
+"$mpirun" -n 2 "$tessera" train "${cut[@]}" --dataset t1.bin --val_dataset wrong.bin --output_dir none > log 2>&1 || code=$?
+[ $code = 3 ] || fail "exit $code for a wrong id of the validation data"
+expect '^error: .*token 70000 .*has id 65535'
+[ ! -e none ] || fail "a run with a wrong id of the validation data began"
+code=0
+"$tessera" train "${cut[@]}" --dataset wrong.bin --split_dataset_ratio 0.1 --baseline bigram --output_dir late --add_version false > log 2>&1 || code=$?
+[ $code = 3 ] || fail "exit $code for a wrong id that the baseline meets"
+expect '^error: .*token 70000 .*has id 65535'
+[ -e late/model.safetensors ] || fail "the baseline cost the model"
 
 # Bytes: where asked for, and where there is no tokenizer.
 "$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"

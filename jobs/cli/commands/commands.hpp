@@ -3,6 +3,7 @@
 // throws the same Error on every rank.
 
 #include "jobs/cli/session/call.hpp"
+#include "jobs/cli/session/setup.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
@@ -22,14 +23,12 @@ void config_command(const Call& call);
 void report_command(const Call& call);
 void completion_command(const Call& call);
 
-/// What print_plan prices: the options' run on `world_size` ranks.
+/// What print_plan prices: a run of the model that `config` describes.
 struct PlanOf {
   const Options& options;
-  World* world;  // null: `plan`, which starts no MPI
-  int world_size;
-  Topology topology;
-  bool packed;                // samples hold several documents; `train --dry_run` has opened the data and knows
-  bool loss_weights = false;  // tokens have weights
+  const ModelConfig& config;
+  const plan::RunSpec& run;
+  bool trains = false;  // `train --dry_run`
 };
 /// Prints the plan. Throws Error (does_not_fit) where it exceeds --device_memory.
 void print_plan(const PlanOf& of);

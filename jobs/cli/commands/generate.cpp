@@ -30,7 +30,9 @@ class GenerateRun {
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
     threads_ = set_rank_threads(options_, world_);
     prompts_ = read_prompts(options_, world_);
-    if (options_.given("system") && !options_.flag("chat"))
+    // In a file it is of the run that the file configures.
+    if (options_.given("system") && options_.value("system").source.precedence == precedence::command_line &&
+        !options_.flag("chat"))
       throw options_.refuse("system", "--system is for --chat: a prompt alone is continued as it is", "Add --chat");
     texts_ = options_.flag("chat") ? chat_texts() : prompts_;
     make_request();

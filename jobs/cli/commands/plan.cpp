@@ -235,15 +235,10 @@ void print_schedules(const plan::RunPlan& plan) {
 
 void print_plan(const PlanOf& of) {
   const Options& options = of.options;
-  const ModelConfig config = read_model_config(options, of.world);
-  const models::Model model =
-      make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
-  plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
-  spec.packed = spec.packed || of.packed;
-  spec.loss_weights = of.loss_weights;
-  if (of.world != nullptr) spec.device = of.world->device();
-  else if (options.text("backend") == "cuda")
-    spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
+  const ModelConfig& config = of.config;
+  const models::Model& model = *of.run.model;
+  plan::RunSpec spec = of.run;
+  spec.rank = 0;  // whose memory is printed
   const plan::RunPlan chosen = plan::make_plan(spec);
   const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
   const bool fits = memory == 0 || plan::memory_needed(chosen) <= memory;
@@ -259,8 +254,8 @@ void print_plan(const PlanOf& of) {
     if (num_trainable(model.params) != model.num_params()) json["frozen_params_bytes"] = plan::frozen_bytes(chosen);
     json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
     json["reduce_dtype"] = name_of(chosen.spec.strategy.policy.reduce_dtype);
-    json["world"] = of.world_size;
-    json["ranks_per_node"] = of.topology.ranks_per_node;
+    json["world"] = spec.strategy.mesh.world();
+    json["ranks_per_node"] = spec.topology.ranks_per_node;
     json["batch"] = {{"global", chosen.spec.batch.global_batch},
                      {"micro", chosen.spec.batch.micro_batch},
                      {"accumulation", chosen.spec.batch.accumulation}};
@@ -274,7 +269,7 @@ void print_plan(const PlanOf& of) {
     }
     log::info(json.dump(2));
   } else {
-    print_head(chosen, config, of.world != nullptr,
+    print_head(chosen, config, of.trains,
                saves_only_trainable(options) ? io::SavedParams::trainable : io::SavedParams::all);
     print_table(rows);
     print_reductions(chosen);
@@ -309,7 +304,12 @@ void plan_command(const Call& call) {
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
   topology.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
-  print_plan({options, nullptr, world, topology, 0});
+  const ModelConfig config = read_model_config(options, nullptr);
+  const models::Model model =
+      make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
+  plan::RunSpec spec = run_spec(options, model, world, topology);
+  if (on_device) spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
+  print_plan({options, config, spec});
 }
 
 }  // namespace tessera::jobs

@@ -358,8 +358,7 @@ void TrainRun::announce() {
 int TrainRun::run() {
   check_setup();
   if (options_.flag("dry_run")) {
-    print_plan(
-        {options_, &world_, world_.size(), world_.topology(), data_.train->packed() != nullptr, data_.weighted()});
+    print_plan({options_, config_, trainer_options_.run, /*trains=*/true});
     return static_cast<int>(ExitCode::ok);
   }
   // A PATH that does not exist is refused before the lock makes --output_dir; `auto` searches it under the lock.

@@ -19,7 +19,7 @@ void TrainRun::check_setup() {
     if (!options_.flag("dry_run")) check_memory();
   } catch (const Error& error) {
     throw_with_others(options_, world_, error, [this] {
-      if (trainer_options_.run.model != nullptr && !options_.flag("dry_run")) check_memory();
+      if (data_.train != nullptr && !options_.flag("dry_run")) check_memory();  // T depends on the data
     });
   }
 }
