@@ -61,7 +61,7 @@ struct Log {
   Json warnings = Json::array();
   std::vector<Json> steps;  // the last records of steps, at most `recent`
   Json best_evaluation;
-  double seconds_before = 0;  // of training, in processes before the last one
+  double seconds_before = 0, elapsed = 0;  // of training: in processes before the last one, and in that one
   static constexpr std::size_t recent = 200;
 
   void add(const Json& record);
@@ -81,10 +81,7 @@ void Log::add_step(const Json& record, double step) {
     put("comm", "time_comm", 100 / seconds);
     put("data", "time_data", 100 / seconds);
   }
-  // A resumed run counts its time from 0 again.
-  const double elapsed = record.value("elapsed_time", 0.0);
-  if (const double before = steps.empty() ? 0 : steps.back().value("elapsed_time", 0.0); elapsed < before)
-    seconds_before += before;
+  elapsed = record.value("elapsed_time", 0.0);
   steps.push_back(record);
   if (steps.size() > 2 * recent) steps.erase(steps.begin(), steps.begin() + recent);
 }
@@ -95,6 +92,10 @@ void Log::add(const Json& record) {
     const Json row = {record.at("warning"), record.value("text", "")};
     if (std::ranges::find(warnings, row) == warnings.end()) warnings.push_back(row);
     return;
+  }
+  if (record.contains("resume")) {  // a resumed run counts its time from 0 again
+    seconds_before += elapsed;
+    elapsed = 0;
   }
   const auto step = record.find("global_step");
   if (step == record.end() || !step->is_number()) return;
@@ -154,7 +155,7 @@ Json facts_of(const Log& log) {
   if (last.contains("mfu")) facts.push_back({"model FLOP/s", strfmt("%.1f %%", 100 * median_of(log.steps, "mfu"))});
   facts.push_back({"memory", strfmt("%.2f GiB", last.value("memory(GiB)", 0.0))});
   facts.push_back({"communication", strfmt("%.1f %%", 100 * median_of(log.steps, "time_comm", "time_step"))});
-  facts.push_back({"time", human_time(log.seconds_before + last.value("elapsed_time", 0.0))});
+  facts.push_back({"time", human_time(log.seconds_before + log.elapsed)});
   return facts;
 }
 

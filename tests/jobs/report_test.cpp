@@ -62,12 +62,16 @@ TEST(Report, ReadsTheFilesOfARun) {
 TEST(Report, AddsUpTheTimesOfAResumedRun) {
   const TempDir run;
   std::vector<Json> records;
-  for (const double elapsed : {10.0, 20.0, 3.0, 6.0, 1.0}) {
-    records.push_back(step(static_cast<int>(records.size()) + 1, 2.0, 0));
-    records.back()["elapsed_time"] = elapsed;
+  // The third process begins with more time than the second had; the fourth writes no step.
+  for (const std::vector<double>& process : {std::vector<double>{10.0, 20.0}, {3.0, 6.0}, {10.0}, {}, {1.0}}) {
+    if (!records.empty()) records.push_back({{"resume", "checkpoint-1"}, {"global_step", 1}});
+    for (const double elapsed : process) {
+      records.push_back(step(static_cast<int>(records.size()) + 1, 2.0, 0));
+      records.back()["elapsed_time"] = elapsed;
+    }
   }
   run.file("logging.jsonl", lines(records));
-  EXPECT_THAT(read_run_record(run.path())["facts"], Contains(Json({"time", human_time(27)})));
+  EXPECT_THAT(read_run_record(run.path())["facts"], Contains(Json({"time", human_time(37)})));
 }
 
 TEST(Report, KeepsTheSpikesOfALongRun) {

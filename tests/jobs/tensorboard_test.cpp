@@ -76,7 +76,7 @@ TEST(ReportTo, IsTensorboardUnlessSaidOtherwise) {
   EXPECT_FALSE(reports({"jsonl"}));
   EXPECT_FALSE(reports_to_tensorboard(options_of_yaml("report_to: none\n")));
   EXPECT_EQ(error_line({"train", "--report_to", "none", "tensorboard"}),
-            "--report_to none stands alone, and others are given [command line]. Drop none, or the others");
+            "--report_to none cannot be combined with other values [command line]. Drop none, or the others");
   for (const char* service : {"wandb", "swanlab", "mlflow"}) {
     EXPECT_THAT(error_line({"train", "--report_to", service}),
                 testing::AllOf(HasSubstr(std::string("--report_to ") + service), HasSubstr("tensorboard")));

@@ -141,8 +141,8 @@ void ConfigFileReader::zero_optimization(const io::ConfigNode& node, const std::
   set("zero_stage", *on ? "1" : "0", node, key);
 }
 
-/// bf16 or fp16. Without an `enabled` that is on, the block is off, as DeepSpeed's, and refuses nothing but unknown
-/// keys; what it sets is for a precision that another source asks for.
+/// bf16 or fp16. Without an `enabled` that is on, the block is off, as DeepSpeed's. Then it refuses unknown keys and,
+/// since what it sets is for a precision that another source may ask for, values that no run can have; nothing else.
 void ConfigFileReader::precision_block(const std::string& block, const io::ConfigNode& node, const std::string& key) {
   const io::ConfigNode* enabled = node.kind == io::ConfigNode::Kind::map ? node.find("enabled") : nullptr;
   const bool on = enabled != nullptr && enabled->kind == io::ConfigNode::Kind::scalar && !is_off(enabled->text);

@@ -177,7 +177,7 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   if (source.precedence < slot.source.precedence) return;
   for (std::string& item : items) item = canonical_value(*spec, item, source);
   if (spec->name == std::string("report_to") && items.size() > 1 && std::ranges::count(items, "none") > 0)
-    throw RefusedOption(RefusedOption::Group::contradiction, "--report_to none stands alone, and others are given",
+    throw RefusedOption(RefusedOption::Group::contradiction, "--report_to none cannot be combined with other values",
                         source.text, "Drop none, or the others");
   if (spec->status == Status::no_effect && items.front() != spec->default_value)
     without_effect.push_back(strfmt("--%s has no effect: %s [%s]", spec->name, spec->help, source.text.c_str()));
