@@ -66,9 +66,9 @@ class Communicator {
   /// Device of all pointers that the calls take, `counters` and `bytes` included. On a GPU a call works in the order of
   /// the stream given to run_on: its contract is met there, not on return.
   [[nodiscard]] virtual Device device() const { return host_device; }
-  /// On a GPU: the stream in whose order later calls work; set before the first one. Where it changes, the earlier
-  /// calls are ordered before the later ones by events. The communicators of a rank use two streams at most, so that at
-  /// most two of their collectives are in flight at a time.
+  /// On a GPU: the stream in whose order later calls work; set before the first one. The caller orders the earlier
+  /// calls before the later ones (by events of the schedule). The communicators of a rank use two streams at most, so
+  /// that at most two of their collectives are in flight at a time.
   virtual void run_on(StreamView stream) { (void)stream; }
 
   /// Collective, start-up only: allocates `bytes_per_rank` for each member, in member order, without gaps, zero-filled.

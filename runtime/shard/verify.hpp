@@ -28,8 +28,8 @@ struct Violation {
 /// - a resident unit that is not trainable has been gathered before the first run, by the list of `load`; it is not
 ///   updated;
 /// - dependencies point to earlier instructions, and the collectives of a communicator have one order on every rank, on
-///   streams of the host and of a device alike. So the list is one launch order over all communicators of a device: who
-///   launches in list order never makes a launch wait for a later one, and no ranks wait for each other in a circle.
+///   streams of the host and of a device alike. So the list is one launch order over all communicators of a device:
+///   launching in list order cannot deadlock: a launch waits only for earlier ones.
 /// Empty: safe. `load`: the schedule of build_load that has run before; null: none has.
 [[nodiscard]] std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load = nullptr);
 

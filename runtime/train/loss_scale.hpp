@@ -21,7 +21,7 @@ struct LossScaleOptions {
 /// What a checkpoint stores.
 struct LossScaleState {
   double scale = 65536;
-  std::int64_t good_steps = 0;  // since the last change
+  std::int64_t good_steps = 0;  // since the last change or overflow
   std::int64_t at_least = 0;    // overflows in a row at the least scale
   std::int64_t tolerated = 0;   // overflows that left the scale as it was; of `hysteresis`
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;

@@ -89,7 +89,7 @@ Count count_waits(World& world, const models::Model& model, const Variant& v, st
 }
 
 /// Prints the count. How much of it is wrong.
-int judge(World& world, const Variant& v, const Count& count) {
+int check_counts(World& world, const Variant& v, const Count& count) {
   if (world.rank() == 0)
     std::printf("%s: %d waits: %d change the results, %d are implied by other waits, %d have no effect\n",
                 v.strategy.c_str(), count.waits, count.change_results, count.implied, count.without_effect);
@@ -100,7 +100,7 @@ int judge(World& world, const Variant& v, const Count& count) {
 /// The two communication streams of a run with replicas: the last streams that it makes.
 int two_streams(World& world) {
   const Variant v{.world = 4, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 8};
-  return judge(world, v, count_waits(world, models::make(config_json({.layers = 1}), "test"), v, 2));
+  return check_counts(world, v, count_waits(world, models::make(config_json({.layers = 1}), "test"), v, 2));
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ int wait_order(World& world) {
   for (const char* strategy : {"2", "3"}) {
     const Variant v{
         .world = world.size(), .strategy = strategy, .global_batch = 2 * world.size(), .recompute = strategy[0] == '3'};
-    wrong += judge(world, v, count_waits(world, model, v));
+    wrong += check_counts(world, v, count_waits(world, model, v));
   }
   return wrong;
 }
