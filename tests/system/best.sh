@@ -30,10 +30,13 @@ expect '^eval 2/12 \| loss ' log
 best=0 best_loss=1000
 for step in 2 4 6 8 10 12; do
   loss=$(figure out eval_far_loss $step)
-  if [ "$(echo "$loss < $best_loss" | bc -l)" = 1 ]; then best=$step best_loss=$loss; fi
+  if awk "BEGIN { exit !($loss < $best_loss) }"; then best=$step best_loss=$loss; fi
   # All targets together: weighted by their number.
-  [ "$(echo "d = $(figure out eval_loss $step) - ($(figure out eval_near_loss $step) * $(figure out eval_near_tokens $step) + \
-    $loss * $(figure out eval_far_tokens $step)) / $(figure out eval_tokens $step); d < 0.000001 && d > -0.000001" | bc -l)" = 1 ] ||
+  awk "BEGIN {
+    d = $(figure out eval_loss $step) - ($(figure out eval_near_loss $step) * $(figure out eval_near_tokens $step) + \
+      $loss * $(figure out eval_far_tokens $step)) / $(figure out eval_tokens $step)
+    exit !(d < 0.000001 && d > -0.000001)
+  }" ||
     fail "the loss of both data sets at step $step"
 done
 [ $best -gt 0 ] && [ $best -lt 10 ] || fail "the best evaluation is that of step $best: choose other data"

@@ -97,13 +97,13 @@ wait $run 2> /dev/null
 for _ in $(seq 100); do grep -q '^failed' out/STATUS && break; sleep 0.1; done
 expect '^by SIGTERM \| last checkpoint: none' out/STATUS
 
-# Ctrl-C on a terminal.
+# Ctrl-C on a terminal. (A shell that waits would get it too, and dash ends with it.)
 command -v script > /dev/null || { echo "no script(1)"; exit 1; }
 rm -rf out
 : > log
 # shellcheck disable=SC2094  # the log is read while it is written
 (until grep -q '^step 3/' log; do sleep 0.05; done; printf '\003'; sleep 3) |
-  script -qec "$tessera launch -n 2 -- ${train[*]} --output_dir out" /dev/null > log 2>&1
+  script -qec "exec $tessera launch -n 2 -- ${train[*]} --output_dir out" /dev/null > log 2>&1
 code=$?
 [ "$code $(head -n 1 out/STATUS)" = "75 preempted" ] || fail "Ctrl-C: exit $code"
 expect 'tessera launch: SIGINT: the run finishes its step' log  # behind the echo of ^C
