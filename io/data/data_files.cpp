@@ -115,6 +115,8 @@ std::int64_t copies_of(std::int64_t index, std::int64_t all, std::int64_t wanted
   return wanted / all + (at < wanted % all ? 1 : 0);
 }
 
+std::string without_selection(const std::string& name) { return parse_name(name).path; }
+
 std::vector<DataFile> data_files(const std::vector<std::string>& names) {
   std::vector<DataFile> files;
   for (const std::string& name : names) {

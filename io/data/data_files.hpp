@@ -29,4 +29,7 @@ struct DataFile {
 /// file, a number of rows or share that is not positive, PREFIX.bin and PREFIX.idx with different ones.
 [[nodiscard]] std::vector<DataFile> data_files(const std::vector<std::string>& names);
 
+/// NAME of NAME, NAME#ROWS and NAME:SHARE. Throws as data_files.
+[[nodiscard]] std::string without_selection(const std::string& name);
+
 }  // namespace tessera::io

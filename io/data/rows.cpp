@@ -162,7 +162,11 @@ RowLayout row_layout(const std::string& path, std::string_view bytes) {
   if (kind != "json") return RowLayout::none;
   bytes.remove_prefix(rows_begin(bytes, RowLayout::lines));
   const std::size_t first = bytes.find_first_not_of(white);
-  return first != bytes.npos && bytes[first] == '[' ? RowLayout::array : RowLayout::lines;
+  if (first == bytes.npos || bytes[first] != '[') return RowLayout::lines;
+  if (bytes[bytes.find_last_not_of(white)] != ']')
+    throw Error(ExitCode::data, path + ": the JSON array has no end: the file was cut short", {},
+                "Write the file again, with \"]\" at its end");
+  return RowLayout::array;
 }
 
 std::size_t rows_begin(std::string_view file, RowLayout layout) {

@@ -14,7 +14,8 @@ namespace tessera::io {
 
 /// none: a text without rows. lines: one a line, blank lines are skipped. array: the elements of a JSON array.
 enum class RowLayout : unsigned char { none, lines, array };
-/// .jsonl: lines. .json: array if its first character is [, else lines. Others: none.
+/// Of a whole file. .jsonl: lines. .json: array if its first character is [, else lines. Others: none. Throws Error
+/// (data) if an array's last character is not ].
 [[nodiscard]] RowLayout row_layout(const std::string& path, std::string_view bytes);
 
 /// A row's text, not yet parsed, and where it begins in the bytes that were read.

@@ -41,8 +41,10 @@ TEST(Rows, AreLinesOrElementsOfAnArray) {
   const std::size_t begin = io::rows_begin(array, RowLayout::array);
   const auto elements = rows_in(std::string_view(array).substr(begin), RowLayout::array);
   EXPECT_EQ(elements, (std::vector<std::string>{"{\"a\": \"],[{\\\"\"} ", "[1, [2, 3]]", "4 ", "{\"b\": {}}\n"}));
-  EXPECT_EQ(io::row_layout("x.json", " \n["), RowLayout::array);
-  EXPECT_EQ(io::row_layout("x.json", "\xEF\xBB\xBF["), RowLayout::array);
+  EXPECT_EQ(io::row_layout("x.json", " \n[]"), RowLayout::array);
+  EXPECT_EQ(io::row_layout("x.json", "\xEF\xBB\xBF[{}]\n"), RowLayout::array);
+  for (const char* cut : {"[", "[{\"a\": 1},\n", "[{\"a\": 1}\n{"})
+    EXPECT_THROW((void)io::row_layout("x.json", cut), Error) << cut;
   EXPECT_EQ(io::row_layout("x.json", "{}"), RowLayout::lines);
   EXPECT_EQ(io::row_layout("x.jsonl", "["), RowLayout::lines);
   EXPECT_EQ(io::row_layout("x.txt", "["), RowLayout::none);
@@ -112,6 +114,12 @@ TEST(Rows, OfAnArrayAreDocuments) {
   EXPECT_EQ(data.tokens->size(), 7);
   EXPECT_EQ(data.document_ends, (std::vector<std::int64_t>{4, 7}));
   EXPECT_EQ(data.files[0].kind, "json");
+}
+
+TEST(DataFiles, NamesHaveNoSelection) {
+  EXPECT_EQ(io::without_selection("d/a.jsonl:0.3"), "d/a.jsonl");
+  EXPECT_EQ(io::without_selection("a.jsonl#5"), "a.jsonl");
+  EXPECT_EQ(io::without_selection("d/a.jsonl"), "d/a.jsonl");
 }
 
 TEST(DataFiles, AreNamedByDirectoriesPatternsAndSelections) {

@@ -117,6 +117,17 @@ TEST(LoraFiles, KeysAreThoseOfPeft) {
   }
 }
 
+TEST(LoraFiles, ExpertsAreNotSavedInFull) {  // PEFT would look for them under another name
+  const auto saving = [](const char* module) {
+    return error_of([&] {
+      (void)lora_model({"--target_modules", "q_proj", "--modules_to_save", module}, "mixtral-8x7b");
+    });
+  };
+  for (const char* module : {"w1", "experts"})
+    EXPECT_THAT(saving(module), HasSubstr("--modules_to_save names experts")) << module;
+  EXPECT_EQ(saving("norm"), "");
+}
+
 TEST(LoraFiles, ConfigIsReadBack) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{},

@@ -108,10 +108,26 @@ void add_adapters(models::Model& model, const AdapterConfig& config, std::option
   } catch (const Error& error) { throw Error(error.code(), config.source() + ": " + error.line()); }
 }
 
+namespace {
+
+/// transformers 5 has one tensor for the projections of all experts, and PEFT looks for it under another name than
+/// ours.
+void refuse_saved_experts(const models::Model& model) {
+  for (const ParamSpec& param : model.params)
+    if (param.trainable && !param.adapter &&
+        models::huggingface_name(model, param.name).find(".experts.") != std::string::npos)
+      throw Error(ExitCode::usage, "--modules_to_save names experts (" + param.name + "): PEFT would not read them",
+                  "modules_to_save", "Train adapters of them, as --target_modules gate_proj up_proj down_proj does");
+}
+
+}  // namespace
+
 void add_adapters(models::Model& model, const Options& options, const AdapterConfig& config) {
   const double dropout = options.real("lora_dropout");
-  if (!config.text.empty())
-    return add_adapters(model, config, options.given("lora_dropout") ? std::optional(dropout) : std::nullopt);
+  if (!config.text.empty()) {
+    add_adapters(model, config, options.given("lora_dropout") ? std::optional(dropout) : std::nullopt);
+    return refuse_saved_experts(model);
+  }
   models::LoraSpec spec;
   spec.rank = options.integer("lora_rank");
   spec.alpha = options.real("lora_alpha");
@@ -127,6 +143,7 @@ void add_adapters(models::Model& model, const Options& options, const AdapterCon
               : bias == "lora_only" ? models::LoraSpec::Bias::lora_only
                                     : models::LoraSpec::Bias::none;
   models::add_lora(model, spec);
+  refuse_saved_experts(model);
 }
 
 namespace {
