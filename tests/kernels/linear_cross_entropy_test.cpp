@@ -1,73 +1,15 @@
 // linear_cross_entropy against the formula in double, finite differences, splits of the rows, extremes.
 
-#include "kernels/linear_cross_entropy.hpp"
-
-#include "reference.hpp"
+#include "linear_cross_entropy_reference.hpp"
 
 namespace tessera::kernels {
 namespace {
-
-using Vector = std::vector<double>;
-using Targets = std::vector<std::int32_t>;
-using Weights = std::vector<float>;  // of rows; empty: 1
-
-struct Case {
-  std::int64_t n, c, v;
-};
 
 template <class T>
 struct Result {
   std::vector<T> dx, dweight;
   LossSums sums;
 };
-
-Targets random_targets(const Case& s, std::int64_t ignored_of_ten) {
-  Targets t(static_cast<std::size_t>(s.n));
-  for (std::size_t i = 0; i < t.size(); ++i) {
-    t[i] = static_cast<std::int64_t>(10 * uniform(20, i)) < ignored_of_ten
-               ? ignore_index
-               : static_cast<std::int32_t>(uniform(21, i) * static_cast<double>(s.v));
-  }
-  return t;
-}
-
-struct Reference {
-  Vector dx, dweight;
-  double loss = 0;
-  std::int64_t tokens = 0, correct = 0;
-};
-
-Reference reference(const Case& s, const Vector& x, const Vector& w, const Targets& targets, double scale,
-                    const Weights& weights) {
-  Reference r{Vector(x.size()), Vector(w.size())};
-  for (std::int64_t i = 0; i < s.n; ++i) {
-    const auto target = targets[static_cast<std::size_t>(i)];
-    if (target == ignore_index) continue;
-    const double weight = weights.empty() ? 1 : static_cast<double>(weights[static_cast<std::size_t>(i)]);
-    Vector logits(static_cast<std::size_t>(s.v));
-    for (std::int64_t j = 0; j < s.v; ++j) {
-      for (std::int64_t c = 0; c < s.c; ++c)
-        logits[static_cast<std::size_t>(j)] +=
-            x[static_cast<std::size_t>(i * s.c + c)] * w[static_cast<std::size_t>(j * s.c + c)];
-    }
-    const auto largest = std::max_element(logits.begin(), logits.end());
-    const double max = *largest;
-    r.correct += largest - logits.begin() == target ? 1 : 0;
-    r.tokens += 1;
-    double sum = 0;
-    const double target_logit = logits[static_cast<std::size_t>(target)];
-    for (double& l : logits) sum += l = std::exp(l - max);
-    r.loss += weight * (max + std::log(sum) - target_logit);
-    for (std::int64_t j = 0; j < s.v; ++j) {
-      const double d = weight * scale * (logits[static_cast<std::size_t>(j)] / sum - (j == target ? 1 : 0));
-      for (std::int64_t c = 0; c < s.c; ++c) {
-        r.dx[static_cast<std::size_t>(i * s.c + c)] += d * w[static_cast<std::size_t>(j * s.c + c)];
-        r.dweight[static_cast<std::size_t>(j * s.c + c)] += d * x[static_cast<std::size_t>(i * s.c + c)];
-      }
-    }
-  }
-  return r;
-}
 
 template <class T>
 Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, double scale,
@@ -133,72 +75,6 @@ TEST(LinearCrossEntropy, MatchesTheReferenceOnEveryInstructionSet) {
       expect_as_reference<double>(s, 1e-13);
     }
   }
-}
-
-/// The last `rank` columns of x and W as a product of low rank, with half of W's values and alpha 2.
-template <class T>
-void expect_low_rank_as_columns(const Case& s, std::int64_t rank, bool accumulate, double tolerance) {
-  SCOPED_TRACE(testing::Message() << "N " << s.n << " C " << s.c << " V " << s.v << " R " << rank);
-  const auto x = random_vector<T>(s.n * s.c, 22), w = random_vector<T>(s.v * s.c, 23, 0.5);
-  auto targets = random_targets(s, 2);
-  const double scale = 1.0 / 7;
-  const auto expected = reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale, {});
-  const std::int64_t left = s.c - rank;
-  const auto columns_of = [&](const auto& all, std::int64_t first, std::int64_t count, double factor) {
-    std::vector<T> part;
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (const auto c = static_cast<std::int64_t>(i) % s.c; c >= first && c < first + count)
-        part.push_back(static_cast<T>(factor * static_cast<double>(all[i])));
-    return part;
-  };
-  auto x1 = columns_of(x, 0, left, 1), x2 = columns_of(x, left, rank, 1), w1 = columns_of(w, 0, left, 1),
-       w2 = columns_of(w, left, rank, 0.5);
-  std::vector<T> dx1(x1.size()), dx2(x2.size()), dw1(w1.size(), 1), dw2(w2.size(), 1);
-  LossSums sums, evaluated;
-  Workspace workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value));
-  LinearCrossEntropyArgs args{.x = view(x1, {s.n, left}),
-                              .weight = view(w1, {s.v, left}),
-                              .targets = view(targets),
-                              .sums = &evaluated,
-                              .workspace = workspace.view()};
-  args.low = {.x = view(x2, {s.n, rank}), .weight = view(w2, {s.v, rank}), .alpha = 2};
-  linear_cross_entropy(args, host_stream);
-  args.sums = &sums;
-  args.loss_scale = &scale;
-  args.dx = view(dx1, {s.n, left});
-  args.dweight = view(dw1, {s.v, left});
-  args.accumulate = args.low.accumulate = accumulate;
-  args.low.dx = view(dx2, {s.n, rank});
-  args.low.dweight = view(dw2, {s.v, rank});
-  linear_cross_entropy(args, host_stream);
-  EXPECT_NEAR(sums.loss.value(), expected.loss, tolerance * (1 + expected.loss));
-  EXPECT_EQ(sums.loss.value(), evaluated.loss.value());
-  for (auto* dw : {&dw1, &dw2})
-    for (T& d : *dw) d -= accumulate ? T(1) : T(0);
-  const auto wide = [&](const Vector& all, std::int64_t first, std::int64_t count, double factor) {
-    const auto part = columns_of(all, first, count, factor);
-    return Vector(part.begin(), part.end());
-  };
-  EXPECT_LT(relative_error(dx1, wide(expected.dx, 0, left, 1)), tolerance);
-  EXPECT_LT(relative_error(dx2, wide(expected.dx, left, rank, 1)), tolerance);
-  EXPECT_LT(relative_error(dw1, wide(expected.dweight, 0, left, 1)), tolerance);
-  EXPECT_LT(relative_error(dw2, wide(expected.dweight, left, rank, 2)), tolerance);
-  // The low rank alone, as with a frozen head; the same bits.
-  std::vector<T> alone(w2.size(), 1);
-  args.dx = args.dweight = args.low.dx = {};
-  args.low.dweight = view(alone, {s.v, rank});
-  linear_cross_entropy(args, host_stream);
-  for (T& d : alone) d -= accumulate ? T(1) : T(0);
-  EXPECT_EQ(alone, dw2);
-  EXPECT_TRUE(workspace.intact());
-}
-
-TEST(LinearCrossEntropy, AddsAProductOfLowRank) {
-  for (const Case& s : {Case{13, 24, 67}, Case{37, 16, 2049}, Case{2100, 5, 31}})
-    for (const bool accumulate : {false, true}) {
-      expect_low_rank_as_columns<float>(s, 3, accumulate, 2e-5);
-      expect_low_rank_as_columns<double>(s, 3, accumulate, 1e-12);
-    }
 }
 
 /// Weights of n rows: 0, fractions, above 1, and below 0, as gradients of other losses have them.

@@ -6,6 +6,7 @@
 #include "models/head.hpp"
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
+#include "weighted_loss.hpp"
 
 namespace tessera::test {
 namespace {
@@ -34,13 +35,7 @@ class PairLoss final : public models::Loss {
             static_cast<float>(t < args.shape.tokens ? slope : -slope);
     }
     if (!args.dx && !args.dweight) return;
-    kernels::LossSums unused;
-    models::Batch weighted = batch;
-    weighted.sums = &unused;
-    weighted.loss_weights = {weights.data(), batch.targets.shape};
-    models::LossArgs gradient = args;
-    gradient.batch = &weighted;
-    models::cross_entropy()->compute(gradient);
+    weighted_cross_entropy(args, weights);
   }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape of, std::int64_t size, DType dtype) const override {
     return models::cross_entropy()->workspace_bytes(of, size, dtype);

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "models/lora.hpp"
-#include "tests/train/golden.hpp"
+#include "tests/train/golden_strategies.hpp"
 
 namespace tessera::test {
 namespace {
@@ -165,28 +165,7 @@ struct GoldenCase {
 class GoldenLora : public ::testing::TestWithParam<GoldenCase> {};
 
 TEST_P(GoldenLora, TenStepsOfPeft) {
-  const Golden golden = load_lora_golden(GetParam().model, GetParam().folder);
-  for (const int world : {1, 2, 3, 4}) {  // a step has two micro-batches: on more ranks some are empty
-    std::vector<double> first;
-    for (const char* strategy : {"0", "1", "2", "3", "HYBRID_SHARD"}) {
-      if (strategy[0] == 'H' && world != 4) continue;
-      Variant v = golden_family(golden, world);
-      v.strategy = strategy;
-      v.group = strategy[0] == 'H' ? 2 : 0;
-      std::vector<double> curve;
-      run_local(
-          world,
-          [&](World& at) {
-            const GoldenRun run = run_golden(at, golden, v);
-            for (const std::string& wrong : run.wrong) ADD_FAILURE() << wrong;
-            if (at.rank() == 0) curve = run.curve;
-          },
-          v.copies);
-      EXPECT_EQ(curve.size(), 20U);
-      if (first.empty()) first = curve;
-      if (strategy[0] != 'H') { EXPECT_EQ(curve, first) << v.str(); }
-    }
-  }
+  expect_golden_of_every_strategy(load_lora_golden(GetParam().model, GetParam().folder));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLora,

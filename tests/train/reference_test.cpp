@@ -11,7 +11,8 @@
 #include "models/row_parts.hpp"
 #include "runtime/base/at.hpp"
 #include "runtime/plan/units.hpp"
-#include "tests/train/golden.hpp"
+#include "tests/models/weighted_loss.hpp"
+#include "tests/train/golden_strategies.hpp"
 
 namespace tessera::test {
 namespace {
@@ -62,13 +63,7 @@ class DpoLoss final : public CrossEntropyMemory {
         weights[at(static_cast<int>(t))] = static_cast<float>(t < first + n ? slope : -slope);
     }
     if (!args.dx && !args.dweight) return;
-    kernels::LossSums unused;
-    models::Batch weighted = batch;
-    weighted.sums = &unused;
-    weighted.loss_weights = {weights.data(), batch.targets.shape};
-    models::LossArgs gradient = args;
-    gradient.batch = &weighted;
-    models::cross_entropy()->compute(gradient);
+    weighted_cross_entropy(args, weights);
   }
 
  private:
@@ -85,28 +80,7 @@ void train_on_pairs(models::Model& model, models::Model base, double beta, model
 TEST(Reference, TenStepsOfDpo) {
   Golden golden = load_dpo_golden("tiny");
   train_on_pairs(golden.model, load_golden("tiny").model, golden.expected["beta"], models::ReferenceParams::shared);
-  for (const int world : {1, 2, 3, 4}) {
-    std::vector<double> first;
-    for (const char* strategy : {"0", "1", "2", "3", "HYBRID_SHARD"}) {
-      if (strategy[0] == 'H' && world != 4) continue;
-      Variant v = golden_family(golden, world);
-      v.strategy = strategy;
-      v.group = strategy[0] == 'H' ? 2 : 0;
-      v.streams = world == 3 ? Stream::Mode::deferred : Stream::Mode::threaded;
-      std::vector<double> curve;
-      run_local(
-          world,
-          [&](World& at) {
-            const GoldenRun run = run_golden(at, golden, v);
-            for (const std::string& wrong : run.wrong) ADD_FAILURE() << wrong;
-            if (at.rank() == 0) curve = run.curve;
-          },
-          v.copies);
-      EXPECT_EQ(curve.size(), 20U);
-      if (first.empty()) first = curve;
-      if (strategy[0] != 'H') { EXPECT_EQ(curve, first) << v.str(); }
-    }
-  }
+  expect_golden_of_every_strategy(golden);
 }
 
 /// Copies the units of the base to those of a reference with parameters of its own.

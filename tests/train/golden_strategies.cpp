@@ -1,0 +1,33 @@
+#include "tests/train/golden_strategies.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tessera::test {
+
+void expect_golden_of_every_strategy(const Golden& golden) {
+  for (const int world : {1, 2, 3, 4}) {  // if a step has fewer micro-batches, some are empty
+    std::vector<double> first;
+    for (const char* strategy : {"0", "1", "2", "3", "HYBRID_SHARD"}) {
+      const bool hybrid = strategy[0] == 'H';
+      if (hybrid && world != 4) continue;
+      Variant v = golden_family(golden, world);
+      v.strategy = strategy;
+      v.group = hybrid ? 2 : 0;
+      v.streams = world == 3 ? Stream::Mode::deferred : Stream::Mode::threaded;
+      std::vector<double> curve;
+      run_local(
+          world,
+          [&](World& at) {
+            const GoldenRun run = run_golden(at, golden, v);
+            for (const std::string& wrong : run.wrong) ADD_FAILURE() << wrong;
+            if (at.rank() == 0) curve = run.curve;
+          },
+          v.copies);
+      EXPECT_EQ(curve.size(), 20U);
+      if (first.empty()) first = curve;
+      if (!hybrid) { EXPECT_EQ(curve, first) << v.str(); }
+    }
+  }
+}
+
+}  // namespace tessera::test
