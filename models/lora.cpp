@@ -69,8 +69,11 @@ class Choice {
     }
   }
   [[nodiscard]] bool has(const std::string& module, AdapterMaker::Kind kind) {
-    if (std::ranges::any_of(spec_.modules_to_save, [&](const std::string& name) { return is_saved(module, name); }))
+    if (std::ranges::any_of(spec_.modules_to_save, [&](const std::string& name) { return is_saved(module, name); })) {
+      for (const std::string& name : spec_.targets)
+        if (is_named(module, name)) saved_.insert(name);
       return false;
+    }
     if (!spec_.regex.empty()) return std::regex_match(module, regex_);
     bool found = false;
     for (const std::string& name : spec_.targets) {
@@ -86,11 +89,13 @@ class Choice {
       if (!matched_.contains(name)) return name;
     return "";
   }
+  /// Whether the target names a module that modules_to_save names too.
+  [[nodiscard]] bool is_saved_target(const std::string& name) const { return saved_.contains(name); }
 
  private:
   const LoraSpec& spec_;
   std::regex regex_;
-  std::set<std::string> matched_;
+  std::set<std::string> matched_, saved_;  // targets
 };
 
 }  // namespace
@@ -226,6 +231,9 @@ void add_lora(Model& model, const LoraSpec& spec) {
   if (model.lora->modules.empty() && !spec.regex.empty())
     throw Error(ExitCode::usage, "no Linear of the model matches \"" + spec.regex + "\"", spec.regex_source,
                 "It must match the whole name of a module, as " + maker.example());
+  if (spec.strict && maker.choice().is_saved_target(unmatched))
+    throw Error(ExitCode::usage, "each module named " + unmatched + " is in modules_to_save too, and so has no adapter",
+                "target_modules", "Name it in one of the two");
   if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
     throw Error(ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
                 "The Linears are " + list_of(maker.linears()));

@@ -71,7 +71,7 @@ class LoraConfigReader {
     if (value == nullptr) return absent;
     const double found = value->is_number() ? value->get<double>() : std::nan("");
     if (!(found >= least && found <= most))
-      refuse(key, "is " + value->dump(), strfmt("Expected %g to %g", least, most));
+      refuse(key, "is " + value->dump(), strfmt("Expected %.12g to %.12g", least, most));
     return found;
   }
   bool flag(const char* key) {

@@ -23,21 +23,25 @@ std::vector<std::string> leading_parts(const std::string& name) {
 }  // namespace
 
 ParamSelector::ParamSelector(const Model& model) {
+  // Each name, and what remains of it after a prefix.
+  const auto add = [](std::vector<std::string>& names, const std::string& name) {
+    names.push_back(name);
+    for (const std::string_view prefix : name_prefixes)
+      if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  };
   std::map<std::string, std::size_t> index;
   for (const ParamSpec& param : model.params) {
     std::vector<std::string>& names = names_.emplace_back();
     index.emplace(param.name, names_.size() - 1);
-    names.push_back(param.name);
-    for (const std::string prefix : name_prefixes) {
-      if (param.name.starts_with(prefix)) names.push_back(param.name.substr(prefix.size()));
+    add(names, param.name);
+    for (const std::string prefix : name_prefixes)
       if (canonical_name(model, prefix + param.name) == param.name) names.push_back(prefix + param.name);
-    }
   }
   for (const auto& [name, use] : model.aliases) {
     std::vector<std::string> held = use.parts;
     if (!use.same_as.empty()) held.push_back(use.same_as);
     for (const std::string& param : held)
-      if (const auto at = index.find(param); at != index.end()) names_[at->second].push_back(name);
+      if (const auto at = index.find(param); at != index.end()) add(names_[at->second], name);
   }
 }
 

@@ -64,6 +64,9 @@ std::vector<std::string> files_in(const std::string& directory) {
 }
 
 std::vector<std::string> files_matching(const std::string& pattern) {
+  if (pattern.find("**") != std::string::npos)
+    throw Error(ExitCode::data, "** is not known in patterns", pattern,
+                "Give the directory: it is read with the directories in it");
   glob_t matches{};
   const int result = ::glob(pattern.c_str(), 0, nullptr, &matches);  // sorted by name
   std::vector<std::string> found;

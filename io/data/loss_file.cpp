@@ -29,7 +29,7 @@ LossFile check_loss_file(std::string_view bytes, std::int64_t tokens, const std:
                  "Run tessera tokenize again");
   };
   if (bytes.size() < loss_header_bytes || !bytes.starts_with(loss_magic))
-    throw refuse("it does not begin as such a file does");
+    throw refuse("its first bytes are not those of a .loss file");
   std::int64_t numbers[2] = {};
   LossFile file;
   std::memcpy(numbers, bytes.data() + loss_magic.size(), sizeof numbers);

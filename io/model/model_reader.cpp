@@ -120,7 +120,8 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
                     {},
                     part == ModelPart::base
                         ? "Set tie_word_embeddings as the weights were trained, or remove the tensor"
-                        : "Give the base model that the adapter was trained from");
+                        : "Give the base model that the adapter was trained from. If peft untied the two when it "
+                          "saved the adapter, save it with ensure_weight_tying=True");
     }
   }
 }

@@ -143,6 +143,7 @@ TEST(DataFiles, AreNamedByDirectoriesPatternsAndSelections) {
   for (const char* bad : {"#0", "#-3", "#x", "#", ":0", ":-1"})
     expect_error(ExitCode::data, "positive number", [&] { (void)io::data_files({(folder / "d/b.jsonl") + bad}); });
   expect_error(ExitCode::data, "matches", [&] { (void)io::data_files({folder / "d/*.parquet"}); });
+  expect_error(ExitCode::data, "Give the directory", [&] { (void)io::data_files({folder / "d/**/*.txt"}); });
   std::filesystem::create_directories(folder / "empty");
   expect_error(ExitCode::data, "no .jsonl", [&] { (void)io::data_files({folder / "empty"}); });
   EXPECT_EQ((io::DataFile{"x", 7, {}}.wanted(3)), 7);

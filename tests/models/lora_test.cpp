@@ -163,6 +163,9 @@ TEST(LoraTargets, Refusals) {
   EXPECT_NE(refused(small_llama, {.modules_to_save = {"wte"}}).find("wte"), std::string::npos);
   EXPECT_NE(refused(small_gpt2, {.modules_to_save = {"wte"}}).find("tied"), std::string::npos);
   EXPECT_EQ(refused(small_gpt2, {.modules_to_save = {"wte", "lm_head"}}), "");
+  EXPECT_NE(refused(small_llama, {.targets = {"q_proj", "lm_head"}, .modules_to_save = {"lm_head"}})
+                .find("lm_head is in modules_to_save too"),
+            std::string::npos);
 }
 
 std::string embedding_of(const char* config) { return config == small_gpt2 ? "wte" : "embed_tokens"; }

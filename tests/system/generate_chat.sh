@@ -30,6 +30,11 @@ for system in 'Be brief.' system.txt; do
   chat=$(run 2 generate --model model --chat --system "$system" --prompt Hello --max_new_tokens 4 --json)
   [ -n "$(ids "$plain")" ] && [ "$(ids "$chat")" = "$(ids "$plain")" ] || fail "ids with --system $system: $chat, $plain $(cat errors)"
 done
+echo '{"prompt": "Hello", "system": "Be brief."}' > row.jsonl
+chat=$(run 2 generate --model model --chat --system 'Be long.' --prompt_file row.jsonl --max_new_tokens 4 --json)
+[ "$(ids "$chat")" = "$(ids "$plain")" ] || fail "a row's system message: $chat, $plain $(cat errors)"
+run 1 generate --model model --prompt_file row.jsonl > /dev/null && fail "a row's system message without --chat"
+grep -q 'has a "system" message.*row.jsonl:1' errors || fail "a row's system message without --chat: $(cat errors)"
 run 1 generate --model model --system 'Be brief.' --prompt Hello > /dev/null
 code=$?
 [ $code = 2 ] && grep -q 'Add --chat' errors || fail "--system without --chat: exit $code: $(cat errors)"

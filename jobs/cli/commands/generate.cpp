@@ -29,7 +29,10 @@ class GenerateRun {
     model_ = make_evaluated_model(options_, config_);
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
     threads_ = set_rank_threads(options_, world_);
-    prompts_ = read_prompts(options_, world_);
+    for (Prompt& prompt : read_prompts(options_, world_)) {
+      prompts_.push_back(std::move(prompt.text));
+      systems_.push_back(std::move(prompt.system));
+    }
     // In a file it is of the run that the file configures.
     if (options_.given("system") && options_.value("system").source.precedence == precedence::command_line &&
         !options_.flag("chat"))
@@ -55,7 +58,8 @@ class GenerateRun {
     world_.run_and_agree([&] {
       const io::ChatTemplate form = io::ChatTemplate::load(config_.directory, options_.text("template"));
       const std::string system = system_text(options_);
-      for (const std::string& prompt : prompts_) texts.push_back(io::prompt_text(form, prompt, system));
+      for (std::size_t i = 0; i < prompts_.size(); ++i)
+        texts.push_back(io::prompt_text(form, prompts_[i], systems_[i].value_or(system)));
       if (const io::TextTokenizer* tokenizer = prompt_tokenizer_->tokenizer())
         end_of_turn_ = io::end_of_turn(form, *tokenizer);
     });
@@ -219,8 +223,9 @@ class GenerateRun {
   ThreadAllocation threads_;
   std::optional<PromptTokenizer> prompt_tokenizer_;
   std::optional<PromptTokenizer::Stream> stream_;
-  std::vector<std::string> prompts_, texts_;  // as given, and as the model continues them
-  std::vector<std::size_t> numbers_;          // of prompts_ among those given
+  std::vector<std::string> prompts_, texts_;         // as given, and as the model continues them
+  std::vector<std::optional<std::string>> systems_;  // of prompts that have a system message of their own
+  std::vector<std::size_t> numbers_;                 // of prompts_ among those given
   std::size_t given_ = 0;
   std::optional<std::int32_t> end_of_turn_;  // --chat: another stop token
   infer::GenerateRequest request_;

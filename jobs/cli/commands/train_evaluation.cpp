@@ -132,9 +132,9 @@ void TrainRun::read_sample_prompts() {
   if (options_.has("sample_prompt")) prompts_.push_back(options_.text("sample_prompt"));
   for (const std::string& prompt : prompts_) check_prompt("sample_prompt", prompt);
   if (!options_.has("prompt_file")) return;
-  for (std::string& prompt : read_prompts(options_, world_)) {
-    check_prompt("prompt_file", prompt);
-    prompts_.push_back(std::move(prompt));
+  for (Prompt& prompt : read_prompts(options_, world_)) {
+    check_prompt("prompt_file", prompt.text);
+    prompts_.push_back(std::move(prompt.text));
   }
 }
 
