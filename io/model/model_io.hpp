@@ -25,6 +25,9 @@ struct ShardView {
   TensorView data;  // shard_numel(unit) elements: fp32, or bf16 or fp16 if the unit is kept in it
 };
 
+/// Throws Error (data) if a directory holds no safetensors of a model, and says what there is instead.
+void require_model_files(const std::string& directory);
+
 /// Collective. Fills the shards from the directory's safetensors (fp32, bf16, fp16, fp64), rounded to the views' types,
 /// and their padding with zeros; returns the bytes that this rank has read, headers included. `use` maps a tensor's
 /// name to parameters. Throws Error (data) on every rank alike: no files, or invalid ones (open_safetensors_model);

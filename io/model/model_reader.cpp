@@ -12,10 +12,7 @@
 
 namespace tessera::io {
 
-namespace {
-
-/// Throws if there is no model to open, and says what there is instead.
-void require_files(const std::string& directory) {
+void require_model_files(const std::string& directory) {
   const std::string path = directory + "/" + model_file_name;
   if (exists(path) || exists(directory + "/" + index_file_name)) return;
   if (!exists(directory))
@@ -26,6 +23,8 @@ void require_files(const std::string& directory) {
   throw Error(ExitCode::data, "no model.safetensors in " + directory, {},
               "Train --from_scratch, or give a directory with weights");
 }
+
+namespace {
 
 /// A model's files and their tensors, in the order of match_model's.
 class ModelTensors {
@@ -135,7 +134,7 @@ std::uint64_t read_part(World& world, const std::string& path, std::span<const P
                         const std::function<TensorUse(const std::string&)>& use, ModelPart part) {
   std::uint64_t bytes = 0;
   world.run_and_agree([&] {
-    if (part == ModelPart::base) require_files(path);
+    if (part == ModelPart::base) require_model_files(path);
     const std::vector<SafetensorsFile> files = open_safetensors_model(path);
     const ModelTensors tensors(files);
     const ModelMatch match = match_model(tensors.infos(), path, params, use, part);

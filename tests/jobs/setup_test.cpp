@@ -150,6 +150,10 @@ TEST(Setup, Refusals) {
                 check_options(options_of({"--val_dataset", "x", "--split_dataset_ratio", "0.1"}));
               }),
               HasSubstr("Keep one"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--reproducible", "--reduce_gradients", "last", "--eval_steps", "5"}));
+              }),
+              testing::AllOf(HasSubstr("reduce_gradients"), HasSubstr("validation data")));
   const models::Model model = models::make(model_preset_config("small"), "small");
   EXPECT_THAT(refused([&] { (void)sequence_length(options_of({"--max_length", "4000"}), model); }), HasSubstr("1024"));
   EXPECT_EQ(sequence_length(options_of({}), model), 1024);

@@ -102,14 +102,14 @@ if [ "$suite" = full ]; then
     echo "FAILED: output directory below a file -> exit $rc"; echo "$out" | head -20
     failures=$((failures + 1))
   fi
-  # What is wrong with model, data, output directory and memory is told at once.
+  # What is wrong with model, data, prompts, output directory and memory is told at once.
   # together CODE "WORDS WORDS …" ARGUMENTS…: as many lines as words
   together() {
     local code=$1 out rc word
     local -a words
     read -r -a words <<< "$2"
     shift 2
-    out=$(timeout 60 "$mpirun" -n 2 "$tessera" train "$@" 2>&1 < /dev/null)
+    out=$(timeout 60 "$mpirun" -n 2 "$tessera" "$@" 2>&1 < /dev/null)
     rc=$?
     cases=$((cases + 1))
     if [ $rc != "$code" ] || [ "$(grep -c '^error: ' <<< "$out")" != ${#words[@]} ]; then
@@ -121,13 +121,19 @@ if [ "$suite" = full ]; then
     done
   }
   # shellcheck disable=SC2086
-  together 3 "nowhere/model nowhere.txt gone.txt file/out" $base --model nowhere/model.json --dataset nowhere.txt gone.txt --output_dir file/out
+  together 3 "nowhere/model nowhere.txt gone.txt file/out" train $base --model nowhere/model.json --dataset nowhere.txt gone.txt --output_dir file/out
   # shellcheck disable=SC2086
-  together 4 "needs file/out" $base --device_memory 64KiB --output_dir file/out
+  together 4 "needs file/out" train $base --device_memory 64KiB --output_dir file/out
   # shellcheck disable=SC2086
-  together 3 "nowhere.txt" $base --val_dataset nowhere.txt --device_memory 64KiB --output_dir out
+  together 3 "nowhere.txt" train $base --val_dataset nowhere.txt --device_memory 64KiB --output_dir out
   # shellcheck disable=SC2086
-  together 2 "profile_ranks needs" $base --profile_steps 1:1 --profile_ranks 2 --device_memory 64KiB --output_dir out
+  together 2 "profile_ranks needs" train $base --profile_steps 1:1 --profile_ranks 2 --device_memory 64KiB --output_dir out
+  together 2 "no_model reduce_gradients packing_strategy" train --model no_model --dataset train.txt --reproducible true \
+    --reduce_gradients last --packing_strategy binpack --output_dir out
+  together 3 "model.safetensors nowhere.txt gone.txt" eval --model model --dataset nowhere.txt gone.txt
+  together 3 "no_model evaluate" eval --model no_model
+  together 3 "no_model nowhere.txt --system" generate --model no_model --prompt_file nowhere.txt --system text
+  together 3 "model.safetensors continue" generate --model model
 
   # A learning rate at which the weights diverge: exit 5 on every rank, STATUS failed, no model.
   rm -rf out

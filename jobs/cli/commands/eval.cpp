@@ -8,6 +8,8 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup_errors.hpp"
+#include "jobs/cli/session/weights.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -20,24 +22,54 @@ double tokens_per_second(const train::EvalReport& report) {
   return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
 }
 
+struct EvalSetup {
+  ModelConfig config;
+  models::Model model;
+  ThreadAllocation threads;
+  plan::RunSpec spec;  // points to `model`
+  RunData data;
+};
+
+void prepare(const Options& options, World& world, EvalSetup& setup) {
+  check_options(options);
+  setup.config = read_model_config(options, &world);
+  setup.model = make_evaluated_model(options, setup.config);
+  require_weights(world, setup.config.directory);
+  setup.threads = set_rank_threads(options, world);
+  plan::RunSpec& spec = setup.spec;
+  spec = inference_spec(options, setup.model, world.size(), world.topology(), plan::Purpose::evaluate,
+                        std::numeric_limits<std::int64_t>::max());
+  spec.tokens = options.has("max_length") ? sequence_length(options, setup.model)
+                                          : std::min(setup.model.max_tokens, default_length);
+  setup.data = open_eval_data(options, world, setup.model, spec.tokens, setup.config.directory);
+  spec.tokens = setup.data.row_tokens(spec.tokens);
+  spec.packed = setup.data.train->packed() != nullptr;
+  spec.loss_weights = setup.data.weighted();
+  if (options.flag("padding_free")) setup.data.set_flat_tokens(spec);
+}
+
+/// prepare; what is wrong independently of its first error is told with it.
+void prepare_or_say_all(const Options& options, World& world, EvalSetup& setup) {
+  try {
+    prepare(options, world, setup);
+  } catch (const Error& error) {
+    throw_with_others(options, world, error,
+                      {[&] {
+                         if (setup.config.text.empty()) setup.config = read_model_config(options, &world);
+                         require_weights(world, setup.config.directory);
+                       },
+                       [&] { require_dataset(options); }});
+  }
+}
+
 }  // namespace
 
 void eval_command(const Call& call, World& world) {
   const Options& options = call.options();
   const bool json = options.flag("json");
-  check_options(options);
-  const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = make_evaluated_model(options, config);
-  const ThreadAllocation threads = set_rank_threads(options, world);
-  plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
-                                      std::numeric_limits<std::int64_t>::max());
-  spec.tokens =
-      options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
-  const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
-  spec.tokens = data.row_tokens(spec.tokens);
-  spec.packed = data.train->packed() != nullptr;
-  spec.loss_weights = data.weighted();
-  if (options.flag("padding_free")) data.set_flat_tokens(spec);
+  EvalSetup setup;
+  prepare_or_say_all(options, world, setup);
+  const auto& [config, model, threads, spec, data] = setup;
   if (!json)
     for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);

@@ -12,6 +12,8 @@
 #include "jobs/cli/session/prompt_tokenizer.hpp"
 #include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup_errors.hpp"
+#include "jobs/cli/session/weights.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -25,20 +27,15 @@ class GenerateRun {
   GenerateRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
 
   void run() {
-    config_ = read_model_config(options_, &world_);
-    model_ = make_evaluated_model(options_, config_);
-    world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
-    threads_ = set_rank_threads(options_, world_);
-    for (Prompt& prompt : read_prompts(options_, world_)) {
-      prompts_.push_back(std::move(prompt.text));
-      systems_.push_back(std::move(prompt.system));
+    try {
+      prepare();
+    } catch (const Error& error) {
+      throw_with_others(options_, world_, error,
+                        {[this] { check_model(); }, [this] { check_system(); },
+                         [this] {
+                           if (!prompts_read_) take_prompts();
+                         }});
     }
-    // In a file it is of the run that the file configures.
-    if (options_.given("system") && options_.value("system").source.precedence == precedence::command_line &&
-        !options_.flag("chat"))
-      throw options_.refuse("system", "--system is for --chat: a prompt alone is continued as it is", "Add --chat");
-    texts_ = options_.flag("chat") ? chat_texts() : prompts_;
-    make_request();
     plan::RunSpec spec = inference_spec(options_, model_, world_.size(), world_.topology(), plan::Purpose::generate,
                                         static_cast<std::int64_t>(prompts_.size()));
     const infer::GenerationShape shape = infer::generation_shape(request_, spec.batch.micro_batch);
@@ -50,6 +47,39 @@ class GenerateRun {
   }
 
  private:
+  void prepare() {
+    config_ = read_model_config(options_, &world_);
+    model_ = make_evaluated_model(options_, config_);
+    require_weights(world_, config_.directory);
+    world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
+    threads_ = set_rank_threads(options_, world_);
+    take_prompts();
+    check_system();
+    texts_ = options_.flag("chat") ? chat_texts() : prompts_;
+    make_request();
+  }
+
+  /// What is wrong with the model alone, once prepare() has failed.
+  void check_model() {
+    if (config_.text.empty()) config_ = read_model_config(options_, &world_);
+    require_weights(world_, config_.directory);
+  }
+
+  void take_prompts() {
+    prompts_read_ = true;  // standard input is read once
+    for (Prompt& prompt : read_prompts(options_, world_)) {
+      prompts_.push_back(std::move(prompt.text));
+      systems_.push_back(std::move(prompt.system));
+    }
+  }
+
+  /// In a file --system is of the run that the file configures.
+  void check_system() const {
+    if (options_.given("system") && options_.value("system").source.precedence == precedence::command_line &&
+        !options_.flag("chat"))
+      throw options_.refuse("system", "--system is for --chat: a prompt alone is continued as it is", "Add --chat");
+  }
+
   [[nodiscard]] bool json() const { return options_.flag("json"); }
 
   /// Each prompt as a user's message, with the header of the answer, by the model's chat template.
@@ -227,6 +257,7 @@ class GenerateRun {
   std::vector<std::optional<std::string>> systems_;  // of prompts that have a system message of their own
   std::vector<std::size_t> numbers_;                 // of prompts_ among those given
   std::size_t given_ = 0;
+  bool prompts_read_ = false;
   std::optional<std::int32_t> end_of_turn_;  // --chat: another stop token
   infer::GenerateRequest request_;
 };

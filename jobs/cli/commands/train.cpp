@@ -42,17 +42,7 @@ void TrainRun::prepare() {
     throw options_.refuse("baseline", strfmt("a bigram table for a vocabulary of %ld is too large", model_.vocab),
                           "Use it with a vocabulary of at most 4096");
   }
-  if (!options_.flag("from_scratch")) {
-    world_.run_and_agree([&] {
-      const std::string file = config_.directory + "/" + io::model_file_name;
-      const auto is_there = [&](const char* name) { return std::filesystem::exists(config_.directory + "/" + name); };
-      if (world_.rank() == 0 && !is_there(io::model_file_name) && !is_there(io::index_file_name) &&
-          !is_there(io::manifest_name)) {
-        throw Error(ExitCode::data, "there are no weights to start from", file,
-                    "Add --from_scratch to start from fresh parameters");
-      }
-    });
-  }
+  if (!options_.flag("from_scratch")) require_weights(world_, config_.directory);
   open_data();
   best_metric_ = best_metric(options_);
   require_metric();

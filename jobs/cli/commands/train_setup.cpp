@@ -18,9 +18,14 @@ void TrainRun::check_setup() {
     prepare();
     if (!options_.flag("dry_run")) check_memory();
   } catch (const Error& error) {
-    throw_with_others(options_, world_, error, [this] {
-      if (data_.train != nullptr && !options_.flag("dry_run")) check_memory();  // T depends on the data
-    });
+    throw_with_others(options_, world_, error,
+                      {[this] {
+                         if (config_.text.empty()) (void)read_model_config(options_, &world_);
+                       },
+                       [this] { require_dataset(options_); },
+                       [this] {
+                         if (data_.train != nullptr && !options_.flag("dry_run")) check_memory();  // T is of the data
+                       }});
   }
 }
 

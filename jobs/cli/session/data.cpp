@@ -252,10 +252,16 @@ bool RunData::weighted() const {
          std::ranges::any_of(validation, [](const ValidationSet& set) { return set.tokens->weighted(); });
 }
 
+void require_dataset(const Options& options) {
+  if (options.has("dataset")) return;
+  const bool evaluates = (options.commands & for_inference) != 0;
+  throw Error(ExitCode::usage, evaluates ? "no data to evaluate on is given" : "no training data is given", "--dataset",
+              "Give --dataset FILE ...");
+}
+
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                   const std::string& model_directory) {
-  if (!options.has("dataset"))
-    throw Error(ExitCode::usage, "no training data is given", "--dataset", "Give --dataset FILE ...");
+  require_dataset(options);
   world.run_and_agree([&] { refuse_row_options(options); });
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
@@ -297,8 +303,7 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
 
 RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                        const std::string& model_directory) {
-  if (!options.has("dataset"))
-    throw Error(ExitCode::usage, "no data to evaluate on is given", "--dataset", "Give --dataset FILE ...");
+  require_dataset(options);
   world.run_and_agree([&] { refuse_row_options(options); });
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);

@@ -12,7 +12,6 @@
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
-#include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -20,79 +19,6 @@
 #include "jobs/cli/session/trainable.hpp"
 
 namespace tessera::jobs {
-
-void check_options(const Options& options) {
-  (void)loss_scale_of(options);  // checks dtypes and loss scale
-  if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last") {
-    throw Error(ExitCode::usage,
-                "--reproducible reduces gradients after each micro-batch, but --reduce_gradients is last",
-                option_sources(options, {"reproducible", "reduce_gradients"}), "Drop one of the two");
-  }
-  if (options.given("val_dataset") && options.given("split_dataset_ratio") && options.real("split_dataset_ratio") > 0) {
-    throw Error(ExitCode::usage, "--val_dataset and --split_dataset_ratio both choose the validation data",
-                option_sources(options, {"val_dataset", "split_dataset_ratio"}), "Keep one of the two");
-  }
-  if (options.flag("reproducible") && options.text("comm") == "nccl")
-    throw Error(ExitCode::usage, "--reproducible needs the documented order of additions, and NCCL has its own",
-                option_sources(options, {"reproducible", "comm"}), "Use --comm mpi, or drop --reproducible");
-  for (const char* joins : {"packing", "padding_free"})
-    if (options.text("attention") == "cudnn" && options.flag(joins))
-      throw Error(ExitCode::usage, "--attention cudnn does not keep packed documents apart",
-                  option_sources(options, {"attention", joins}), "Drop one of the two");
-  if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
-    throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
-  for (const char* name : {"gemm_choice", "attention"})
-    if (options.text(name) == "measured" && options.flag("reproducible"))
-      throw Error(
-          ExitCode::usage,
-          strfmt("--reproducible needs a fixed order of additions, and with --%s measured timing chooses it", name),
-          option_sources(options, {name, "reproducible"}), "Drop one of the two");
-  if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
-    throw options.refuse(
-        "gemm_choice_file",
-        "--gemm_choice_file is for --gemm_choice measured, and --gemm_choice is " + options.text("gemm_choice"),
-        "Add --gemm_choice measured");
-  if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
-    throw options.refuse("comm", "--comm nccl needs GPUs, and --backend is " + options.text("backend"),
-                         "Use --comm auto, node or mpi");
-  const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
-  for (const char* name : {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end",
-                           "metric_for_best_model"}) {
-    const std::string text = options.has(name) ? options.text(name) : "";
-    if (!validates && options.given(name) && text != "0" && text != "none" && text != "false" && text != "no" &&
-        text != "steps") {
-      throw options.refuse(name, std::string("--") + name + " needs validation data",
-                           "Give --val_dataset, or --split_dataset_ratio 0.1");
-    }
-  }
-  check_best_options(options);
-  if (options.integer("eval_generate_steps") > 0 && !options.has("prompt_file"))
-    throw options.refuse("eval_generate_steps", "--eval_generate_steps has no prompts to continue",
-                         "Add --prompt_file FILE");
-  if (options.text("baseline") == "bigram" && options.has("val_dataset") && options.list("val_dataset").size() > 1)
-    throw Error(ExitCode::usage, "--baseline bigram takes one validation file",
-                option_sources(options, {"baseline", "val_dataset"}), "Give one --val_dataset, or drop --baseline");
-  if (options.flag("packing") && options.text("baseline") == "bigram") {
-    throw Error(ExitCode::usage,
-                "--baseline bigram counts pairs of tokens across the documents that --packing keeps apart",
-                option_sources(options, {"packing", "baseline"}), "Drop one of the two");
-  }
-  if (options.given("packing_strategy") && !options.flag("packing"))
-    throw options.refuse("packing_strategy", "--packing_strategy has no effect without --packing",
-                         "Add --packing true");
-  check_lora_options(options);
-  if (options.flag("save_only_trainable") && !trains_lora(options) && !options.given("freeze_parameters") &&
-      !options.given("trainable_parameters"))
-    throw options.refuse("save_only_trainable",
-                         "--save_only_trainable leaves out frozen parameters, and none is frozen",
-                         "Add --freeze_parameters, --trainable_parameters or --tuner_type lora");
-  if (options.flag("save_only_trainable") && options.flag("from_scratch"))
-    throw Error(ExitCode::usage, "--save_only_trainable needs a base model, and --from_scratch has none",
-                option_sources(options, {"save_only_trainable", "from_scratch"}), "Drop one of the two");
-  if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
-    throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
-  }
-}
 
 WorldOptions world_options(const Options& options) {
   WorldOptions result;

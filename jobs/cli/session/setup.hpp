@@ -82,6 +82,8 @@ struct RunData {
   /// --padding_free: sets how many tokens the samples of a micro-batch may have end to end, in training and evaluation.
   void set_flat_tokens(plan::RunSpec& spec) const;
 };
+/// Throws Error (usage) if --dataset is not given.
+void require_dataset(const Options& options);
 /// Collective. --tokenizer auto looks in `model_directory`. Throws Error (data) on every rank: those of load_tokenizer,
 /// tokenized and open_dataset; ids beyond the vocabulary; fewer tokens than one sample.
 [[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,

@@ -9,29 +9,50 @@
 
 namespace tessera::jobs {
 
-void throw_with_others(const Options& options, World& world, const Error& first, const std::function<void()>& more) {
-  if (first.code() == ExitCode::communication) throw Error(first);
-  std::vector<std::string> lines{first.line()};
-  if (const auto* several = dynamic_cast<const SeveralErrors*>(&first)) lines = several->lines;
-  const auto look = [&](const std::function<void()>& check) {
-    try {
-      check();
-    } catch (const Error& error) {
-      if (error.code() == ExitCode::communication) throw;
-      if (std::ranges::find(lines, error.line()) == lines.end()) lines.push_back(error.line());
-    }
+SetupErrors::SetupErrors(const Error& first) {
+  if (const auto* several = dynamic_cast<const SeveralErrors*>(&first)) {
+    code_ = several->code();
+    lines_ = several->lines;
+  } else {
+    check([&] { throw Error(first); });
+  }
+}
+
+void SetupErrors::check(const std::function<void()>& check) {
+  const auto keep = [&](const Error& error, const std::vector<std::string>& lines) {
+    if (error.code() == ExitCode::communication) throw;
+    if (lines_.empty()) first_ = std::current_exception(), code_ = error.code();
+    for (const std::string& line : lines)
+      if (std::ranges::find(lines_, line) == lines_.end()) lines_.push_back(line);
   };
+  try {
+    check();
+  } catch (const SeveralErrors& several) { keep(several, several.lines); } catch (const Error& error) {
+    keep(error, {error.line()});
+  }
+}
+
+void SetupErrors::throw_all() const {
+  if (lines_.size() > 1) throw SeveralErrors(code_, lines_);
+  if (first_ != nullptr) std::rethrow_exception(first_);
+}
+
+void throw_with_others(const Options& options, World& world, const Error& first,
+                       const std::vector<std::function<void()>>& checks) {
+  if (first.code() == ExitCode::communication) throw Error(first);
+  SetupErrors errors(first);
   for (const char* option : {"dataset", "val_dataset"})
     for (const std::string& name : options.list(option))
-      look([&] {
+      errors.check([&] {
         world.run_and_agree([&] {
           for (const io::DataFile& file : io::data_files({name})) (void)io::File::open_to_read(file.path);
         });
       });
-  if ((options.commands & for_train) != 0) look([&] { world.run_on_rank_0([&] { check_output_directory(options); }); });
-  if (more) look(more);
-  if (lines.size() == 1) throw Error(first);
-  throw SeveralErrors(first.code(), std::move(lines));
+  if ((options.commands & for_train) != 0)
+    errors.check([&] { world.run_on_rank_0([&] { check_output_directory(options); }); });
+  for (const std::function<void()>& check : checks) errors.check(check);
+  errors.throw_all();
+  throw Error(first);
 }
 
 }  // namespace tessera::jobs

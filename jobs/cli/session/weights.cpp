@@ -38,6 +38,12 @@ void read_weights(World& world, const std::string& directory, const WeightsTarge
   read_weights_of(world, directory, target, 0);
 }
 
+void require_weights(World& world, const std::string& directory) {
+  world.run_on_rank_0([&] {
+    if (!io::exists(directory + "/" + io::manifest_name)) io::require_model_files(directory);
+  });
+}
+
 bool holds_weights(const std::string& directory) {
   for (const char* name : {io::model_file_name, io::index_file_name, io::manifest_name})
     if (io::exists(directory + "/" + name)) return true;

@@ -22,6 +22,8 @@ struct WeightsTarget {
 /// model (base_directory). Throws Error (data) on every rank alike.
 void read_weights(World& world, const std::string& directory, const WeightsTarget& target);
 
+/// Collective. Throws Error (data) on every rank if a directory holds no weights, and says what it holds instead.
+void require_weights(World& world, const std::string& directory);
 /// True if a directory holds weights: safetensors or a checkpoint.
 [[nodiscard]] bool holds_weights(const std::string& directory);
 /// The type that a model came in: fp32, bf16 or fp16, as its config.json says ("dtype", "torch_dtype"); else, of

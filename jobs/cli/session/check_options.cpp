@@ -1,0 +1,132 @@
+// Options that contradict one another, where no file is needed to see it.
+#include "jobs/cli/session/best_checkpoint.hpp"
+#include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/setup_errors.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// Throws Error (usage) of two options that are not for one run.
+[[noreturn]] void refuse_both(const Options& options, const std::string& what, std::initializer_list<const char*> names,
+                              const std::string& what_to_do = "Drop one of the two") {
+  throw Error(ExitCode::usage, what, option_sources(options, names), what_to_do);
+}
+
+void check_precision(const Options& options) { (void)loss_scale_of(options); }
+
+void check_order_of_sums(const Options& options) {
+  if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last")
+    refuse_both(options, "--reproducible reduces gradients after each micro-batch, but --reduce_gradients is last",
+                {"reproducible", "reduce_gradients"});
+}
+
+void check_nccl_order(const Options& options) {
+  if (options.flag("reproducible") && options.text("comm") == "nccl")
+    refuse_both(options, "--reproducible needs the documented order of additions, and NCCL has its own",
+                {"reproducible", "comm"}, "Use --comm mpi, or drop --reproducible");
+}
+
+void check_measured_choices(const Options& options) {
+  for (const char* name : {"gemm_choice", "attention"})
+    if (options.text(name) == "measured" && options.flag("reproducible"))
+      refuse_both(
+          options,
+          strfmt("--reproducible needs a fixed order of additions, and with --%s measured timing chooses it", name),
+          {name, "reproducible"});
+}
+
+void check_choice_file(const Options& options) {
+  if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
+    throw options.refuse(
+        "gemm_choice_file",
+        "--gemm_choice_file is for --gemm_choice measured, and --gemm_choice is " + options.text("gemm_choice"),
+        "Add --gemm_choice measured");
+}
+
+void check_cudnn(const Options& options) {
+  if (options.text("attention") != "cudnn") return;
+  for (const char* joins : {"packing", "padding_free"})
+    if (options.flag(joins))
+      refuse_both(options, "--attention cudnn does not keep packed documents apart", {"attention", joins});
+  if (precision_of(options).compute == DType::f32)
+    throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
+}
+
+void check_transport(const Options& options) {
+  if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
+    throw options.refuse("comm", "--comm nccl needs GPUs, and --backend is " + options.text("backend"),
+                         "Use --comm auto, node or mpi");
+}
+
+void check_validation_data(const Options& options) {
+  if (options.given("val_dataset") && options.given("split_dataset_ratio") && options.real("split_dataset_ratio") > 0)
+    refuse_both(options, "--val_dataset and --split_dataset_ratio both choose the validation data",
+                {"val_dataset", "split_dataset_ratio"}, "Keep one of the two");
+}
+
+/// Options of evaluation, each by itself.
+void check_validates(const Options& options, const char* name) {
+  if (options.has("val_dataset") || options.real("split_dataset_ratio") > 0 || !options.given(name)) return;
+  const std::string text = options.has(name) ? options.text(name) : "";
+  if (text != "0" && text != "none" && text != "false" && text != "no" && text != "steps")
+    throw options.refuse(name, std::string("--") + name + " needs validation data",
+                         "Give --val_dataset, or --split_dataset_ratio 0.1");
+}
+
+void check_bigram(const Options& options) {
+  if (options.text("baseline") != "bigram") return;
+  if (options.has("val_dataset") && options.list("val_dataset").size() > 1)
+    refuse_both(options, "--baseline bigram takes one validation file", {"baseline", "val_dataset"},
+                "Give one --val_dataset, or drop --baseline");
+  if (options.flag("packing"))
+    refuse_both(options, "--baseline bigram counts pairs of tokens across the documents that --packing keeps apart",
+                {"packing", "baseline"});
+}
+
+void check_packing(const Options& options) {
+  if (options.given("packing_strategy") && !options.flag("packing"))
+    throw options.refuse("packing_strategy", "--packing_strategy has no effect without --packing",
+                         "Add --packing true");
+}
+
+void check_save_only_trainable(const Options& options) {
+  if (!options.flag("save_only_trainable")) return;
+  if (!trains_lora(options) && !options.given("freeze_parameters") && !options.given("trainable_parameters"))
+    throw options.refuse("save_only_trainable",
+                         "--save_only_trainable leaves out frozen parameters, and none is frozen",
+                         "Add --freeze_parameters, --trainable_parameters or --tuner_type lora");
+  if (options.flag("from_scratch"))
+    refuse_both(options, "--save_only_trainable needs a base model, and --from_scratch has none",
+                {"save_only_trainable", "from_scratch"});
+}
+
+void check_samples(const Options& options) {
+  if (options.has("sample_prompt") && options.text("sample_prompt").empty())
+    throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
+}
+
+void check_sample_steps(const Options& options) {
+  if (options.integer("eval_generate_steps") > 0 && !options.has("prompt_file"))
+    throw options.refuse("eval_generate_steps", "--eval_generate_steps has no prompts to continue",
+                         "Add --prompt_file FILE");
+}
+
+}  // namespace
+
+void check_options(const Options& options) {
+  SetupErrors errors;
+  for (const auto rule :
+       {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file, check_cudnn,
+        check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram, check_packing,
+        check_lora_options, check_save_only_trainable, check_samples})
+    errors.check([&] { rule(options); });
+  for (const char* name :
+       {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})
+    errors.check([&] { check_validates(options, name); });
+  errors.throw_all();
+}
+
+}  // namespace tessera::jobs
