@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by jobs/quickstart, jobs/package and jobs/test: what the build needs, and Debian's package names for it.
+# Sourced by the scripts of jobs: what they need, and Debian's package names for it.
 
 # require NAME ...: installs what is missing, by apt as root; otherwise prints the command that does, and exits with 2.
 require() {
@@ -29,7 +29,7 @@ require() {
 present() {
   case $1 in
     compiler) command -v g++ >/dev/null ;;
-    git | cmake | ninja | file | clang-format | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
+    git | cmake | ninja | file | clang-format | clang-tidy | shellcheck | doxygen) command -v "$1" >/dev/null ;;
     mpi) command -v mpirun >/dev/null && command -v mpicc >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     shlibdeps) command -v dpkg-shlibdeps >/dev/null ;;
@@ -41,6 +41,7 @@ present() {
     options) header boost/program_options.hpp ;;
     json) header nlohmann/json.hpp ;;
     gtest) header gtest/gtest.h && header gmock/gmock.h ;;
+    sphinx) "$(sed -n '1s/^#!//p' "$(command -v sphinx-build)")" -c 'import myst_parser, furo' 2>/dev/null ;;
     *) echo "error: jobs/dependencies.sh: unknown dependency '$1'" >&2; exit 1 ;;
   esac
 }
@@ -59,6 +60,7 @@ package_of() {
     options) echo libboost-program-options-dev ;;
     json) echo nlohmann-json3-dev ;;
     gtest) echo libgtest-dev libgmock-dev ;;
+    sphinx) echo python3-sphinx python3-myst-parser furo ;;
     *) echo "$1" ;;
   esac
 }

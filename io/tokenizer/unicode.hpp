@@ -17,7 +17,7 @@ void prepare_classes();
 /// Class of a code point below U+110000.
 [[nodiscard]] inline Class classify(char32_t code) { return static_cast<Class>(detail::class_table[code]); }
 
-/// \w of Rust's regex: alphabetic, mark, decimal number, connector, join control.
+/// `\w` of Rust's regex: alphabetic, mark, decimal number, connector, join control.
 [[nodiscard]] bool is_word(char32_t code);
 /// Rust's char::is_numeric: the class `number`, and numbers of newer Unicode versions.
 [[nodiscard]] bool is_numeric(char32_t code);
