@@ -48,7 +48,14 @@ class MicroSet {
 /// The last uses of a buffer, as events.
 struct Uses {
   int writer = -1;
-  std::array<int, num_streams> readers{-1, -1, -1, -1};  // readers since the last write, by stream
+  std::array<int, num_streams> readers = nobody();  // readers since the last write, by stream
+
+ private:
+  static constexpr std::array<int, num_streams> nobody() {
+    std::array<int, num_streams> none{};
+    none.fill(-1);
+    return none;
+  }
 };
 
 struct ParamSlot : Uses {
@@ -82,6 +89,7 @@ struct UnitState {
   int updates = 0;
   int contributors = 0;   // modules
   bool complete = false;  // its gradient holds every micro-batch, summed over all ranks
+  int last_reduce = -1;   // event
   int grad_slot = -1;     // its slot, if reduced in place,
   Sum in_place;           // and what it holds then
   std::vector<SumBuffer> accumulators;

@@ -16,6 +16,7 @@ void check(const ScheduleInput& in, ScheduleKind kind) {
   if (in.num_micro < 1 || in.modules.empty()) throw std::logic_error("a schedule needs a module and a micro-batch");
   if (in.policy.forward_prefetch < 0 || in.policy.backward_prefetch < 0)
     throw std::logic_error("a prefetch depth below 0");
+  if (in.policy.staging_slots < 1) throw std::logic_error("no staging slots");
   if (in.policy.reproducible && in.policy.reduce == Reduce::last)
     throw std::logic_error("reproducible sums reduce each micro-batch: it cannot be combined with reduce = last");
   for (const ModuleUse& m : in.modules)
@@ -62,14 +63,28 @@ std::vector<int> add_slots(BufferPlan& plan, Slot::Kind kind, int num_slots) {
   std::vector<int> indices;
   for (int k = 0; k < num_slots; ++k) {
     indices.push_back(static_cast<int>(plan.slots.size()));
-    plan.slots.push_back({kind, false, {}});
+    plan.slots.push_back({kind, false, {}, {}});
   }
   return indices;
 }
 
+/// Staging slots of the states that the schedule moves.
+void plan_stages(const ScheduleInput& in, BufferPlan& plan, ScheduleKind kind) {
+  const auto add = [&](StateKind state, const auto& away) {
+    if (!std::ranges::any_of(plan.units, away)) return;
+    std::vector<int>& slots = plan.stage_slots[static_cast<std::size_t>(state)];
+    slots = add_slots(plan, Slot::Kind::stage, in.policy.staging_slots);
+    for (const int slot : slots) plan.slots[at(slot)].state = state;
+  };
+  add(StateKind::params, &ScheduledUnit::params_away);
+  if (kind != ScheduleKind::train) return;
+  add(StateKind::grads, &ScheduledUnit::grads_away);
+  add(StateKind::optimizer, &ScheduledUnit::stages_update);
+}
+
 /// A slot of the unit's own.
 int add_resident_slot(BufferPlan& plan, Slot::Kind kind, int unit) {
-  plan.slots.push_back({kind, true, {unit}});
+  plan.slots.push_back({kind, true, {unit}, {}});
   return static_cast<int>(plan.slots.size()) - 1;
 }
 
@@ -138,7 +153,7 @@ void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, Sched
   unit.grads_resident =
       unit.sharded() ? !policy.shard_grads || unit.adds_in_slot : (sums_fit ? reduced_once : unit.adds_in_slot);
   unit.num_accumulators = 1;
-  if (unit.grads_resident && reduced_once && sums_fit) unit.num_accumulators = 0;
+  if (unit.grads_resident && reduced_once && sums_fit && !unit.grads_away()) unit.num_accumulators = 0;
   else if (in.policy.reproducible)
     for (int a = in.num_micro; a > 1; a /= 2) ++unit.num_accumulators;
 }
@@ -213,16 +228,25 @@ ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit) 
   const UnitPolicy policy = unit.policy.value_or(input.policy);
   const AxisSet shard_axes = input.mesh.used(policy.shard_axes);
   const bool sharded = !shard_axes.empty(), in_place = sharded && unit.params_in_place.value_or(input.params_in_place);
+  StatePlacement placement = policy.placement;
+  if (!unit.trainable) placement = {.params = placement.params};
+  const bool away = placement.params != Tier::device;
+  if (placement.optimizer == Tier::device && (placement.grads != Tier::device || (unit.trainable && away)))
+    throw std::logic_error("unit " + unit.name + ": only states of the optimizer would be on the device");
+  if (placement.optimizer != Tier::device && input.updates_on_host && placement.grads == Tier::device)
+    throw std::logic_error("unit " + unit.name + ": the host does not read gradients on the device");
   return {.name = unit.name,
           .numel = unit.numel,
           .trainable = unit.trainable,
           .shard_axes = shard_axes,
           .replicate_axes = input.mesh.used(policy.replicate_axes),
-          .params_resident = !sharded || !policy.shard_params || !policy.reshard_after_forward || in_place,
-          .params_in_place = in_place,
+          .params_resident = !away && (!sharded || !policy.shard_params || !policy.reshard_after_forward || in_place),
+          .params_in_place = !away && in_place,
           .storage_dtype = unit.storage_dtype,
           .param_dtype = policy.param_dtype,
-          .reduce_dtype = policy.reduce_dtype};
+          .reduce_dtype = policy.reduce_dtype,
+          .placement = placement,
+          .update_on_host = input.updates_on_host && placement.optimizer != Tier::device};
 }
 
 BufferPlan plan_buffers(const ScheduleInput& input, ScheduleKind kind) {
@@ -238,6 +262,7 @@ BufferPlan plan_buffers(const ScheduleInput& input, ScheduleKind kind) {
     plan_grads(input, plan);
     plan_sums(input, plan);
   }
+  plan_stages(input, plan, kind);
   return plan;
 }
 

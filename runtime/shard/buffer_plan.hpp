@@ -19,6 +19,7 @@ struct BufferPlan {
   std::vector<int> resident_slot;            // unit → its parameter slot; -1: not resident
   std::vector<std::vector<int>> grad_slots;  // unit → the slots that its gradient may take; empty: no gradient
   std::vector<std::vector<int>> sum_slots;   // unit → the slots that its reduced gradient may take; empty: none
+  std::vector<int> stage_slots[num_state_kinds];  // by kind of state: the slots that its units take turns in
   /// Unit → the modules whose backward is the first, and the last, to contribute to its gradient; -1: none does.
   std::vector<int> first_contributor, last_contributor;
 };

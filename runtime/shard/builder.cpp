@@ -4,56 +4,24 @@
 #include "runtime/shard/builder.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/shard/buffer_plan.hpp"
+#include "runtime/shard/instruction_list.hpp"
+#include "runtime/shard/update_order.hpp"
 
 namespace tessera::shard {
 namespace {
 
-/// Appends instructions. Keeps track of what is known to have run before each instruction on this rank, and leaves out
-/// dependencies that follow from others.
-class InstructionList {
- public:
-  explicit InstructionList(Schedule& schedule) : s_(schedule) {}
-
-  /// Appends an instruction; `wants` are instructions that must have run (-1: none). Returns its index.
-  int add(Instruction in, std::vector<int> wants, std::vector<std::pair<int, int>> reads = {}) {
-    const int index = static_cast<int>(s_.list.size());
-    const auto stream = static_cast<std::size_t>(in.stream);
-    Known known = last_[stream] >= 0 ? known_[at(last_[stream])] : none;
-    std::sort(wants.begin(), wants.end(), std::greater<>());
-    for (const int w : wants) {
-      if (w < 0 || known[static_cast<std::size_t>(s_.list[at(w)].stream)] >= w) continue;
-      in.after.push_back(w);
-      for (std::size_t k = 0; k < known.size(); ++k) known[k] = std::max(known[k], known_[at(w)][k]);
-    }
-    std::reverse(in.after.begin(), in.after.end());
-    known[stream] = index;
-    known_.push_back(known);
-    last_[stream] = index;
-    s_.list.push_back(std::move(in));
-    s_.reads.push_back(std::move(reads));
-    return index;
-  }
-
- private:
-  using Known = std::array<int, num_streams>;  // by stream: the latest instruction that has run
-  static constexpr Known none{-1, -1, -1, -1};
-  Schedule& s_;
-  std::vector<Known> known_;
-  Known last_ = none;
-};
-
 /// Gathers and releases of units, in the order of the plan's lifetimes.
 class Gathers {
  public:
-  Gathers(const BufferPlan& plan, Schedule& schedule, InstructionList& list)
+  Gathers(const BufferPlan& plan, Schedule& schedule, InstructionList& list, Staging& staging)
       : plan_(plan),
         s_(schedule),
         list_(list),
+        staging_(staging),
         gather_index_(plan.lifetimes.size(), -1),
         release_index_(plan.lifetimes.size(), -1),
         ending_(plan.executions.size()),
@@ -67,12 +35,16 @@ class Gathers {
       const BufferLifetime& lifetime = plan_.lifetimes[next_];
       const bool resident = s_.units[at(lifetime.unit)].params_resident;
       const int freed = lifetime.evicts >= 0 ? release_index_[at(lifetime.evicts)] : -1;
-      gather_index_[next_] = list_.add({.op = Op::gather,
-                                        .stream = StreamId::gather,
-                                        .unit = lifetime.unit,
-                                        .micro = resident ? -1 : plan_.executions[at(lifetime.first_read)].micro,
-                                        .slot = lifetime.slot},
-                                       {freed});
+      Instruction in{.op = Op::gather,
+                     .stream = StreamId::gather,
+                     .unit = lifetime.unit,
+                     .micro = resident ? -1 : plan_.executions[at(lifetime.first_read)].micro,
+                     .slot = lifetime.slot};
+      Staging::Taken shard;
+      if (s_.units[at(lifetime.unit)].params_away()) shard = staging_.fetch(StateKind::params, lifetime.unit, in.micro);
+      in.stage = shard.slot;
+      gather_index_[next_] = list_.add(std::move(in), {freed, shard.ready});
+      if (shard.slot >= 0) staging_.free(shard.slot, gather_index_[next_]);
       add_user(s_.slots[at(lifetime.slot)], lifetime.unit);
       unread_.push_back(next_);
     }
@@ -103,15 +75,11 @@ class Gathers {
   [[nodiscard]] int gather_of(int unit) const { return gather_of_[at(unit)]; }
   [[nodiscard]] int slot_of(int unit) const { return slot_of_[at(unit)]; }
 
-  static void add_user(Slot& slot, int unit) {
-    const auto position = std::ranges::lower_bound(slot.units, unit);
-    if (position == slot.units.end() || *position != unit) slot.units.insert(position, unit);
-  }
-
  private:
   const BufferPlan& plan_;
   Schedule& s_;
   InstructionList& list_;
+  Staging& staging_;
   std::size_t next_ = 0;                           // lifetime
   std::vector<int> gather_index_, release_index_;  // lifetime → instruction
   std::vector<std::vector<std::size_t>> ending_;   // execution → lifetimes that end with it
@@ -122,14 +90,17 @@ class Gathers {
 /// The slots of gradients, and the instructions that reduce them.
 class Reduces {
  public:
-  Reduces(const ScheduleInput& input, const BufferPlan& plan, Schedule& schedule, InstructionList& list)
+  Reduces(const ScheduleInput& input, const BufferPlan& plan, Schedule& schedule, InstructionList& list,
+          Staging& staging)
       : in_(input),
         plan_(plan),
         s_(schedule),
         list_(list),
+        staging_(staging),
         busy_(plan.slots.size(), false),
         last_use_(plan.slots.size(), -1),
-        all_reduce_(plan.units.size(), -1) {
+        all_reduce_(plan.units.size(), -1),
+        store_(plan.units.size(), -1) {
     s_.grad_slots.assign(at(s_.num_micro) * plan.units.size(), -1);
   }
 
@@ -145,22 +116,38 @@ class Reduces {
   /// The gradient of (unit, micro) is complete once the latest backward has run.
   void complete(int unit, int micro) { complete_.emplace_back(unit, micro); }
 
-  /// Reduces what is complete, after `backward`.
-  void emit(int backward) {
+  /// Reduces what is complete, after `backward`. Returns the units whose gradient is then finished.
+  std::vector<int> emit(int backward) {
+    std::vector<int> finished;
     for (const auto& [unit, micro] : complete_) {
       if (s_.units[at(unit)].adds_in_slot && micro + 1 < in_.num_micro) continue;
       const int slot = s_.grad_slot(unit, micro);
       if (s_.units[at(unit)].reduced_twice()) reduce_twice(unit, micro, slot, backward);
       else reduce(unit, micro, slot, backward);
       busy_[at(slot)] = false;
+      if (micro + 1 == in_.num_micro) finished.push_back(unit);
     }
     complete_.clear();
+    return finished;
   }
 
   /// The latest all_reduce of the replicate stream; -1: none.
   [[nodiscard]] int last_all_reduce() const { return last_all_reduce_; }
+  /// The latest store of the unit's gradient accumulators; -1: none.
+  [[nodiscard]] int store_of(int unit) const { return store_[at(unit)]; }
 
  private:
+  /// If the accumulators of the unit are away: a staging slot, with the sums of the micro-batches before.
+  Staging::Taken stage(int unit, int micro) {
+    if (!s_.units[at(unit)].grads_away()) return {};
+    const bool adds = micro > 0 && !s_.units[at(unit)].adds_in_slot;
+    return adds ? staging_.fetch(StateKind::grads, unit, micro, store_[at(unit)])
+                : staging_.take(StateKind::grads, unit);
+  }
+  void store(int unit, int micro, int slot, int reduce) {
+    if (slot >= 0) store_[at(unit)] = staging_.store(StateKind::grads, unit, micro, slot, reduce);
+  }
+
   /// The free slot of `slots` that was used longest ago.
   int take(const std::vector<int>& slots, int unit) {
     int best = -1;
@@ -169,7 +156,7 @@ class Reduces {
       if (best < 0 || last_use_[at(s)] < last_use_[at(best)]) best = s;
     }
     TESSERA_ASSERT(best >= 0, "no slot for unit %d", unit);
-    Gathers::add_user(s_.slots[at(best)], unit);
+    add_user(s_.slots[at(best)], unit);
     return best;
   }
 
@@ -183,7 +170,10 @@ class Reduces {
                    .accumulation = accumulation_of(unit, micro),
                    .last_reduce = micro + 1 == in_.num_micro};
     if (!in.accumulation.inputs.empty()) in.sum = take(plan_.sum_slots[at(unit)], unit);
-    last_use_[at(slot)] = list_.add(std::move(in), {backward});
+    const Staging::Taken staged = stage(unit, micro);
+    in.stage = staged.slot;
+    last_use_[at(slot)] = list_.add(std::move(in), {backward, staged.ready});
+    store(unit, micro, staged.slot, last_use_[at(slot)]);
   }
 
   /// A reduce_scatter, and an all_reduce after it; with shard_each, after the last only.
@@ -204,10 +194,13 @@ class Reduces {
       all.accumulation = accumulation;
     }
     all.last_reduce = last;
-    last_use_[at(slot)] = list_.add(std::move(scatter), {backward, used});
-    if (shard_each && !last) return;
+    const Staging::Taken staged = stage(unit, micro);
+    scatter.stage = all.stage = staged.slot;
+    last_use_[at(slot)] = list_.add(std::move(scatter), {backward, used, staged.ready});
+    if (shard_each && !last) return store(unit, micro, staged.slot, last_use_[at(slot)]);
     const int sum = all.sum;
     last_all_reduce_ = all_reduce_[at(unit)] = list_.add(std::move(all), {last_use_[at(slot)]});
+    store(unit, micro, staged.slot, last_all_reduce_);
     if (sum >= 0) last_use_[at(sum)] = last_all_reduce_;
   }
 
@@ -233,9 +226,11 @@ class Reduces {
   const BufferPlan& plan_;
   Schedule& s_;
   InstructionList& list_;
+  Staging& staging_;
   std::vector<bool> busy_;       // slot → holds a gradient that is not reduced yet
   std::vector<int> last_use_;    // slot → the latest reduce_scatter or all_reduce that used it
   std::vector<int> all_reduce_;  // unit → its latest all_reduce of the replicate stream
+  std::vector<int> store_;       // unit → the latest store of its accumulators
   int last_all_reduce_ = -1;     // of all units
   std::vector<std::pair<int, int>> complete_;
 };
@@ -279,15 +274,21 @@ Schedule build_train(const ScheduleInput& input) {
   const BufferPlan plan = plan_buffers(input, ScheduleKind::train);
   Schedule schedule = new_schedule(input, plan, input.num_micro);
   schedule.recompute = input.policy.recompute;
+  schedule.updates_before_norm = input.policy.updates_before_norm;
   InstructionList list(schedule);
-  Gathers gathers(plan, schedule, list);
-  Reduces reduces(input, plan, schedule, list);
+  Staging staging(plan, schedule, list);
+  Gathers gathers(plan, schedule, list, staging);
+  Reduces reduces(input, plan, schedule, list, staging);
+  Updates updates(plan, schedule, list, staging);
+  const auto reduce = [&](int backward, int execution) {
+    for (const int unit : reduces.emit(backward)) updates.finished(unit, reduces.store_of(unit), execution);
+  };
   int last = -1;  // the latest forward, recompute or backward
   for (int t = 0; t < static_cast<int>(plan.executions.size()); ++t) {
     const ModuleExecution& execution = plan.executions[at(t)];
     const int module = execution.module, micro = execution.micro;
     gathers.emit_gathers(t);
-    reduces.emit(last);
+    reduce(last, t);
     if (execution.forward) {
       last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
     } else {
@@ -303,11 +304,10 @@ Schedule build_train(const ScheduleInput& input) {
     }
     gathers.emit_releases(t);
   }
-  reduces.emit(last);
+  reduce(last, static_cast<int>(plan.executions.size()));
+  updates.fetch_ahead();
   // After every reduce_scatter, in stream order, every all_reduce, and the last loss.
-  const int norm = add_norm(list, {last, reduces.last_all_reduce()});
-  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
-    if (plan.last_contributor[at(u)] >= 0) list.add({.op = Op::update, .stream = StreamId::compute, .unit = u}, {norm});
+  updates.emit(add_norm(list, {last, reduces.last_all_reduce()}));
   return schedule;
 }
 
@@ -315,7 +315,8 @@ Schedule build_forward(const ScheduleInput& input, bool with_loss) {
   const BufferPlan plan = plan_buffers(input, ScheduleKind::forward);
   Schedule schedule = new_schedule(input, plan, 1);
   InstructionList list(schedule);
-  Gathers gathers(plan, schedule, list);
+  Staging staging(plan, schedule, list);
+  Gathers gathers(plan, schedule, list, staging);
   int last = -1;
   for (int t = 0; t < static_cast<int>(plan.executions.size()); ++t) {
     const ModuleExecution& execution = plan.executions[at(t)];
@@ -336,7 +337,7 @@ Schedule build_load(const ScheduleInput& input) {
     const ScheduledUnit& scheduled = schedule.units.back();
     if (!scheduled.sharded() || scheduled.gathered_in_runs()) continue;
     const int slot = static_cast<int>(schedule.slots.size());
-    schedule.slots.push_back({Slot::Kind::param, true, {u}});
+    schedule.slots.push_back({Slot::Kind::param, true, {u}, {}});
     list.add({.op = Op::gather, .stream = StreamId::gather, .unit = u, .slot = slot}, {});
   }
   return schedule;

@@ -33,6 +33,7 @@ std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
     case Slot::Kind::param: return parts_.arena->data(param_slot_name(schedule, *parts_.layout, slot));
     case Slot::Kind::grad: return parts_.arena->data(grad_slot_name(schedule, *parts_.layout, slot));
     case Slot::Kind::sum: return parts_.arena->data(sum_slot_name(slot));
+    case Slot::Kind::stage: return parts_.arena->data(staging_slot_name(slot));
   }
   return nullptr;
 }

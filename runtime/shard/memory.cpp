@@ -117,6 +117,8 @@ std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, 
 
 std::string sum_slot_name(int slot) { return "sum.s" + std::to_string(slot); }
 
+std::string staging_slot_name(int slot) { return "stage.s" + std::to_string(slot); }
+
 std::string staging_name(AxisSet axes) { return "staging." + axes.str(); }
 bool is_staging(const ArenaSlot& slot) { return slot.name.starts_with("staging."); }
 

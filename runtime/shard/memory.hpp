@@ -24,6 +24,7 @@ namespace tessera::shard {
 [[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state);
 [[nodiscard]] std::string sum_slot_name(int slot);
+[[nodiscard]] std::string staging_slot_name(int slot);
 /// On a device: the counters of norm, and the norms of two units, one of each communication stream. Pinned: the host's
 /// counters, and the summed ones.
 inline constexpr const char* norm_name = "norm";

@@ -8,6 +8,7 @@
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
+#include "runtime/shard/placement.hpp"
 
 namespace tessera::shard {
 
@@ -41,6 +42,9 @@ struct UnitPolicy {
   DType reduce_dtype = DType::f32;    // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
   AxisSet shard_axes = Axis::shard;   // the ranks along these hold the shards of the unit …
   AxisSet replicate_axes = Axis::replicate;  // … and those along these the same shard; together all data axes
+  /// Gradients and, of a trainable unit, params are away only where the states of the optimizer are too. Params that
+  /// are away are gathered for each use.
+  StatePlacement placement;
   friend bool operator==(const UnitPolicy&, const UnitPolicy&) = default;
 };
 
@@ -52,7 +56,9 @@ struct ShardPolicy : UnitPolicy {
   bool recompute = false;     // activation checkpointing: forward of a block again before its backward
   WrapPolicy wrap;
   ExpertUnits experts = ExpertUnits::own;
-  bool reproducible = false;  // sum micro-batches by the binary counter over m = a·W + r
+  int staging_slots = 2;  // of each kind of state that is away: how many units of it are moved or used at a time
+  bool updates_before_norm = false;  // without clipping: updates on the host run while backward goes on
+  bool reproducible = false;         // sum micro-batches by the binary counter over m = a·W + r
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 

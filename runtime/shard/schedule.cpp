@@ -16,26 +16,34 @@ std::string micro_word(const Instruction& in) { return in.micro >= 0 ? strfmt("m
 
 /// The unit's or module's name; "" if there is none, or none of that index.
 std::string subject(const Schedule& schedule, const Instruction& in) {
-  if (in.unit >= 0 && at(in.unit) < schedule.units.size()) return schedule.units[at(in.unit)].name;
+  const bool moves = in.op == Op::fetch || in.op == Op::store;
+  const std::string state = moves ? std::string(name_of(in.state)) + " " : std::string();
+  if (in.unit >= 0 && at(in.unit) < schedule.units.size()) return state + schedule.units[at(in.unit)].name;
   if (in.instance < 0 || at(in.instance) > schedule.references.size()) return {};
   const std::vector<ModuleUse>& modules = schedule.modules_of(in.instance);
   if (in.module < 0 || at(in.module) >= modules.size()) return {};
   const std::string& name = modules[at(in.module)].name;
-  return in.instance == 0 ? name : schedule.references[at(in.instance - 1)].name + ":" + name;
+  return in.instance == 0 ? state + name : schedule.references[at(in.instance - 1)].name + ":" + name;
 }
 
-/// "s1", "g0", "x0": the slot within its kind.
+/// "s1", "g0", "x0", "sp0": the slot within its kind.
 std::string slot_word(const Schedule& schedule, int slot) {
   if (slot < 0) return {};
-  const Slot::Kind kind = schedule.slots[at(slot)].kind;
-  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot,
-                                    [&](const Slot& s) { return s.kind == kind; });
-  return strfmt("%c%d", "sgx"[static_cast<int>(kind)], static_cast<int>(before));
+  const Slot& named = schedule.slots[at(slot)];
+  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot, [&](const Slot& s) {
+    return s.kind == named.kind && (s.kind != Slot::Kind::stage || s.state == named.state);
+  });
+  const int index = static_cast<int>(before);
+  if (named.kind == Slot::Kind::stage) return strfmt("s%c%d", name_of(named.state)[0], index);
+  return strfmt("%c%d", "sgx"[static_cast<int>(named.kind)], index);
 }
 
 /// The last column. reduce_scatter, all_reduce: "a0 = x + a0, last", the accumulation; backward: "adds", if it adds to
-/// gradients of earlier micro-batches.
+/// gradients of earlier micro-batches. gather, update: "from sp0", "in so0", the staging slot.
 std::string detail_word(const Schedule& schedule, const Instruction& in) {
+  const std::string stage = slot_word(schedule, in.stage);
+  if (in.op == Op::gather && in.stage >= 0) return "from " + stage;
+  if (in.op == Op::update && in.stage >= 0) return "in " + stage;
   if (in.op == Op::backward) {
     const auto adds = [&](int u) { return in.micro > 0 && schedule.units[at(u)].adds_in_slot; };
     return std::ranges::any_of(schedule.modules[at(in.module)].grad_units, adds) ? "adds" : "";
@@ -50,6 +58,7 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
     out = strfmt("a%d = %s", in.accumulation.target, keeps_sum && !first ? slot_word(schedule, in.sum).c_str() : "x");
     for (const int p : in.accumulation.inputs) out += strfmt(" + a%d", p);
   }
+  if (in.stage >= 0) out += " in " + stage;
   if (in.last_reduce) out += out.empty() ? "last" : ", last";
   return out;
 }
@@ -62,14 +71,21 @@ std::string pad(std::string word, std::size_t width) {
 }  // namespace
 
 const char* name_of(Op op) {
-  static constexpr std::array<const char*, 9> names{"gather",         "release",    "forward", "recompute", "backward",
-                                                    "reduce_scatter", "all_reduce", "norm",    "update"};
+  static constexpr std::array<const char*, 11> names{"gather",   "release",        "forward",    "recompute",
+                                                     "backward", "reduce_scatter", "all_reduce", "norm",
+                                                     "update",   "fetch",          "store"};
   return names[static_cast<std::size_t>(op)];
 }
 
 const char* name_of(StreamId stream) {
-  static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce", "replicate"};
+  static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce", "replicate",
+                                                              "host",    "fetch",  "store"};
   return names[static_cast<std::size_t>(stream)];
+}
+
+const char* name_of(StateKind kind) {
+  static constexpr std::array<const char*, num_state_kinds> names{"params", "grads", "optimizer", "activations"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 const std::vector<ModuleUse>& Schedule::modules_of(int instance) const {
@@ -114,8 +130,9 @@ std::string text(const Schedule& schedule) {
   std::size_t stream_width = 7;
   for (const Instruction& in : schedule.list) {
     stream_width = std::max(stream_width, std::string_view(name_of(in.stream)).size());
-    cells.push_back({name_of(in.op), subject(schedule, in), micro_word(in), slot_word(schedule, in.slot),
-                     detail_word(schedule, in)});
+    const bool moves = in.op == Op::fetch || in.op == Op::store;
+    cells.push_back({name_of(in.op), subject(schedule, in), micro_word(in),
+                     slot_word(schedule, moves ? in.stage : in.slot), detail_word(schedule, in)});
     for (std::size_t c = 0; c < columns; ++c) width[c] = std::max(width[c], cells.back()[c].size());
   }
   std::string out;
@@ -138,7 +155,8 @@ std::uint64_t collective_hash(const Schedule& schedule) {
   std::uint64_t hash = fnv_offset_basis;
   const auto mix = [&hash](std::uint64_t value) { hash = hash64(value, hash); };
   for (const Instruction& in : schedule.list) {
-    if (in.stream == StreamId::compute) continue;
+    const StreamId stream = in.stream;
+    if (stream != StreamId::gather && stream != StreamId::reduce && stream != StreamId::replicate) continue;
     mix(static_cast<std::uint64_t>(in.op));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.unit)));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.micro)));

@@ -8,6 +8,7 @@
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
+#include "runtime/shard/placement.hpp"
 
 namespace tessera::shard {
 
@@ -24,10 +25,14 @@ enum class Op : unsigned char {
   all_reduce,      // unit, micro: sums over its replicate axes, then accumulates. Of a sharded unit, what
                    // reduce_scatter has summed (replicate stream); of another, its gradient (reduce stream)
   norm,            // all-reduce of gradient norm, loss and counters over the world (reduce stream)
-  update,          // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream)
+  update,  // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream, or
+           // host stream: the host's processor beside a device)
+  fetch,   // unit, state: copies the state from its tier into a staging slot, or, of params that are kept on
+           // the device and updated on the host, into the unit's shard on the device (fetch stream)
+  store,   // unit, state: copies the content of a staging slot to the state's tier (store stream)
 };
-enum class StreamId : unsigned char { compute, gather, reduce, replicate };
-inline constexpr int num_streams = 4;
+enum class StreamId : unsigned char { compute, gather, reduce, replicate, host, fetch, store };
+inline constexpr int num_streams = 7;
 [[nodiscard]] const char* name_of(Op op);
 [[nodiscard]] const char* name_of(StreamId stream);
 
@@ -63,13 +68,17 @@ struct Accumulation {
 struct Instruction {
   Op op = Op::forward;
   StreamId stream = StreamId::compute;
-  int unit = -1;              // gather, release, reduce_scatter, all_reduce, update
-  int module = -1;            // forward, recompute, backward
+  int unit = -1;              // gather, release, reduce_scatter, all_reduce, update; fetch, store of a unit's state
+  int module = -1;            // forward, recompute, backward; fetch, store of activations
   int instance = 0;           // forward: 0: the model itself; i: Schedule::references[i - 1]
   int micro = -1;             // micro-batch of this rank (gather: the first that reads it); -1: once per step
   int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot that
                               // reduce_scatter, or all_reduce of a unit that is not sharded, reads
   int sum = -1;               // index into Schedule::slots: sum slot of reduce_scatter, all_reduce
+  StateKind state{};          // fetch, store
+  int stage = -1;             // index into Schedule::slots: staging slot that fetch writes, that store and gather (the
+                              // shard) read, or that holds what reduce_scatter and all_reduce (accumulators) or update
+                              // (states of the optimizer) read and write
   Accumulation accumulation;  // reduce_scatter, all_reduce
   bool last_reduce = false;   // reduce_scatter, all_reduce: the gradient is complete and enters the norm
   std::vector<int> after;     // earlier instructions, on other streams, that must have run
@@ -92,24 +101,39 @@ struct ScheduledUnit {
   DType storage_dtype = DType::f32;    // of this rank's shard; fp32 if trainable
   DType param_dtype = DType::f32;      // of parameter slots
   DType reduce_dtype = DType::f32;     // of gradient slots; accumulators are fp32
+  StatePlacement placement;            // of a frozen unit: of params alone
+  bool update_on_host = false;         // its update is on the host stream, beside the device
+  [[nodiscard]] bool params_away() const { return placement.params != Tier::device; }
+  [[nodiscard]] bool grads_away() const { return placement.grads != Tier::device; }
+  [[nodiscard]] bool optimizer_away() const { return placement.optimizer != Tier::device; }
+  /// True if the update reads and writes a state of this tier where it is.
+  [[nodiscard]] bool update_reaches(Tier tier) const { return tier == (update_on_host ? Tier::host : Tier::device); }
+  /// True if the update works in a staging slot, with states of the optimizer and what else it does not reach.
+  [[nodiscard]] bool stages_update() const { return optimizer_away() && !update_reaches(placement.optimizer); }
+  /// True if params are on the device and updated on the host: a fetch after the update copies them.
+  [[nodiscard]] bool fetches_updated() const { return update_on_host && !params_away(); }
   /// True if master weights are separate buffers of another type, and the parameter slots hold low-precision copies.
   /// Where slots are resident, the update writes master and copy together.
   [[nodiscard]] bool has_separate_masters() const { return storage_dtype != param_dtype; }
   [[nodiscard]] bool sharded() const { return !shard_axes.empty(); }
   /// True if its gradient is summed over shard axes, then over replicate axes.
   [[nodiscard]] bool reduced_twice() const { return sharded() && !replicate_axes.empty(); }
-  /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before.
-  [[nodiscard]] bool gathered_in_runs() const { return sharded() && (trainable || !params_resident); }
+  /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before. Params
+  /// that are away are gathered from a staging slot, also by a group of one rank.
+  [[nodiscard]] bool gathered_in_runs() const {
+    return params_away() || (sharded() && (trainable || !params_resident));
+  }
 };
 
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.
 struct Slot {
   /// Gathered parameters; an unsharded gradient; this rank's shard of a reduced gradient, in fp32, before it is added
-  /// to an accumulator.
-  enum class Kind : unsigned char { param, grad, sum };
+  /// to an accumulator; this rank's shard of a state that is kept elsewhere, while it is used.
+  enum class Kind : unsigned char { param, grad, sum, stage };
   Kind kind = Kind::param;
   bool resident = false;
   std::vector<int> units;  // that use it, ascending
+  StateKind state{};       // of a staging slot
 };
 
 /// Each stream runs its instructions in list order; `after` adds dependencies between streams; a step ends before the
@@ -123,6 +147,8 @@ struct Schedule {
   std::vector<Slot> slots;
   int num_micro = 1;
   bool recompute = false;  // of a recomputable module, forward keeps only the input
+  /// Updates on the host need not follow norm: there is no clipping, and a gradient that is not finite ends the run.
+  bool updates_before_norm = false;
 
   /// The modules of a model instance; of an instruction of a module, its module.
   [[nodiscard]] const std::vector<ModuleUse>& modules_of(int instance) const;
@@ -133,7 +159,7 @@ struct Schedule {
   /// Per instruction (forward, recompute, backward): the units it reads, and the parameter slot of each.
   std::vector<std::vector<std::pair<int, int>>> reads;
 
-  /// Bytes of a parameter or gradient slot: those of its largest unit.
+  /// Bytes of a parameter or gradient slot: those of its largest unit. memory.hpp has those of sum and staging slots.
   [[nodiscard]] std::int64_t slot_bytes(int slot) const;
 };
 
@@ -146,7 +172,8 @@ struct Schedule {
 ///   forward         h.0     m0      on compute          after gather h.0 m0
 ///   reduce_scatter  h.1     m0  g0  on reduce   a0 = x  after backward h.1 m0
 /// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, a: gradient
-/// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit.
+/// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit; sp, sg, so:
+/// staging slot of params, gradient accumulators, states of the optimizer.
 [[nodiscard]] std::string text(const Schedule& schedule);
 
 /// Hash of the sequence of collectives (operation, unit, micro-batch, accumulation), which ranks compare before the

@@ -11,9 +11,8 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/shard/buffer_contents.hpp"
 #include "runtime/shard/groups.hpp"
-#include "runtime/shard/happens_before.hpp"
+#include "runtime/shard/placed_states.hpp"
 #include "runtime/shard/verify_form.hpp"
 
 namespace tessera::shard {
@@ -22,15 +21,16 @@ namespace {
 constexpr int num_steps = 2;
 constexpr std::size_t most_violations = 64;
 
-class Replay {
+class Replay : UseOrder {
  public:
   Replay(const Schedule& schedule, const Mesh& mesh, const Schedule* load)
-      : s_(schedule),
-        hb_(schedule, mesh, num_steps),
+      : UseOrder(schedule, mesh, num_steps),
+        s_(schedule),
         params_(schedule.slots.size()),
         grads_(schedule.slots.size()),
         sums_(schedule.slots.size()),
         units_(schedule.units.size()),
+        placed_(schedule, *this, units_),
         norm_axes_(groups_of(schedule.units, mesh).norm) {
     for (std::size_t u = 0; u < units_.size(); ++u) units_[u].accumulators.resize(at(s_.units[u].num_accumulators));
     for (const ModuleUse& m : s_.modules) {
@@ -49,15 +49,15 @@ class Replay {
 
   std::vector<Violation> run() {
     const int length = static_cast<int>(s_.list.size());
-    for (step_ = 0; step_ < num_steps; ++step_) {
+    for (int k = 0; k < num_steps; ++k) {
       norm_ = last_module_ = -1;
-      for (now_ = 0; now_ < length && out_.size() < most_violations; ++now_) {
-        event_ = step_ * length + now_;
+      for (now_ = 0; now_ < length && violations.size() < most_violations; ++now_) {
+        go_to(k, now_);
         instruction(s_.list[at(now_)]);
       }
       end_of_step();
     }
-    return std::move(out_);
+    return std::move(violations);
   }
 
  private:
@@ -65,28 +65,6 @@ class Replay {
     std::sort(units.begin(), units.end());
     units.erase(std::unique(units.begin(), units.end()), units.end());
     return units;
-  }
-
-  void fail(const std::string& what) { out_.push_back({now_, instruction_name(s_, s_.list[at(now_)]) + " " + what}); }
-  [[nodiscard]] std::string name(int event) const { return instruction_name(s_, s_.list[at(event) % s_.list.size()]); }
-  [[nodiscard]] const char* unit_name(int unit) const { return unit < 0 ? "nothing" : s_.units[at(unit)].name.c_str(); }
-
-  void ordered_after(int event, Peer peer, const char* buffer) {
-    if (event < 0 || (event == event_ && peer == self) || hb_.before(event, peer, event_)) return;
-    fail(strfmt("is not ordered after %s%s, which uses %s", name(event).c_str(), peer == self ? "" : " of a peer",
-                buffer));
-  }
-  void read(Uses& buffer, const char* what) {
-    ordered_after(buffer.writer, self, what);
-    buffer.readers[static_cast<std::size_t>(s_.list[at(now_)].stream)] = event_;
-  }
-  void write(Uses& buffer, const char* what) {
-    ordered_after(buffer.writer, self, what);
-    for (int& reader : buffer.readers) {
-      ordered_after(reader, self, what);
-      reader = -1;
-    }
-    buffer.writer = event_;
   }
 
   void instruction(const Instruction& in) {
@@ -100,6 +78,8 @@ class Replay {
       case Op::all_reduce: return reduce(in);
       case Op::norm: return norm();
       case Op::update: return update(in);
+      case Op::fetch: return fetch(in);
+      case Op::store: return placed_.store(in);
     }
   }
 
@@ -110,9 +90,10 @@ class Replay {
     if (unit.params_resident ? slot.unit != in.unit : slot.unit >= 0)
       fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
-    if (!unit.params_in_place) read(units_[at(in.unit)].master, "its master shard");
+    if (unit.params_away()) placed_.gather(in);
+    else if (!unit.params_in_place) read(units_[at(in.unit)].master, "its master shard");
     slot.unit = in.unit;
-    slot.gathered = step_;
+    slot.gathered = step;
   }
 
   void release(const Instruction& in) {
@@ -124,7 +105,7 @@ class Replay {
   }
 
   void use(const std::vector<int>& wanted) {
-    last_module_ = event_;
+    last_module_ = event;
     if (norm_ >= 0) fail("comes after norm, which sums the loss and the gradients");
     std::vector<int> given;
     for (const auto& [unit, index] : s_.reads[at(now_)]) {
@@ -135,11 +116,11 @@ class Replay {
       const ScheduledUnit& scheduled = s_.units[at(unit)];
       if (scheduled.sharded() && !scheduled.gathered_in_runs() && !slot.loaded)
         fail(strfmt("reads unit %s, which has not been gathered before the first run", unit_name(unit)));
-      if (scheduled.gathered_in_runs() && slot.gathered != step_)
+      if (scheduled.gathered_in_runs() && slot.gathered != step)
         fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
       read(slot, "a unit it reads");
       if (scheduled.params_in_place)
-        for (const Peer peer : hb_.peers(scheduled.shard_axes))
+        for (const Peer peer : hb.peers(scheduled.shard_axes))
           ordered_after(units_[at(unit)].master.writer, peer, "a unit it reads");
     }
     if (distinct(given) != distinct(wanted) || given.size() != distinct(given).size())
@@ -184,8 +165,10 @@ class Replay {
     UnitState& unit = units_[at(in.unit)];
     const bool scatters = in.op == Op::reduce_scatter;
     joins(scatters ? scheduled.shard_axes : scheduled.replicate_axes);
+    if (scheduled.grads_away()) placed_.reduce(in);
     const Sum x = scatters || !scheduled.sharded() ? sum_of_gradient(in) : sum_of_scattered(in);
     unit.complete = false;
+    unit.last_reduce = event;
     if (unit.accumulators.empty()) {
       if (!in.accumulation.inputs.empty() || in.accumulation.target != 0)
         fail("adds gradient accumulators, and there are none");
@@ -280,11 +263,11 @@ class Replay {
   void joins(AxisSet axes) {
     if (axes.empty()) return;
     const auto thread = [](const Instruction& in) { return in.stream == StreamId::replicate; };
-    const auto [last, first] = collectives_.try_emplace(axes.str(), event_);
+    const auto [last, first] = collectives_.try_emplace(axes.str(), event);
     const Instruction& before = s_.list[at(last->second) % s_.list.size()];
-    if (!first && thread(before) != thread(s_.list[at(now_)]) && !hb_.before(last->second, self, event_))
+    if (!first && thread(before) != thread(s_.list[at(now_)]) && !hb.before(last->second, self, event))
       fail(strfmt("shares the communicator of %s and is not ordered after it", name(last->second).c_str()));
-    last->second = event_;
+    last->second = event;
   }
 
   void norm() {
@@ -293,28 +276,29 @@ class Replay {
     ordered_after(last_module_, self, "the loss");
     for (std::size_t u = 0; u < units_.size() && !s_.grad_slots.empty(); ++u) {
       if (units_[u].contributors == 0) continue;
-      if (!units_[u].complete) {
+      const bool updated = units_[u].updates > step;  // on the host, before
+      if (!units_[u].complete && !updated) {
         fail(strfmt("comes before the gradient of %s is complete", unit_name(static_cast<int>(u))));
+      } else if (s_.units[u].grads_away()) {
+        ordered_after(units_[u].last_reduce, self, "a gradient");
       } else {
         read(gradient(units_[u]), "a gradient");
       }
     }
-    norm_ = event_;
+    norm_ = event;
   }
 
   void update(const Instruction& in) {
     const ScheduledUnit& scheduled = s_.units[at(in.unit)];
     if (!scheduled.trainable) fail("changes parameters that are not trainable");
     UnitState& unit = units_[at(in.unit)];
-    if (norm_ < 0) fail("comes before norm");
-    ordered_after(norm_, self, "the clip factor");
+    const bool early = s_.updates_before_norm && scheduled.update_on_host;
+    if (norm_ < 0 && !early) fail("comes before norm");
+    if (norm_ >= 0) ordered_after(norm_, self, "the clip factor");
     if (!unit.complete) return fail("has no complete gradient");
-    read(gradient(unit), "its gradient");
-    for (std::size_t k = 0; scheduled.params_resident && k < s_.slots.size(); ++k) {
-      if (s_.slots[k].kind == Slot::Kind::param && params_[k].unit == in.unit)
-        overwrite_interval(scheduled, params_[k]);
-    }
-    write(unit.master, "its master shard");
+    if (!scheduled.grads_away()) read(gradient(unit), "its gradient");
+    if (scheduled.optimizer_away() && !placed_.update(in)) return;
+    if (!scheduled.params_away() && !scheduled.update_on_host) overwrite_shard(in.unit);
     ++unit.updates;
     unit.complete = false;
     if (unit.accumulators.empty()) grads_[at(unit.grad_slot)].unit = -1;
@@ -324,10 +308,26 @@ class Replay {
     }
   }
 
+  /// A fetch of params into the unit's shard on the device changes what an update changes elsewhere.
+  void fetch(const Instruction& in) {
+    placed_.fetch(in);
+    if (in.stage >= 0) return;
+    if (norm_ < 0) fail("comes before norm");
+    ordered_after(norm_, self, "the end of the peers' reads");
+    overwrite_shard(in.unit);
+  }
+
+  void overwrite_shard(int unit) {
+    const ScheduledUnit& scheduled = s_.units[at(unit)];
+    for (std::size_t k = 0; scheduled.params_resident && k < s_.slots.size(); ++k)
+      if (s_.slots[k].kind == Slot::Kind::param && params_[k].unit == unit) overwrite_interval(scheduled, params_[k]);
+    write(units_[at(unit)].master, "its master shard");
+  }
+
   /// The master shard is this rank's interval of the unit's own slot; in place, peers read it there.
   void overwrite_interval(const ScheduledUnit& unit, ParamSlot& slot) {
     if (unit.params_in_place) {
-      for (const Peer peer : hb_.peers(unit.shard_axes))
+      for (const Peer peer : hb.peers(unit.shard_axes))
         for (const int reader : slot.readers) ordered_after(reader, peer, "its interval");
     }
     write(slot, "its slot");
@@ -335,17 +335,18 @@ class Replay {
   }
 
   void end_of_step() {
-    const auto end = [&](const std::string& what) { out_.push_back({-1, "end of the step: " + what}); };
+    const auto end = [&](const std::string& what) { violations.push_back({-1, "end of the step: " + what}); };
     for (std::size_t k = 0; k < params_.size(); ++k) {
       if (!s_.slots[k].resident && params_[k].unit >= 0)
         end(strfmt("%s is still gathered", unit_name(params_[k].unit)));
     }
+    placed_.end_of_step(step + 1);
     if (s_.grad_slots.empty()) return;
     if (norm_ < 0) end("no norm");
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      const int wanted = units_[u].contributors > 0 ? step_ + 1 : 0;
+      const int wanted = units_[u].contributors > 0 ? step + 1 : 0;
       if (units_[u].updates != wanted)
-        end(strfmt("%s has been updated %d times in %d steps", s_.units[u].name.c_str(), units_[u].updates, step_ + 1));
+        end(strfmt("%s has been updated %d times in %d steps", s_.units[u].name.c_str(), units_[u].updates, step + 1));
     }
     for (const GradSlot& slot : grads_) {
       if (slot.unit >= 0) end(strfmt("the gradient of %s has not been used", unit_name(slot.unit)));
@@ -355,16 +356,15 @@ class Replay {
   }
 
   const Schedule& s_;
-  HappensBefore hb_;
-  int step_ = 0, now_ = 0, event_ = 0;
+  int now_ = 0;
   int norm_ = -1, last_module_ = -1;  // events of this step
   std::vector<ParamSlot> params_;     // by slot
   std::vector<GradSlot> grads_;       // by slot
   std::vector<SumBuffer> sums_;       // by slot
   std::vector<UnitState> units_;
+  PlacedStates placed_;
   std::vector<AxisSet> norm_axes_;
   std::map<std::string, int> collectives_;  // axes of a communicator → its latest collective
-  std::vector<Violation> out_;
 };
 
 }  // namespace

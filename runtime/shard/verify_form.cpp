@@ -10,11 +10,14 @@
 namespace tessera::shard {
 namespace {
 
-/// `twice`: of a unit that is reduced twice.
-StreamId stream_of(Op op, bool twice) {
+/// `unit`: null of what is of no unit.
+StreamId stream_of(Op op, const ScheduledUnit* unit) {
   switch (op) {
     case Op::gather: return StreamId::gather;
-    case Op::all_reduce: return twice ? StreamId::replicate : StreamId::reduce;
+    case Op::fetch: return StreamId::fetch;
+    case Op::store: return StreamId::store;
+    case Op::update: return unit->update_on_host ? StreamId::host : StreamId::compute;
+    case Op::all_reduce: return unit->reduced_twice() ? StreamId::replicate : StreamId::reduce;
     case Op::reduce_scatter:
     case Op::norm: return StreamId::reduce;
     default: return StreamId::compute;
@@ -23,7 +26,8 @@ StreamId stream_of(Op op, bool twice) {
 
 bool of_module(Op op) { return op == Op::forward || op == Op::recompute || op == Op::backward; }
 bool reduces(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
-bool of_unit(Op op) { return op == Op::gather || op == Op::release || reduces(op) || op == Op::update; }
+bool moves(Op op) { return op == Op::fetch || op == Op::store; }
+bool of_unit(Op op) { return op == Op::gather || op == Op::release || reduces(op) || op == Op::update || moves(op); }
 
 class Form {
  public:
@@ -80,7 +84,7 @@ class Form {
   void instruction(int i) {
     const Instruction& in = s_.list[at(i)];
     if (of_unit(in.op) && !unit(in.unit)) return fail(i, "names no unit");
-    if (in.stream != stream_of(in.op, of_unit(in.op) && s_.units[at(in.unit)].reduced_twice()))
+    if (in.stream != stream_of(in.op, of_unit(in.op) ? &s_.units[at(in.unit)] : nullptr))
       fail(i, strfmt("is on the %s stream", name_of(in.stream)));
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
@@ -93,6 +97,7 @@ class Form {
     }
     if (in.op == Op::gather || in.op == Op::release) uses_slot(i, in.slot, Slot::Kind::param);
     if (reduces(in.op)) reduction(i);
+    staging(i);
     for (const auto& [u, index] : s_.reads[at(i)]) {
       if (!of_module(in.op)) fail(i, "reads no parameters, and a slot is given");
       if (!unit(u) || !slot(index, Slot::Kind::param) || !fits(u, index))
@@ -103,6 +108,31 @@ class Form {
   void uses_slot(int i, int index, Slot::Kind kind) {
     if (!slot(index, kind)) fail(i, strfmt("names slot %d", index));
     else if (!fits(s_.list[at(i)].unit, index)) fail(i, strfmt("uses slot %d, which was not made for it", index));
+  }
+
+  /// Whether an instruction has a staging slot, and of which kind, follows from its unit.
+  void staging(int i) {
+    const Instruction& in = s_.list[at(i)];
+    const bool has_unit = of_unit(in.op);
+    const ScheduledUnit none, &unit = has_unit ? s_.units[at(in.unit)] : none;
+    StateKind state = in.state;
+    bool wanted = false;
+    if (in.op == Op::gather) state = StateKind::params, wanted = unit.params_away();
+    if (reduces(in.op)) state = StateKind::grads, wanted = unit.grads_away();
+    if (in.op == Op::update) state = StateKind::optimizer, wanted = unit.stages_update();
+    if (moves(in.op)) {
+      const bool away = state == StateKind::params  ? unit.params_away() && in.op == Op::fetch
+                        : state == StateKind::grads ? unit.grads_away()
+                                                    : state == StateKind::optimizer && unit.stages_update();
+      const bool to_device = in.op == Op::fetch && state == StateKind::params && unit.fetches_updated();
+      if (!away && !to_device) return fail(i, strfmt("moves %s, which are not away", name_of(state)));
+      wanted = away;
+    }
+    if (wanted != (in.stage >= 0)) return fail(i, wanted ? "has no staging slot" : "has a staging slot");
+    if (!wanted) return;
+    uses_slot(i, in.stage, Slot::Kind::stage);
+    if (slot(in.stage, Slot::Kind::stage) && s_.slots[at(in.stage)].state != state)
+      fail(i, strfmt("uses slot %d, which was not made for it", in.stage));
   }
 
   void reduction(int i) {

@@ -73,6 +73,8 @@ void Executor::execute(BoundSchedule& program, int i) {
       parts_.optimizer->update(parts_.manager->update_view(instruction.unit), backend_->pointers(program).scalars,
                                compute_);
       break;
+    case Op::fetch:
+    case Op::store: TESSERA_ASSERT(false, "no unit of a run has states that are away");
   }
 }
 

@@ -42,6 +42,18 @@ struct Master : Cell {
   int version = 0;
 };
 
+struct Stage : Cell {  // a staging slot, but for gradient accumulators, which are cells of their own
+  int unit = -1;
+  int version = 0;
+  std::vector<Gradient> sums;
+};
+
+struct Home {  // states of a unit that are kept away
+  Master params, optimizer;
+  Master updated;  // params that the host has written for the device
+  std::vector<Gradient> sums;
+};
+
 struct Scalar : Cell {  // the loss, the norm
   int step = -1;
   int count = 0;
@@ -57,6 +69,8 @@ struct Rank {
   std::vector<Gradient> grads, sums;                // by slot
   std::vector<std::vector<Gradient>> accumulators;  // by unit
   std::vector<Master> masters;
+  std::vector<Stage> stages;          // by slot
+  std::vector<Home> homes;            // by unit
   std::vector<std::uint64_t> normed;  // by unit: what went into the norm
   Scalar loss, norm;
   std::vector<Done> output, saved;  // by module

@@ -21,6 +21,8 @@ void Machine::begin(Rank& r, const Instruction& in) {
     case Op::all_reduce: return begin_reduce(r, in);
     case Op::norm: return begin_norm(r, in);
     case Op::update: return begin_update(r, in);
+    case Op::fetch: return begin_fetch(r, in);
+    case Op::store: return begin_store(r, in);
   }
 }
 
@@ -31,8 +33,14 @@ void Machine::begin_gather(Rank& r, const Instruction& in) {
   if (unit.params_resident ? view.unit != in.unit : view.unit >= 0) wrong(rank_, in, "its slot is not free");
   writes(view);
   if (unit.params_in_place) return;
-  if (!copies_last(unit)) reads(r.masters[at(in.unit)]);
-  for (int q = 0; q < shards_; ++q) {
+  if (unit.params_away()) {
+    const Stage& stage = r.stages[at(in.stage)];
+    reads(stage);
+    if (stage.unit != in.unit || stage.version != version(in.unit, step_)) wrong(rank_, in, "reads another shard");
+  } else if (!copies_last(unit)) {
+    reads(r.masters[at(in.unit)]);
+  }
+  for (int q = 0; q < shards_of(in.unit); ++q) {
     if (copies_last(unit) && q == shard_of(rank_)) reads(memory(rank_, in.slot)[at(q)]);
     else writes(memory(rank_, in.slot)[at(q)]);
   }
@@ -124,13 +132,13 @@ void Machine::begin_reduce(Rank& r, const Instruction& in) {
   }
   writes(x);
   for (const int p : in.accumulation.inputs) {
-    if (p != in.accumulation.target) writes(r.accumulators[at(in.unit)][at(p)]);
+    if (p != in.accumulation.target) writes(accumulators(r, in)[at(p)]);
   }
-  if (!in.accumulation.inputs.empty()) writes(r.accumulators[at(in.unit)][at(in.accumulation.target)]);
+  if (!in.accumulation.inputs.empty()) writes(accumulators(r, in)[at(in.accumulation.target)]);
 }
 
 Gradient& Machine::reduced(Rank& r, const Instruction& in) {
-  if (s_.units[at(in.unit)].num_accumulators > 0) return r.accumulators[at(in.unit)][0];
+  if (s_.units[at(in.unit)].num_accumulators > 0) return accumulators(r, in)[0];
   for (std::size_t k = 0; k < s_.slots.size(); ++k) {
     if (s_.slots[k].kind == Slot::Kind::grad && s_.slots[k].units.front() == in.unit) return r.grads[k];
   }
@@ -147,16 +155,27 @@ void Machine::begin_norm(Rank& r, const Instruction& in) {
 }
 
 void Machine::begin_update(Rank& r, const Instruction& in) {
-  reads(r.norm);
-  if (r.norm.step != step_) wrong(rank_, in, "there is no norm yet");
-  const Gradient& gradient = reduced(r, in);
+  const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
+  if (!s_.updates_before_norm || !unit.update_on_host) {
+    reads(r.norm);
+    if (r.norm.step != step_) wrong(rank_, in, "there is no norm yet");
+  }
+  const bool fetched = unit.grads_away() && !unit.update_reaches(unit.placement.grads);
+  const Gradient& gradient = fetched             ? r.stages[at(in.stage)].sums[0]
+                             : unit.grads_away() ? r.homes[at(in.unit)].sums[0]
+                                                 : reduced(r, in);
   reads(gradient);
   if (gradient.unit != in.unit || gradient.step != step_ || gradient.sum != full_[at(in.unit)] || gradient.over != 2)
     wrong(rank_, in, "its gradient is not complete");
-  writes(r.masters[at(in.unit)]);
+  if (unit.optimizer_away()) begin_placed_update(r, in);
+  if (!unit.params_away() && !unit.update_on_host) begin_shard(r, in.unit);
+}
+
+void Machine::begin_shard(Rank& r, int unit) {
+  writes(r.masters[at(unit)]);
   for (std::size_t k = 0; k < s_.slots.size(); ++k) {
-    if (!resident_param(k) || s_.slots[k].units.front() != in.unit) continue;
-    writes(memory(rank_, static_cast<int>(k))[at(interval_of(rank_, in.unit))]);
+    if (!resident_param(k) || s_.slots[k].units.front() != unit) continue;
+    writes(memory(rank_, static_cast<int>(k))[at(interval_of(rank_, unit))]);
     writes(r.views[k]);
   }
 }
@@ -175,6 +194,8 @@ void Machine::complete(Rank& r, const Instruction& in) {
       std::fill(r.normed.begin(), r.normed.end(), 0);
       return;
     case Op::update: return complete_update(r, in);
+    case Op::fetch: return complete_fetch(r, in);
+    case Op::store: return complete_store(r, in);
   }
 }
 
@@ -184,8 +205,13 @@ void Machine::complete_gather(Rank& r, const Instruction& in) {
   view.fresh = true;
   const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
   if (unit.params_in_place) return;
-  for (int q = 0; q < shards_; ++q) {
+  for (int q = 0; q < shards_of(in.unit); ++q) {
     ParamMemory& part = memory(rank_, in.slot)[at(q)];
+    if (unit.params_away()) {  // every rank has checked its own shard
+      part.unit = in.unit;
+      part.version = version(in.unit, step_);
+      continue;
+    }
     if (copies_last(unit)) {
       const ParamMemory& owners = memory(first_of_group(rank_) + q, in.slot)[at(q)];
       if (q == shard_of(rank_)) continue;
@@ -237,14 +263,15 @@ void Machine::complete_reduce(Rank& r, const Instruction& in) {
   set(x);
   if (unit.num_accumulators == 0) x.reduced = true;
   for (const int p : in.accumulation.inputs) {
-    const Gradient& accumulator = r.accumulators[at(in.unit)][at(p)];
-    if (accumulator.step != step_ || (accumulator.sum & sum) != 0 || accumulator.over != over)
+    const Gradient& accumulator = accumulators(r, in)[at(p)];
+    if (accumulator.unit != in.unit || accumulator.step != step_ || (accumulator.sum & sum) != 0 ||
+        accumulator.over != over)
       wrong(rank_, in, "accumulates an old gradient, one twice, or one of other ranks");
     sum |= accumulator.sum;
   }
   if (!in.accumulation.inputs.empty()) {
     x.unit = -1;
-    set(r.accumulators[at(in.unit)][at(in.accumulation.target)]);
+    set(accumulators(r, in)[at(in.accumulation.target)]);
   }
   if (!in.last_reduce) return;
   if (r.normed[at(in.unit)] != 0) wrong(rank_, in, "adds to the norm twice");
@@ -252,12 +279,18 @@ void Machine::complete_reduce(Rank& r, const Instruction& in) {
 }
 
 void Machine::complete_update(Rank& r, const Instruction& in) {
-  Master& master = r.masters[at(in.unit)];
-  ++master.version;
+  const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
+  if (unit.optimizer_away()) complete_placed_update(r, in);
+  if (unit.params_away() || unit.update_on_host) return;
+  ++r.masters[at(in.unit)].version;
+  complete_shard(r, in.unit);
+}
+
+void Machine::complete_shard(Rank& r, int unit) {
   for (std::size_t k = 0; k < s_.slots.size(); ++k) {
-    if (!resident_param(k) || s_.slots[k].units.front() != in.unit) continue;
-    memory(rank_, static_cast<int>(k))[at(interval_of(rank_, in.unit))].version = master.version;
-    r.views[k].fresh = shards_of(in.unit) == 1;
+    if (!resident_param(k) || s_.slots[k].units.front() != unit) continue;
+    memory(rank_, static_cast<int>(k))[at(interval_of(rank_, unit))].version = r.masters[at(unit)].version;
+    r.views[k].fresh = shards_of(unit) == 1;
   }
 }
 

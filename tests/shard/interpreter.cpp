@@ -22,6 +22,13 @@ Machine::Machine(const Schedule& schedule, const Mesh& mesh, const Schedule* loa
     r.sums.resize(s_.slots.size());
     for (const shard::ScheduledUnit& unit : s_.units) r.accumulators.emplace_back(at(unit.num_accumulators));
     r.masters.resize(s_.units.size());
+    r.stages.resize(s_.slots.size());
+    r.homes.resize(s_.units.size());
+    for (std::size_t u = 0; u < s_.units.size(); ++u) {
+      const std::size_t n = at(s_.units[u].num_accumulators);
+      r.homes[u].sums.resize(n);
+      for (Stage& stage : r.stages) stage.sums.resize(std::max(n, stage.sums.size()));
+    }
     r.normed.assign(s_.units.size(), 0);
     r.output.resize(s_.modules.size());
     r.saved.resize(s_.modules.size());
@@ -150,10 +157,12 @@ void Machine::finish() const {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     if (ranks_[r].num_ended < num_steps * length_) throw Fault(strfmt("rank %zu: deadlock", r));
     for (std::size_t u = 0; u < s_.units.size(); ++u) {
-      if (ranks_[r].masters[u].version != version(static_cast<int>(u), num_steps)) {
-        throw Fault(
-            strfmt("rank %zu: %s ends in version %d", r, s_.units[u].name.c_str(), ranks_[r].masters[u].version));
-      }
+      const auto check = [&](const Master& of, const char* what) {
+        if (of.version != version(static_cast<int>(u), num_steps))
+          throw Fault(strfmt("rank %zu: %s of %s end in version %d", r, what, s_.units[u].name.c_str(), of.version));
+      };
+      check(s_.units[u].params_away() ? ranks_[r].homes[u].params : ranks_[r].masters[u], "params");
+      if (s_.units[u].optimizer_away()) check(ranks_[r].homes[u].optimizer, "states");
     }
   }
 }

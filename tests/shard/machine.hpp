@@ -2,6 +2,7 @@
 // The interpreter's machine: simulated ranks and streams. interpreter.cpp has its events, effects.cpp what an
 // instruction does to buffers.
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 
@@ -48,7 +49,7 @@ class Machine {
   [[nodiscard]] bool trains() const { return !s_.grad_slots.empty(); }
   /// Gathers copy the low-precision copies that updates have written, and do not read the masters.
   [[nodiscard]] static bool copies_last(const shard::ScheduledUnit& unit) {
-    return unit.has_separate_masters() && unit.params_resident;
+    return (unit.has_separate_masters() || unit.optimizer_away()) && unit.params_resident;
   }
   [[nodiscard]] bool resident_param(std::size_t slot) const {
     return s_.slots[slot].resident && s_.slots[slot].kind == Slot::Kind::param;
@@ -115,13 +116,23 @@ class Machine {
   /// Where an instruction sums over ranks: its sum slot, its accumulator, or the gradient slot in place.
   Gradient& summed(Rank& r, const Instruction& in) {
     if (in.sum >= 0) return r.sums[at(in.sum)];
-    if (s_.units[at(in.unit)].num_accumulators > 0) return r.accumulators[at(in.unit)][at(in.accumulation.target)];
+    if (s_.units[at(in.unit)].num_accumulators > 0) return accumulators(r, in)[at(in.accumulation.target)];
     return reads_gradient(in) ? r.grads[at(in.slot)] : reduced(r, in);
+  }
+  /// Of the unit: on the device, or in the staging slot.
+  [[nodiscard]] static std::vector<Gradient>& accumulators(Rank& r, const Instruction& in) {
+    return reduces(in.op) && in.stage >= 0 ? r.stages[at(in.stage)].sums : r.accumulators[at(in.unit)];
   }
   void begin_reduce(Rank& r, const Instruction& in);
   Gradient& reduced(Rank& r, const Instruction& in);
   void begin_norm(Rank& r, const Instruction& in);
   void begin_update(Rank& r, const Instruction& in);
+  /// Writes this rank's shard of the unit on the device.
+  void begin_shard(Rank& r, int unit);
+  void complete_shard(Rank& r, int unit);
+  void begin_fetch(Rank& r, const Instruction& in);
+  void begin_store(Rank& r, const Instruction& in);
+  void begin_placed_update(Rank& r, const Instruction& in);
   // ... and at its end.
   void complete(Rank& r, const Instruction& in);
   static View emptied(View view) {
@@ -133,6 +144,9 @@ class Machine {
   void complete_backward(Rank& r, const Instruction& in);
   void complete_reduce(Rank& r, const Instruction& in);
   void complete_update(Rank& r, const Instruction& in);
+  void complete_fetch(Rank& r, const Instruction& in);
+  void complete_store(Rank& r, const Instruction& in);
+  void complete_placed_update(Rank& r, const Instruction& in);
 
   const Schedule& s_;
   int shards_ = 1, length_ = 0;

@@ -56,8 +56,7 @@ class Mutants {
       slots(i);
       flags(i);
     }
-    for (const StreamId stream : {StreamId::compute, StreamId::gather, StreamId::reduce, StreamId::replicate})
-      border(stream);
+    for (int stream = 0; stream < num_streams; ++stream) border(static_cast<StreamId>(stream));
     for (std::size_t u = 0; u < s_.units.size(); ++u) {
       bool& adds = add("flag", "adds_in_slot turned of " + s_.units[u].name, {}).schedule.units[u].adds_in_slot;
       adds = !adds;
@@ -160,6 +159,8 @@ class Mutants {
       }
       if (in.sum >= 0 && k != in.sum && s_.slots[at(k)].kind == Slot::Kind::sum)
         add("slot", strfmt("sum slot %d in ", k) + describe(s_, i), {i}).schedule.list[at(i)].sum = k;
+      if (in.stage >= 0 && k != in.stage && s_.slots[at(k)].kind == Slot::Kind::stage)
+        add("staging slot", strfmt("staging slot %d in ", k) + describe(s_, i), {i}).schedule.list[at(i)].stage = k;
       for (std::size_t r = 0; r < s_.reads[at(i)].size(); ++r) {
         if (k == s_.reads[at(i)][r].second || s_.slots[at(k)].kind != Slot::Kind::param) continue;
         add("slot read", strfmt("reads slot %d in ", k) + describe(s_, i), {i}).schedule.reads[at(i)][r].second = k;
@@ -208,6 +209,48 @@ UnitPolicy no_shard(UnitPolicy policy) {
   return policy;
 }
 
+/// States that are away: of every strategy, on the host beside a device and on disk. The quick test has a seventh of
+/// them.
+void add_placed(std::vector<Subject>& out, const char* word) {
+  constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
+  struct Where {
+    const char* name;
+    StatePlacement placement;
+    bool on_host;
+  };
+  const Where all[] = {{"optimizer on the host", {device, host, host}, true},
+                       {"all on the host", {host, host, host}, true},
+                       {"optimizer on disk", {device, device, disk}, false},
+                       {"all on disk", {disk, disk, disk}, false},
+                       {"states on disk beside a device", {host, host, disk}, true},
+                       {"all on disk beside a device", {disk, disk, disk}, true},
+                       {"staged on the device", {device, device, host}, false}};
+  std::size_t count = out.size();
+  for (const Where& where : all)
+    for (const int num_micro : {1, 2, 3})
+      for (int variant = 0; variant < 10; ++variant) {
+        if (!all_mutants && count++ % 7 != 0) continue;
+        ModelShape shape{.num_blocks = 3};
+        if (variant == 1) shape = {.num_blocks = 2, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
+        if (variant == 2) shape.embed_reads_late = true;
+        ScheduleInput in = schedule_input(shape, make_strategy(word, 4, 0, 2), num_micro);
+        in.policy.placement = where.placement;
+        in.updates_on_host = where.on_host;
+        if (variant == 2 || variant == 3) in.policy.updates_before_norm = true;
+        if (variant == 4) in.policy.reproducible = true;
+        if (variant == 5) in.policy.reduce = Reduce::last;
+        if (variant == 6) in.policy.reduce = Reduce::shard_each;
+        if (variant == 7) in.policy.staging_slots = 1, in.policy.recompute = true;
+        if (variant == 8) in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
+        if (variant == 9) in.policy.staging_slots = 3, in.params_in_place = where.placement.params == device;
+        add_train(out, strfmt("%s, %s, A %d, variant %d", word, where.name, num_micro, variant), in);
+      }
+  ScheduleInput in = forward_input({.num_blocks = 3}, make_strategy(word, 4, 0, 2));
+  in.policy.placement = {host, host, host};
+  in.updates_on_host = true;
+  out.push_back({std::string(word) + ", all on the host, evaluation", build_forward(in, true), in.mesh, {}});
+}
+
 /// Strategies, accumulation, prefetch, and other variants.
 std::vector<Subject> subjects() {
   std::vector<Subject> out;
@@ -251,6 +294,7 @@ std::vector<Subject> subjects() {
         }
       }
     }
+    add_placed(out, word);
     for (const bool with_loss : {true, false}) {
       const ScheduleInput in = forward_input({.num_blocks = 3}, strategy);
       out.push_back({std::string(word) + (with_loss ? ", evaluation" : ", generation"),

@@ -12,16 +12,24 @@ using shard::StreamId;
 
 std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects, int num_random,
                        const Schedule* load) {
-  std::array<StreamId, shard::num_streams> order{StreamId::compute, StreamId::gather, StreamId::reduce,
-                                                 StreamId::replicate};
+  // Every order of the streams that move no states, with the others first or last.
+  std::array<StreamId, 4> order{StreamId::compute, StreamId::gather, StreamId::reduce, StreamId::replicate};
+  const bool moves = std::ranges::any_of(schedule.list, [](const shard::Instruction& in) {
+    return in.stream == StreamId::host || in.stream == StreamId::fetch || in.stream == StreamId::store;
+  });
   std::vector<Choice> choices;
   do {
-    for (const bool ends_first : {true, false}) {
-      Choice c;
-      std::copy(order.begin(), order.end(), c.order);
-      c.ends_first = ends_first;
-      choices.push_back(c);
-    }
+    for (const bool ends_first : {true, false})
+      for (const bool moves_first : {false, true}) {
+        if (moves_first && !moves) continue;
+        const std::array<StreamId, 3> others{StreamId::fetch, StreamId::host, StreamId::store};
+        Choice c;
+        const std::size_t first = moves_first ? others.size() : 0;
+        std::ranges::copy(order, c.order + first);
+        std::ranges::copy(others, c.order + (first > 0 ? 0 : order.size()));
+        c.ends_first = ends_first;
+        choices.push_back(c);
+      }
   } while (std::next_permutation(order.begin(), order.end()));
   choices.push_back(choices.front());
   choices.back().one_queue = true;

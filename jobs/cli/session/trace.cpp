@@ -1,6 +1,7 @@
 // Chrome trace events: "X" is a span, in microseconds; "M" names the process and its lanes.
 #include "jobs/cli/session/trace.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -25,12 +26,15 @@ std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, i
   const auto microseconds = [](double seconds) { return std::round(seconds * 1e9) * 1e-3; };
   add({{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", strfmt("rank %d@", rank) + host}}}});
   add({{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}});
-  for (int lane = 0; lane < shard::num_streams; ++lane)
+  for (int lane = 0; lane < shard::num_streams; ++lane) {
+    const auto in_lane = [lane](const train::TraceSpan& span) { return span.lane == lane; };
+    if (lane > static_cast<int>(shard::StreamId::replicate) && std::ranges::none_of(spans, in_lane)) continue;
     add({{"ph", "M"},
          {"pid", rank},
          {"tid", lane},
          {"name", "thread_name"},
          {"args", {{"name", shard::name_of(static_cast<shard::StreamId>(lane))}}}});
+  }
   for (const train::TraceSpan& span : spans) {
     const bool waits = span.name.starts_with("wait");
     add({{"ph", "X"},

@@ -1,0 +1,25 @@
+#pragma once
+// Where the states of a unit are kept: in the memory that the run computes in, or away from it.
+
+namespace tessera::shard {
+
+/// A tier of memory. device: the memory that the run computes in (without a GPU: host memory). host: pinned host memory
+/// beside a device.
+enum class Tier : unsigned char { device, host, disk };
+
+/// What fetch and store move. Of a unit:
+///   params     what its gathers read: this rank's shard in ScheduledUnit::param_dtype, or as stored if it is frozen
+///   grads      its gradient accumulators
+///   optimizer  what only its update uses: fp32 master weights and the states of the optimizer
+/// Of a module: the activations that it saves for backward.
+enum class StateKind : unsigned char { params, grads, optimizer, activations };
+inline constexpr int num_state_kinds = 4;
+[[nodiscard]] const char* name_of(StateKind kind);
+
+/// The tier of each kind of a unit's states between its uses.
+struct StatePlacement {
+  Tier params = Tier::device, grads = Tier::device, optimizer = Tier::device;
+  friend bool operator==(const StatePlacement&, const StatePlacement&) = default;
+};
+
+}  // namespace tessera::shard
