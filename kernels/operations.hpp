@@ -87,6 +87,7 @@ struct SgdArgs;
 struct AttentionShape;
 struct SumTreeArgs;
 struct SumTree16BitArgs;
+struct SumTreeInt8Args;
 struct GemmArgs;
 struct GroupedGemmArgs;
 struct GroupedGradientArgs;

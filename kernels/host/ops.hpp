@@ -18,6 +18,7 @@ TESSERA_OTHER_OPERATIONS(TESSERA_DECLARE)
 [[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype);
 [[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype);
 void convert_serial(const ConvertArgs& args);
+void sum_tree_int8(const SumTreeInt8Args& args);
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum);
 
 }  // namespace tessera::kernels::host

@@ -7,9 +7,11 @@
 #include <cstring>
 
 #include "kernels/host/convert.hpp"
+#include "kernels/host/int8_blocks.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/reduce.hpp"
+#include "kernels/int8_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -48,6 +50,24 @@ class NarrowParts {
   }
 
  private:
+  Span parts_;
+  alignas(64) std::array<Block, 5> slots_;
+};
+
+/// Parts of block-wise int8, decoded into a slot.
+class Int8Parts {
+ public:
+  using Span = std::span<const void* const>;
+  explicit Int8Parts(Span parts) : parts_(parts) {}
+  [[nodiscard]] std::size_t size() const { return parts_.size(); }
+  const float* get(std::size_t i, int slot, std::size_t offset, std::int64_t count) {
+    float* const to = slots_[static_cast<std::size_t>(slot)].data();
+    int8_blocks().decode(static_cast<const unsigned char*>(parts_[i]) + int8_bytes(offset), to, count);
+    return to;
+  }
+
+ private:
+  static_assert(block_numel % quantization_block == 0);
   Span parts_;
   alignas(64) std::array<Block, 5> slots_;
 };
@@ -140,6 +160,12 @@ void sum_tree(const SumTreeArgs& args) {
 void sum_tree_16bit(const SumTree16BitArgs& args) {
   if (args.dtype == DType::bf16) sum_16bit<bf16>(args);
   else sum_16bit<f16>(args);
+}
+
+void sum_tree_int8(const SumTreeInt8Args& args) {
+  BlockTree<Int8Parts> tree(args.parts, reduce());
+  for (std::size_t offset = 0; offset < args.count; offset += block_numel)
+    tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
 }
 
 void add_to(const float* x, float* y, std::size_t count) { reduce().sum2(x, y, y, static_cast<std::int64_t>(count)); }

@@ -41,6 +41,12 @@ void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, 
   gather(mine, full, chunk_bytes);
 }
 
+void BaseCommunicator::all_to_all(CollectiveLabel label, const std::byte* parts, std::byte* received,
+                                  std::size_t chunk_bytes) {
+  Issue issue(*this, label, chunk_bytes * info_.members.size());
+  exchange(parts, received, chunk_bytes);
+}
+
 void BaseCommunicator::reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) {
   Issue issue(*this, label, chunk * info_.members.size() * size_of(full.dtype));
   reduce(full, mine, chunk);

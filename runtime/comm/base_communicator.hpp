@@ -31,6 +31,7 @@ class BaseCommunicator : public Communicator {
   [[nodiscard]] TrafficCount traffic() const final { return traffic_; }
 
   void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) final;
+  void all_to_all(CollectiveLabel label, const std::byte* parts, std::byte* received, std::size_t chunk_bytes) final;
   void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) final;
   void all_reduce(CollectiveLabel label, SourceBuffer source, float* sums, std::size_t count) final;
   using Communicator::all_reduce;
@@ -64,6 +65,7 @@ class BaseCommunicator : public Communicator {
 
   // The transport's part of a collective. all_reduce is reduce, then gather.
   virtual void gather(const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
+  virtual void exchange(const std::byte* parts, std::byte* received, std::size_t chunk_bytes) = 0;
   virtual void reduce(SourceBuffer full, float* mine, std::size_t chunk) = 0;
 
   /// Number of collectives issued so far, with the current one.

@@ -82,6 +82,11 @@ class Communicator {
   /// reads: the owner needs another collective with them in between.
   virtual void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
 
+  /// received[i·chunk, (i+1)·chunk) = chunk `rank` of member i's `parts`. The buffers, of size() chunks each, do not
+  /// overlap. On return no peer reads `parts` any more.
+  virtual void all_to_all(CollectiveLabel label, const std::byte* parts, std::byte* received,
+                          std::size_t chunk_bytes) = 0;
+
   /// mine[k] = sum over members i of full_i[rank·chunk + k] in fp32, added in the order of kernels/reduce.hpp
   /// (binary-counter tree over members). `mine` may be the caller's own chunk inside `full` if that is fp32. Other
   /// chunks of `full` keep their content. On return no peer reads `full` any more. NCCL overwrites this rank's chunk of

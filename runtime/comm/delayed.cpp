@@ -26,6 +26,11 @@ class Delayed final : public Communicator {
     sleep(delay_.gather_s, chunk_bytes * static_cast<std::size_t>(size()));
     inner_->all_gather(label, mine, full, chunk_bytes);
   }
+  void all_to_all(CollectiveLabel label, const std::byte* parts, std::byte* received,
+                  std::size_t chunk_bytes) override {
+    sleep(delay_.reduce_s, chunk_bytes * static_cast<std::size_t>(size()));
+    inner_->all_to_all(label, parts, received, chunk_bytes);
+  }
   void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) override {
     sleep(delay_.reduce_s, chunk * size_of(full.dtype) * static_cast<std::size_t>(size()));
     inner_->reduce_scatter(label, full, mine, chunk);

@@ -108,6 +108,19 @@ class MessageCommunicator final : public BaseCommunicator {
     finish(*endpoint_, 0, *this);
   }
 
+  void exchange(const std::byte* parts, std::byte* received, std::size_t chunk) override {
+    const std::size_t own = static_cast<std::size_t>(rank()) * chunk;
+    if (chunk > 0) std::memcpy(received + own, parts + own, chunk);
+    if (size() == 1) return;
+    for (int step = 1; step < size(); ++step) {
+      const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+      endpoint_->receive(0, from, received + static_cast<std::size_t>(from) * chunk, chunk, tag());
+      endpoint_->send(0, to, parts + static_cast<std::size_t>(to) * chunk, chunk, tag());
+      count_sent(to, chunk);
+    }
+    finish(*endpoint_, 0, *this);
+  }
+
   /// Receives a slice of every peer's chunk into the staging on one lane while it adds the slices received on the
   /// other.
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {

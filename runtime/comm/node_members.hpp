@@ -41,9 +41,10 @@ inline constexpr std::size_t barrier_state_bytes = 128, barrier_member_bytes = 1
   return node_head_bytes(members) + static_cast<std::size_t>(members) * round_to_pages(scratch);
 }
 
-/// Bytes of a chunk that one round of a two-level gather or reduce-scatter moves: what fits the smallest node's
-/// scratch. A multiple of 64, the same on every member.
+/// Bytes of a chunk that one round of a two-level gather, reduce-scatter or all-to-all moves: what fits the smallest
+/// node's scratch. A multiple of 64, the same on every member.
 [[nodiscard]] std::size_t gather_slice(const std::vector<NodeMembers>& node_members);
 [[nodiscard]] std::size_t reduce_slice(const std::vector<NodeMembers>& node_members);
+[[nodiscard]] std::size_t exchange_slice(const std::vector<NodeMembers>& node_members);
 
 }  // namespace tessera::comm

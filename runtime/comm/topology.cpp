@@ -51,6 +51,13 @@ std::size_t reduce_slice(const std::vector<NodeMembers>& node_members) {
   return round_down(two_level_scratch / static_cast<std::size_t>(most));
 }
 
+std::size_t exchange_slice(const std::vector<NodeMembers>& node_members) {
+  // A node with L members holds L·widest slices to send and as many received.
+  int widest = 0;
+  for (const auto& node : node_members) widest = std::max(widest, node.count);
+  return round_down(two_level_scratch / static_cast<std::size_t>(2 * widest));
+}
+
 }  // namespace comm
 
 using comm::split_by_node;
@@ -65,13 +72,16 @@ static bool shared(const Topology& t) {
 }
 
 bool Topology::in_place(const Mesh& mesh, AxisSet axes) const {
-  if (!shared(*this) || staged) return false;
+  return shared(*this) && !staged && !spans_nodes(mesh, axes);
+}
+
+bool Topology::spans_nodes(const Mesh& mesh, AxisSet axes) const {
   // Members are ascending, and groups differ by a shift: one is on one node if its first and last member are.
   const auto group = mesh.members(0, axes);
   const int width = std::max(1, ranks_per_node), span = group.back() - group.front();
   for (int rank = 0; rank < mesh.world(); ++rank)
-    if (mesh.coordinate(rank, axes) == 0 && rank / width != (rank + span) / width) return false;
-  return true;
+    if (mesh.coordinate(rank, axes) == 0 && rank / width != (rank + span) / width) return true;
+  return false;
 }
 
 GroupCosts::GroupCosts(const Topology& topology, std::span<const int> members, bool in_place)
@@ -106,6 +116,9 @@ TrafficCount GroupCosts::two_level(int member, std::uint64_t chunk, CollectiveKi
   if (kind == CollectiveKind::all_gather) {
     if (leader) count.across_nodes = local * chunk * (nodes_.size() - 1);
     else count.within_node += (size_ - local) * chunk;
+  } else if (kind == CollectiveKind::all_to_all) {
+    if (leader) count.across_nodes = local * (size_ - local) * chunk;
+    else count.within_node += 2 * (size_ - local) * chunk;
   } else {
     if (leader) count.across_nodes = own * (size_ - local) * chunk;
     else count.within_node += (size_ - local + operands_ - own) * chunk;
@@ -113,12 +126,14 @@ TrafficCount GroupCosts::two_level(int member, std::uint64_t chunk, CollectiveKi
   return count;
 }
 
+TrafficCount GroupCosts::copied_gather(int member, std::uint64_t bytes) const {
+  return nodes_.size() == 1 && shared(topology_) ? direct(member, bytes / size_)
+                                                 : traffic(member, CollectiveKind::all_gather, bytes);
+}
+
 TrafficCount GroupCosts::all_reduce(int member, std::uint64_t bytes) const {
   TrafficCount count = traffic(member, CollectiveKind::reduce_scatter, bytes);
-  // Not in place even over shared memory: every rank gets a full result of its own.
-  const TrafficCount gathered = nodes_.size() == 1 && shared(topology_)
-                                    ? direct(member, bytes / size_)
-                                    : traffic(member, CollectiveKind::all_gather, bytes);
+  const TrafficCount gathered = copied_gather(member, bytes);
   count.within_node += gathered.within_node;
   count.across_nodes += gathered.across_nodes;
   return count;
@@ -131,7 +146,7 @@ TrafficCount GroupCosts::traffic(int member, CollectiveKind kind, std::uint64_t 
   else if (topology_.transport == Transport::nccl) count = ring(member, (size_ - 1) * chunk);
   else if (!shared(topology_) || nodes_.size() == size_) count = direct(member, chunk);
   else if (nodes_.size() > 1) count = two_level(member, chunk, kind);
-  else if (kind == CollectiveKind::reduce_scatter || !in_place_) count.within_node = (size_ - 1) * chunk;
+  else if (kind != CollectiveKind::all_gather || !in_place_) count.within_node = (size_ - 1) * chunk;
   count.collectives = 1;
   return count;
 }
@@ -146,6 +161,17 @@ TrafficCount GroupCosts::sum_traffic(int member, CollectiveKind kind, std::uint6
   full.within_node -= half.within_node - count.within_node;
   full.across_nodes -= half.across_nodes - count.across_nodes;
   return full;
+}
+
+TrafficCount GroupCosts::int8_traffic(int member, CollectiveKind kind, std::uint64_t bytes) const {
+  TrafficCount count;
+  if (kind != CollectiveKind::all_gather) count = traffic(member, CollectiveKind::all_to_all, bytes);
+  if (kind == CollectiveKind::reduce_scatter) return count;
+  const TrafficCount gathered = copied_gather(member, bytes);
+  count.within_node += gathered.within_node;
+  count.across_nodes += gathered.across_nodes;
+  ++count.collectives;
+  return count;
 }
 
 TrafficCount GroupCosts::counters_traffic(int member, std::uint64_t counters) const {

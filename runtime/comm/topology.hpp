@@ -25,9 +25,11 @@ struct Topology {
 
   /// True if every group along `axes` lies on one node and shares memory: gathered buffers are then the master shards.
   [[nodiscard]] bool in_place(const Mesh& mesh, AxisSet axes) const;
+  /// True if the members of a group along `axes` are on several nodes.
+  [[nodiscard]] bool spans_nodes(const Mesh& mesh, AxisSet axes) const;
 };
 
-enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_reduce };
+enum class CollectiveKind : unsigned char { all_gather, all_to_all, reduce_scatter, all_reduce };
 
 /// Bytes that `rank` sends for one collective over `bytes` (the whole padded buffer). S members along `axes`, chunks of
 /// c = bytes / S, L members on this node. A byte that a rank reads from a peer's shared memory counts as sent within
@@ -39,7 +41,9 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 ///              other node, (S-L)c in all. reduce_scatter: one sum for each of the S-L chunks owned elsewhere, or L
 ///              operands where the node's members are no subtree of the counter tree. Within the node every rank reads
 ///              (L-1)c, and the others hand to the leader what it sends and read what it received.
-///   nccl       the ring algorithm: (S-1)c to the next member, which lies on another node for one member per node.
+///              all_to_all: L·c to each of the S-L members elsewhere.
+///   nccl       the ring algorithm (it has no all_to_all): (S-1)c to the next member, which lies on
+///   another node for one member per node.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, AxisSet, int rank, CollectiveKind,
                                    std::uint64_t bytes);
 /// The same for a reduce_scatter or all_reduce of `numel` elements of `dtype`. Sums are fp32: two-level transports
@@ -56,6 +60,9 @@ class GroupCosts {
   [[nodiscard]] TrafficCount traffic(int member, CollectiveKind kind, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount sum_traffic(int member, CollectiveKind kind, std::uint64_t numel, DType dtype) const;
   [[nodiscard]] TrafficCount counters_traffic(int member, std::uint64_t count) const;
+  /// Of collectives of block-wise int8 (int8_collectives.hpp): `bytes`, of the encoded chunks of all members, are
+  /// exchanged (reduce_scatter), gathered into a buffer of the rank (all_gather), or both (all_reduce).
+  [[nodiscard]] TrafficCount int8_traffic(int member, CollectiveKind kind, std::uint64_t bytes) const;
 
  private:
   friend class AxisCosts;
@@ -64,6 +71,8 @@ class GroupCosts {
   [[nodiscard]] TrafficCount direct(int member, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount ring(int member, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount two_level(int member, std::uint64_t chunk, CollectiveKind kind) const;
+  /// An all_gather into a full buffer of the rank's own, even over shared memory.
+  [[nodiscard]] TrafficCount copied_gather(int member, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount all_reduce(int member, std::uint64_t bytes) const;
 
   Topology topology_;

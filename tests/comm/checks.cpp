@@ -67,6 +67,8 @@ class Checker {
     count_ = chunk * static_cast<std::size_t>(size_);
     gather();
     if (comm_->shares_memory()) gather_shared();
+    exchange(nullptr);
+    if (region_) exchange(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank);
     Floats plain(count_);
     reduce(plain.data());
     all_reduce(plain.data());
@@ -157,6 +159,23 @@ class Checker {
         same(full[k], at(static_cast<int>(k / chunk_), k) + static_cast<float>(round), "gather shared", k);
       comm_->barrier({"barrier", "readers", round});
     }
+  }
+
+  /// `shared`: memory that peers read, or null: a buffer of this rank.
+  void exchange(std::byte* shared) {
+    Floats own(count_), received(count_, -1.0F);
+    auto* const parts = shared != nullptr ? reinterpret_cast<float*>(shared) : own.data();
+    for (std::size_t k = 0; k < count_; ++k) parts[k] = at(me_, k);
+    const auto before = comm_->traffic();
+    comm_->all_to_all({"exchange", "test", 3}, reinterpret_cast<const std::byte*>(parts),
+                      reinterpret_cast<std::byte*>(received.data()), chunk_ * 4);
+    counted(before, priced(CollectiveKind::all_to_all), "all_to_all");
+    for (std::size_t k = 0; k < count_; ++k)
+      same(received[k],
+           at(static_cast<int>(k / std::max<std::size_t>(1, chunk_)),
+              static_cast<std::size_t>(me_) * chunk_ + k % std::max<std::size_t>(1, chunk_)),
+           "all_to_all", k);
+    for (std::size_t k = 0; k < count_; ++k) parts[k] = -7;  // allowed: no peer reads it any more
   }
 
   void reduce(float* full) {

@@ -134,8 +134,8 @@ TEST(Topology, GroupsOfSeveralAxesCostWhatTheirRanksCost) {
       EXPECT_EQ(t.in_place(mesh, mesh.axes()), t.in_place(flat, Axis::shard));
       EXPECT_EQ(t.in_place(mesh, Axis::shard | Axis::tensor), t.in_place(inner, Axis::shard));
       for (int rank = 0; rank < 16; ++rank) {
-        for (const auto kind :
-             {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+        for (const auto kind : {CollectiveKind::all_gather, CollectiveKind::all_to_all, CollectiveKind::reduce_scatter,
+                                CollectiveKind::all_reduce}) {
           EXPECT_EQ(traffic(t, mesh, mesh.axes(), rank, kind, 16000), traffic(t, flat, Axis::shard, rank, kind, 16000));
           EXPECT_EQ(traffic(t, mesh, Axis::shard | Axis::tensor, rank, kind, 16000),
                     traffic(t, inner, Axis::shard, rank, kind, 16000));

@@ -77,6 +77,12 @@ class Pair {
         throw std::runtime_error(strfmt("gather of %zu: part %zu differs on rank %d", chunk, r, world_.rank()));
     }
 
+    Floats exchanged(chunk * n_, -1), wanted_exchange(chunk * n_, -2);
+    const auto* const parts = reinterpret_cast<const std::byte*>(input.data());
+    plain_->all_to_all({"exchange", "u", -1}, parts, reinterpret_cast<std::byte*>(wanted_exchange.data()), chunk * 4);
+    staged_->all_to_all({"exchange", "u", -1}, parts, reinterpret_cast<std::byte*>(exchanged.data()), chunk * 4);
+    same(wanted_exchange, exchanged, "all_to_all", chunk);
+
     Floats a = input, b = input;
     plain_->all_reduce({"reduce", "w", -1}, a.data(), a.size());
     staged_->all_reduce({"reduce", "w", -1}, b.data(), b.size());

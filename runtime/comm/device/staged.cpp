@@ -59,6 +59,19 @@ class Staged final : public Communicator {
         });
   }
 
+  void all_to_all(CollectiveLabel label, const std::byte* parts, std::byte* received, std::size_t chunk) override {
+    slices(
+        chunk, slice_ / 2,
+        [&](std::size_t turn, std::size_t first, std::size_t width) {
+          return RowCopy{slots_[turn].data(), width, parts + first, chunk, width, members_};
+        },
+        [&](std::size_t turn, std::size_t first, std::size_t width) {
+          std::byte* const host = slots_[turn].data() + members_ * (slice_ / 2);
+          inner_->all_to_all(label, slots_[turn].data(), host, width);
+          return RowCopy{received + first, chunk, host, width, width, members_};
+        });
+  }
+
   void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) override {
     const std::size_t element = size_of(full.dtype);
     const auto* const from = static_cast<const std::byte*>(full.data);

@@ -135,6 +135,28 @@ class NodeCommunicator final : public BaseCommunicator {
     }
   }
 
+  void exchange(const std::byte* parts, std::byte* received, std::size_t chunk) override {
+    group_.publish(find(parts, chunk * parts_.size()), {});
+    group_.barrier(*this, 200);
+    bool readable = true;
+    for (int peer = 0; peer < size(); ++peer) readable = readable && group_.from(peer);
+    const std::size_t own = static_cast<std::size_t>(rank()) * chunk,
+                      capacity = readable ? chunk : group_.scratch_bytes() / parts_.size();
+    for (std::size_t first = 0; first < chunk; first += capacity) {
+      const std::size_t slice = std::min(capacity, chunk - first);
+      for (std::size_t to = 0; !readable && to < parts_.size(); ++to)
+        std::memcpy(group_.scratch(rank()) + to * slice, parts + to * chunk + first, slice);
+      if (!readable) group_.barrier(*this, 202 + 2 * first);
+      for (int peer = 0; peer < size(); ++peer)
+        std::memcpy(
+            received + static_cast<std::size_t>(peer) * chunk + first,
+            readable ? at(group_.from(peer)) + own : group_.scratch(peer) + static_cast<std::size_t>(rank()) * slice,
+            slice);
+      group_.barrier(*this, 203 + 2 * first);  // no peer reads this rank's buffer any more
+    }
+    count_within((parts_.size() - 1) * chunk);
+  }
+
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     const std::size_t element = size_of(full.dtype), bytes = chunk * parts_.size() * element;
     group_.publish(find(full.data, bytes), {});

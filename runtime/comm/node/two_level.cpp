@@ -92,7 +92,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       // Scratch: one slice of every member, in member order.
       std::memcpy(scratch(at(rank()) * slice), mine + first, slice);
       barrier();
-      if (leaders_) exchange(slice);
+      if (leaders_) exchange_slices(slice);
       barrier();
       for (std::size_t i = 0; i < members_; ++i) {
         std::byte* to = full + i * chunk + first;
@@ -104,7 +104,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     }
   }
 
-  void exchange(std::size_t slice) {
+  void exchange_slices(std::size_t slice) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
       leaders_->receive(0, static_cast<int>(from), scratch(at(node_members_[from].first) * slice),
@@ -113,6 +113,38 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       count_across(local_ * slice);
     }
     finish(*leaders_, 0, *this);
+  }
+
+  /// Scratch: to (local chunks for another node), [source][destination]; in (from that node), the same; home, of this
+  /// node. A round of `step` sends to one node and receives from another.
+  void exchange(const std::byte* parts, std::byte* received, std::size_t chunk) override {
+    phase_ = 0;
+    const std::size_t room = exchange_slice(node_members_), in = local_ * widest_ * room;
+    for (std::size_t first = 0; first < chunk; first += room) {
+      const std::size_t slice = std::min(room, chunk - first);
+      for (std::size_t step = 0; step < nodes_; ++step) {
+        const NodeMembers& to = node_members_[(node() + step) % nodes_];
+        const std::size_t source = (node() + nodes_ - step) % nodes_;
+        const NodeMembers& from = node_members_[source];
+        for (std::size_t d = 0; d < at(to.count); ++d)
+          std::memcpy(scratch((me_ * at(to.count) + d) * slice), parts + (at(to.first) + d) * chunk + first, slice);
+        barrier();
+        if (step > 0 && leaders_) {
+          const std::size_t sent = local_ * at(to.count) * slice;
+          leaders_->receive(0, static_cast<int>(source), scratch(in), at(from.count) * local_ * slice, tag());
+          leaders_->send(0, static_cast<int>((node() + step) % nodes_), scratch(0), sent, tag());
+          count_across(sent);
+          finish(*leaders_, 0, *this);
+        }
+        if (step > 0) barrier();
+        for (std::size_t i = 0; i < at(from.count); ++i)
+          std::memcpy(received + (at(from.first) + i) * chunk + first,
+                      scratch((step > 0 ? in : 0) + (i * local_ + me_) * slice), slice);
+        if (step == 0) count_within((local_ - 1) * slice);
+        else if (!leaders_) count_within((at(to.count) + at(from.count)) * slice);
+        barrier();  // the scratch is free for the next round
+      }
+    }
   }
 
   /// Scratch regions: home (local operands of this node's chunks), out (local operands of another node's chunks), in
