@@ -3,41 +3,10 @@
 # and Slurm's commands replaced by mpirun.
 #   fine_tuning.sh TESSERA MPIRUN SOURCE_TREE
 set -u
-tessera=$1 mpirun=$2 tree=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+# shellcheck source=tests/system/page_commands.sh
+. "$(dirname "$0")/page_commands.sh"
 
-mkdir bin models data
-ln -s "$tree/jobs" jobs
-cat > bin/tessera <<SH
-#!/bin/bash
-exec "$tessera" "\$@"
-SH
-cat > bin/mpirun <<SH
-#!/bin/bash
-exec "$mpirun" "\$@"
-SH
-# srun [OPTIONS] COMMAND…: two ranks, each on a node of its own
-cat > bin/srun <<SH
-#!/bin/bash
-while [[ \$1 == --* ]]; do shift; done
-exec "$mpirun" -n 2 "\$@" --ranks_per_node 1
-SH
-cat > bin/sbatch <<SH
-#!/bin/bash
-while [[ \$1 == --* ]]; do shift; done
-SLURM_CPUS_PER_TASK=1 SLURM_JOB_NAME=tessera SLURM_JOB_ID=7 bash "\$@"
-SH
-cat > bin/scontrol <<SH
-#!/bin/bash
-echo "scontrol \$*: no job asks for it here" >&2
-exit 1
-SH
-chmod +x bin/*
-export PATH=$work/bin:$PATH TESSERA_THREADS=1
-
+mkdir data
 # The stand-in: two small layers, the example's tokenizer and chat template, weights from one step.
 mkdir seed
 cp "$tree"/jobs/examples/chat/tokenizer*.json seed
@@ -49,15 +18,9 @@ tessera train --model seed --from_scratch --dataset data/train.jsonl --max_lengt
   --output_dir models/Qwen2.5-0.5B --add_version false > log 2>&1 || fail "the stand-in"
 echo '{"eos_token_id": 1023}' > models/Qwen2.5-0.5B/generation_config.json
 
-# Blocks of sh, each as one script.
-awk '/^```/ { inside = ($0 == "```sh"); if (inside) n++; next } inside { print > ("block" n) }' "$tree/docs/fine-tuning.md"
-blocks=$(find . -maxdepth 1 -name 'block*' | wc -l)
+blocks fine-tuning.md
 [ "$blocks" -ge 5 ] || fail "only $blocks blocks of commands in the page"
-for i in $(seq "$blocks"); do
-  bash -e "block$i" > log 2>&1 < /dev/null || fail "block $i: $(cat "block$i")"
-  ! grep -q '^error' log || fail "block $i prints an error"
-  cat log >> all.log
-done
+for i in $(seq "$blocks"); do run_block "$i"; done
 grep -q '⟦' all.log || fail "no preview"
 grep -q '^stage     sft, with its defaults learning_rate 1e-5' all.log || fail "the stage's defaults are not printed"
 grep -q '2 ranks on 2 nodes' all.log || fail "Slurm's run is not on two nodes"
