@@ -14,6 +14,7 @@
   X(add, AddArgs, &A::x, &A::y)                                                                                      \
   X(bias_backward, BiasBackwardArgs, &A::dy, &A::dbias)                                                              \
   X(convert, ConvertArgs, &A::from, &A::to)                                                                          \
+  X(dequantize, DequantizeArgs, &A::bytes, &A::out)                                                                  \
   X(dropout, DropoutArgs, &A::x, &A::y)                                                                              \
   X(gelu_forward, GeluForwardArgs, &A::x, &A::y)                                                                     \
   X(gelu_backward, GeluBackwardArgs, &A::x, &A::dy, &A::dx)                                                          \

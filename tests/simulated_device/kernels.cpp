@@ -14,6 +14,7 @@
 #include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
+#include "kernels/dequantize.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/gelu.hpp"

@@ -1,0 +1,30 @@
+#pragma once
+// The code of nf4 (Dettmers, Pagnoni, Holtzman, Zettlemoyer 2023, QLoRA), as bitsandbytes publishes it. Without other
+// headers: kernels/host/isa and device code include it. The table is each source's own: host/isa may not define symbols
+// that others would share.
+
+namespace tessera::kernels {
+
+constexpr float nf4_values[16] = {
+    -1.0F,
+    -0.6961928009986877F,
+    -0.5250730514526367F,
+    -0.39491748809814453F,
+    -0.28444138169288635F,
+    -0.18477343022823334F,
+    -0.09105003625154495F,
+    0.0F,
+    0.07958029955625534F,
+    0.16093020141124725F,
+    0.24611230194568634F,
+    0.33791524171829224F,
+    0.44070982933044434F,
+    0.5626170039176941F,
+    0.7229568362236023F,
+    1.0F,
+};
+
+/// A row's int8 code c is c · absmax · int8_step: 1/127, as bitsandbytes writes it.
+inline constexpr float int8_step = 7.874015718698502e-3F;
+
+}  // namespace tessera::kernels
