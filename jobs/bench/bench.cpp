@@ -61,9 +61,10 @@ void bench_command(const Call& call, World& world) {
   if (what == "generate") return bench_generate_command(call, world);
   if (what == "tokenizer") return bench_tokenizer_command(call, world);
   if (what == "io") return bench_io_command(call, world);
+  if (what == "scratch") return bench_scratch_command(call, world);
   if (what == "convert") return bench_convert_command(call, world);
   throw Error(ExitCode::usage, what.empty() ? "bench needs a subcommand" : "bench does not know \"" + what + "\"",
-              "command line", "tessera bench gemm|collectives|step|io|convert|generate|tokenizer");
+              "command line", "tessera bench gemm|collectives|step|io|scratch|convert|generate|tokenizer");
 }
 
 }  // namespace tessera::jobs

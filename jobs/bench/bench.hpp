@@ -11,6 +11,7 @@ void bench_command(const Call& call, World& world);
 void bench_collectives_command(const Call& call, World& world);
 void bench_step_command(const Call& call, World& world);
 void bench_io_command(const Call& call, World& world);
+void bench_scratch_command(const Call& call, World& world);
 void bench_convert_command(const Call& call, World& world);
 void bench_generate_command(const Call& call, World& world);
 void bench_tokenizer_command(const Call& call, World& world);

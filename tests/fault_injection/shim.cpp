@@ -7,9 +7,11 @@
 //   FAULT_AFTER begin to count at the first call whose path contains this
 //   FAULT_RANK  the rank with the fault (OMPI_COMM_WORLD_RANK); the others only count
 //   FAULT_AT    which call fails, from 1; 0 or unset: none
-//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO |
-//               short: half a write, what follows succeeds | short_full: half a write, then no space | full: no space
+//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | EINVAL |
+//               short: half a write or read, what follows succeeds | flip: one bit of what is written or read is
+//               another one, without an error | short_full: half a write, then no space | full: no space
 //               from there on
+//   FAULT_READS  set: reads (read, pread) are counted, and the calls that change files are not
 //   FAULT_NO_EXCHANGE  set: renameat2 with flags fails with EINVAL, as on NFS and others that cannot exchange names
 //   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, the failed call "fault KIND CALL PATH"
 
@@ -31,7 +33,7 @@
 
 namespace {
 
-enum class Kind { none, kill, stop, enospc, eio, short_write, short_full, full };
+enum class Kind { none, kill, stop, enospc, eio, einval, short_write, short_full, full, flip };
 /// Whether a call fails on a full disk.
 enum class Needs { space, nothing };
 
@@ -51,7 +53,7 @@ Kind kind_of(const char* name) {
     Kind kind;
   } all[] = {{"kill", Kind::kill}, {"stop", Kind::stop},         {"ENOSPC", Kind::enospc},
              {"EIO", Kind::eio},   {"short", Kind::short_write}, {"short_full", Kind::short_full},
-             {"full", Kind::full}};
+             {"full", Kind::full}, {"flip", Kind::flip},         {"EINVAL", Kind::einval}};
   for (const auto& one : all)
     if (std::strcmp(name, one.name) == 0) return one.kind;
   return Kind::none;
@@ -63,9 +65,11 @@ const char* environment(const char* name) {
 }
 
 bool no_exchange = false;
+std::atomic<bool> of_reads{false};
 
 __attribute__((constructor)) void read_environment() {
   no_exchange = *environment("FAULT_NO_EXCHANGE") != 0;
+  of_reads = *environment("FAULT_READS") != 0;
   copy(directory, sizeof directory, environment("FAULT_DIR"));
   if (directory[0] == 0) return;
   copy(with, sizeof with, environment("FAULT_WITH"));
@@ -117,11 +121,14 @@ bool counts(const char* path) {
   return std::strstr(path, with) != nullptr;
 }
 
-enum class Outcome { go_on, kill, fail, shorten };
+enum class Outcome { go_on, kill, fail, shorten, flip };
+enum class Call { change, write, read };
 
 /// Counts a call and decides its outcome; errno is set for `fail`.
 Outcome decide(const char* call, int descriptor, const char* name, Needs needs = Needs::nothing,
-               bool is_write = false) {
+               Call what = Call::change) {
+  if ((what == Call::read) != of_reads) return Outcome::go_on;
+  const bool moves = what != Call::change;
   char path[PATH_MAX];
   const int before = errno;
   const bool mine = directory[0] != 0 && path_of(descriptor, name, path) && counts(path);
@@ -142,8 +149,10 @@ Outcome decide(const char* call, int descriptor, const char* name, Needs needs =
     case Kind::stop: (void)::syscall(SYS_kill, ::getpid(), SIGSTOP); return Outcome::go_on;
     case Kind::enospc: return errno = ENOSPC, Outcome::fail;
     case Kind::eio: return errno = EIO, Outcome::fail;
-    case Kind::short_write: return is_write ? Outcome::shorten : Outcome::go_on;
-    case Kind::short_full: disk_full = true; return is_write ? Outcome::shorten : Outcome::go_on;
+    case Kind::einval: return errno = EINVAL, Outcome::fail;
+    case Kind::short_write: return moves ? Outcome::shorten : Outcome::go_on;
+    case Kind::short_full: disk_full = true; return moves ? Outcome::shorten : Outcome::go_on;
+    case Kind::flip: return moves ? Outcome::flip : Outcome::go_on;
     case Kind::full: disk_full = true; return needs == Needs::space ? (errno = ENOSPC, Outcome::fail) : Outcome::go_on;
   }
   return Outcome::go_on;
@@ -161,28 +170,46 @@ int permit(const char* call, int descriptor, const char* name, Needs needs = Nee
   return outcome == Outcome::fail ? -1 : 0;
 }
 
-/// How much of `bytes` a write may do now; -1 with errno; `last`: end after it.
-ssize_t permit_write(const char* call, int descriptor, std::size_t bytes, bool& last) {
-  const Outcome outcome = decide(call, descriptor, nullptr, Needs::space, /*is_write=*/true);
+/// How much of `bytes` a read or write may do now; -1 with errno; `last`: end after it; `flip`: change a bit.
+ssize_t permit_bytes(Call what, const char* call, int descriptor, std::size_t bytes, bool& last, bool& flip) {
+  const Outcome outcome = decide(call, descriptor, nullptr, what == Call::write ? Needs::space : Needs::nothing, what);
   last = outcome == Outcome::kill;
+  flip = outcome == Outcome::flip;
   if (outcome == Outcome::fail) return -1;
-  if (outcome == Outcome::go_on) return static_cast<ssize_t>(bytes);
-  // Direct writes are in whole pages.
+  if (outcome == Outcome::go_on || flip) return static_cast<ssize_t>(bytes);
+  // Direct reads and writes are of whole pages.
   const bool direct = (::syscall(SYS_fcntl, descriptor, F_GETFL) & O_DIRECT) != 0;
   const std::size_t half = direct ? bytes / 2 / 4096 * 4096 : bytes / 2;
   if (half == 0 && !last) return static_cast<ssize_t>(bytes);
   return static_cast<ssize_t>(half);
 }
 
+/// Changes a bit in the middle; a second time changes it back.
+void flip_bit(void* memory, std::size_t bytes) { static_cast<unsigned char*>(memory)[bytes / 2] ^= 4; }
+
 ssize_t write_some(const char* call, int descriptor, const void* memory, std::size_t bytes, off_t offset) {
-  bool last = false;
-  const ssize_t most = permit_write(call, descriptor, bytes, last);
+  bool last = false, flip = false;
+  const ssize_t most = permit_bytes(Call::write, call, descriptor, bytes, last, flip);
   if (most < 0) return -1;
   ssize_t done = 0;
+  if (flip && bytes > 0) flip_bit(const_cast<void*>(memory), bytes);
   if (most > 0 || bytes == 0)
     done = offset < 0 ? ::syscall(SYS_write, descriptor, memory, static_cast<std::size_t>(most))
                       : ::syscall(SYS_pwrite64, descriptor, memory, static_cast<std::size_t>(most), offset);
+  if (flip && bytes > 0) flip_bit(const_cast<void*>(memory), bytes);  // the caller's bytes are as before
   if (last) end_here();
+  return done;
+}
+
+ssize_t read_some(const char* call, int descriptor, void* memory, std::size_t bytes, off_t offset) {
+  bool last = false, flip = false;
+  const ssize_t most = permit_bytes(Call::read, call, descriptor, bytes, last, flip);
+  if (last) end_here();
+  if (most < 0) return -1;
+  const auto n = static_cast<std::size_t>(most);
+  const ssize_t done =
+      offset < 0 ? ::syscall(SYS_read, descriptor, memory, n) : ::syscall(SYS_pread64, descriptor, memory, n, offset);
+  if (flip && done > 0) flip_bit(memory, static_cast<std::size_t>(done));
   return done;
 }
 
@@ -233,6 +260,7 @@ long fault_opened_to_read() {
   return count;
 }
 void fault_exchange(int possible) { no_exchange = possible == 0; }
+void fault_reads(int instead) { of_reads = instead != 0; }
 const char* fault_happened() { return happened; }
 
 #define OPENS(name)                                        \
@@ -277,14 +305,22 @@ ssize_t pwrite64(int descriptor, const void* memory, size_t bytes, off64_t offse
   return write_some("pwrite", descriptor, memory, bytes, offset);
 }
 ssize_t writev(int descriptor, const struct iovec* parts, int count) {
-  bool last = false;
-  const ssize_t most = permit_write("writev", descriptor, count > 0 ? parts[0].iov_len : 0, last);
+  bool last = false, flip = false;  // no bit of a writev is changed
+  const ssize_t most = permit_bytes(Call::write, "writev", descriptor, count > 0 ? parts[0].iov_len : 0, last, flip);
   if (most < 0) return -1;
   const bool complete = !last && (count == 0 || static_cast<std::size_t>(most) == parts[0].iov_len);
   const ssize_t done = complete ? ::syscall(SYS_writev, descriptor, parts, count)
                                 : ::syscall(SYS_write, descriptor, parts[0].iov_base, static_cast<std::size_t>(most));
   if (last) end_here();
   return done;
+}
+
+ssize_t read(int descriptor, void* memory, size_t bytes) { return read_some("read", descriptor, memory, bytes, -1); }
+ssize_t pread(int descriptor, void* memory, size_t bytes, off_t offset) {
+  return read_some("pread", descriptor, memory, bytes, offset);
+}
+ssize_t pread64(int descriptor, void* memory, size_t bytes, off64_t offset) {
+  return read_some("pread", descriptor, memory, bytes, offset);
 }
 
 int fsync(int descriptor) {

@@ -13,6 +13,8 @@ long fault_disarm();
 long fault_opened_to_read();
 /// Whether the file system can exchange two names; without, renameat2 with flags fails with EINVAL.
 void fault_exchange(int possible);
+/// Whether reads (read, pread) are counted and fail in place of the calls that change files.
+void fault_reads(int instead);
 /// The failed call, "fsync PATH"; "" if none failed.
 const char* fault_happened();
 }
