@@ -76,7 +76,8 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
   }
   of_unit_.resize(static_cast<std::size_t>(units));
   for (std::size_t i = 0; i < writes_.size(); ++i) of_unit_[static_cast<std::size_t>(writes_[i].unit)].push_back(i);
-  if (!snapshot.empty() && !writes_.empty() && writes_.front().device != host_device) copy_from_device();
+  const auto on_gpu = [](const Write& write) { return write.device.kind == Device::Kind::cuda; };
+  if (!snapshot.empty() && !writes_.empty() && std::ranges::all_of(writes_, on_gpu)) copy_from_device();
   for (std::size_t f = 0; f < paths.size(); ++f) {
     const bool used = std::ranges::any_of(ranges, [&](const StateRange& e) { return e.file == static_cast<int>(f); });
     files_.push_back(used ? std::make_unique<DirectFile>(paths[f], DirectFile::Access::write) : nullptr);
@@ -164,7 +165,7 @@ void BlockWriter::work() {
 void BlockWriter::write(std::size_t i, const std::byte* memory, Buffers& buffers) {
   RangeChecksum& checksum = checksums_[i];
   if (copy_) copy_->wait(static_cast<std::size_t>(writes_[i].unit));
-  else if (writes_[i].device != host_device) {
+  else if (writes_[i].device != host_device && memory != writes_[i].snapshot) {
     const auto fetched = buffers.fetched.span().first(static_cast<std::size_t>(checksum.bytes));
     copy_now(writes_[i].device, fetched.data(), memory, fetched.size());
     memory = fetched.data();
@@ -189,9 +190,10 @@ void BlockWriter::before_update(int unit) {
     if (write.state == State::done || stop_) continue;
     write.state = State::busy;
     lock.unlock();
-    std::memcpy(write.snapshot, write.memory, static_cast<std::size_t>(checksums_[i].bytes));
+    copy_now(write.device, write.snapshot, write.memory, static_cast<std::size_t>(checksums_[i].bytes));
     lock.lock();
     write.memory = write.snapshot;
+    write.device = host_device;
     write.state = State::pending;
     copied_ += checksums_[i].bytes;
     changed_.notify_all();

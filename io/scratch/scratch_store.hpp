@@ -79,7 +79,7 @@ class ScratchStore {
   /// ends at one or with the region. `bytes` begins on a page of memory (direct_alignment) and must stay unchanged
   /// until the transfer is done. Nothing is copied but the last partial page of a region.
   [[nodiscard]] ScratchTransfer write(std::size_t region, std::span<const std::byte> bytes, std::uint64_t first = 0);
-  /// Begins to read into `bytes`, by the same rules. Every block must have been written.
+  /// Begins to read into `bytes`, by the same rules. A block that was never written is zero.
   [[nodiscard]] ScratchTransfer read(std::size_t region, std::span<std::byte> bytes, std::uint64_t first = 0);
 
  private:

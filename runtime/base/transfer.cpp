@@ -3,10 +3,31 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "runtime/base/cuda/memory.hpp"
+#include "runtime/base/disk_memory.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera {
+
+namespace {
+
+void copy_disk(void* to, const void* from, std::size_t bytes) {
+  if (DiskMemory* const memory = DiskMemory::of(from))
+    return memory->read(static_cast<const std::byte*>(from), {static_cast<std::byte*>(to), bytes});
+  DiskMemory* const memory = DiskMemory::of(to);
+  TESSERA_ASSERT(memory != nullptr, "neither side of a copy is on disk");
+  memory->write(static_cast<std::byte*>(to), {static_cast<const std::byte*>(from), bytes});
+}
+
+void fill_disk(void* to, unsigned char value, std::size_t bytes) {
+  const std::vector<std::byte> values(std::min(bytes, host_staging_bytes), std::byte{value});
+  for (std::size_t done = 0; done < bytes; done += values.size())
+    copy_disk(static_cast<std::byte*>(to) + done, values.data(), std::min(values.size(), bytes - done));
+}
+
+}  // namespace
 
 void copy_bytes(void* to, const void* from, std::size_t bytes, StreamView stream) {
   if constexpr (cuda_built)
@@ -36,6 +57,7 @@ void clear_bytes(void* to, std::size_t bytes, StreamView stream) {
 
 void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
+  if (device == disk_device) return copy_disk(to, from, bytes);
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda) {
       cuda::synchronize(device);
@@ -47,6 +69,7 @@ void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
 
 void fill_now(Device device, void* to, unsigned char value, std::size_t bytes) {
   if (bytes == 0) return;
+  if (device == disk_device) return fill_disk(to, value, bytes);
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda) {
       cuda::synchronize(device);

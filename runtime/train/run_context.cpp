@@ -4,6 +4,7 @@
 
 #include "kernels/convert.hpp"
 #include "kernels/init.hpp"
+#include "runtime/base/disk_memory.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::train {
@@ -129,7 +130,7 @@ void RunContext::initialize(std::uint64_t seed, Initialized which) {
       const ParamSpec& param = plan.spec.model->params[static_cast<std::size_t>(segment.param)];
       if (which == Initialized::adapters && !param.adapter) continue;
       const TensorView to = manager.shard(u).rows(segment.unit_offset - shard * layout.shard_numel(u), segment.length);
-      const bool host_only = param.init.kind == Initializer::Kind::uniform;
+      const bool host_only = param.init.kind == Initializer::Kind::uniform || to.device == disk_device;
       if (to.dtype == DType::f32 && (to.device == host_device || !host_only))
         kernels::initialize(param, seed, segment.param_offset, segment.length, to.as<float>(), manager.stream());
       else initialize_on_host(param, seed, segment.param_offset, to);

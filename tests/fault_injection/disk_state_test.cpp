@@ -1,0 +1,164 @@
+// A training state on disk: any bytes of it are copied, and checkpoints of it are those of the same state in memory.
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+#include "io/scratch/scratch_memory.hpp"
+#include "runtime/base/transfer.hpp"
+#include "tests/fault_injection/shim.hpp"
+#include "tests/fault_injection/test_state.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t block = io::ScratchStore::block_bytes;
+
+TEST(DiskMemory, AnyBytesAreCopied) {
+  const TempDir folder;
+  const std::vector<std::size_t> sizes{3 * block + 5000, 17, 12 * block};
+  std::vector<io::ScratchRegion> regions;
+  std::vector<std::vector<std::byte>> mirror;
+  for (const std::size_t size : sizes) {
+    regions.push_back({"h.0", "exp_avg", size});
+    mirror.emplace_back(size);
+  }
+  io::ScratchMemory memory({.directory = folder.path(), .rank = 0, .regions = regions});
+  std::mt19937 random(1);
+  const io::DirectBuffer buffer(12 * block);
+  for (int i = 0; i < 60; ++i) {
+    const std::size_t region = random() % 3, size = sizes[region];
+    std::size_t first = random() % size, count = 1 + random() % std::min<std::size_t>(size - first, 3 * block);
+    if (i % 5 == 0) first = 0, count = size;
+    const auto bytes = buffer.span()
+                           .subspan(i % 2 == 0 || count == buffer.span().size() ? 0 : 8)
+                           .first(std::min(count, buffer.span().size() - 8 * (count < buffer.span().size())));
+    if (i % 7 == 3) {
+      fill_now(disk_device, memory.data(region) + first, 0x5A, bytes.size());
+      std::memset(mirror[region].data() + first, 0x5A, bytes.size());
+    } else {
+      for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+      copy_now(disk_device, memory.data(region) + first, bytes.data(), bytes.size());
+      std::memcpy(mirror[region].data() + first, bytes.data(), bytes.size());
+    }
+    const std::size_t from = random() % size, n = 1 + random() % (size - from);
+    std::vector<std::byte> read(n);
+    copy_now(disk_device, read.data(), memory.data(region) + from, n);
+    ASSERT_EQ(std::memcmp(read.data(), mirror[region].data() + from, n), 0) << i;
+  }
+  EXPECT_EQ(DiskMemory::of(memory.data(1)), &memory);
+  EXPECT_EQ(DiskMemory::of(&memory), nullptr);
+}
+
+/// The shards of a rank, in a scratch file.
+class StateOnDisk {
+ public:
+  StateOnDisk(TestState& state, const std::string& directory, int rank) : in_memory_(state.views()) {
+    io::ScratchStore::Spec spec{.directory = directory, .rank = rank};
+    for (const io::StateView& view : in_memory_.shards)
+      for (std::size_t v = 0; v < view.data.size(); ++v)
+        spec.regions.push_back({strfmt("unit %d", view.unit), strfmt("vector %zu", v), view.data[v].nbytes()});
+    memory_ = std::make_unique<io::ScratchMemory>(spec);
+    views_ = in_memory_;
+    std::size_t region = 0;
+    for (io::StateView& view : views_.shards)
+      for (TensorView& tensor : view.data) {
+        tensor.data = memory_->data(region++);
+        tensor.device = disk_device;
+      }
+  }
+  [[nodiscard]] const io::TrainingState& views() const { return views_; }
+  void write() const {
+    each([](const TensorView& disk, const TensorView& host) {
+      copy_now(disk_device, disk.data, host.data, host.nbytes());
+    });
+  }
+  void read() const {
+    each([](const TensorView& disk, const TensorView& host) {
+      copy_now(disk_device, host.data, disk.data, host.nbytes());
+    });
+  }
+  void spoil() const {
+    each([](const TensorView& disk, const TensorView&) { fill_now(disk_device, disk.data, 0xFF, disk.nbytes()); });
+  }
+
+ private:
+  void each(const auto& action) const {
+    for (std::size_t s = 0; s < views_.shards.size(); ++s)
+      for (std::size_t v = 0; v < views_.shards[s].data.size(); ++v)
+        action(views_.shards[s].data[v], in_memory_.shards[s].data[v]);
+  }
+  io::TrainingState in_memory_, views_;
+  std::unique_ptr<io::ScratchMemory> memory_;
+};
+
+void expect_equal_files(const std::string& a, const std::string& b) {
+  int count = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(a)) {
+    if (entry.path().extension() != ".h5") continue;
+    ++count;
+    EXPECT_EQ(bytes_of(entry.path().string()), bytes_of(b + "/" + entry.path().filename().string())) << entry.path();
+  }
+  EXPECT_GT(count, 0);
+}
+
+// With a snapshot too, where a unit is updated before it was written.
+TEST(DiskState, CheckpointsAreThoseOfAStateInMemory) {
+  const TestTensors tensors = large_tensors();
+  for (const bool snapshot : {false, true}) {
+    const Mesh mesh = snapshot ? Mesh(1, 2) : Mesh(2, 1);
+    const TempDir in_memory, on_disk;
+    run_local(mesh.world(), [&](World& world) {
+      TestState state(tensors, mesh, world.rank());
+      state.fill(2);
+      (void)save(world, state, in_memory / "checkpoint-2", 2);
+      const StateOnDisk disk(state, on_disk / "scratch", world.rank());
+      disk.write();
+      auto request = save_request(state, on_disk / "checkpoint-2", 2);
+      request.state = disk.views();
+      std::vector<std::byte> copies(snapshot ? tensors.bytes() + 4096 : 0);
+      request.snapshot = copies;
+      io::CheckpointSave pending(world, request);
+      for (int unit = 0; unit < state.layout().num_units(); ++unit) pending.before_update(unit);
+      disk.spoil();
+      (void)pending.commit();
+      if (world.rank() == 0) expect_equal_files(in_memory / "checkpoint-2", on_disk / "checkpoint-2");
+      const io::CheckpointReader reader(world, on_disk / "checkpoint-2");
+      (void)reader.load(tensors.params, state.layout(), disk.views());
+      state.spoil();
+      disk.read();
+      EXPECT_EQ(state.difference(2), "") << mesh.str();
+    });
+  }
+}
+
+TEST(DiskState, AFailingDiskIsNamedByTheSave) {
+  const TestTensors tensors = small_tensors();
+  const TempDir folder;
+  run_local(1, [&](World& world) {
+    TestState state(tensors, Mesh(1, 1), 0);
+    state.fill(1);
+    const StateOnDisk disk(state, folder / "scratch", 0);
+    disk.write();
+    auto request = save_request(state, folder / "checkpoint-1", 1);
+    request.state = disk.views();
+    request.compare_replicas = false;
+    fault_reads(1);
+    fault_arm(fs::canonical(folder.path()).c_str(), "tessera-scratch", 2, "EIO");
+    expect_error(ExitCode::data, "Input/output error [state vector", [&] {
+      io::CheckpointSave pending(world, request);
+      (void)pending.commit();
+    });
+    (void)fault_disarm();
+    fault_reads(0);
+    EXPECT_FALSE(fs::exists(folder / "checkpoint-1"));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::test
