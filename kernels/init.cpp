@@ -18,7 +18,7 @@ static void uniforms(std::uint64_t key, std::int64_t first, std::int64_t count, 
 
 void initialize(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
                 StreamView stream) {
-  TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.numel(), "elements %ld + %ld of %s %s", first,
+  TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.elements(), "elements %ld + %ld of %s %s", first,
                  count, param.name.c_str(), param.shape.str().c_str());
   const auto n = static_cast<std::size_t>(count);
   switch (param.init.kind) {

@@ -28,8 +28,6 @@ void refuse_unsupported_decoder(const ConfigReader& config) {
                           "residual_multiplier", "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
     if (config.has(key)) config.refuse(key, "is set, which is not supported");
   if (config.has("pruned_heads")) config.require("pruned_heads", nlohmann::json::object(), "pruning of heads");
-  if (config.has("quantization_config"))
-    config.refuse("quantization_config", "asks for quantized weights, which is not supported");
 }
 
 std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {

@@ -2,12 +2,13 @@
 #include <algorithm>
 
 #include "models/family.hpp"
+#include "models/quantize.hpp"
 
 namespace tessera::models {
 
 std::int64_t Model::num_params() const {
   std::int64_t sum = 0;
-  for (const ParamSpec& param : params) sum += param.numel();
+  for (const ParamSpec& param : params) sum += param.elements();
   return sum;
 }
 
@@ -88,6 +89,7 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16,
                  "no kernels for %s", name_of(dtype));
   const ConfigReader config(config_json, source);
+  (void)quantization_of(config_json, source);  // refuses those that cannot be read
   const std::string word = config.text("model_type");
   if (const Family* family = find_family(word)) {
     Model model = family->make(config, dtype);

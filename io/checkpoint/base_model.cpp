@@ -31,7 +31,16 @@ std::uint32_t crc_as(const TensorView& elements, DType dtype) {
   return crc;
 }
 
+/// Quantized matrices are compared byte by byte.
+DType type_of(const ParamSpec& param, DType dtype) { return param.quantized ? DType::u8 : dtype; }
+
 }  // namespace
+
+QuantFormat quantization_in(std::span<const ParamSpec> params) {
+  for (const ParamSpec& param : params)
+    if (param.quantized) return param.quantized.format;
+  return QuantFormat::none;
+}
 
 BaseModel base_model(World& world, std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                      const TrainingState& state, std::span<const std::string> names, DType dtype) {
@@ -42,17 +51,19 @@ BaseModel base_model(World& world, std::span<const ParamSpec> params, const shar
   for (const ParamSpec& param : params)
     if (const auto found = begin_of.find(param.name); found != begin_of.end()) {
       found->second = all;
-      all += static_cast<std::uint64_t>(param.numel()) * size_of(dtype);
+      all += static_cast<std::uint64_t>(param.numel()) * size_of(type_of(param, dtype));
     }
   std::vector<RangeChecksum> checksums;
   for (const StateView& view : state.shards) {
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
     for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
-      const auto found = begin_of.find(params[static_cast<std::size_t>(s.param)].name);
+      const ParamSpec& param = params[static_cast<std::size_t>(s.param)];
+      const auto found = begin_of.find(param.name);
       if (found == begin_of.end()) continue;
-      checksums.push_back({0, crc_as(view.data[0].rows(s.unit_offset - first, s.length), dtype),
-                           found->second + static_cast<std::uint64_t>(s.param_offset) * size_of(dtype),
-                           static_cast<std::uint64_t>(s.length) * size_of(dtype)});
+      const DType type = type_of(param, dtype);
+      checksums.push_back({0, crc_as(view.data[0].rows(s.unit_offset - first, s.length), type),
+                           found->second + static_cast<std::uint64_t>(s.param_offset) * size_of(type),
+                           static_cast<std::uint64_t>(s.length) * size_of(type)});
     }
   }
   const std::vector<std::string> packed = world.gather(pack_checksums(checksums));
@@ -74,7 +85,7 @@ BaseModel base_model(World& world, std::span<const ParamSpec> params, const shar
     TESSERA_ASSERT(at == all, "%lu bytes of frozen parameters, not %lu", at, all);
     return std::to_string(sum);
   });
-  return {dtype, static_cast<std::uint32_t>(std::stoul(crc))};
+  return {dtype, static_cast<std::uint32_t>(std::stoul(crc)), quantization_in(params)};
 }
 
 Error other_base_error(const std::string& checkpoint, std::uint32_t found, std::uint32_t expected) {

@@ -36,6 +36,8 @@ struct SaveRequest {
 [[nodiscard]] BaseModel base_model(World& world, std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                                    const TrainingState& state, std::span<const std::string> names, DType dtype);
 
+/// The format of the parameters that are quantized; none: no parameter is.
+[[nodiscard]] QuantFormat quantization_in(std::span<const ParamSpec> params);
 /// E145: the frozen parameters in place are not those of the checkpoint's base model.
 [[nodiscard]] Error other_base_error(const std::string& checkpoint, std::uint32_t found, std::uint32_t expected);
 

@@ -164,8 +164,12 @@ void CheckpointReader::check_base(std::span<const ParamSpec> params, const shard
                                   const TrainingState& state) const {
   const DType expected = manifest_.base->dtype;
   const std::set<std::string> frozen(manifest_.frozen.begin(), manifest_.frozen.end());
+  if (const QuantFormat now = quantization_in(params); now != manifest_.base->quantization)
+    return log::info(strfmt("base      was quantized to %s, and this one to %s: they are not compared",
+                            name_of(manifest_.base->quantization), name_of(now)));
   for (const ParamSpec& param : params)
-    if (frozen.contains(param.name) && param.storage_dtype != DType::f32 && param.storage_dtype != expected)
+    if (frozen.contains(param.name) && !param.quantized && param.storage_dtype != DType::f32 &&
+        param.storage_dtype != expected)
       return log::info(strfmt("base      was kept in %s, and this one is in %s: they are not compared",
                               name_of(expected), name_of(param.storage_dtype)));
   const BaseModel found = base_model(world_, params, layout, state, manifest_.frozen, expected);

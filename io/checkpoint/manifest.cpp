@@ -146,7 +146,14 @@ StateFile parse_file(const Reader& read, const Json& json) {
 BaseModel parse_base(const Reader& read, const Json& json) {
   const SafetensorsType* type = find_safetensors_type(read.text(json, "dtype"));
   if (type == nullptr || !type->known) read.refuse("E122", "the base model has a type that is not known");
-  return {type->dtype, read.checksum(json)};
+  BaseModel base{type->dtype, read.checksum(json)};
+  if (!json.contains("quantization")) return base;
+  const std::string format = read.text(json, "quantization");
+  for (const QuantFormat known : {QuantFormat::nf4, QuantFormat::int8})
+    if (format == name_of(known)) base.quantization = known;
+  if (base.quantization == QuantFormat::none)
+    read.refuse("E122", "the base model has a quantization that is not known");
+  return base;
 }
 
 }  // namespace
@@ -164,6 +171,8 @@ std::string manifest_text(const Manifest& manifest) {
   if (manifest.base)
     json["base_model"] = {{"dtype", safetensors_type(manifest.base->dtype).name},
                           {"crc32c", strfmt("%08x", manifest.base->crc)}};
+  if (manifest.base && manifest.base->quantization != QuantFormat::none)
+    json["base_model"]["quantization"] = name_of(manifest.base->quantization);
   json["block_bytes"] = block_bytes;
   json["files"] = Json::array();
   for (const auto& file : manifest.files) json["files"].push_back(to_json(file));

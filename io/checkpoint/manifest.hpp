@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/hdf5/hdf5_file.hpp"
+#include "runtime/base/quantized.hpp"
 
 namespace tessera::io {
 
@@ -35,7 +36,8 @@ struct AuxiliaryFileRecord {
 /// The frozen parameters of a checkpoint that does not hold them: those of the model that training started from.
 struct BaseModel {
   DType dtype = DType::f32;  // that they were kept in
-  std::uint32_t crc = 0;     // CRC32C of their elements in it, in canonical order
+  std::uint32_t crc = 0;     // CRC32C of their elements in it, in canonical order; of quantized matrices, the bytes
+  QuantFormat quantization = QuantFormat::none;  // of the matrices that were quantized
   friend bool operator==(const BaseModel&, const BaseModel&) = default;
 };
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "io/file/work_progress.hpp"
+#include "io/model/bnb_tensors.hpp"
 #include "io/model/model_files.hpp"
 #include "io/model/model_io.hpp"
 #include "io/model/model_match.hpp"
 #include "io/model/safetensors_index.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/quantize.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -29,16 +31,43 @@ namespace {
 /// A model's files and their tensors, in the order of match_model's.
 class ModelTensors {
  public:
-  explicit ModelTensors(const std::vector<SafetensorsFile>& files) {
-    for (const SafetensorsFile& file : files)
-      for (const SafetensorsEntry& e : file.entries()) {
-        infos_.push_back({e.name, e.shape, e.type, e.known_dtype && is_float(e.dtype)});
-        tensors_.push_back({&file, &e});
-      }
+  explicit ModelTensors(const std::vector<SafetensorsFile>& files) : quantized_(all_of(files)) {
+    for (const StoredTensor& tensor : all_of(files)) {
+      const SafetensorsEntry& e = *tensor.entry;
+      if (quantized_.is_part(e.name)) continue;
+      if (const BnbMatrix* matrix = quantized_.find(e.name))
+        infos_.push_back({e.name, matrix->shape(), name_of(matrix->matrix().format), true});
+      else infos_.push_back({e.name, e.shape, e.type, e.known_dtype && is_float(e.dtype)});
+      tensors_.push_back(tensor);
+    }
   }
   [[nodiscard]] std::span<const TensorInfo> infos() const { return infos_; }
   [[nodiscard]] const std::string& path(int tensor) const { return at(tensor).file->path(); }
   [[nodiscard]] const std::string& name(int tensor) const { return at(tensor).entry->name; }
+
+  /// Bytes of a quantized parameter from `first` on, which begins at element `begin` of a tensor: as they are stored,
+  /// if the tensor has the format; else quantized here.
+  void read_quantized(int tensor, std::int64_t begin, const QuantizedMatrix& matrix, std::int64_t first,
+                      const TensorView& to) const {
+    const BnbMatrix* const stored = quantized_.find(name(tensor));
+    const bool same = stored != nullptr && begin == 0 && stored->matrix() == matrix;
+    kernels::Quantizer quantizer(matrix, [&](std::int64_t element, std::int64_t count, float* values) {
+      read_fp32(tensor, begin + element, count, values);
+    });
+    std::vector<std::byte> bytes(std::min(to.nbytes(), host_staging_bytes));
+    for (std::int64_t done = 0; done < to.numel(); done += static_cast<std::int64_t>(bytes.size())) {
+      const TensorView rows = to.rows(done, std::min(static_cast<std::int64_t>(bytes.size()), to.numel() - done));
+      const std::span<std::byte> part = std::span(bytes).first(rows.nbytes());
+      try {
+        if (same) stored->read_bytes(first + done, part);
+        else quantizer.read(first + done, part);
+      } catch (const Error& error) {
+        if (same) throw;
+        throw Error(error.code(), path(tensor) + ": tensor " + quote_name(name(tensor)) + ": " + error.line());
+      }
+      copy_now(rows.device, rows.data, bytes.data(), rows.nbytes());
+    }
+  }
 
   /// Elements of a tensor from `first` on, as many as `to` has, in its type; to a device through a host buffer.
   void read(int tensor, std::int64_t first, const TensorView& to) const {
@@ -64,19 +93,23 @@ class ModelTensors {
 
  private:
   void read_fp32(int tensor, std::int64_t first, std::int64_t count, float* to) const {
+    if (const BnbMatrix* matrix = quantized_.find(name(tensor))) return matrix->read_elements(first, count, to);
     at(tensor).file->read(*at(tensor).entry, first, count, to);
   }
-  struct Tensor {
-    const SafetensorsFile* file;
-    const SafetensorsEntry* entry;
-  };
-  [[nodiscard]] const Tensor& at(int tensor) const { return tensors_[static_cast<std::size_t>(tensor)]; }
-  std::vector<Tensor> tensors_;
+  static std::vector<StoredTensor> all_of(const std::vector<SafetensorsFile>& files) {
+    std::vector<StoredTensor> all;
+    for (const SafetensorsFile& file : files)
+      for (const SafetensorsEntry& entry : file.entries()) all.push_back({&file, &entry});
+    return all;
+  }
+  [[nodiscard]] const StoredTensor& at(int tensor) const { return tensors_[static_cast<std::size_t>(tensor)]; }
+  BnbTensors quantized_;
+  std::vector<StoredTensor> tensors_;  // without what belongs to a quantized matrix
   std::vector<TensorInfo> infos_;
 };
 
-void read_shard(const ModelTensors& tensors, const ModelMatch& match, const shard::ShardLayout& layout,
-                const ShardView& view) {
+void read_shard(const ModelTensors& tensors, const ModelMatch& match, std::span<const ParamSpec> params,
+                const shard::ShardLayout& layout, const ShardView& view) {
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
   std::int64_t done = 0;  // elements of the shard that are filled
   const auto clear_to = [&](std::int64_t end) {
@@ -91,7 +124,10 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, const shar
     }
     clear_to(at);
     const auto& [tensor, in_tensor] = match.params[static_cast<std::size_t>(s.param)];
-    tensors.read(tensor, in_tensor + s.param_offset, view.data.rows(at, s.length));
+    const TensorView to = view.data.rows(at, s.length);
+    if (const QuantizedMatrix& matrix = params[static_cast<std::size_t>(s.param)].quantized; matrix)
+      tensors.read_quantized(tensor, in_tensor, matrix, s.param_offset, to);
+    else tensors.read(tensor, in_tensor + s.param_offset, to);
     done = at + s.length;
   }
   clear_to(layout.shard_numel(view.unit));
@@ -142,7 +178,7 @@ std::uint64_t read_part(World& world, const std::string& path, std::span<const P
     for (const ShardView& view : shards) elements += static_cast<std::uint64_t>(layout.shard_numel(view.unit));
     WorkCounter progress("load", elements * sizeof(float));
     for (const ShardView& view : shards) {
-      read_shard(tensors, match, layout, view);
+      read_shard(tensors, match, params, layout, view);
       progress.add(static_cast<std::uint64_t>(layout.shard_numel(view.unit)) * sizeof(float));
     }
     for (const ModelMatch::Copy& copy : match.copies)

@@ -73,6 +73,13 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
   }
 }
 
+void SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::uint64_t first, std::span<std::byte> to) const {
+  TESSERA_ASSERT(first + to.size() <= entry.end - entry.begin, "bytes [%lu, +%zu) of %s", first, to.size(),
+                 entry.name.c_str());
+  file_.read_at(entry.begin + first, to);
+  bytes_read_ += to.size();
+}
+
 SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
                                  const std::map<std::string, std::string>& metadata) {
   std::vector<const SafetensorsTensor*> order;

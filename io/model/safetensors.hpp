@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,8 @@ class SafetensorsFile {
   /// Elements [first, first + count) of a tensor, converted to fp32: exactly from fp32, bf16, fp16; rounded to nearest
   /// from fp64. Throws Error (data): another dtype; an fp64 too large for fp32; the file has become shorter.
   void read(const SafetensorsEntry& entry, std::int64_t first, std::int64_t count, float* out) const;
+  /// Bytes [first, first + to.size()) of a tensor of any type.
+  void read_bytes(const SafetensorsEntry& entry, std::uint64_t first, std::span<std::byte> to) const;
   /// Bytes read from the file so far, header included.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/quantized.hpp"
 #include "runtime/base/tensor.hpp"
 
 namespace tessera {
@@ -27,8 +28,13 @@ struct ParamSpec {
   bool trainable = true;
   bool adapter = false;              // of LoRA: not in the base model's files
   DType storage_dtype = DType::f32;  // between steps, and in checkpoints; fp32 if trainable: the master weights
+  /// Set: a frozen matrix in 4 or 8 bits. The parameter is its bytes (shape {bytes}, u8), and modules read the matrix.
+  QuantizedMatrix quantized = {};
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
+  /// Shape and elements as modules and model files have them.
+  [[nodiscard]] Shape matrix_shape() const { return quantized ? Shape{quantized.rows, quantized.columns} : shape; }
+  [[nodiscard]] std::int64_t elements() const { return matrix_shape().numel(); }
 };
 
 /// Rows [first, first + count) of a parameter. count 0: all of them.

@@ -60,6 +60,25 @@ static std::size_t reference_workspace(const models::Model& model, const models:
   return bytes;
 }
 
+std::size_t dequantized_bytes(const models::Model& model, int param) {
+  constexpr std::size_t alignment = 256;
+  const QuantizedMatrix& matrix = model.params[static_cast<std::size_t>(param)].quantized;
+  const std::size_t bytes = static_cast<std::size_t>(matrix.numel()) * size_of(model.dtype);
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// The workspace of the module that has the most of them; no slot if no parameter is quantized.
+static void dequantized_slot(const models::Model& model, std::vector<ArenaSlot>& slots) {
+  std::size_t most = 0;
+  for (const auto* list : {&model.modules, &model.reference})
+    for (const auto& module : *list) {
+      std::size_t bytes = 0;
+      for (const int param : module->params()) bytes += dequantized_bytes(model, param);
+      most = std::max(most, bytes);
+    }
+  if (most > 0) slots.push_back({dequantized_name, Category::buffers, Placement::own, most});
+}
+
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
@@ -85,6 +104,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
         bytes > 0)
       slots.push_back({cache_name(model, i), Category::activations, Placement::own, bytes});
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
+  dequantized_slot(model, slots);
   token_slots(spec, tokens, slots);
   if (generates)
     slots.push_back({logits_name, Category::buffers, Placement::own,
@@ -128,6 +148,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
   }
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
+  dequantized_slot(model, slots);
   token_slots(spec, static_cast<std::size_t>(most), slots);
   slots.push_back({logits_name, Category::buffers, Placement::own,
                    static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});

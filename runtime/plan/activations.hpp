@@ -21,6 +21,10 @@ namespace tessera::plan {
 [[nodiscard]] std::string saved_name(const shard::Schedule& train, int module);
 inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of the current module output
 inline constexpr const char* workspace_name = "workspace";
+/// The quantized matrices that a module reads, in the type that it computes in. Modules use it in turn.
+inline constexpr const char* dequantized_name = "dequantized";
+/// Bytes that a quantized parameter of the model takes there: the next one begins after them.
+[[nodiscard]] std::size_t dequantized_bytes(const models::Model& model, int param);
 inline constexpr const char* router_name = "router";  // (layers with experts, 2, E) f64: Batch::router; training only
 inline constexpr const char* reference_name = "reference";  // Batch::reference
 inline constexpr const char* loss_rows_name = "loss_rows";  // Batch::loss_rows

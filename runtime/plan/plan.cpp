@@ -190,7 +190,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
     input.units.push_back({.name = plan.layout.unit_name(u),
                            .numel = plan.layout.padded_numel(u),
                            .trainable = trains && plan.layout.trainable(u),
-                           .storage_dtype = trains ? plan.layout.storage_dtype(u) : spec.strategy.policy.param_dtype,
+                           .storage_dtype = trains ? plan.layout.storage_dtype(u) : plan.layout.policy(u).param_dtype,
                            .policy = plan.layout.policy(u),
                            .params_in_place = spec.topology.in_place(mesh, plan.layout.policy(u).shard_axes)});
   }

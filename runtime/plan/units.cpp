@@ -26,7 +26,7 @@ std::vector<Block> blocks_of(const models::Model& model) {
     if (blocks.empty() || blocks.back().name != module.group()) blocks.push_back({module.group(), m, m, 0});
     blocks.back().last = m;
     for (const int param : module.params())
-      blocks.back().numel += model.params[static_cast<std::size_t>(param)].numel();
+      blocks.back().numel += model.params[static_cast<std::size_t>(param)].elements();
   }
   return blocks;
 }
@@ -147,7 +147,10 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   }
   name_apart(units, of_name);
   check_unit_strategies(strategy, units);
-  for (shard::UnitSpec& unit : units) unit.policy = strategy.unit_policy(unit.name);
+  for (shard::UnitSpec& unit : units) {
+    unit.policy = strategy.unit_policy(unit.name);
+    if (unit.storage_dtype == DType::u8) unit.policy.param_dtype = DType::u8;  // quantized: gathered as it is kept
+  }
   return units;
 }
 

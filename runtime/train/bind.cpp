@@ -16,9 +16,11 @@ std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::
 /// What the instructions of a schedule look up, resolved once.
 class Lookup {
  public:
-  Lookup(const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager)
+  Lookup(const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
+         const Arena& arena)
       : schedule_(schedule),
         manager_(manager),
+        dequantized_(arena.data_if(plan::dequantized_name)),
         slots_(schedule.slots.size()),
         last_gradient_(static_cast<std::size_t>(plan.layout.num_units())) {
     const auto& modules = plan.spec.model->modules;
@@ -34,6 +36,8 @@ class Lookup {
     if (data == nullptr) data = manager_.slot(schedule_, slot);
     return data;
   }
+  /// Where quantized matrices are dequantized to; null if there are none.
+  [[nodiscard]] std::byte* dequantized() const { return dequantized_; }
   /// True if no module later in the model (earlier in backward) contributes to the gradient of these rows.
   [[nodiscard]] bool first_contributor(int module, int param, RowRange rows) const {
     return last_reader_.at({param, rows.first}) <= module;
@@ -46,6 +50,7 @@ class Lookup {
  private:
   const shard::Schedule& schedule_;
   const shard::ShardManager& manager_;
+  std::byte* dequantized_;
   std::vector<std::byte*> slots_;  // null: not looked up yet
   // The last module, by parameter and first row, and by unit.
   std::map<std::pair<int, std::int64_t>, int> last_reader_;
@@ -63,6 +68,7 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
                  std::size_t instruction) {
   const models::Model& model = *plan.spec.model;
   step.params.reserve(step.module->params().size());
+  std::byte* dequantized = lookup.dequantized();
   for (std::size_t k = 0; k < step.module->params().size(); ++k) {
     const int param = step.module->params()[k];
     const RowRange rows = step.module->rows(k);
@@ -72,8 +78,17 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
     std::byte* data = nullptr;  // null if the instruction does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
       if (unit == home) data = lookup.slot(slot) + offset;
-    step.params.emplace_back(data, dtype, shape_of(model.params[static_cast<std::size_t>(param)], rows),
-                             plan.spec.device);
+    const ParamSpec& spec = model.params[static_cast<std::size_t>(param)];
+    if (spec.quantized) {
+      const TensorView matrix(data != nullptr ? dequantized : nullptr, model.dtype, spec.matrix_shape(),
+                              plan.spec.device);
+      if (data != nullptr)
+        step.quantized.push_back({spec.quantized, {data, dtype, spec.shape, plan.spec.device}, matrix});
+      dequantized += plan::dequantized_bytes(model, param);
+      step.params.push_back(matrix);
+      continue;
+    }
+    step.params.emplace_back(data, dtype, shape_of(spec, rows), plan.spec.device);
   }
 }
 
@@ -178,7 +193,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
                                              : plan::alternate_boundary_name(schedule.modules_of(instance), module));
   };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
-  Lookup lookup(plan, schedule, *parts_.manager);
+  Lookup lookup(plan, schedule, *parts_.manager, arena);
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;

@@ -1,6 +1,7 @@
 #pragma once
 // BoundSchedule: a schedule bound to a run's memory. Internal to the executor.
 
+#include "kernels/dequantize.hpp"
 #include "kernels/step.hpp"
 #include "runtime/base/timed_event.hpp"
 #include "runtime/train/executor.hpp"
@@ -21,9 +22,11 @@ class Executor::BoundSchedule {
     models::Phase phase = models::Phase::train;  // eval: forward of a module without a backward
     bool wants_dx = false;                       // backward: a module before this one has a backward
     std::vector<TensorView> params, dparams;     // in the order of Module::params(); dparams of frozen ones are absent
-    std::vector<std::uint8_t> accumulate;        // per parameter
-    std::vector<MemoryRange> gaps;               // padding of the units whose gradients this backward writes first
-    std::vector<MemoryRange> gradients;          // the full gradient buffers of these units, for an empty micro-batch
+    std::vector<kernels::DequantizeArgs>
+        quantized;                         // into those of `params` that are quantized, before the module runs
+    std::vector<std::uint8_t> accumulate;  // per parameter
+    std::vector<MemoryRange> gaps;         // padding of the units whose gradients this backward writes first
+    std::vector<MemoryRange> gradients;    // the full gradient buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
     std::byte *slot = nullptr, *sum = nullptr;  // Instruction::slot, Instruction::sum
     models::Cache cache;                        // generation

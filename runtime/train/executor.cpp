@@ -38,6 +38,7 @@ void Executor::synchronize() { backend_->synchronize(); }
 void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block) {
   program.source = &source;
   program.block = &block;
+  dequantized_ = nullptr;
   const auto& list = program.schedule->list;
   backend_->begin(program);
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
@@ -140,6 +141,14 @@ void Executor::load(BoundSchedule& program, int micro, std::int64_t rows) {
   backend_->copy_batch(program, micro, rows);
 }
 
+/// Frozen matrices stay what they are during a run: of consecutive instructions of a module the first dequantizes.
+void Executor::dequantize(const BoundSchedule& program, int i) {
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  if (step.quantized.empty() || dequantized_ == step.module) return;
+  for (const kernels::DequantizeArgs& matrix : step.quantized) kernels::dequantize(matrix, compute_);
+  dequantized_ = step.module;
+}
+
 void Executor::forward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
@@ -167,6 +176,7 @@ void Executor::forward(BoundSchedule& program, int i) {
   args.stream = compute_;
   args.batch = &batch;
   args.cache = step.cache;
+  dequantize(program, i);
   step.module->forward(args);
   if (program.phase == models::Phase::logits && step.y == nullptr)
     program.block->local.tokens = backend_->take(program, batch.logits);
@@ -199,6 +209,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   if (step.y) args.dy = {program.dx, model.dtype, activation, device_};
   if (step.wants_dx) args.dx = {program.dx, model.dtype, activation, device_};
   args.batch = &batch;
+  dequantize(program, i);
   step.module->backward(args);
   if (step.y == nullptr) add_balance(program, batch);  // the first backward: all layers have chosen their experts
 }

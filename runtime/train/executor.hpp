@@ -147,6 +147,8 @@ class Executor {
   void load(BoundSchedule& program, int micro, std::int64_t rows);
   void forward(BoundSchedule& program, int instruction);
   void backward(BoundSchedule& program, int instruction);
+  /// The quantized matrices that an instruction of a module reads, to the workspace of all modules.
+  void dequantize(const BoundSchedule& program, int instruction);
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
@@ -154,6 +156,7 @@ class Executor {
 
   Parts parts_;
   Device device_;
+  const models::Module* dequantized_ = nullptr;  // whose matrices are in the workspace, in this run
   TraceRecorder trace_;
   std::unique_ptr<Backend> backend_;  // last, so that its streams end before what they use
   StreamView compute_;

@@ -4,6 +4,7 @@
 
 #include "kernels/convert.hpp"
 #include "kernels/init.hpp"
+#include "kernels/quantize.hpp"
 #include "runtime/base/disk_memory.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -120,6 +121,19 @@ void initialize_on_host(const ParamSpec& param, std::uint64_t seed, std::int64_t
   }
 }
 
+/// The same of a quantized matrix: bytes from `first` on of the matrix with these initial values.
+void initialize_quantized(const ParamSpec& param, std::uint64_t seed, std::int64_t first, const TensorView& to) {
+  kernels::Quantizer quantizer(param.quantized, [&](std::int64_t element, std::int64_t count, float* values) {
+    kernels::initialize(param, seed, element, count, values, host_stream);
+  });
+  std::vector<std::byte> bytes(std::min(to.nbytes(), host_staging_bytes));
+  for (std::int64_t done = 0; done < to.numel(); done += static_cast<std::int64_t>(bytes.size())) {
+    const TensorView rows = to.rows(done, std::min(static_cast<std::int64_t>(bytes.size()), to.numel() - done));
+    quantizer.read(first + done, std::span(bytes).first(rows.nbytes()));
+    copy_now(rows.device, rows.data, bytes.data(), rows.nbytes());
+  }
+}
+
 }  // namespace
 
 void RunContext::initialize(std::uint64_t seed, Initialized which) {
@@ -131,7 +145,8 @@ void RunContext::initialize(std::uint64_t seed, Initialized which) {
       if (which == Initialized::adapters && !param.adapter) continue;
       const TensorView to = manager.shard(u).rows(segment.unit_offset - shard * layout.shard_numel(u), segment.length);
       const bool host_only = param.init.kind == Initializer::Kind::uniform || to.device == disk_device;
-      if (to.dtype == DType::f32 && (to.device == host_device || !host_only))
+      if (param.quantized) initialize_quantized(param, seed, segment.param_offset, to);
+      else if (to.dtype == DType::f32 && (to.device == host_device || !host_only))
         kernels::initialize(param, seed, segment.param_offset, segment.length, to.as<float>(), manager.stream());
       else initialize_on_host(param, seed, segment.param_offset, to);
     }

@@ -8,6 +8,7 @@
 
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/param_groups.hpp"
+#include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
@@ -170,6 +171,41 @@ TEST(LoraFiles, SettingsThatAreNotSupportedAreNamed) {
   EXPECT_THAT(refused(R"(, "peft_type": "LOHA")"), HasSubstr("peft_type"));
   EXPECT_THAT(error_of([] { (void)models::parse_lora_config("[1", "test"); }, ExitCode::data),
               HasSubstr("JSON object"));
+}
+
+std::string quantization_error(const std::vector<std::string>& arguments) {
+  return error_of([&] { check_options(lora_options(arguments)); });
+}
+
+TEST(Quantization, OptionsAreCheckedByName) {
+  EXPECT_EQ(quantization_error({"--quant_method", "bnb", "--quant_bits", "4"}), "");
+  EXPECT_EQ(quantization_error({"--quant_method", "bnb", "--quant_bits", "8"}), "");
+  EXPECT_EQ(quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bf16", "--bnb_4bit_compute_dtype",
+                                "bfloat16", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_use_double_quant", "true",
+                                "--bnb_4bit_quant_storage", "uint8"}),
+            "");
+  EXPECT_THAT(quantization_error({"--quant_method", "bnb"}), HasSubstr("Add --quant_bits 4"));
+  EXPECT_THAT(quantization_error({"--quant_bits", "4"}), HasSubstr("Add --quant_method bnb"));
+  EXPECT_THAT(quantization_error({"--quant_method", "bnb", "--quant_bits", "8", "--bnb_4bit_quant_type", "nf4"}),
+              HasSubstr("is for --quant_bits 4"));
+  EXPECT_THAT(
+      quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_use_double_quant", "false"}),
+      HasSubstr("double quantization"));
+  EXPECT_THAT(quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_compute_dtype", "float16"}),
+              HasSubstr("Add --fp16"));
+}
+
+TEST(Quantization, LeavesNormsEmbeddingsHeadsRoutersAndWhatIsTrained) {
+  const models::Model model =
+      lora_model({"--quant_method", "bnb", "--quant_bits", "4", "--modules_to_save", "q_proj"}, "qwen3-0.6b");
+  int quantized = 0;
+  for (const ParamSpec& param : model.params) {
+    const bool projection = param.name.find("_proj.weight") != std::string::npos && !param.adapter;
+    const bool saved = param.name.find(".q_proj.") != std::string::npos;
+    EXPECT_EQ(static_cast<bool>(param.quantized), projection && !saved) << param.name;
+    quantized += param.quantized ? 1 : 0;
+  }
+  EXPECT_EQ(quantized, 28 * 6);
 }
 
 }  // namespace

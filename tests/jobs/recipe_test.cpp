@@ -138,7 +138,7 @@ TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
   try {
     (void)parsed({"sft", "--sequence-parallel-size", "2", "--lr", "fast", "--use_galore", "--lora_rnk", "8", "run.yml",
                   "--torch_dtype", "int8", "--seed", "3", "--max_length"},
-                 {"TESSERA_QUANT_BITS=4"});
+                 {"TESSERA_USE_DORA=true"});
     FAIL() << "no error";
   } catch (const RefusedOptions& refused) {
     EXPECT_EQ(refused.code(), ExitCode::usage);
@@ -147,7 +147,7 @@ TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
               "not supported: --sequence-parallel-size 2 [command line]. Ranks do not share a sequence: "
               "use --gradient_checkpointing full for long ones. Accepted: 1");
     EXPECT_THAT(refused.lines.at(2), HasSubstr("not supported: --use_galore true"));
-    EXPECT_THAT(refused.lines.at(3), HasSubstr("[environment TESSERA_QUANT_BITS]"));
+    EXPECT_THAT(refused.lines.at(3), HasSubstr("[environment TESSERA_USE_DORA]"));
     EXPECT_THAT(refused.lines.at(4), HasSubstr("not supported: --torch_dtype int8"));
     EXPECT_THAT(refused.lines.at(5), HasSubstr("unknown: unknown option --lora_rnk [command line]"));
     EXPECT_THAT(refused.lines.at(6), HasSubstr("wrong value: --lr fast: expected a number"));
@@ -160,7 +160,7 @@ TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
 
 TEST(Refusals, OfAFileToo) {
   const std::string line = error_line_of_yaml(
-      "quant_bits: 4\nlearning_rat: 1\nseed: x\nfsdp_config: {fsdp_offload_params: true, fsdp_x: 1}\n");
+      "use_dora: true\nlearning_rat: 1\nseed: x\nfsdp_config: {fsdp_offload_params: true, fsdp_x: 1}\n");
   for (const char* part : {"5 options are refused", "conf.yaml:1", "unknown key learning_rat [conf.yaml:2]",
                            "--seed x: expected", "offload", "unknown key fsdp_config.fsdp_x"})
     EXPECT_THAT(line, HasSubstr(part));

@@ -107,6 +107,11 @@ std::vector<float> as_floats(const TensorView& tensor) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype));
   copy_now(tensor.device, bytes.data(), tensor.data, bytes.size());
   std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+  if (tensor.dtype == DType::u8) {  // of quantized matrices
+    std::ranges::transform(bytes, values.begin(),
+                           [](std::byte byte) { return static_cast<float>(std::to_integer<int>(byte)); });
+    return values;
+  }
   (void)kernels::convert_bytes({.from = bytes.data(),
                                 .source = tensor.dtype,
                                 .to = reinterpret_cast<std::byte*>(values.data()),

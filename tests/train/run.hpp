@@ -110,7 +110,7 @@ struct RunInput {
 [[nodiscard]] train::TrainerOptions options_of(const models::Model& model, const Variant& variant, int steps);
 [[nodiscard]] Outcome run(const RunInput& input, const Variant& variant);
 
-/// The elements of a tensor of any memory: fp32, or bf16 or fp16, widened.
+/// The elements of a tensor of any memory: fp32, or bf16, fp16 or bytes, widened.
 [[nodiscard]] std::vector<float> as_floats(const TensorView& tensor);
 
 /// "" if both are equal bit for bit, else the first difference.

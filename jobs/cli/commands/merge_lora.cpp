@@ -12,6 +12,7 @@
 #include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/weights.hpp"
+#include "models/quantize.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/infer/inference.hpp"
 
@@ -142,7 +143,8 @@ void merge_lora(const Call& call, World& world) {
   for (const models::AdaptedModule& module : model.lora->modules) merge_module(module, model, layout, shards);
   const DType dtype = merged_dtype(options, world, config);
   io::write_model(
-      world, options.text("out"), io::config_for_dtype(config.text, dtype), model.params, layout, shards,
+      world, options.text("out"), io::config_for_dtype(models::without_quantization(config.text), dtype), model.params,
+      layout, shards,
       {.max_shard_bytes = options.bytes("max_shard_size"), .auxiliary_source = config.directory, .dtype = dtype});
   log::info(strfmt("convert   done | %zu adapters merged in fp32, saved in %s | %s", model.lora->modules.size(),
                    name_of(dtype), options.text("out").c_str()));

@@ -84,9 +84,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"lora_dtype", "none|float32|fp32", "Adapters are fp32"},
       {"safe_serialization", "true|1|yes", "Models are saved as safetensors only"},
       {"use_flash_ckpt", off_values, "Use --async_save true"},
-      {"quant_method", "none", "Quantized models are missing"},
-      {"quant_bits", "0|none", "Quantized models are missing"},
-      {"bnb_4bit_* hqq_axis", "", "Quantized models are missing"},
+      {"hqq_axis", "", "Models are quantized as bitsandbytes does: use --quant_method bnb"},
       {"vllm_* sglang_* lmdeploy_*", "", "tessera generate samples by itself"},
       {"wandb_* swanlab_*", "", "Every run writes logging.jsonl"},
       // Parallelism.

@@ -2,6 +2,7 @@
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 
@@ -121,7 +122,7 @@ void check_options(const Options& options) {
   for (const auto rule :
        {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file, check_cudnn,
         check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram, check_packing,
-        check_lora_options, check_save_only_trainable, check_samples})
+        check_lora_options, check_quantization_options, check_save_only_trainable, check_samples})
     errors.check([&] { rule(options); });
   for (const char* name :
        {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})

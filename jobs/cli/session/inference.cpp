@@ -3,6 +3,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -32,6 +33,7 @@ models::Model make_evaluated_model(const Options& options, const ModelConfig& co
   models::Model model = make_inference_model(options, config, precision_of(options).compute);
   // There are no master weights: parameters are stored in the type in which they are computed with.
   for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
+  quantize_base(model, options, config.text, config.path, /*trains=*/false);
   return model;
 }
 

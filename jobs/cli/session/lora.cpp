@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* base_dtype_key = "base_dtype";  // in the metadata of adapter_model.safetensors
 constexpr const char* base_crc_key = "base_crc32c";   // of the frozen parameters in that type (io::BaseModel)
+constexpr const char* base_quantization_key = "base_quantization";  // "nf4", "int8"; not there: none
 
 /// Options that describe an adapter; --adapters has them in its config.
 constexpr const char* adapter_options[] = {"lora_rank",       "lora_alpha", "target_modules", "target_regex",
@@ -36,12 +37,19 @@ io::BaseModel checksum_of(World& world, const AdapterShards& of, DType dtype) {
 std::optional<io::BaseModel> named_base(World& world, const std::string& file) {
   const std::string found = world.text_of_rank_0([&] {
     const auto metadata = io::SafetensorsFile(file).metadata();
-    const auto dtype = metadata.find(base_dtype_key), crc = metadata.find(base_crc_key);
-    return dtype == metadata.end() || crc == metadata.end() ? "" : dtype->second + " " + crc->second;
+    const auto dtype = metadata.find(base_dtype_key), crc = metadata.find(base_crc_key),
+               quantization = metadata.find(base_quantization_key);
+    return dtype == metadata.end() || crc == metadata.end()
+               ? ""
+               : dtype->second + " " + crc->second + " " + (quantization == metadata.end() ? "" : quantization->second);
   });
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-    if (const std::string start = std::string(name_of(dtype)) + " "; found.starts_with(start))
-      return io::BaseModel{dtype, static_cast<std::uint32_t>(std::strtoul(found.c_str() + start.size(), nullptr, 16))};
+    if (const std::string start = std::string(name_of(dtype)) + " "; found.starts_with(start)) {
+      io::BaseModel base{dtype, static_cast<std::uint32_t>(std::strtoul(found.c_str() + start.size(), nullptr, 16))};
+      for (const QuantFormat format : {QuantFormat::nf4, QuantFormat::int8})
+        if (found.ends_with(std::string(" ") + name_of(format))) base.quantization = format;
+      return base;
+    }
   return std::nullopt;
 }
 
@@ -49,6 +57,11 @@ void check_base_of_adapter(World& world, const std::string& directory, const std
                            const AdapterShards& to) {
   const std::optional<io::BaseModel> expected = named_base(world, file);
   if (!expected) return;
+  if (const QuantFormat now = io::quantization_in(to.model->params); now != expected->quantization) {
+    log::info(strfmt("adapter   its base was quantized to %s, and this one to %s: they are not compared",
+                     name_of(expected->quantization), name_of(now)));
+    return;
+  }
   if (expected->dtype != to.model->dtype && to.model->dtype != DType::f32) {
     log::info(strfmt("adapter   its base was kept in %s, and this one is in %s: they are not compared",
                      name_of(expected->dtype), name_of(to.model->dtype)));
@@ -213,7 +226,10 @@ void read_adapter(World& world, const std::string& directory, const AdapterShard
 }
 
 std::map<std::string, std::string> adapter_metadata(const io::BaseModel& base) {
-  return {{base_dtype_key, name_of(base.dtype)}, {base_crc_key, strfmt("%08x", base.crc)}};
+  std::map<std::string, std::string> metadata{{base_dtype_key, name_of(base.dtype)},
+                                              {base_crc_key, strfmt("%08x", base.crc)}};
+  if (base.quantization != QuantFormat::none) metadata[base_quantization_key] = name_of(base.quantization);
+  return metadata;
 }
 
 void write_adapter(World& world, const std::string& directory, const std::string& base, io::WriteModelOptions options,

@@ -15,6 +15,7 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 
@@ -43,8 +44,9 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
     const ModelConfig config = read_model_config(options, nullptr);
     const bool trains = (options.commands & for_inference) == 0;
     const DType compute = precision_of(options).compute;
-    const models::Model model = trains ? make_training_model(options, config.text, config.path, compute, config.adapter)
-                                       : make_inference_model(options, config, compute);
+    models::Model model = trains ? make_training_model(options, config.text, config.path, compute, config.adapter)
+                                 : make_inference_model(options, config, compute);
+    if (!trains) quantize_base(model, options, config.text, config.path, /*trains=*/false);
     const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
     if (!trains) {  // shared windows have parameters alone, so lengths do not matter

@@ -5,6 +5,7 @@
 
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/quantization.hpp"
 #include "models/param_selector.hpp"
 #include "models/row_parts.hpp"
 
@@ -56,6 +57,7 @@ models::Model make_training_model(const Options& options, const std::string& con
   models::Model model = models::make(config_json, source, dtype);
   if (trains_lora(options)) add_adapters(model, options, adapter);
   else freeze(model, options, dtype);
+  quantize_base(model, options, config_json, source, /*trains=*/true);
   if (options.has("max_unit_size"))
     models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
   return model;
@@ -85,13 +87,13 @@ std::string FrozenChange::text() const {
 
 std::int64_t num_trainable(const std::vector<ParamSpec>& params) {
   std::int64_t sum = 0;
-  for (const ParamSpec& param : params) sum += param.trainable ? param.numel() : 0;
+  for (const ParamSpec& param : params) sum += param.trainable ? param.elements() : 0;
   return sum;
 }
 
 std::string parameters_text(const std::vector<ParamSpec>& params) {
   std::int64_t all = 0;
-  for (const ParamSpec& param : params) all += param.numel();
+  for (const ParamSpec& param : params) all += param.elements();
   const std::int64_t trainable = num_trainable(params);
   const auto count = [](std::int64_t n) { return human_count(static_cast<double>(n)); };
   std::string text = count(all) + " parameters, " + count(trainable) + " trainable";

@@ -1,0 +1,68 @@
+#include "jobs/cli/session/quantization.hpp"
+
+#include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "models/quantize.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr const char* of_4_bits[] = {"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype",
+                                     "bnb_4bit_quant_storage"};
+
+QuantFormat format_of(const Options& options) {
+  if (options.text("quant_method") != "bnb") return QuantFormat::none;
+  return options.text("quant_bits") == "8" ? QuantFormat::int8 : QuantFormat::nf4;
+}
+
+const char* torch_name(DType dtype) {
+  return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+}
+
+}  // namespace
+
+void check_quantization_options(const Options& options) {
+  const std::string method = options.text("quant_method"), bits = options.text("quant_bits");
+  if (method == "bnb" && bits == "none")
+    throw options.refuse("quant_method", "--quant_method bnb does not say how many bits", "Add --quant_bits 4, or 8");
+  if (method == "none" && bits != "none")
+    throw options.refuse("quant_bits", "--quant_bits has no effect without --quant_method", "Add --quant_method bnb");
+  for (const char* name : of_4_bits)
+    if (options.given(name) && bits == "8")
+      throw options.refuse(name, std::string("--") + name + " is for --quant_bits 4", "Drop it");
+  if (!options.flag("bnb_4bit_use_double_quant"))
+    throw options.refuse("bnb_4bit_use_double_quant", "nf4 without double quantization is not supported",
+                         "Drop --bnb_4bit_use_double_quant false: with it the absmax of blocks take a quarter");
+  if (const std::string type = options.text("bnb_4bit_compute_dtype"); type != "none")
+    if (const DType compute = precision_of(options).compute; type != torch_name(compute))
+      throw options.refuse(
+          "bnb_4bit_compute_dtype",
+          strfmt("--bnb_4bit_compute_dtype %s, and the run computes in %s", type.c_str(), torch_name(compute)),
+          type == "bfloat16"  ? "Add --bf16"
+          : type == "float16" ? "Add --fp16"
+                              : "Drop --bf16, or --bnb_4bit_compute_dtype");
+}
+
+QuantFormat quantization_of_run(const Options& options, const std::string& config_json, const std::string& source) {
+  const QuantFormat asked = format_of(options), stored = models::quantization_of(config_json, source);
+  if (asked != QuantFormat::none && stored != QuantFormat::none && asked != stored)
+    throw options.refuse("quant_bits",
+                         strfmt("--quant_bits asks for %s, and %s is quantized to %s already", name_of(asked),
+                                source.c_str(), name_of(stored)),
+                         "Drop --quant_method and --quant_bits");
+  return asked != QuantFormat::none ? asked : stored;
+}
+
+void quantize_base(models::Model& model, const Options& options, const std::string& config_json,
+                   const std::string& source, bool trains) {
+  const QuantFormat format = quantization_of_run(options, config_json, source);
+  if (format == QuantFormat::none) return;
+  if (trains && !trains_lora(options))
+    throw Error(ExitCode::usage,
+                strfmt("quantized weights (%s) are not trained, and --tuner_type is full", name_of(format)),
+                "--quant_bits, --tuner_type", "Add --tuner_type lora, or train the model in bf16");
+  models::quantize(model, format);
+}
+
+}  // namespace tessera::jobs

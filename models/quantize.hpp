@@ -1,0 +1,26 @@
+#pragma once
+// Quantized base weights (QLoRA): which parameters of a model are kept in 4 or 8 bits.
+
+#include <string>
+
+#include "runtime/base/quantized.hpp"
+
+namespace tessera::models {
+
+struct Model;
+
+/// Keeps the frozen weights of Linears in `format`: of attention, MLPs and experts. Norms, biases, embeddings, the
+/// head, routers and adapters stay what they are, as transformers' integration of bitsandbytes leaves lm_head. The
+/// parameters keep their places in Model::params and their names, and become vectors of bytes (ParamSpec::quantized).
+/// After add_lora. Throws Error (usage): a weight that is stored as (in, out) (GPT-2), whose rows bitsandbytes
+/// transposes; a model without such weights.
+void quantize(Model& model, QuantFormat format);
+
+/// The format of a config.json's quantization_config; none: it has none. Throws Error (usage) with the key: another
+/// method than bitsandbytes, fp4, no double quantization, or a type of storage other than uint8.
+[[nodiscard]] QuantFormat quantization_of(const std::string& config_json, const std::string& source);
+/// The config.json of a model in floats: without quantization_config, other keys in their order; byte for byte if it
+/// has none.
+[[nodiscard]] std::string without_quantization(const std::string& config_json);
+
+}  // namespace tessera::models

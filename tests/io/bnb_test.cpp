@@ -1,0 +1,97 @@
+// Matrices that bitsandbytes has quantized and transformers has saved: the bytes that are made here of the same
+// weights; elements of any range; files that are not what they seem.
+#include <algorithm>
+
+#include "io/model/bnb_tensors.hpp"
+#include "io/model/safetensors.hpp"
+#include "kernels/quantize.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::io {
+namespace {
+
+const std::string bnb_golden = TESSERA_TEST_DATA "/../models/golden/qwen3";
+constexpr const char* bnb_name = "model.layers.1.mlp.down_proj.weight";
+
+std::vector<StoredTensor> tensors_of(const SafetensorsFile& file) {
+  std::vector<StoredTensor> tensors;
+  for (const SafetensorsEntry& entry : file.entries()) tensors.push_back({&file, &entry});
+  return tensors;
+}
+
+TEST(BnbTensors, HaveTheBytesThatAreMadeHere) {
+  const SafetensorsFile plain(bnb_golden + "/model.safetensors");
+  int found = 0;
+  for (const auto& [folder, format] : {std::pair{"/bnb-nf4", QuantFormat::nf4}, {"/bnb-int8", QuantFormat::int8}}) {
+    const SafetensorsFile file(bnb_golden + folder + "/model.safetensors");
+    const BnbTensors tensors(tensors_of(file));
+    for (const SafetensorsEntry& entry : plain.entries()) {
+      const BnbMatrix* stored = tensors.find(entry.name);
+      if (stored == nullptr) continue;
+      ++found;
+      EXPECT_EQ(stored->shape(), entry.shape);
+      EXPECT_EQ(stored->matrix().format, format);
+      std::vector<std::byte> made(static_cast<std::size_t>(stored->matrix().bytes())), read(made.size());
+      kernels::Quantizer(stored->matrix(), [&](std::int64_t first, std::int64_t count, float* to) {
+        plain.read(entry, first, count, to);
+      }).read(0, made);
+      for (std::size_t at = 0; at < read.size(); at += 37)
+        stored->read_bytes(static_cast<std::int64_t>(at),
+                           std::span(read).subspan(at, std::min<std::size_t>(37, read.size() - at)));
+      EXPECT_EQ(read, made) << entry.name;
+    }
+    EXPECT_FALSE(tensors.is_part("model.norm.weight"));
+    EXPECT_EQ(tensors.find("model.norm.weight"), nullptr);
+  }
+  EXPECT_EQ(found, 2 * 2 * 7);  // formats, layers, projections
+}
+
+TEST(BnbTensors, ReadElementsOfAnyRange) {
+  for (const char* folder : {"/bnb-nf4", "/bnb-int8"}) {
+    const SafetensorsFile file(bnb_golden + folder + "/model.safetensors");
+    const BnbTensors tensors(tensors_of(file));
+    const BnbMatrix* matrix = tensors.find(bnb_name);
+    ASSERT_NE(matrix, nullptr);
+    std::vector<float> whole(static_cast<std::size_t>(matrix->matrix().numel())), parts(whole.size());
+    matrix->read_elements(0, matrix->matrix().numel(), whole.data());
+    for (std::size_t at = 0; at < parts.size(); at += 101)
+      matrix->read_elements(static_cast<std::int64_t>(at),
+                            static_cast<std::int64_t>(std::min<std::size_t>(101, parts.size() - at)),
+                            parts.data() + at);
+    EXPECT_EQ(parts, whole);
+    EXPECT_GT(*std::ranges::max_element(whole), 0.0F);
+  }
+}
+
+/// The error of a copy in which one text is another of the same length.
+std::string error_with(const char* folder, const std::string& text, const std::string& other) {
+  const test::TempDir dir;
+  std::string bytes = test::bytes_of(bnb_golden + folder + "/model.safetensors");
+  const std::size_t at = bytes.find(text);
+  EXPECT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.size(), other.size());
+  bytes.replace(at, text.size(), other);
+  const SafetensorsFile file(dir.file("model.safetensors", bytes));
+  try {
+    const BnbTensors tensors(tensors_of(file));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data);
+    return error.line();
+  }
+  return "read";
+}
+
+TEST(BnbTensors, OtherFormsAreRefusedByName) {
+  using testing::HasSubstr;
+  EXPECT_THAT(error_with("/bnb-nf4", "bitsandbytes__nf4", "bitsandbytes__fp4"), HasSubstr("is of fp4"));
+  EXPECT_THAT(error_with("/bnb-nf4", "weight.absmax\"", "weight.absmin\""), HasSubstr("absmax"));
+  EXPECT_THAT(error_with("/bnb-nf4", "\"blocksize\": 64", "\"blocksize\": 32"), HasSubstr("only 64 is supported"));
+  EXPECT_THAT(error_with("/bnb-nf4", "\"nested_offset\"", "\"nested_offseT\""), HasSubstr("double quantization"));
+  EXPECT_THAT(error_with("/bnb-nf4", "\"nested_blocksize\": 256", "\"nested_blocksize\": 512"),
+              HasSubstr("nested blocks"));
+  EXPECT_THAT(error_with("/bnb-nf4", "\"shape\": [", "\"shapE\": ["), HasSubstr("is no matrix"));
+  EXPECT_EQ(error_with("/bnb-nf4", "{", "{"), "read");
+}
+
+}  // namespace
+}  // namespace tessera::io

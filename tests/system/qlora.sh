@@ -1,0 +1,69 @@
+#!/bin/bash
+# QLoRA: options, a base that is quantized here or by transformers, checkpoints with and without it on other numbers of
+# ranks, generate, eval and merging; what is refused.
+#   qlora.sh TESSERA MPIRUN GOLDEN
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
+golden=$3
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+loss() { sed -n 's/^{"loss":\([0-9.]*\),.*/\1/p' log; }
+near() { awk -v a="$1" -v b="$2" -v r="$3" 'BEGIN { d = a / b - 1; exit !(a > 0 && d < r && d > -r) }' || fail "$4: $1, not $2"; }
+
+base=$golden/qwen3 stored=$golden/qwen3/bnb-nf4 tokens=$golden/qwen3/tokens.bin
+four=(--quant_method bnb --quant_bits 4) eight=(--quant_method bnb --quant_bits 8)
+train=(train --dataset "$tokens" --max_length 16 --global_batch_size 4 --learning_rate 1e-2 --logging_steps 1 --max_steps 4 --save_steps 2
+       --tuner_type lora --add_version false)
+evaluate=(eval --dataset "$tokens" --max_length 16 --json)
+
+# The same adapter at each stage, and over transformers' quantized model.
+for stage in 0 3; do good 2 "${train[@]}" --model "$base" "${four[@]}" --zero_stage "$stage" --output_dir "run$stage"; done
+cmp -s run0/adapter_model.safetensors run3/adapter_model.safetensors || fail "stages differ"
+[ ! -e run3/model.safetensors ] || fail "a QLoRA run has written a model"
+grep -q '"base_quantization":"nf4"' run3/adapter_model.safetensors || fail "the adapter does not say what its base was"
+expect '"quantization": *"nf4"' run3/checkpoint-4/manifest.json
+good 1 "${train[@]}" --model "$stored" --output_dir stored
+good 1 "${train[@]}" --model "$base" "${four[@]}" --output_dir made
+cmp -s stored/adapter_model.safetensors made/adapter_model.safetensors || fail "transformers' quantized model is another one"
+
+# Resumed on another number of ranks: with the base in the checkpoint, and without.
+good 2 "${train[@]}" --model "$base" "${four[@]}" --output_dir with --save_only_trainable false
+for ranks in 1 3; do
+  for from in run3 with; do
+    good $ranks "${train[@]}" --model "$base" "${four[@]}" --output_dir "$from$ranks" --resume_from_checkpoint "$from/checkpoint-2"
+    cmp -s "$from$ranks/adapter_model.safetensors" run3/adapter_model.safetensors || [ $ranks != 1 ] || fail "$from on $ranks ranks differs"
+  done
+done
+refused 3 "E145" 1 "${evaluate[@]}" --model "$golden/qwen3-untied" "${four[@]}" --adapters run3
+
+# eval and generate over either base; the adapter over the base in fp32 is close.
+good 1 "${evaluate[@]}" --model "$base" "${four[@]}" --adapters run3; with=$(loss)
+good 2 "${evaluate[@]}" --model "$stored" --adapters run3; near "$(loss)" "$with" 1e-6 "transformers' quantized model"
+good 2 "${evaluate[@]}" --checkpoint run3/checkpoint-4 "${four[@]}"; near "$(loss)" "$with" 1e-6 "the checkpoint"
+good 1 "${evaluate[@]}" --model "$base" --adapters run3; near "$(loss)" "$with" 0.05 "over fp32"
+expect 'quantized to nf4, and this one to none: they are not compared' log
+good 1 "${evaluate[@]}" --model "$base" "${eight[@]}"; int8=$(loss)
+good 2 "${evaluate[@]}" --model "$golden/qwen3/bnb-int8"; near "$(loss)" "$int8" 1e-6 "transformers' int8 model"
+good 1 generate --model "$stored" --adapters run3 --prompt "!" --max_new_tokens 4 --temperature 0
+
+# Merged: into the base in bf16, and into the dequantized one.
+good 2 convert --in "$stored" --adapters run3 --merge_lora true --save_dtype fp32 --out merged
+! grep -q quantization_config merged/config.json || fail "a merged model says that it is quantized"
+good 1 "${evaluate[@]}" --model merged; near "$(loss)" "$with" 1e-5 "merged"
+good 1 convert --in "$base" --adapters run3 --merge_lora true --save_dtype bf16 --out merged16
+
+# Refused by name.
+refused 2 "quantized weights (nf4) are not trained" 1 train --dataset "$tokens" --model "$base" --max_length 16 "${four[@]}" --output_dir no
+refused 2 "--quant_bits" 1 "${train[@]}" --model "$base" --quant_method bnb --output_dir no
+refused 2 "--quant_method bnb" 1 "${train[@]}" --model "$base" --quant_bits 4 --output_dir no
+refused 2 "fp4" 1 "${train[@]}" --model "$base" "${four[@]}" --bnb_4bit_quant_type fp4 --output_dir no
+refused 2 "double quantization" 1 "${train[@]}" --model "$base" "${four[@]}" --bnb_4bit_use_double_quant false --output_dir no
+refused 2 "--bnb_4bit_compute_dtype bfloat16, and the run computes in float32" 1 "${train[@]}" --model "$base" "${four[@]}" \
+  --bnb_4bit_compute_dtype bfloat16 --output_dir no
+refused 2 "quantized to nf4 already" 1 "${train[@]}" --model "$stored" "${eight[@]}" --output_dir no
+refused 2 "cannot be quantized" 1 "${train[@]}" --model "$golden/tiny" --dataset "$golden/tiny/tokens.bin" "${four[@]}" --output_dir no
+cp -r "$stored" fp4
+sed -i 's/"bnb_4bit_quant_type": "nf4"/"bnb_4bit_quant_type": "fp4"/' fp4/config.json
+refused 2 "only nf4 is supported" 1 "${train[@]}" --model fp4 --output_dir no
+
+[ $failures = 0 ] && echo "qlora.sh: passed"
+exit $((failures > 0))
