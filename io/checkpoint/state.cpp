@@ -151,10 +151,14 @@ class Locations {
     out = found->second;
     by_path.erase(found);
     const std::vector<std::int64_t> expected = shape_in_file(p, vector.values);
-    if (out.dataset->shape != expected)
+    const bool bytes = out.dataset->dtype == DType::u8;  // of a quantized matrix
+    if (!vector.optimizer && bytes != static_cast<bool>(p.quantized))
+      note("E122 " + out.dataset->path +
+           (bytes ? " is quantized, and the model's is not" : " is not quantized, and the model's is"));
+    else if (out.dataset->shape != expected)
       note("E113 " + out.dataset->path + " is " + text_of(out.dataset->shape) + ", the model's is " +
            text_of(expected));
-    else if (vector.optimizer ? out.dataset->dtype != vector.values.dtype : !convertible(out.dataset->dtype))
+    else if (vector.optimizer ? out.dataset->dtype != vector.values.dtype : !bytes && !convertible(out.dataset->dtype))
       note("E122 " + out.dataset->path + " is " + name_of(out.dataset->dtype) + ", not " +
            name_of(vector.values.dtype));
   }
