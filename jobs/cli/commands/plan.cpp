@@ -1,6 +1,7 @@
 // `tessera plan`: what a run takes, for every strategy side by side, without MPI, weights or data.
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
@@ -171,6 +172,12 @@ std::string units_line(const shard::ShardLayout& layout) {
                 human_count(layout.numel(largest)).c_str());
 }
 
+/// "bf16", or "nf4 and bf16" where matrices are quantized.
+std::string frozen_types(const models::Model& model) {
+  const QuantFormat format = io::quantization_in(model.params);
+  return (format == QuantFormat::none ? "" : std::string(name_of(format)) + " and ") + name_of(model.dtype);
+}
+
 void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu, io::SavedParams saved) {
   const models::Model& model = *plan.spec.model;
   const bool all_trainable = num_trainable(model.params) == model.num_params();
@@ -194,7 +201,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                  : ""));
   if (!all_trainable)
     log::info(strfmt("frozen    %s of a rank's params, kept in %s; no gradients and optimizer states",
-                     human_bytes(plan::frozen_bytes(plan)).c_str(), name_of(model.dtype)));
+                     human_bytes(plan::frozen_bytes(plan)).c_str(), frozen_types(model).c_str()));
   if (plan.spec.device != host_device) print_device(plan, has_gpu);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone",
                    human_bytes(io::state_bytes(model.params, plan.spec.states, saved)).c_str(),

@@ -68,10 +68,23 @@ void nf4_values_of(const std::uint8_t* codes, const float* absmax, T* out, std::
     nf4_block(codes + b * nf4_elements / 2, absmax[b], out + b * nf4_elements, n - b * nf4_elements);
 }
 
+/// As many codes as a register has floats.
+typedef std::int8_t Int8Codes __attribute__((vector_size(vec_bytes / 4)));
+
 template <class T>
 void int8_values_of(const std::int8_t* codes, float absmax, T* out, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
+  std::int64_t i = 0;
+  if constexpr (sizeof(T) < 8) {
+    constexpr std::int64_t w = vec_width<float>;
+    for (; i + w <= n; i += w) {
+      Int8Codes some;
+      __builtin_memcpy(&some, codes + i, sizeof some);
+      const Vec<float> x = __builtin_convertvector(some, Vec<float>) * absmax * int8_step;
+      if constexpr (sizeof(T) == 4) store<float>(out + i, x);
+      else store_half(x, out + i);
+    }
+  }
+  for (; i < n; ++i) {
     const float value = static_cast<float>(codes[i]) * absmax * int8_step;
     if constexpr (sizeof(T) == 8) out[i] = static_cast<double>(value);
     else out[i] = T(value);
