@@ -45,6 +45,7 @@ void check_quantization_options(const Options& options) {
 }
 
 QuantFormat quantization_of_run(const Options& options, const std::string& config_json, const std::string& source) {
+  check_quantization_options(options);
   const QuantFormat asked = format_of(options), stored = models::quantization_of(config_json, source);
   if (asked != QuantFormat::none && stored != QuantFormat::none && asked != stored)
     throw options.refuse("quant_bits",

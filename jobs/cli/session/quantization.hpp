@@ -13,7 +13,7 @@ namespace tessera::jobs {
 void check_quantization_options(const Options& options);
 
 /// The format of a run's base weights: what the options say, or the quantization_config of a model that came quantized.
-/// Throws Error (usage) if both do and they differ.
+/// Throws Error (usage) as check_quantization_options, and if both do and they differ.
 [[nodiscard]] QuantFormat quantization_of_run(const Options& options, const std::string& config_json,
                                               const std::string& source);
 
