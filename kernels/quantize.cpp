@@ -7,6 +7,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/dynamic_code.hpp"
 #include "kernels/host/dequantize.hpp"
+#include "kernels/nf4_code.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/half.hpp"
 
@@ -22,6 +23,9 @@ std::uint8_t nearest_dynamic(float x) {
 }
 
 }  // namespace
+
+std::span<const float> nf4_code() { return nf4_values; }
+std::span<const float> absmax_code() { return signed_dynamic_code.values; }
 
 Quantizer::Quantizer(const QuantizedMatrix& matrix, ReadElements read)
     : matrix_(matrix), read_(std::move(read)), absmax_(static_cast<std::size_t>(matrix.groups()), -1.0F) {

@@ -14,6 +14,10 @@ namespace tessera::kernels {
 /// Elements [first, first + count) of the matrix, row-major, as fp32.
 using ReadElements = std::function<void(std::int64_t first, std::int64_t count, float* to)>;
 
+/// The values of nf4's 16 codes, and of the 256 codes of its 8-bit absmax (bitsandbytes' dynamic code).
+[[nodiscard]] std::span<const float> nf4_code();
+[[nodiscard]] std::span<const float> absmax_code();
+
 class Quantizer {
  public:
   /// `read` is called by read(); it must outlive the quantizer's use.

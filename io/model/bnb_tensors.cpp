@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/dequantize.hpp"
-#include "kernels/dynamic_code.hpp"
-#include "kernels/nf4_code.hpp"
+#include "kernels/quantize.hpp"
 
 namespace tessera::io {
 
@@ -95,10 +94,9 @@ void BnbTensors::add_nf4(const std::string& name, const StoredTensor& codes, con
     refuse_quantized(
         codes, name,
         strfmt("is %s of %ld elements, not U8 of %ld", codes.entry->type, codes.entry->numel(), matrix.code_bytes()));
-  if (!std::ranges::equal(floats_in(part(name + ".quant_map", name, "F32", 16)), kernels::nf4_values))
+  if (!std::ranges::equal(floats_in(part(name + ".quant_map", name, "F32", 16)), kernels::nf4_code()))
     refuse_quantized(codes, name, "has another code than nf4");
-  if (!std::ranges::equal(floats_in(part(name + ".nested_quant_map", name, "F32", 256)),
-                          kernels::signed_dynamic_code.values))
+  if (!std::ranges::equal(floats_in(part(name + ".nested_quant_map", name, "F32", 256)), kernels::absmax_code()))
     refuse_quantized(codes, name, "has another code of its absmax than bitsandbytes' dynamic one");
   matrices_.emplace(name, std::move(found));
 }

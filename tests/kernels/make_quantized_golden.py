@@ -22,11 +22,11 @@ def rows(values, form, per_line):
 
 
 def floats(name, values):
-    return f"inline constexpr float {name}[] = {{\n" + rows(values.flatten().tolist(), lambda v: v.hex() + "F", 6) + "};\n"
+    return f"inline constexpr float {name}[] = {{\n" + rows(values.flatten().tolist(), lambda v: v.hex() + "F", 12) + "};\n"
 
 
 def integers(name, values, kind="std::uint8_t"):
-    return f"inline constexpr {kind} {name}[] = {{\n" + rows(values.flatten().tolist(), lambda v: str(int(v)), 30) + "};\n"
+    return f"inline constexpr {kind} {name}[] = {{\n" + rows(values.flatten().tolist(), lambda v: str(int(v)), 60) + "};\n"
 
 
 def quantize_absmax(x, code):

@@ -57,7 +57,7 @@ const std::vector<Layer>& layers() {
       {"comm", "runtime/comm/", {"base", "kernels"}},
       {"shard", "runtime/shard/", {"base", "kernels", "comm"}},
       {"models", "models/", {"base", "kernels"}},
-      {"io", "io/", {"base", "comm", "shard", "kernels/convert.hpp"}},
+      {"io", "io/", {"base", "comm", "shard", "kernels/convert.hpp", "kernels/dequantize.hpp", "kernels/quantize.hpp"}},
       // The parts of comm that move nothing: the mesh, and what a transport costs.
       {"plan", "runtime/plan/", {"base", "models", "shard", "runtime/comm/mesh.hpp", "runtime/comm/topology.hpp"}},
       {"train", "runtime/train/", {"base", "kernels", "comm", "shard", "models", "io", "plan"}},
