@@ -40,6 +40,7 @@ present() {
     icu) pkg-config --exists icu-uc 2>/dev/null ;;
     options) header boost/program_options.hpp ;;
     json) header nlohmann/json.hpp ;;
+    iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
     gtest) header gtest/gtest.h && header gmock/gmock.h ;;
     sphinx) "$(sed -n '1s/^#!//p' "$(command -v sphinx-build)")" -c 'import myst_parser, furo' 2>/dev/null ;;
     *) echo "error: jobs/dependencies.sh: unknown dependency '$1'" >&2; exit 1 ;;
