@@ -38,7 +38,9 @@ TEST(BnbTensors, HaveTheBytesThatAreMadeHere) {
       for (std::size_t at = 0; at < read.size(); at += 37)
         stored->read_bytes(static_cast<std::int64_t>(at),
                            std::span(read).subspan(at, std::min<std::size_t>(37, read.size() - at)));
-      EXPECT_EQ(read, made) << entry.name;
+      const auto apart = std::ranges::mismatch(read, made).in1 - read.begin();
+      EXPECT_TRUE(read == made) << entry.name << " differs at byte " << apart << " of " << read.size()
+                                << ", codes end at " << stored->matrix().code_bytes();
     }
     EXPECT_FALSE(tensors.is_part("model.norm.weight"));
     EXPECT_EQ(tensors.find("model.norm.weight"), nullptr);

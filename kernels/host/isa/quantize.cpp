@@ -39,7 +39,7 @@ void nf4_codes(const float* x, float absmax, std::uint8_t* codes, std::int64_t n
 }
 
 void int8_codes(const float* x, float absmax, std::int8_t* codes, std::int64_t n) {
-  const float scale = absmax > 0 ? 127.0F / absmax : 0.0F;
+  const float scale = absmax > 0 ? 1.0F / absmax * 127.0F : 0.0F;  // torch's 127 / absmax is rounded twice
   constexpr float to_integer = 12582912.0F;  // 1.5 · 2²³: added and subtracted, rounds to nearest even
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
