@@ -140,17 +140,19 @@ void print_device(const std::vector<Measurement>& measurements, const StepWork& 
   }
 }
 
-/// Measurements: ZeRO-3, ZeRO-0, and on the CPU ZeRO-3 in fp32 if the two are not.
+/// Measurements: ZeRO-3; ZeRO-0, but for one rank with a GPU, where it is the same work; and on the CPU ZeRO-3 in fp32
+/// if the two are not.
 void print(const Call& call, const std::vector<Measurement>& measurements, const StepWork& work,
            const GemmPeak& limit) {
-  const double overhead = median(measurements[0].seconds) / median(measurements[1].seconds);
+  const double overhead =
+      measurements.size() > 1 ? median(measurements[0].seconds) / median(measurements[1].seconds) : 0;
   const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
   const char* const compute = name_of(measurements[0].precision.compute);
   if (call.options().flag("json")) {
     const char* const gemm = work.on_gpu ? "gemm" : "sgemm";
     nlohmann::ordered_json json = {{strfmt("%s_before_gflops", gemm), limit.before},
-                                   {strfmt("%s_after_gflops", gemm), limit.after},
-                                   {"zero3_over_zero0", overhead}};
+                                   {strfmt("%s_after_gflops", gemm), limit.after}};
+    if (overhead > 0) json["zero3_over_zero0"] = overhead;
     if (faster > 0) json[strfmt("%s_over_fp32", compute)] = faster;
     for (const Measurement& measurement : measurements)
       json[measurement.name] = measurement_json(measurement, work, limit);
@@ -163,7 +165,7 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
                    call.options().integer("bench_repeats"), work.on_gpu ? "" : " of each shape"));
   if (work.on_gpu) print_device(measurements, work, limit);
   else print_host(measurements, work, limit);
-  log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
+  if (overhead > 0) log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
   if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
 }
 
@@ -212,9 +214,11 @@ void bench_step_command(const Call& call, World& world) {
   limit.before = measure_gemm_peak(world, model, rows, precision.compute, repeats);
   // Each in two halves, alternating, so that a change of the machine's speed affects all alike.
   std::vector<Measurement> measurements;
+  const bool one_gpu = on_device && world.size() == 1;
   for (const char* word : {"zero3", "zero0"})
-    measurements.push_back(
-        {.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}, .cpu = {}});
+    if (measurements.empty() || !one_gpu)
+      measurements.push_back(
+          {.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}, .cpu = {}});
   if (precision.compute != DType::f32 && !on_device)
     measurements.push_back({.name = "zero3 fp32",
                             .word = "zero3",
@@ -223,7 +227,7 @@ void bench_step_command(const Call& call, World& world) {
                             .seconds = {},
                             .comm = {},
                             .cpu = {}});
-  for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
+  for (const std::int64_t part : one_gpu ? std::vector{steps} : std::vector{(steps + 1) / 2, steps / 2}) {
     for (Measurement& measurement : measurements) {
       if (part == 0) continue;
       measure(measurement, call, world, tokens, part);

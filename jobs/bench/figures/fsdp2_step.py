@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 # Dense bf16 FLOP/s by the name that torch reports; runtime/plan/gpu_specs.cpp has more GPUs, and the sources.
@@ -76,9 +77,10 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, shape, length):
+    def __init__(self, shape, length, recompute):
         super().__init__()
         family, layers, hidden, inner, heads, kv_heads, dim, vocab, tied = shape
+        self.recompute = recompute
         self.embed = nn.Embedding(vocab, hidden)
         self.positions = nn.Embedding(length, hidden) if family == "gpt2" else None
         self.blocks = nn.ModuleList(Block(family, hidden, inner, heads, kv_heads, dim) for _ in range(layers))
@@ -95,7 +97,8 @@ class Decoder(nn.Module):
         if self.positions is not None:
             x = x + self.positions.weight
         for block in self.blocks:
-            x = block(x, self.cos, self.sin)
+            inputs = (x, self.cos, self.sin)
+            x = torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False) if self.recompute else block(*inputs)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), targets.flatten())
 
 
@@ -110,7 +113,7 @@ def build(args, device):
     shape = SHAPES[args.shape]
     torch.manual_seed(1)
     with torch.device(device):
-        model = Decoder(shape, args.length)
+        model = Decoder(shape, args.length, args.recompute)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:
         if args.compile:
@@ -149,6 +152,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=524288, help="of a step")
     parser.add_argument("--micro", type=int, default=16, help="samples of a micro-batch")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--recompute", action="store_true", help="keep the inputs of blocks alone")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

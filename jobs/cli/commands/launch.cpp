@@ -121,7 +121,8 @@ class Launched {
       timespec second{1, 0};
       const int number = ::sigtimedwait(&taken, nullptr, &second);
       if (number > 0 && number != SIGCHLD) take(number);
-      else if (number < 0 && request_) ::kill(mpirun_, SIGUSR1);  // again: mpirun may have been starting its ranks
+      else if (number < 0 && request_ && !ended_at_)
+        ::kill(mpirun_, SIGUSR1);  // mpirun may have been starting its ranks
       if (ended_at_ && Clock::now() - *ended_at_ > time_to_end) ::kill(mpirun_, SIGKILL);
     }
     return code(*status);
@@ -137,6 +138,7 @@ class Launched {
   }
 
   void take(int number) {
+    if (ended_at_) return;  // any signal would cut short the time that mpirun gives its ranks to end
     if (number == SIGUSR1 || number == SIGUSR2) {
       asked_ = asked_ || number == SIGUSR1;
       ::kill(mpirun_, number);  // which passes it on to every rank
@@ -151,7 +153,7 @@ class Launched {
       ::kill(mpirun_, SIGUSR1);
       return;
     }
-    if (ended_at_ || (request_ && Clock::now() - *request_ < same_request)) return;
+    if (request_ && Clock::now() - *request_ < same_request) return;
     ended_at_ = Clock::now();
     ended_by_ = number;
     say(std::string(signal_name(number)) + ": ending the run");
