@@ -9,6 +9,12 @@ tiny_model 2 32
 common=(--model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 10 --per_device_train_batch_size 2
         --learning_rate 1e-2 --logging_steps 1 --max_steps 8 --add_version false)
 
+# Threads that wait for one another spin shortly, unless the environment says how long. (Nothing is printed without OpenMP.)
+spins() { env OMP_DISPLAY_ENV=verbose "$@" "$tessera" --version 2>&1 | sed -nE "s/.*GOMP_SPINCOUNT = '([0-9]+)'.*/\1/p" | tail -n 1; }
+if [ -n "$(spins)" ]; then
+  [ "$(spins) $(spins OMP_WAIT_POLICY=passive) $(spins GOMP_SPINCOUNT=7)" = "1000 0 7" ] || fail "OpenMP's threads spin $(spins) times"
+fi
+
 # Many options at once, on three ranks, with short micro-batches.
 "$mpirun" -n 3 "$tessera" train "${common[@]}" --split_dataset_ratio 0.1 --eval_steps 4 --baseline bigram --sample_prompt "line " --sample_tokens 20 \
   --profile_steps 3:4 --output_dir a > log 2>&1 || fail "the run ended with $?"

@@ -47,7 +47,7 @@ void check_choice_file(const Options& options) {
         "Add --gemm_choice measured");
 }
 
-void check_cudnn(const Options& options) {
+void check_attention(const Options& options) {
   if (options.text("attention") != "cudnn") return;
   for (const char* joins : {"packing", "padding_free"})
     if (options.flag(joins))
@@ -120,9 +120,9 @@ void check_sample_steps(const Options& options) {
 void check_options(const Options& options) {
   SetupErrors errors;
   for (const auto rule :
-       {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file, check_cudnn,
-        check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram, check_packing,
-        check_lora_options, check_quantization_options, check_save_only_trainable, check_samples})
+       {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file,
+        check_attention, check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram,
+        check_packing, check_lora_options, check_quantization_options, check_save_only_trainable, check_samples})
     errors.check([&] { rule(options); });
   for (const char* name :
        {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})
