@@ -32,7 +32,7 @@ std::uint32_t crc_as(const TensorView& elements, DType dtype) {
 }
 
 /// Quantized matrices are compared byte by byte.
-DType type_of(const ParamSpec& param, DType dtype) { return param.quantized ? DType::u8 : dtype; }
+DType checksum_type(const ParamSpec& param, DType dtype) { return param.quantized ? DType::u8 : dtype; }
 
 }  // namespace
 
@@ -51,7 +51,7 @@ BaseModel base_model(World& world, std::span<const ParamSpec> params, const shar
   for (const ParamSpec& param : params)
     if (const auto found = begin_of.find(param.name); found != begin_of.end()) {
       found->second = all;
-      all += static_cast<std::uint64_t>(param.numel()) * size_of(type_of(param, dtype));
+      all += static_cast<std::uint64_t>(param.numel()) * size_of(checksum_type(param, dtype));
     }
   std::vector<RangeChecksum> checksums;
   for (const StateView& view : state.shards) {
@@ -60,7 +60,7 @@ BaseModel base_model(World& world, std::span<const ParamSpec> params, const shar
       const ParamSpec& param = params[static_cast<std::size_t>(s.param)];
       const auto found = begin_of.find(param.name);
       if (found == begin_of.end()) continue;
-      const DType type = type_of(param, dtype);
+      const DType type = checksum_type(param, dtype);
       checksums.push_back({0, crc_as(view.data[0].rows(s.unit_offset - first, s.length), type),
                            found->second + static_cast<std::uint64_t>(s.param_offset) * size_of(type),
                            static_cast<std::uint64_t>(s.length) * size_of(type)});

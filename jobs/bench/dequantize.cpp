@@ -15,11 +15,11 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr std::int64_t bench_rows = 4096, bench_columns = 14336;  // a projection of an MLP of 8 billion parameters
+constexpr std::int64_t matrix_rows = 4096, matrix_columns = 14336;  // a projection of an MLP of 8 billion parameters
 
 /// Bytes read and written in a second, in GB/s; the best of `repeats`.
 double dequantize_speed(QuantFormat format, DType dtype, int repeats) {
-  const QuantizedMatrix matrix{format, bench_rows, bench_columns};
+  const QuantizedMatrix matrix{format, matrix_rows, matrix_columns};
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(matrix.bytes()));
   kernels::Quantizer(matrix, [](std::int64_t first, std::int64_t count, float* to) {
     for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>((first + i) % 251) - 125.0F;
@@ -55,7 +55,7 @@ void bench_dequantize_command(const Call& call, World& world) {
     log::info(version_line());
     log::info(
         strfmt("Dequantizing %ld x %ld, %d ranks at once, %d threads each, best of %d; memory is read at %.1f GB/s",
-               bench_rows, bench_columns, world.size(), threads, repeats, read));
+               matrix_rows, matrix_columns, world.size(), threads, repeats, read));
     log::info(strfmt("%8s %8s %26s %12s", "from", "to", "read and written, GB/s", "of reading"));
   }
   for (const QuantFormat format : {QuantFormat::nf4, QuantFormat::int8})
