@@ -42,6 +42,8 @@ std::string first_violation(const Schedule& s, const ScheduleInput& in) {
   return violations.empty() ? "safe" : violations.front().what;
 }
 
+// Schedules as they are printed.
+// clang-format off
 TEST(Placed, OptimizerOnTheHost) {
   EXPECT_EQ("\n" + text(build_train(placed("2", {device, host, host}, 1, true))), R"(
 gather          embed             s0   on gather
@@ -143,6 +145,8 @@ update          head                      on compute  in so0        after fetch 
 store           optimizer head       so0  on store                  after update head
 )");
 }
+
+// clang-format on
 
 TEST(Placed, UpdatesNeedNotWaitForTheNorm) {
   ScheduleInput in = placed("2", {device, host, host}, 1, true);
