@@ -22,7 +22,7 @@ deb=$(echo tessera_*.deb) archive=$(echo tessera-*.tar.gz)
 dpkg-deb -c "$deb" | awk '{ print substr($6, 2) }' > files
 for file in bin/tessera share/man/man1/tessera.1 share/bash-completion/completions/tessera share/zsh/site-functions/_tessera \
   share/fish/vendor_completions.d/tessera.fish share/doc/tessera/copyright share/doc/tessera/LICENSE share/doc/tessera/README.md \
-  share/doc/tessera/docs/cli.md share/doc/tessera/docs/install.md share/doc/tessera/jobs/examples/quickstart.yaml \
+  share/doc/tessera/docs/cli.md share/doc/tessera/docs/first-hour.md share/doc/tessera/jobs/examples/{first,quickstart}.yaml share/doc/tessera/jobs/examples/chat/tokenizer.json \
   share/tessera/templates/slurm.sh include/tessera/runtime/train/trainer.hpp; do
   grep -qx "/usr/$file" files || fail "no /usr/$file in the package"
 done
