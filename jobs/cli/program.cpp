@@ -150,6 +150,7 @@ int dispatch(const Call& call) {
     else if (command == "config") config_command(call);
     else if (command == "inspect") inspect_command(call);
     else if (command == "report") report_command(call);
+    else if (command == "job-script") job_script_command(call);
     else completion_command(call);
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs tessera under Flux.
 #   flux batch jobs/templates/flux.sh config.yaml [--options]
+# `tessera job-script flux --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.
 #flux: --job-name=tessera
 #flux: --nodes=4
 #flux: --exclusive

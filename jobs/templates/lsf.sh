@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs tessera under IBM LSF. bsub passes no arguments on: those of tessera are in ARGS, in the shell's quoting.
 #   ARGS='config.yaml --seed 7' bsub < jobs/templates/lsf.sh
+# `tessera job-script lsf --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.
 # With jsrun (LAUNCHER=jsrun; Spectrum LSF with CSM) the job asks for nodes: #BSUB -nnodes 4 in place of -n, -R and -x.
 #BSUB -J tessera
 #BSUB -n 32

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs tessera under PBS Pro / OpenPBS. PBS passes no arguments on: those of tessera are in ARGS, in the shell's quoting.
 #   ARGS='config.yaml --seed 7' SCRIPT=$PWD/jobs/templates/pbs.sh qsub -v ARGS,SCRIPT jobs/templates/pbs.sh
+# `tessera job-script pbs --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.
 # SCRIPT is this file, for the job to submit again after 75; RUN names the output directory.
 #PBS -N tessera
 #PBS -l select=4:ncpus=64:mpiprocs=8:ompthreads=8

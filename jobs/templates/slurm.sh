@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs tessera under Slurm: a checkpoint before the time limit, requeued, and continued from it.
 #   sbatch [sbatch's options] jobs/templates/slurm.sh config.yaml [--options]
+# `tessera job-script slurm --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.
 # Start with a rank a GPU; on CPUs with a rank a socket or NUMA domain, and its cores as threads.
 #SBATCH --job-name=tessera
 #SBATCH --nodes=4
@@ -32,7 +33,7 @@ case $launcher in
   *) echo "LAUNCHER=$launcher: expected srun or mpirun" >&2; exit 2 ;;
 esac
 ranks=$! asked=0
-# Five minutes before the time limit Slurm sends SIGUSR1 to this script: the run saves a checkpoint and exits with 75.
+# Before the time limit (--signal) Slurm sends SIGUSR1 to this script: the run saves a checkpoint and exits with 75.
 trap 'asked=1; kill -USR1 "$ranks"' USR1
 wait "$ranks"
 rc=$?

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The batch scripts of jobs/templates on stand-ins of Slurm, PBS, LSF and Flux.
+# Batch scripts, the templates and what job-script prints, on stand-ins of Slurm, PBS, LSF and Flux.
 #   launchers.sh TESSERA MPIRUN SOURCE_TREE
 set -u
 # shellcheck source=tests/system/first_failure.sh
@@ -28,6 +28,22 @@ job() {
 started() {
   [ "$(wc -l < cluster/ranks)" = "$1" ] && [ "$(grep -cxF -- "$2" cluster/ranks)" = "$1" ] || fail "not $1 times \"$2\": $(cat cluster/ranks)"
 }
+# script FILE SCHEDULER OPTIONS…: what job-script prints
+script() {
+  local file=$1
+  shift
+  "$tessera" job-script "$@" > "$file" 2> log || fail "job-script $*"
+  bash -n "$file" || fail "job-script $* prints what is no script"
+}
+# refused CODE PATTERN COMMAND…
+refused() {
+  local wanted=$1 pattern=$2
+  shift 2
+  code=0
+  "$@" > log 2>&1 || code=$?
+  [ $code = "$wanted" ] || fail "exit $code, not $wanted: $*"
+  expect "$pattern"
+}
 run=(train run.yaml --seed 7 --sample_prompt "it's \$HOME")
 rest="[run.yaml] [--seed] [7] [--sample_prompt] [it's \$HOME]"
 
@@ -49,6 +65,28 @@ for launcher in srun mpirun; do
 done
 
 unset TESSERA
+script slurm.sh slurm --nodes 2 --time_limit 90m --account physics --directive=--qos=high -- "${run[@]}"
+for line in --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --time=01:30:00 --signal=B:USR1@540 --account=physics --qos=high; do
+  grep -qxF -- "#SBATCH $line" slurm.sh || fail "no $line in $(cat slurm.sh)"
+done
+! grep -q gpus slurm.sh || fail "GPUs on a cluster without"
+job '75 0' 0 sbatch slurm.sh
+started 2 "srun: 4 ranks, 2 a node, 2 cores: $slurm $rest"
+job 0 0 sbatch slurm.sh sft.yaml
+started 1 "srun: 4 ranks, 2 a node, 2 cores: $slurm [sft.yaml]"
+export GPUS=4
+script slurm.sh slurm --nodes 2 --partition debug -- sft run.yaml
+grep -qx '#SBATCH --gpus-per-node=4' slurm.sh && grep -qx '#SBATCH --partition=debug' slurm.sh || fail "GPUs: $(cat slurm.sh)"
+job 0 0 sbatch slurm.sh
+started 1 "srun: 8 ranks, 4 a node, 1 cores: $slurm [run.yaml] [--stage] [sft]"
+unset GPUS
+touch cluster/no_pmix
+script slurm.sh slurm --nodes 2 -- "${run[@]}"
+job 0 0 sbatch slurm.sh
+started 1 "mpirun: 4 ranks, 2 a node, 2 cores: $slurm $rest"
+script slurm.sh slurm --partition fat -- "${run[@]}"
+grep -qx '#SBATCH --cpus-per-task=32' slurm.sh && grep -qx '#SBATCH --hint=nomultithread' slurm.sh || fail "hardware threads: $(cat slurm.sh)"
+
 # PBS: the job submits itself again, with the same arguments and directory; without SCRIPT it says so.
 pbs='[train] [--output_dir] [out/NAME] [--time_limit] [LIMIT] [--resume_from_checkpoint] [auto]'
 sed 's/select=4:ncpus=64:mpiprocs=8:ompthreads=8/select=2:ncpus=4:mpiprocs=2:ompthreads=2/' "$tree/jobs/templates/pbs.sh" > pbs.sh
@@ -60,6 +98,14 @@ job 75 75 qsub -v TESSERA pbs.sh
 started 1 "mpirun: 4 ranks, 2 a node, 2 cores: ${template/NAME/tessera-8} [config.yaml]"
 expect '^not submitted again: SCRIPT.*RUN=tessera-8 continues it'
 unset TESSERA ARGS
+script pbs.sh pbs --nodes 2 --ranks_per_node 4 --time_limit 1h --partition work -- "${run[@]}"
+job '75 0' 0 qsub -v SCRIPT pbs.sh
+limited=${pbs/LIMIT/3240s}
+started 2 "mpirun: 8 ranks, 4 a node, 1 cores: ${limited/NAME/tessera-8} $rest"
+GPUS=2 script pbs.sh pbs --nodes 2 -- "${run[@]}"
+grep -qx '#PBS -l select=2:ncpus=4:mpiprocs=2:ompthreads=2:ngpus=2' pbs.sh || fail "GPUs: $(cat pbs.sh)"
+GPUS=2 job 0 0 qsub pbs.sh
+
 # LSF requeues itself (-Q 75), with mpirun and with jsrun.
 sed 's/-n 32/-n 4/; s/ptile=8/ptile=2/; s/core(8)/core(2)/' "$tree/jobs/templates/lsf.sh" > lsf.sh
 lsf='[train] [--output_dir] [out/tessera-9] [--time_limit] [LIMIT] [--resume_from_checkpoint] [auto]'
@@ -68,6 +114,16 @@ export TESSERA=$tessera ARGS="run.yaml --seed 7 --sample_prompt \"it's \\\$HOME\
 job '75 0' 0 submit
 started 2 "mpirun: 4 ranks, 2 a node, 2 cores: ${lsf/LIMIT/3h50m} $rest"
 unset TESSERA ARGS RANKS RANKS_PER_NODE CORES
+script lsf.sh lsf --nodes 2 --ranks_per_node 2 --time_limit 1h -- "${run[@]}"
+job '75 0' 0 submit
+started 2 "mpirun: 4 ranks, 2 a node, 2 cores: ${lsf/LIMIT/3240s} $rest"
+export GPUS=2
+for launcher in mpirun jsrun; do
+  script lsf.sh lsf --nodes 2 --gpus_per_node 2 --launcher $launcher -- "${run[@]}"
+  job 0 0 submit
+  started 1 "$launcher: 4 ranks, 2 a node, 2 cores: ${lsf/LIMIT/13800s} $rest"
+done
+
 # Flux: the job submits itself again, under its first job's name.
 flux='[train] [--output_dir] [out/tessera-f1] [--time_limit] [LIMIT] [--resume_from_checkpoint] [auto]'
 export GPUS=2 TESSERA=$tessera NODES=2 RANKS=4 CORES=2 GPUS_PER_RANK=1
@@ -75,4 +131,23 @@ sed 's/nodes=4/nodes=2/' "$tree/jobs/templates/flux.sh" > flux.sh
 job '75 75 0' 0 flux batch flux.sh "${run[@]:1}"
 started 3 "flux: 4 ranks, 2 a node, 2 cores: ${flux/LIMIT/3h50m} $rest"
 unset TESSERA NODES RANKS CORES GPUS_PER_RANK
+script flux.sh flux --nodes 2 -- "${run[@]}"
+job '75 0' 0 flux batch flux.sh
+started 2 "flux: 4 ranks, 2 a node, 2 cores: ${flux/LIMIT/13800s} $rest"
+unset GPUS
+
+# What does not fit is refused before it waits in a queue.
+refused 2 'there are 2: partition debug \(sinfo\) \[--nodes: command line\]' "$tessera" job-script slurm --nodes 3 -- "${run[@]}"
+refused 2 'the nodes of partition mixed \(sinfo\) differ: 4 cores and 0 GPUs, 8 cores and 0 GPUs' "$tessera" job-script slurm --partition mixed -- "${run[@]}"
+refused 2 'there is no partition none' "$tessera" job-script slurm --partition none -- "${run[@]}"
+refused 2 '8 ranks on 4 cores \[--ranks_per_node' "$tessera" job-script slurm --ranks_per_node 8 -- "${run[@]}"
+refused 2 'srun does not start ranks under pbs \[--launcher' "$tessera" job-script pbs --launcher srun --ranks_per_node 2 -- "${run[@]}"
+refused 2 'the sockets of a node are not known.*--ranks_per_node' "$tessera" job-script pbs -- "${run[@]}"
+refused 2 'unknown option.*sede' "$tessera" job-script slurm -- train run.yaml --sede 7
+refused 2 'no command train, sft or pt after --' "$tessera" job-script slurm --nodes 2 -- eval run.yaml
+refused 2 'no scheduler loadleveler' "$tessera" job-script loadleveler -- "${run[@]}"
+rm bin/sinfo
+refused 2 'the scheduler does not say what its nodes have: No such file or directory \[sinfo\]. Give --cores_per_node' env PATH="$work/bin" "$tessera" job-script slurm -- "${run[@]}"
+script slurm.sh slurm --cores_per_node 4 --gpus_per_node 0 --ranks_per_node 2 -- "${run[@]}"
+job 0 0 sbatch slurm.sh
 echo good

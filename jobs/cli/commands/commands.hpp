@@ -22,6 +22,7 @@ void plan_command(const Call& call);
 void config_command(const Call& call);
 void report_command(const Call& call);
 void completion_command(const Call& call);
+void job_script_command(const Call& call);
 
 /// What print_plan prices: a run of the model that `config` describes.
 struct PlanOf {

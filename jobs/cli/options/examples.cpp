@@ -20,6 +20,7 @@ constexpr Example examples[] = {
     {for_checkpoint, "verify checksums", "tessera checkpoint verify output/v1/checkpoint-500"},
     {for_bench, "time a step of a model of this size on this machine", "mpirun -n 4 tessera bench step --shape small"},
     {for_tokenize, "text to a token file", "mpirun -n 4 tessera tokenize --model DIR --dataset text.jsonl --out tokens.bin"},
+    {for_job_script, "a script for two nodes, submitted", "tessera job-script slurm --nodes 2 -- train run.yaml > run.sh"},
     {for_config, "what each key of a file does", "tessera config explain accelerate.yaml"},
     {for_config, "every refusal of a run, without starting it", "tessera config check run.yaml --deepspeed ds.json"},
     {for_completion, "completion in this shell", "source <(tessera completion bash)"},

@@ -156,6 +156,7 @@ struct Invocation {
   std::string stage;                  // "sft", "pt": the command that stands for train --stage; else ""
   std::vector<std::string> operands;  // "gemm"; configuration files are read, not kept
   Options options;
+  std::vector<std::string> ranks_command = {};  // job-script: what follows "--", as it is
 };
 
 /// Parses the arguments of main, without the program's name, and resolves all sources. Throws Error (usage, data).

@@ -1,4 +1,5 @@
 // Parses the command line: the command, its operands, and all sources of options in order of precedence.
+#include <algorithm>
 #include <boost/program_options.hpp>
 
 #include "io/file/file.hpp"
@@ -51,7 +52,8 @@ std::vector<int> positions_of(const std::string& name, const std::vector<std::st
 }
 
 bool takes_subcommand(const std::string& command) {
-  return command == "bench" || command == "config" || command == "completion" || command == "checkpoint";
+  return command == "bench" || command == "config" || command == "completion" || command == "checkpoint" ||
+         command == "job-script";
 }
 
 /// True if operands are files to work on, not configuration files.
@@ -83,8 +85,8 @@ void take_operands(Invocation& result, std::vector<std::string> operands) {
     result.operands.insert(result.operands.end(), operands.begin() + static_cast<std::ptrdiff_t>(next), operands.end());
     return;
   }
-  if (next < operands.size() &&
-      (result.command == "completion" || result.command == "doctor" || result.command.empty())) {
+  if (next < operands.size() && (result.command == "completion" || result.command == "doctor" ||
+                                 result.command == "job-script" || result.command.empty())) {
     throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line",
                 "See tessera " + result.command + " --help");
   }
@@ -132,6 +134,11 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     if (rest[0] == "sft" || rest[0] == "pt") result.stage = rest[0];
     result.options.commands = command->bit;
     rest.erase(rest.begin());
+  }
+  if (result.options.commands == for_job_script) {
+    const auto end = std::ranges::find(rest, "--");
+    if (end != rest.end()) result.ranks_command.assign(end + 1, rest.end());
+    rest.erase(end, rest.end());
   }
   ScannedArguments scanned = canonical_arguments(rest, result.options.commands);
   const std::vector<std::string>& tokens = scanned.arguments;

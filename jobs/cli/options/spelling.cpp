@@ -151,6 +151,8 @@ std::span<const CommandSpec> command_table() {
       {"tokenize", for_tokenize, "[CONFIG.yaml|json ...]", "convert text files to a token file"},
       {"launch", for_launch, "[mpirun's options] -- COMMAND [operands] [--options]",
        "run a command with mpirun; SIGTERM, SIGHUP and Ctrl-C let a training run save a checkpoint first"},
+      {"job-script", for_job_script, "slurm|pbs|lsf|flux [--options] -- train [operands] [--options]",
+       "print a batch script for this cluster, which saves before the time limit, starts again and continues"},
       {"doctor", for_doctor, "", "print what the program was built with and what it finds on this machine"},
       {"config", for_config, "show|check|explain [CONFIG.yaml|json ...]",
        "print every option's value and its source, or what each key of a file does"},

@@ -234,8 +234,9 @@ const OptionSpec device_options[] = {
      .group = device_group, .help = "end the run if a rank reaches a collective later than this",
      .equivalents = "ms-swift --ddp_timeout", .commands = for_computing | for_tokenize, .min = 0.001},
     {.name = "ranks_per_node", .type = Type::integer, .values = "N", .group = device_group,
-     .help = "treat every N consecutive ranks as a node [by host name; plan: all ranks on one node]",
-     .commands = for_computing | for_tokenize, .min = 1},
+     .help = "treat every N consecutive ranks as a node [by host name; plan: all ranks on one node]; "
+             "job-script: ranks of a node [one a GPU; without GPUs one a socket]",
+     .commands = for_computing | for_tokenize | for_job_script, .min = 1},
     {.name = "threads", .aliases = "num_threads", .type = Type::integer, .values = "N", .group = device_group,
      .help = "threads of a rank [its share of the cores in its affinity mask; convert and checkpoint: 2]",
      .commands = for_computing | for_convert | for_checkpoint, .min = 1, .max = 4096},
@@ -311,8 +312,9 @@ const OptionSpec run_and_evaluation[] = {
     {.name = "checkpoint_file_size", .type = Type::size, .default_value = "32GiB", .group = "Checkpoints",
      .help = "split a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert},
     {.name = "time_limit", .type = Type::duration, .values = "1h30m", .group = "Checkpoints",
-     .help = "save a checkpoint and exit with 75 before this time is over [under Slurm: SLURM_JOB_END_TIME]",
-     .min = 0.001},
+     .help = "save a checkpoint and exit with 75 before this time is over [under Slurm: SLURM_JOB_END_TIME]; "
+             "job-script: of the job [4h]",
+     .commands = for_runs | for_job_script, .min = 0.001},
     {.name = "eval_steps", .type = Type::integer, .default_value = "0", .group = "Evaluation",
      .help = "evaluate every N steps; 0: at the end only", .equivalents = "ms-swift --eval_steps", .min = 0},
     {.name = "eval_strategy", .aliases = "evaluation_strategy", .type = Type::choice, .default_value = "steps",

@@ -44,13 +44,15 @@ enum CommandBit : unsigned {
   for_generate = 1024,
   for_eval = 2048,
   for_launch = 4096,  // mpirun takes its options: its only own ones are --help and --help-all
-  for_report = 8192
+  for_report = 8192,
+  for_job_script = 16384
 };
 inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_config;
 inline constexpr unsigned for_inference = for_generate | for_eval;
 inline constexpr unsigned for_computing = for_runs | for_inference;
 inline constexpr unsigned for_files = for_convert | for_inspect | for_checkpoint;
-inline constexpr unsigned for_all = for_computing | for_tokenize | for_doctor | for_completion | for_files | for_report;
+inline constexpr unsigned for_all =
+    for_computing | for_tokenize | for_doctor | for_completion | for_files | for_report | for_job_script;
 
 struct OptionSpec {
   const char* name;          // lower case, with '_'

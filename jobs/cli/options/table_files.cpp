@@ -34,6 +34,26 @@ const OptionSpec file_table[] = {
      .help = "read every element: minimum, maximum, mean, NaNs and infinities", .commands = for_inspect},
     {.name = "grep", .values = "REGEX", .group = "Inspect", .help = "only tensors whose name matches (ECMAScript)",
      .commands = for_inspect | for_checkpoint},
+    {.name = "nodes", .type = Type::integer, .default_value = "1", .group = "Job scripts",
+     .help = "nodes of the job", .commands = for_job_script, .min = 1, .max = 1000000},
+    {.name = "cores_per_node", .type = Type::integer, .group = "Job scripts",
+     .help = "cores of a node [asked of the scheduler]", .commands = for_job_script, .min = 1, .max = 65536},
+    {.name = "gpus_per_node", .type = Type::integer, .group = "Job scripts",
+     .help = "GPUs of a node that the job uses [asked of the scheduler; LSF: 0]", .commands = for_job_script,
+     .min = 0, .max = 1024},
+    {.name = "partition", .aliases = "queue", .values = "NAME", .group = "Job scripts",
+     .help = "Slurm's partition, the queue of PBS, LSF and Flux [the scheduler's default]",
+     .commands = for_job_script},
+    {.name = "account", .values = "NAME", .group = "Job scripts",
+     .help = "account to charge (LSF: project, Flux: bank)", .commands = for_job_script},
+    {.name = "job_name", .default_value = "tessera", .values = "NAME", .group = "Job scripts",
+     .help = "name of the job and of its log", .commands = for_job_script},
+    {.name = "launcher", .type = Type::choice, .default_value = "auto", .values = "auto|srun|jsrun|mpirun",
+     .group = "Job scripts",
+     .help = "who starts the ranks; auto: srun where it has PMIx, flux run under Flux, otherwise mpirun by tessera "
+             "launch", .commands = for_job_script},
+    {.name = "directive", .type = Type::repeated_text, .values = "TEXT", .group = "Job scripts",
+     .help = "a further line for the scheduler, as --directive=--qos=high", .commands = for_job_script},
 };
 
 // clang-format on

@@ -1,0 +1,178 @@
+#include "jobs/cli/session/scheduler.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "jobs/cli/options/table.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr const char* give_figures = "Give --cores_per_node N and --gpus_per_node N";
+
+[[noreturn]] void cannot_ask(const std::string& command, const std::string& why) {
+  throw Error(ExitCode::usage, "the scheduler does not say what its nodes have: " + why, command, give_figures);
+}
+
+struct Answer {
+  int status = 0;
+  std::string text;  // both outputs
+};
+
+/// Runs a program of the PATH. Throws Error (usage) if it cannot be started.
+Answer answer_of(const std::vector<std::string>& command) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) cannot_ask(command[0], std::strerror(errno));
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t outputs;
+  ::posix_spawn_file_actions_init(&outputs);
+  ::posix_spawn_file_actions_adddup2(&outputs, ends[1], STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&outputs, ends[1], STDERR_FILENO);
+  pid_t child = 0;
+  const int failed = ::posix_spawnp(&child, words[0], &outputs, nullptr, words.data(), ::environ);
+  ::posix_spawn_file_actions_destroy(&outputs);
+  ::close(ends[1]);
+  Answer answer;
+  char buffer[4096];
+  for (ssize_t got = 0; failed == 0 && ((got = ::read(ends[0], buffer, sizeof buffer)) > 0 || errno == EINTR);)
+    if (got > 0) answer.text.append(buffer, static_cast<std::size_t>(got));
+    else if (got == 0) break;
+  ::close(ends[0]);
+  if (failed != 0) cannot_ask(command[0], std::strerror(failed));
+  while (::waitpid(child, &answer.status, 0) < 0 && errno == EINTR) {}
+  return answer;
+}
+
+std::string output_of(const std::vector<std::string>& command) {
+  const Answer answer = answer_of(command);
+  if (answer.status != 0) cannot_ask(command[0], answer.text.substr(0, answer.text.find('\n')));
+  return answer.text;
+}
+
+/// Adds nodes of one shape to those seen before. Throws Error (usage) if they differ.
+void add(NodeShape& all, const NodeShape& more) {
+  if (more.count == 0) return;
+  const bool first = all.count == 0;
+  if (!first && (all.cores != more.cores || all.gpus != more.gpus || all.sockets != more.sockets))
+    throw Error(ExitCode::usage,
+                strfmt("the nodes of %s differ: %d cores and %d GPUs, %d cores and %d GPUs", more.where.c_str(),
+                       all.cores, all.gpus.value_or(0), more.cores, more.gpus.value_or(0)),
+                "job-script", std::string("Name a --partition of equal nodes. ") + give_figures);
+  const int count = all.count + more.count;
+  all = more;
+  all.count = count;
+}
+
+std::vector<std::string> lines_of(const std::string& text) { return split_words(text, '\n'); }
+
+int number(const std::string& text) { return std::atoi(text.c_str()); }
+
+/// GPUs in a list of generic resources: "gpu:a100:4(S:0-1),nvme:1" has 4.
+int gpus_in(const std::string& resources) {
+  int gpus = 0;
+  for (const std::string& item : split_words(resources, ',')) {
+    const std::string plain = item.substr(0, item.find('('));
+    const std::vector<std::string> parts = split_words(plain, ':');
+    if (parts.size() >= 2 && parts[0] == "gpu") gpus += number(parts.back());
+  }
+  return gpus;
+}
+
+}  // namespace
+
+NodeShape slurm_nodes(const std::string& sinfo, const std::string& partition) {
+  NodeShape all;
+  for (const std::string& line : lines_of(sinfo)) {
+    std::vector<std::string> fields = split_words(line, '|');  // %P|%D|%c|%X|%Y|%Z|%G
+    if (fields.size() != 7) continue;
+    const bool is_default = fields[0].ends_with('*');
+    if (is_default) fields[0].pop_back();
+    if (partition.empty() ? !is_default : fields[0] != partition) continue;
+    const int cpus = number(fields[2]), cores = number(fields[3]) * number(fields[4]);
+    add(all, {.count = number(fields[1]),
+              .cores = std::min(cpus, cores),
+              .sockets = number(fields[3]),
+              .simultaneous_threads = number(fields[5]) > 1 && cpus > cores,
+              .gpus = gpus_in(fields[6]),
+              .where = "partition " + fields[0] + " (sinfo)"});
+  }
+  if (all.count == 0)
+    cannot_ask("sinfo", partition.empty() ? "Slurm has no default partition: name a --partition"
+                                          : "there is no partition " + partition);
+  return all;
+}
+
+NodeShape pbs_nodes(const std::string& pbsnodes_json) {
+  const auto json = nlohmann::json::parse(pbsnodes_json, nullptr, false);
+  NodeShape all;
+  if (json.is_object() && json.contains("nodes"))
+    for (const auto& node : json["nodes"]) {
+      const auto resources = node.value("resources_available", nlohmann::json::object());
+      const auto count = [&](const char* name) {  // PBS writes numbers as numbers, or as strings
+        const auto found = resources.find(name);
+        return found == resources.end()     ? 0
+               : found->is_number_integer() ? found->get<int>()
+               : found->is_string()         ? number(found->get<std::string>())
+                                            : 0;
+      };
+      add(all, {.count = 1, .cores = count("ncpus"), .gpus = count("ngpus"), .where = "all nodes (pbsnodes)"});
+    }
+  if (all.cores == 0) cannot_ask("pbsnodes -a -F json", "no node in its answer");
+  return all;
+}
+
+NodeShape lsf_nodes(const std::string& lshosts) {
+  NodeShape all;
+  for (const std::string& line : lines_of(lshosts)) {
+    std::istringstream in(line);
+    std::string host, type, model, factor, cpus;
+    // HOST_NAME type model cpuf ncpus …; clients have "-" cpus
+    if (!(in >> host >> type >> model >> factor >> cpus) || number(cpus) == 0) continue;
+    add(all, {.count = 1, .cores = number(cpus), .where = "all hosts (lshosts)"});
+  }
+  if (all.count == 0) cannot_ask("lshosts -w", "no host in its answer");
+  return all;
+}
+
+NodeShape flux_nodes(const std::string& resource_list) {
+  NodeShape all;
+  for (const std::string& line : lines_of(resource_list)) {
+    std::istringstream in(line);
+    int nodes = 0, cores = 0, gpus = 0;
+    if (!(in >> nodes >> cores >> gpus) || nodes == 0) continue;
+    if (cores % nodes != 0 || gpus % nodes != 0)
+      cannot_ask("flux resource list", strfmt("%d nodes with %d cores and %d GPUs differ", nodes, cores, gpus));
+    add(all, {.count = nodes, .cores = cores / nodes, .gpus = gpus / nodes, .where = "all nodes (flux resource list)"});
+  }
+  if (all.count == 0) cannot_ask("flux resource list", "no node in its answer");
+  return all;
+}
+
+NodeShape node_shape(const std::string& scheduler, const std::string& partition) {
+  if (scheduler == "slurm")
+    return slurm_nodes(output_of({"sinfo", "--noheader", "--format=%P|%D|%c|%X|%Y|%Z|%G"}), partition);
+  if (scheduler == "pbs") return pbs_nodes(output_of({"pbsnodes", "-a", "-F", "json"}));
+  if (scheduler == "lsf") return lsf_nodes(output_of({"lshosts", "-w"}));
+  return flux_nodes(output_of({"flux", "resource", "list", "-s", "up", "-no", "{nnodes} {ncores} {ngpus}"}));
+}
+
+bool srun_has_pmix() {
+  // Releases print the list on different outputs; its names are words of their own.
+  std::istringstream words(answer_of({"srun", "--mpi=list"}).text);
+  for (std::string word; words >> word;)
+    if (word == "pmix" || word.starts_with("pmix_")) return true;
+  return false;
+}
+
+}  // namespace tessera::jobs
