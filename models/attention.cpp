@@ -36,12 +36,12 @@ kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
   return {.batch = shape.batch, .tokens = shape.tokens, .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_};
 }
 
-Attention::Saved Attention::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+Attention::Saved Attention::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.qkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
-  s.out = allocator.take(dtype, {rows, out_.in()});
-  s.lse = allocator.take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
+  s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.width()});
+  s.out = allocator.kept().take(dtype, {rows, out_.in()});
+  s.lse = allocator.kept().take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
   return s;
 }
 
@@ -81,8 +81,8 @@ void Attention::adapt(AdapterMaker& adapters) {
   out_.adapt(adapters);
 }
 
-std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype); });
+SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -141,7 +141,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
 
 void Attention::forward(const ForwardArgs& args, const TensorView& residual) const {
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const ForwardScratch w = forward_scratch(allocator, args.shape, dtype, args.phase);
 
@@ -156,14 +157,18 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
                     .stream = args.stream});
     column += linear.out();
   }
-  const TensorView heads = qk_norm_rope_.forward({.phase = args.phase,
-                                                  .shape = args.shape,
-                                                  .params = args.params,
-                                                  .batch = args.batch,
-                                                  .scratch = w.heads,
-                                                  .stream = args.stream},
-                                                 s.qkv);
-  attend(args, s, heads, w.kernel);
+  const bool has_output = args.recompute && args.kept;
+  if (!has_output || qk_norm_rope_.in_place()) {
+    const TensorView heads = qk_norm_rope_.forward({.phase = args.phase,
+                                                    .shape = args.shape,
+                                                    .params = args.params,
+                                                    .batch = args.batch,
+                                                    .scratch = w.heads,
+                                                    .stream = args.stream},
+                                                   s.qkv);
+    if (!has_output) attend(args, s, heads, w.kernel);
+  }
+  if (!args.writes_y) return;
   out_.forward(
       {.params = args.params, .x = s.out, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
@@ -188,7 +193,8 @@ void Attention::backward(const BackwardArgs& args) const {
   const Wanted wanted = args.wanted();
   const bool through = through_attention(wanted);
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const BackwardScratch w = backward_scratch(allocator, args.shape, dtype);
   const QkNormRope::Args heads_args{.phase = Phase::train,
@@ -248,12 +254,17 @@ void Attention::backward_projections(const BackwardArgs& args, const BackwardScr
 }
 
 double Attention::forward_flops(BatchShape shape) const {
+  return recompute_flops(shape, {.keeps = false, .writes_y = true});
+}
+
+double Attention::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);
-  double projections = out_.flops_per_row();
-  for (const Linear& linear : qkv_) projections += linear.flops_per_row();
+  double per_row = what.writes_y ? out_.flops_per_row() : 0.0;
+  for (const Linear& linear : qkv_) per_row += linear.flops_per_row();
   // QKᵀ and PV: 2·T·width each; the causal half is not subtracted
-  return rows * (projections + 4.0 * static_cast<double>(shape.tokens) * width);
+  if (!what.keeps) per_row += 4.0 * static_cast<double>(shape.tokens) * width;
+  return rows * per_row;
 }
 
 double Attention::backward_flops(BatchShape shape, const Wanted& wanted) const {

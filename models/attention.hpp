@@ -23,19 +23,20 @@ class Attention final : public Sublayer {
   void adapt(AdapterMaker& adapters) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
-  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   struct Saved {
-    TensorView qkv;  // (B·T, width), as QkNormRope::forward leaves it
-    TensorView out;  // (B·T, nh·d), before the projection
-    TensorView lse;  // (B, nh, T)
+    TensorView qkv;  // recomputed: (B·T, width), as QkNormRope::forward leaves it
+    TensorView out;  // kept: (B·T, nh·d), before the projection
+    TensorView lse;  // kept: (B, nh, T)
   };
   struct ForwardScratch {
     QkNormRope::Scratch heads;
@@ -48,7 +49,7 @@ class Attention final : public Sublayer {
     TensorView kernel, norm;  // bytes; `norm` reuses the memory of `kernel`
     TensorView lora;          // bytes
   };
-  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
                                                Phase phase) const;
   [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;

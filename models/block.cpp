@@ -7,17 +7,23 @@ Block::Block(BlockParts parts) : parts_(std::move(parts)) {
   TESSERA_ASSERT(parts_.residuals.size() == 1 || parts_.residuals.size() == 2);
 }
 
-Block::Saved Block::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
+Block::Saved Block::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
+  const Shape rows{shape.batch * shape.tokens, parts_.channels};
   Saved s;
-  if (parts_.residuals.size() > 1) s.middle = allocator.take(dtype, {shape.batch * shape.tokens, parts_.channels});
-  const std::size_t start = allocator.mark();
-  std::size_t end = start;
-  for (std::size_t i = 0; i < parts_.residuals.size(); ++i) {
-    if (phase != Phase::train) allocator.rewind(start);
-    s.residuals[i] = allocator.take_bytes(parts_.residuals[i].saved_bytes(shape, dtype));
-    end = std::max(end, allocator.mark());
-  }
-  allocator.rewind(end);
+  if (parts_.residuals.size() > 1) s.middle = allocator.recomputed().take(dtype, rows);
+  for (std::size_t i = 0; i < parts_.residuals.size(); ++i)
+    s.residuals[i] = allocator.take(parts_.residuals[i].saved_bytes(shape, dtype));
+  return s;
+}
+
+Block::Saved Block::unsaved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+  const Shape rows{shape.batch * shape.tokens, parts_.channels};
+  Saved s;
+  if (parts_.residuals.size() > 1) s.middle = allocator.take(dtype, rows);
+  std::size_t most = 0;
+  for (const Residual& residual : parts_.residuals) most = std::max(most, residual.saved_bytes(shape, dtype).total());
+  const TensorView bytes = allocator.take_bytes(most);
+  for (std::size_t i = 0; i < parts_.residuals.size(); ++i) s.residuals[i].saved = bytes;
   return s;
 }
 
@@ -28,27 +34,33 @@ TensorView Block::scratch(ScratchAllocator& allocator, BatchShape shape, DType d
   return allocator.take_bytes(bytes);
 }
 
-std::size_t Block::saved_bytes(BatchShape shape, DType dtype) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype, Phase::train); });
+SavedBytes Block::split_saved_bytes(BatchShape shape, DType dtype) const {
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   ScratchAllocator allocator;
-  if (phase != Phase::train) (void)saved(allocator, shape, dtype, phase);
+  if (phase != Phase::train) (void)unsaved(allocator, shape, dtype);
   (void)scratch(allocator, shape, dtype, phase);
   return allocator.bytes();
 }
 
 void Block::forward(const ForwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const Saved s = saved(args.phase == Phase::train ? saved_allocator : allocator, args.shape, args.x.dtype, args.phase);
+  const bool train = args.phase == Phase::train;
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const Saved s =
+      train ? saved(saved_allocator, args.shape, args.x.dtype) : unsaved(allocator, args.shape, args.x.dtype);
   ForwardArgs inner = args;
   inner.x = args.x.reshape(rows);
   inner.workspace = scratch(allocator, args.shape, args.x.dtype, args.phase);
   for (std::size_t i = 0; i < parts_.residuals.size(); ++i) {
-    inner.y = i + 1 < parts_.residuals.size() ? s.middle : args.y.reshape(rows);
-    inner.saved = s.residuals[i];
+    const bool last = i + 1 == parts_.residuals.size();
+    inner.y = last ? args.y.reshape(rows) : s.middle;
+    inner.writes_y = last ? args.writes_y : true;
+    inner.saved = s.residuals[i].saved;
+    inner.kept = s.residuals[i].kept;
     parts_.residuals[i].forward(inner);
     inner.x = inner.y;
   }
@@ -56,8 +68,9 @@ void Block::forward(const ForwardArgs& args) const {
 
 void Block::backward(const BackwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const Saved s = saved(saved_allocator, args.shape, args.x.dtype, Phase::train);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const Wanted wanted = args.wanted();
   const TensorView dx = reshaped(args.dx, rows);
   BackwardArgs inner = args;
@@ -67,7 +80,8 @@ void Block::backward(const BackwardArgs& args) const {
     inner.x = i > 0 ? s.middle : args.x.reshape(rows);
     // The gradient between the two lies in dx, or, if only the first one's parameters need it, in dy.
     inner.dx = !dx && computes_dx(i, wanted) ? inner.dy : dx;
-    inner.saved = s.residuals[i];
+    inner.saved = s.residuals[i].saved;
+    inner.kept = s.residuals[i].kept;
     parts_.residuals[i].backward(inner);
     inner.dy = inner.dx;
   }
@@ -76,6 +90,13 @@ void Block::backward(const BackwardArgs& args) const {
 double Block::forward_flops(BatchShape shape) const {
   double flops = 0;
   for (const Residual& residual : parts_.residuals) flops += residual.forward_flops(shape);
+  return flops;
+}
+
+double Block::recompute_flops(BatchShape shape, bool keeps) const {
+  double flops = 0;
+  for (std::size_t i = 0; i < parts_.residuals.size(); ++i)
+    flops += parts_.residuals[i].recompute_flops(shape, {keeps, /*writes_y=*/i + 1 < parts_.residuals.size()});
   return flops;
 }
 

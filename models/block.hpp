@@ -28,21 +28,26 @@ class Block final : public Module {
   }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
-  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override {
+    return split_saved_bytes(shape, dtype).total();
+  }
+  [[nodiscard]] SavedBytes split_saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override {
     return parts_.residuals.front().cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double recompute_flops(BatchShape shape, bool keeps) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   struct Saved {
-    TensorView residuals[2];  // bytes
-    TensorView middle;        // (B·T, C): between the two
+    SavedAllocator::Memory residuals[2];
+    TensorView middle;  // (B·T, C): between the two
   };
-  /// In Phase::train all of it lasts until backward; else the branches use the same bytes in turn.
-  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
+  /// The same outside training: the branches use the same bytes in turn.
+  [[nodiscard]] Saved unsaved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
   /// Scratch that the branches use in turn.
   [[nodiscard]] TensorView scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   /// Whether branch i computes the gradient of its input, for the block's dx or for the parameters before it.

@@ -9,8 +9,8 @@ GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, para
   TESSERA_ASSERT(up_.out() == down_.in());
 }
 
-std::size_t GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)take_hidden(allocator, shape, dtype); });
+SavedBytes GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)take_hidden(allocator.kept(), shape, dtype); });
 }
 
 std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -23,20 +23,24 @@ std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase)
 }
 
 void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const TensorView before = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const TensorView after = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : before;
 
-  up_.forward({.params = args.params, .x = args.x, .y = before, .lora = lora, .stream = args.stream});
+  if (!args.recompute || !args.kept)
+    up_.forward({.params = args.params, .x = args.x, .y = before, .lora = lora, .stream = args.stream});
+  if (!args.writes_y) return;
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
   down_.forward(
       {.params = args.params, .x = after, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const TensorView before = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView after = take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
@@ -63,8 +67,9 @@ void GeluMlp::backward(const BackwardArgs& args) const {
                 .stream = args.stream});
 }
 
-double GeluMlp::forward_flops(BatchShape shape) const {
-  return static_cast<double>(shape.batch * shape.tokens) * (up_.flops_per_row() + down_.flops_per_row());
+double GeluMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
+  return static_cast<double>(shape.batch * shape.tokens) *
+         ((what.keeps ? 0.0 : up_.flops_per_row()) + (what.writes_y ? down_.flops_per_row() : 0.0));
 }
 
 bool GeluMlp::has_wanted(const Wanted& wanted) const { return up_.has_wanted(wanted) || down_.has_wanted(wanted); }

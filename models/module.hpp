@@ -43,6 +43,15 @@ struct Cache {
   BatchShape capacity;  // rows, and tokens per row, that it is allocated for
 };
 
+/// Bytes that a module saves for backward. Selective checkpointing keeps a part of them from forward to backward, and
+/// recomputes the others before backward, in memory that modules use in turn.
+struct SavedBytes {
+  std::size_t kept = 0, recomputed = 0;
+  [[nodiscard]] std::size_t total() const { return kept + recomputed; }
+  /// Whether selective checkpointing has two blocks of memory for the module.
+  [[nodiscard]] bool split() const { return kept > 0 && recomputed > 0; }
+};
+
 struct ForwardArgs {
   Phase phase = Phase::train;
   BatchShape shape;
@@ -50,7 +59,13 @@ struct ForwardArgs {
   TensorView x;                        // (B, T, C); absent for the first module
   TensorView y;                        // (B, T, C), x if in_place(), else never x; absent for the last module
   TensorView saved;                    // saved_bytes(shape) as u8, train only; backward gets the same bytes
-  TensorView workspace;                // workspace_bytes(shape) as u8, scratch
+  /// With selective checkpointing, of a module with SavedBytes::split: the kept bytes; `saved` is then the others.
+  TensorView kept;
+  /// True: once more before backward, for what `saved` lost since (train only); `kept` has what it had. Everything
+  /// becomes what it was, bitwise. Work for what is there already may be left out.
+  bool recompute = false;
+  bool writes_y = true;  // false, in recompute: y has the output, which need not be written again
+  TensorView workspace;  // workspace_bytes(shape) as u8, scratch
   const Batch* batch = nullptr;
   Cache cache;  // Phase::logits only
   StreamView stream = host_stream;
@@ -64,8 +79,8 @@ struct BackwardArgs {
   std::span<const TensorView> dparams;
   std::span<const std::uint8_t> accumulate;  // per parameter: add to dparams, or overwrite (every element)
   TensorView x;                              // the forward's input, unchanged
-  TensorView saved, workspace;
-  TensorView dy;  // (B, T, C): gradient of the output; absent for the last module
+  TensorView saved, kept, workspace;         // saved, kept: as in ForwardArgs
+  TensorView dy;                             // (B, T, C): gradient of the output; absent for the last module
   /// (B, T, C): to write; may be the memory of dy. Absent for the first module, and where no earlier module has a
   /// trainable parameter: nothing is computed for it alone, and backward may overwrite dy.
   TensorView dx;
@@ -107,6 +122,10 @@ class Module {
   // Pure functions of the shape, for the plan, which never fall as the shape grows: memory is planned for the largest
   // micro-batch. `dtype`: of activations.
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
+  /// The same bytes as selective checkpointing divides them. By default nothing is kept.
+  [[nodiscard]] virtual SavedBytes split_saved_bytes(BatchShape shape, DType dtype) const {
+    return {.kept = 0, .recomputed = saved_bytes(shape, dtype)};
+  }
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// Bytes of Cache: proportional to the rows of `capacity`. 0: the module treats each token by itself.
   [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
@@ -114,6 +133,10 @@ class Module {
   }
   /// FLOPs of forward, a multiply-add counting two, as the MFU formula has them (the causal half is not subtracted).
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
+  /// FLOPs of forward with ForwardArgs::recompute, without writes_y. `keeps`: with ForwardArgs::kept.
+  [[nodiscard]] virtual double recompute_flops(BatchShape shape, bool keeps) const {
+    return (void)keeps, forward_flops(shape);
+  }
   /// FLOPs of backward for these gradients. By default as one GEMM: forward's for dx, and forward's for the parameters.
   [[nodiscard]] virtual double backward_flops(BatchShape shape, const Wanted& wanted) const {
     return (wanted.dx() && wanted.any_param()   ? 2.0

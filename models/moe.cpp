@@ -30,14 +30,14 @@ void MoeMlp::adapt(AdapterMaker& adapters) {
   for (GroupedLinear* linear : {&gate_, &up_, &down_}) linear->adapt(adapters, top_k_);
 }
 
-MoeMlp::Saved MoeMlp::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Saved s;
-  s.probs = allocator.take(stat_dtype(dtype), {tokens, router_.out()});
-  s.experts = allocator.take(DType::i32, {tokens, top_k_});
-  s.weights = allocator.take(stat_dtype(dtype), {tokens, top_k_});
-  s.gate = allocator.take(dtype, {rows(shape), hidden_});
-  s.up = allocator.take(dtype, {rows(shape), hidden_});
+  s.probs = allocator.kept().take(stat_dtype(dtype), {tokens, router_.out()});
+  s.experts = allocator.kept().take(DType::i32, {tokens, top_k_});
+  s.weights = allocator.kept().take(stat_dtype(dtype), {tokens, top_k_});
+  s.gate = allocator.kept().take(dtype, {rows(shape), hidden_});
+  s.up = allocator.kept().take(dtype, {rows(shape), hidden_});
   return s;
 }
 
@@ -61,8 +61,8 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, D
   return w;
 }
 
-std::size_t MoeMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype); });
+SavedBytes MoeMlp::saved_bytes(BatchShape shape, DType dtype) const {
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t MoeMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -84,12 +84,7 @@ kernels::TokenFields fields_of(const Batch* batch) {
 
 }  // namespace
 
-void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const Scratch w = scratch(allocator, args.shape, args.x.dtype, args.phase);
-  const TensorView product = w.product ? w.product : s.gate;
-
+void MoeMlp::route(const ForwardArgs& args, const Saved& s, const Scratch& w) const {
   router_.forward({.params = args.params,
                    .x = args.x,
                    .y = s.probs,
@@ -104,8 +99,14 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
                   .sums = statistic(args.batch, layer_, 1),
                   .fields = fields_of(args.batch)},
                  args.stream);
-  kernels::make_dispatch(s.experts, w.dispatch, args.stream);
-  kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
+}
+
+void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
+  const Scratch w = scratch(allocator, args.shape, args.x.dtype, args.phase);
+  const TensorView product = w.product ? w.product : s.gate;
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, const TensorView& y) {
     linear.forward({.params = args.params,
                     .grads = {},
@@ -115,8 +116,16 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
                     .lora = w.lora,
                     .stream = args.stream});
   };
-  apply(gate_, w.rows, s.gate);
-  apply(up_, w.rows, s.up);
+  const bool has_products = args.recompute && args.kept;
+
+  if (!has_products) route(args, s, w);
+  kernels::make_dispatch(s.experts, w.dispatch, args.stream);
+  if (!has_products) {
+    kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
+    apply(gate_, w.rows, s.gate);
+    apply(up_, w.rows, s.up);
+  }
+  if (!args.writes_y) return;
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = product}, args.stream);
   apply(down_, product, w.rows);
   copy(residual, args.y, args.stream);
@@ -125,7 +134,8 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
 }
 
 void MoeMlp::backward(const BackwardArgs& args) const {
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
 
@@ -197,10 +207,11 @@ TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) 
   return w.dprobs;
 }
 
-double MoeMlp::forward_flops(BatchShape shape) const {
-  const double expert = gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row();
-  return static_cast<double>(shape.batch * shape.tokens) *
-         (router_.flops_per_row() + static_cast<double>(top_k_) * expert);
+double MoeMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
+  const double router = what.keeps ? 0.0 : router_.flops_per_row(),
+               products = what.keeps ? 0.0 : gate_.flops_per_row() + up_.flops_per_row(),
+               down = what.writes_y ? down_.flops_per_row() : 0.0;
+  return static_cast<double>(shape.batch * shape.tokens) * (router + static_cast<double>(top_k_) * (products + down));
 }
 
 bool MoeMlp::has_wanted(const Wanted& wanted) const {

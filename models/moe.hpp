@@ -27,16 +27,19 @@ class MoeMlp final : public Sublayer {
   void adapt(AdapterMaker& adapters) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
-  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   /// Of the router and K experts.
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
-  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double forward_flops(BatchShape shape) const override {
+    return recompute_flops(shape, {.keeps = false, .writes_y = true});
+  }
+  [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
-  struct Saved {
+  struct Saved {          // all of it kept
     TensorView probs;     // (N, E) of stat_dtype, as weights and dweights
     TensorView experts;   // (N, K) int32
     TensorView weights;   // (N, K)
@@ -59,7 +62,9 @@ class MoeMlp final : public Sublayer {
   /// Whether it goes through the router's probabilities.
   [[nodiscard]] bool through_router(const Wanted& wanted) const { return wanted.dx() || router_.has_wanted(wanted); }
   [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * top_k_; }
-  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
+  /// Chooses the experts of each token.
+  void route(const ForwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;

@@ -45,6 +45,8 @@ class QkNormRope {
   /// Heads for attention from the projections `qkv` (N, width), columns q | k | v: rotated in place, or in
   /// scratch.heads.
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
+  /// Whether forward changes `qkv`, rather than leaving the heads in scratch.
+  [[nodiscard]] bool in_place() const { return weights_[0] < 0; }
   /// For backward: the heads again, from `qkv` as forward left it.
   [[nodiscard]] TensorView recompute(const Args& args, const TensorView& qkv) const;
   struct BackwardArgs {

@@ -3,10 +3,10 @@
 
 namespace tessera::models {
 
-Residual::Saved Residual::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+Residual::Saved Residual::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   Saved s;
-  s.norm = norm_.allocate(allocator, shape.batch * shape.tokens, dtype);
-  s.sublayer = allocator.take_bytes(sublayer_->saved_bytes(shape, dtype));
+  s.norm = norm_.allocate(allocator.kept(), shape.batch * shape.tokens, dtype);
+  s.sublayer = allocator.take(sublayer_->saved_bytes(shape, dtype));
   return s;
 }
 
@@ -21,8 +21,8 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, BatchShape shap
   return s;
 }
 
-std::size_t Residual::saved_bytes(BatchShape shape, DType dtype) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype); });
+SavedBytes Residual::saved_bytes(BatchShape shape, DType dtype) const {
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
@@ -30,15 +30,20 @@ std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, D
 }
 
 void Residual::forward(const ForwardArgs& args) const {
+  const bool has_statistics = args.recompute && args.kept;
+  if (has_statistics && !args.saved && !args.writes_y) return;  // everything is kept
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, args.phase);
 
-  norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
+  if (has_statistics) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
+  else norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
   ForwardArgs inner = args;
   inner.x = w.normed;
-  inner.saved = s.sublayer;
+  inner.saved = s.sublayer.saved;
+  inner.kept = s.sublayer.kept;
   inner.workspace = w.sublayer;
   sublayer_->forward(inner, /*residual=*/args.x);
 }
@@ -48,7 +53,8 @@ void Residual::backward(const BackwardArgs& args) const {
   const bool through_norm = wanted.dx() || norm_.has_wanted(wanted);
   if (!through_norm && !sublayer_->has_wanted(wanted)) return;
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, Phase::train);
 
@@ -56,7 +62,8 @@ void Residual::backward(const BackwardArgs& args) const {
   BackwardArgs inner = args;
   inner.x = w.normed;
   inner.dx = through_norm ? w.normed : TensorView{};
-  inner.saved = s.sublayer;
+  inner.saved = s.sublayer.saved;
+  inner.kept = s.sublayer.kept;
   inner.workspace = w.sublayer;
   sublayer_->backward(inner);
   if (!through_norm) return;

@@ -19,7 +19,7 @@ class Residual {
   /// x, dy and dx are rows (B·T, C); dx may be dy. dx and dparams may be absent, as in Module::backward.
   void backward(const BackwardArgs& args) const;
 
-  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;
+  [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
     return sublayer_->cache_bytes(capacity, dtype);
@@ -29,6 +29,10 @@ class Residual {
     return norm_.has_wanted(wanted) || sublayer_->has_wanted(wanted);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
+  /// See Sublayer.
+  [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const {
+    return sublayer_->recompute_flops(shape, what);
+  }
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const {
     return sublayer_->backward_flops(shape, wanted.with_dx(wanted.dx() || norm_.has_wanted(wanted)));
   }
@@ -36,13 +40,13 @@ class Residual {
  private:
   struct Saved {
     Norm::Saved norm;
-    TensorView sublayer;  // bytes
+    SavedAllocator::Memory sublayer;
   };
   struct Scratch {
     TensorView normed;          // (B·T, C); in backward later its gradient
     TensorView sublayer, norm;  // bytes; `norm` reuses the memory of `sublayer`
   };
-  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t channels, DType dtype,
                                 Phase phase) const;
 

@@ -4,9 +4,15 @@
 
 #include "models/module.hpp"
 #include "models/params.hpp"
-#include "models/scratch_allocator.hpp"
+#include "models/saved_allocator.hpp"
 
 namespace tessera::models {
+
+/// What forward has to write with ForwardArgs::recompute.
+struct RecomputeTask {
+  bool keeps = false;     // ForwardArgs::kept: the kept tensors are there
+  bool writes_y = false;  // ForwardArgs::writes_y
+};
 
 class Sublayer {
  public:
@@ -15,13 +21,14 @@ class Sublayer {
   /// See Module::adapt.
   virtual void adapt(AdapterMaker& adapters) = 0;
   /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
-  /// memory of residual. `saved` has saved_bytes; outside training it is scratch of the same size.
+  /// memory of residual. `saved` and `kept` have saved_bytes; outside training `saved` is scratch of the same size.
   virtual void forward(const ForwardArgs& args, const TensorView& residual) const = 0;
   /// x, dy and dx are rows (B·T, C); dx is overwritten and may be x, never dy. dx and dparams may be absent, as in
   /// Module::backward, but dy is not overwritten.
   virtual void backward(const BackwardArgs& args) const = 0;
 
-  [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
+  /// What it saves for backward, in the memory of a SavedAllocator.
+  [[nodiscard]] virtual SavedBytes saved_bytes(BatchShape shape, DType dtype) const = 0;
   /// Phase::train: the larger of forward and backward.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// See Module::cache_bytes.
@@ -34,6 +41,8 @@ class Sublayer {
   [[nodiscard]] virtual bool backward_reads_input(const Wanted& wanted) const = 0;
   /// See Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
+  /// FLOPs of forward with ForwardArgs::recompute.
+  [[nodiscard]] virtual double recompute_flops(BatchShape shape, const RecomputeTask& what) const = 0;
   /// See Module::backward_flops.
   [[nodiscard]] virtual double backward_flops(BatchShape shape, const Wanted& wanted) const = 0;
 };

@@ -10,10 +10,10 @@ SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
   TESSERA_ASSERT(gate_.out() == up_.out() && up_.out() == down_.in());
 }
 
-std::size_t SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)take_hidden(allocator, shape, dtype);  // gate
-  (void)take_hidden(allocator, shape, dtype);  // up
+SavedBytes SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
+  SavedAllocator allocator;
+  (void)take_hidden(allocator.kept(), shape, dtype);  // gate
+  (void)take_hidden(allocator.kept(), shape, dtype);  // up
   return allocator.bytes();
 }
 
@@ -27,23 +27,28 @@ std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phas
 }
 
 void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
-  const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const TensorView gate = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
+  const TensorView up = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const TensorView product = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : gate;
 
-  gate_.forward({.params = args.params, .x = args.x, .y = gate, .lora = lora, .stream = args.stream});
-  up_.forward({.params = args.params, .x = args.x, .y = up, .lora = lora, .stream = args.stream});
+  if (!args.recompute || !args.kept) {
+    gate_.forward({.params = args.params, .x = args.x, .y = gate, .lora = lora, .stream = args.stream});
+    up_.forward({.params = args.params, .x = args.x, .y = up, .lora = lora, .stream = args.stream});
+  }
+  if (!args.writes_y) return;
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
   down_.forward(
       {.params = args.params, .x = product, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {
-  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
-  const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
-  const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const TensorView gate = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
+  const TensorView up = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dup = product;
   const TensorView dproduct = take_hidden(allocator, args.shape, args.x.dtype), dgate = dproduct;
@@ -77,9 +82,9 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   up_.backward_input(part(dup, Write::add));
 }
 
-double SwigluMlp::forward_flops(BatchShape shape) const {
-  return static_cast<double>(shape.batch * shape.tokens) *
-         (gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row());
+double SwigluMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
+  const double products = what.keeps ? 0.0 : gate_.flops_per_row() + up_.flops_per_row();
+  return static_cast<double>(shape.batch * shape.tokens) * (products + (what.writes_y ? down_.flops_per_row() : 0.0));
 }
 
 bool SwigluMlp::has_wanted(const Wanted& wanted) const {

@@ -22,11 +22,14 @@ class SwigluMlp final : public Sublayer {
   }
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
-  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
-  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double forward_flops(BatchShape shape) const override {
+    return recompute_flops(shape, {.keeps = false, .writes_y = true});
+  }
+  [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:

@@ -8,6 +8,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "jobs/bench/raw_file.hpp"
 #include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/train/trainer.hpp"
 
@@ -35,7 +36,7 @@ class Turns {
       : world_(world),
         model_(model),
         checkpoint_(directory + "/" + io::checkpoint_name(0)),
-        options_(with_snapshot(trainer_options(call.options(), model, world, 1000000))),
+        options_(options_with_snapshot(call, world, model)),
         trainer_(world, options_),
         tokens_((steps + 1) * options_.run.batch.global_batch * options_.run.tokens + 1, model.vocab),
         sampler_(io::count_samples(tokens_.size(), options_.run.tokens).samples, false, 1),
@@ -67,8 +68,10 @@ class Turns {
 
  private:
   static constexpr std::int64_t steps = 10;
-  static train::TrainerOptions with_snapshot(train::TrainerOptions options) {
+  static train::TrainerOptions options_with_snapshot(const Call& call, World& world, const models::Model& model) {
+    train::TrainerOptions options = trainer_options(call.options(), model, world, 1000000);
     options.run.snapshot = plan::Snapshot::all;
+    (void)choose_recompute(call.options(), world, options.run);
     return options;
   }
   io::SaveRequest request() {

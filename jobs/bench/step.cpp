@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/host_info.hpp"
@@ -26,7 +27,9 @@ struct Measurement {
   std::string name, word;  // "zero3 fp32", "zero3"
   const models::Model* model = nullptr;
   Precision precision;
+  shard::Recompute recompute = shard::Recompute::none;
   std::vector<double> seconds, comm, cpu;  // cpu: of all threads of a rank, the mean over ranks
+  std::size_t activations = 0;             // bytes of a rank
   std::uint64_t pss = 0, planned = 0, arena = 0,
                 in_use = 0;  // summed over ranks; in_use: of rank 0's GPU, by any process
 };
@@ -49,6 +52,7 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   options.run.strategy.policy.reduce_dtype = measurement.precision.reduce;
   if (measurement.precision.compute != DType::f16) options.loss_scale.reset();
   options.lr.kind = train::LrSchedule::Kind::constant;
+  if (chooses_recompute(call.options())) options.run.strategy.policy.recompute = measurement.recompute;
   train::Trainer trainer(world, options);
   trainer.initialize();
   const std::int64_t global = options.run.batch.global_batch;
@@ -70,6 +74,7 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   measurement.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
   measurement.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));
   measurement.in_use = device_memory_in_use(world.device());
+  measurement.activations = trainer.measured_memory().by_category[static_cast<int>(plan::Category::activations)];
   world.barrier();
 }
 
@@ -99,6 +104,7 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const St
                                  {"pss_bytes", measurement.pss},
                                  {"planned_bytes", measurement.planned},
                                  {"arena_bytes", measurement.arena},
+                                 {"activation_bytes", measurement.activations},
                                  {"steps", measurement.seconds.size()}};
   if (work.peak.flops() > 0) {
     json["mfu_palm"] = work.flops / seconds / work.peak.flops();
@@ -109,10 +115,10 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const St
 }
 
 void print_host(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
-  log::info(strfmt("%-12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
+  log::info(strfmt("%-16s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
                    "arena, all"));
   for (const Measurement& measurement : measurements)
-    log::info(strfmt("%-12s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", measurement.name.c_str(),
+    log::info(strfmt("%-16s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", measurement.name.c_str(),
                      1e3 * median(measurement.seconds), work.flops / median(measurement.seconds) / 1e9,
                      100 * work.flops / median(measurement.seconds) / limit.flops(),
                      100 * median(measurement.comm) / median(measurement.seconds), human_bytes(measurement.pss).c_str(),
@@ -128,11 +134,11 @@ void print_device(const std::vector<Measurement>& measurements, const StepWork& 
                    peak / 1e12)
           : "no MFU: " + work.peak.why_unknown());
   const auto share = [&](double flops) { return peak > 0 ? strfmt("%.1f%%", 100 * flops / peak) : std::string("-"); };
-  log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
+  log::info(strfmt("%-16s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
                    ("of " + limit.name).c_str(), "planned", "arena", "in use"));
   for (const Measurement& measurement : measurements) {
     const double seconds = median(measurement.seconds);
-    log::info(strfmt("%-12s %9.2f ms %10s %10s %10s %13.1f%% %12s %12s %12s", measurement.name.c_str(), 1e3 * seconds,
+    log::info(strfmt("%-16s %9.2f ms %10s %10s %10s %13.1f%% %12s %12s %12s", measurement.name.c_str(), 1e3 * seconds,
                      human_count(work.tokens / seconds).c_str(), share(work.flops_halved / seconds).c_str(),
                      share(work.flops / seconds).c_str(), 100 * work.flops_halved / seconds / limit.flops(),
                      human_bytes(measurement.planned).c_str(), human_bytes(measurement.arena).c_str(),
@@ -140,13 +146,29 @@ void print_device(const std::vector<Measurement>& measurements, const StepWork& 
   }
 }
 
-/// Measurements: ZeRO-3; ZeRO-0, but for one rank with a GPU, where it is the same work; and on the CPU ZeRO-3 in fp32
-/// if the two are not.
+/// What the forms of gradient checkpointing cost, if they were measured.
+void print_recompute_cost(const std::vector<Measurement>& measurements) {
+  const Measurement& none = measurements[0];
+  for (const Measurement& measurement : measurements)
+    if (measurement.recompute != shard::Recompute::none)
+      log::info(strfmt("%s: %.3f times the step of none, %.3f times its CPU time, activations %s of %s",
+                       measurement.name.c_str(), median(measurement.seconds) / median(none.seconds),
+                       median(measurement.cpu) / median(none.cpu), human_bytes(measurement.activations).c_str(),
+                       human_bytes(none.activations).c_str()));
+}
+
+/// Seconds of a step of the first measurement, relative to another; 0 if that was not measured.
+double relative_to(const std::vector<Measurement>& measurements, const char* name) {
+  const auto other = std::ranges::find(measurements, name, &Measurement::name);
+  return other == measurements.end() ? 0 : median(measurements[0].seconds) / median(other->seconds);
+}
+
+/// Measurements: ZeRO-3; ZeRO-0, but for one rank with a GPU, where it is the same work; on the CPU ZeRO-3 in fp32 if
+/// the two are not; and, where they are compared, ZeRO-3 with the other forms of checkpointing.
 void print(const Call& call, const std::vector<Measurement>& measurements, const StepWork& work,
            const GemmPeak& limit) {
-  const double overhead =
-      measurements.size() > 1 ? median(measurements[0].seconds) / median(measurements[1].seconds) : 0;
-  const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
+  const double overhead = relative_to(measurements, "zero0"), slower = relative_to(measurements, "zero3 fp32"),
+               faster = slower > 0 ? 1 / slower : 0;
   const char* const compute = name_of(measurements[0].precision.compute);
   if (call.options().flag("json")) {
     const char* const gemm = work.on_gpu ? "gemm" : "sgemm";
@@ -167,6 +189,7 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
   else print_host(measurements, work, limit);
   if (overhead > 0) log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
   if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
+  print_recompute_cost(measurements);
 }
 
 /// GFLOP/s over all ranks: the best of all shapes on the CPU, of one large GEMM on GPUs.
@@ -227,12 +250,23 @@ void bench_step_command(const Call& call, World& world) {
                             .seconds = {},
                             .comm = {},
                             .cpu = {}});
-  for (const std::int64_t part : one_gpu ? std::vector{steps} : std::vector{(steps + 1) / 2, steps / 2}) {
+  for (const auto form : {shard::Recompute::selective, shard::Recompute::full})
+    if (chooses_recompute(options))
+      measurements.push_back({.name = strfmt("zero3 %s", name_of(form)),
+                              .word = "zero3",
+                              .model = &model,
+                              .precision = precision,
+                              .recompute = form,
+                              .seconds = {},
+                              .comm = {},
+                              .cpu = {}});
+  const bool alone = measurements.size() == 1;  // nothing to alternate with
+  for (const std::int64_t part : alone ? std::vector{steps} : std::vector{(steps + 1) / 2, steps / 2}) {
     for (Measurement& measurement : measurements) {
       if (part == 0) continue;
       measure(measurement, call, world, tokens, part);
       if (!options.flag("json"))
-        log::info(strfmt("          %-12s %zu of %ld steps, median %.2f s", measurement.name.c_str(),
+        log::info(strfmt("          %-16s %zu of %ld steps, median %.2f s", measurement.name.c_str(),
                          measurement.seconds.size(), steps, median(measurement.seconds)));
     }
   }

@@ -23,8 +23,18 @@ std::string train_boundary_name(const shard::Schedule& train, int module) {
 }
 
 std::string saved_name(const shard::Schedule& train, int module) {
-  const shard::ModuleUse& use = train.modules[static_cast<std::size_t>(module)];
-  return train.recompute && use.recomputable ? "saved.recomputed" : "saved." + use.name;
+  return train.recomputes(module) ? "saved.recomputed" : kept_name(train, module);
+}
+
+std::string kept_name(const shard::Schedule& train, int module) {
+  return "saved." + train.modules[static_cast<std::size_t>(module)].name;
+}
+
+bool splits_saved(const RunSpec& spec, const shard::Schedule& train, int module) {
+  return train.recompute == shard::Recompute::selective && train.recomputes(module) &&
+         spec.model->modules[static_cast<std::size_t>(module)]
+             ->split_saved_bytes(spec.train_shape(), spec.model->dtype)
+             .split();
 }
 
 std::string pinned_name(std::string_view slot) { return "pinned." + std::string(slot); }
@@ -129,8 +139,11 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
     if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
       slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? most : trained)});
   for (int i = first; i <= last; ++i) {
-    const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->saved_bytes(train, model.dtype);
-    if (bytes == 0) continue;
+    const models::SavedBytes parts = model.modules[static_cast<std::size_t>(i)]->split_saved_bytes(train, model.dtype);
+    if (parts.total() == 0) continue;
+    const bool splits = splits_saved(spec, schedule, i);
+    if (splits) slots.push_back({kept_name(schedule, i), Category::activations, Placement::own, parts.kept});
+    const std::size_t bytes = splits ? parts.recomputed : parts.total();
     const std::string name = saved_name(schedule, i);
     const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
     if (same == slots.end()) slots.push_back({name, Category::activations, Placement::own, bytes});

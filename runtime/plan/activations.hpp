@@ -16,9 +16,13 @@ namespace tessera::plan {
 [[nodiscard]] std::string alternate_boundary_name(const std::vector<shard::ModuleUse>& modules, int module);
 /// In a training step, where modules in front of the first backward use two slots alternately.
 [[nodiscard]] std::string train_boundary_name(const shard::Schedule& train, int module);
-/// What module i saves for backward. With recompute, all recomputable modules share one slot: every training forward
-/// writes it, and backward reads what the recompute before it has written.
+/// What module i saves for backward. Recomputed modules share one slot: every training forward writes it, and backward
+/// reads what the recompute before it has written.
 [[nodiscard]] std::string saved_name(const shard::Schedule& train, int module);
+/// What module i keeps beside that, if splits_saved.
+[[nodiscard]] std::string kept_name(const shard::Schedule& train, int module);
+/// Whether selective checkpointing divides what module i saves.
+[[nodiscard]] bool splits_saved(const RunSpec& spec, const shard::Schedule& train, int module);
 inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of the current module output
 inline constexpr const char* workspace_name = "workspace";
 /// The quantized matrices that a module reads, in the type that it computes in. Modules use it in turn.

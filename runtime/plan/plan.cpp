@@ -118,10 +118,11 @@ void price(RunPlan& plan) {
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
-  const auto first = static_cast<std::size_t>(first_backward(plan.train.modules));  // nothing before is recomputed
-  for (std::size_t m = first; plan.train.recompute && m < plan.train.modules.size(); ++m)
-    if (plan.train.modules[m].recomputable)
-      costs.recompute_flops_per_step += spec.model->modules[m]->forward_flops({spec.batch.global_batch, spec.tokens});
+  // Nothing before the first backward is recomputed.
+  for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
+    if (plan.train.recomputes(m))
+      costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
+          {spec.batch.global_batch, spec.tokens}, splits_saved(spec, plan.train, m));
 }
 
 /// Refuses a run whose exact sums could overflow.
@@ -162,6 +163,9 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   if (spec.purpose != Purpose::generate) input.references = references(*spec.model, plan.units);
   if (spec.purpose == Purpose::train) {
     input.modules = module_uses(*spec.model, plan.units, models::Phase::train);
+    for (std::size_t m = 0; m < input.modules.size() && input.policy.recompute == shard::Recompute::selective; ++m)
+      if (spec.model->modules[m]->split_saved_bytes(spec.train_shape(), spec.model->dtype).recomputed == 0)
+        input.modules[m].recomputable = false;
     plan.train = shard::build_train(input);
   }
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);

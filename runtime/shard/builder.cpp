@@ -293,7 +293,7 @@ Schedule build_train(const ScheduleInput& input) {
       last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
     } else {
       const ModuleUse& use = input.modules[at(module)];
-      if (schedule.recompute && use.recomputable)
+      if (schedule.recomputes(module))
         add(list, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), {}});
       std::vector<int> wants;
       for (const int u : use.grad_units)

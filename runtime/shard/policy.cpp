@@ -90,6 +90,10 @@ const Row& row_of(const std::string& word) {
 
 }  // namespace
 
+const char* name_of(Recompute recompute) {
+  return recompute == Recompute::full ? "full" : recompute == Recompute::selective ? "selective" : "none";
+}
+
 bool UnitStrategy::matches(const std::string& unit) const {
   const auto fits = [this](const std::string& name) {
     return ::fnmatch(units.c_str(), name.c_str(), FNM_NOESCAPE) == 0;

@@ -33,6 +33,11 @@ struct WrapPolicy {
   friend bool operator==(const WrapPolicy&, const WrapPolicy&) = default;
 };
 
+/// Which activations a step computes again before backward (activation checkpointing): none; of each block those that
+/// models::SavedBytes does not keep; or all but the input of each block.
+enum class Recompute : unsigned char { none, selective, full };
+[[nodiscard]] const char* name_of(Recompute recompute);
+
 /// The part of a policy that may differ between the units of a run.
 struct UnitPolicy {
   bool shard_grads = true;            // unsharded gradients exist only from backward to reduce
@@ -53,7 +58,7 @@ struct ShardPolicy : UnitPolicy {
   Reduce reduce = Reduce::each;
   int forward_prefetch = 1;   // how many forward passes ahead a gather is issued
   int backward_prefetch = 1;  // the same for backward passes
-  bool recompute = false;     // activation checkpointing: forward of a block again before its backward
+  Recompute recompute = Recompute::none;
   WrapPolicy wrap;
   ExpertUnits experts = ExpertUnits::own;
   int staging_slots = 2;  // of each kind of state that is away: how many units of it are moved or used at a time

@@ -9,6 +9,7 @@
 #include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
 #include "runtime/shard/placement.hpp"
+#include "runtime/shard/policy.hpp"
 
 namespace tessera::shard {
 
@@ -42,7 +43,8 @@ struct ModuleUse {
   std::vector<int> forward_units;   // read by forward and recompute
   std::vector<int> backward_units;  // read by backward
   std::vector<int> grad_units;      // backward contributes to their gradients
-  bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head
+  bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head; with
+                                    // Recompute::selective only one that saves anything which is not kept
   bool in_place = false;            // its output is in the memory of its input
 };
 
@@ -146,9 +148,13 @@ struct Schedule {
   std::vector<Instruction> list;
   std::vector<Slot> slots;
   int num_micro = 1;
-  bool recompute = false;  // of a recomputable module, forward keeps only the input
   /// Updates on the host need not follow norm: there is no clipping, and a gradient that is not finite ends the run.
   bool updates_before_norm = false;
+  Recompute recompute = Recompute::none;  // what forward of a recomputable module does not keep
+  /// Whether a recompute of the module comes before its backward.
+  [[nodiscard]] bool recomputes(int module) const {
+    return recompute != Recompute::none && modules[static_cast<std::size_t>(module)].recomputable;
+  }
 
   /// The modules of a model instance; of an instruction of a module, its module.
   [[nodiscard]] const std::vector<ModuleUse>& modules_of(int instance) const;

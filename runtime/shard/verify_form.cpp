@@ -165,8 +165,7 @@ class Form {
           expected.push_back({.op = Op::forward, .module = i, .instance = instance, .micro = m});
       }
       for (int i = n - 1; train && i >= first_backward(s_.modules); --i) {
-        if (s_.recompute && s_.modules[at(i)].recomputable)
-          expected.push_back({.op = Op::recompute, .module = i, .micro = m});
+        if (s_.recomputes(i)) expected.push_back({.op = Op::recompute, .module = i, .micro = m});
         expected.push_back({.op = Op::backward, .module = i, .micro = m});
       }
     }

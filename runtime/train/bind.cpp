@@ -209,6 +209,8 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
       if (m + 1 < static_cast<int>(modules.size())) step.y = boundary(instance, m);
       if (step.phase == models::Phase::train && step.module->saved_bytes(plan.spec.train_shape(), model.dtype) > 0)
         step.saved = arena.data(plan::saved_name(schedule, m));
+      if (step.saved != nullptr && plan::splits_saved(plan.spec, schedule, m))
+        step.kept = arena.data(plan::kept_name(schedule, m));
       if (instance == 0) step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, lookup, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, lookup, instruction);

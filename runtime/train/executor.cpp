@@ -25,6 +25,15 @@ static void fill_neutral(std::byte* data, std::size_t n, DType dtype, StreamView
   kernels::fill(reinterpret_cast<float*>(data), n / sizeof(float), word, stream);
 }
 
+/// What a module saves: its one part, or two.
+template <class Args>
+static void set_saved(Args& args, const Executor::BoundSchedule::Step& step, DType dtype, Device device) {
+  if (step.saved == nullptr) return;
+  const models::SavedBytes sizes = step.module->split_saved_bytes(args.shape, dtype);
+  args.saved = bytes(step.saved, step.kept != nullptr ? sizes.recomputed : sizes.total(), device);
+  if (step.kept != nullptr) args.kept = bytes(step.kept, sizes.kept, device);
+}
+
 Executor::Executor(const Parts& parts)
     : parts_(parts),
       device_(parts.plan->spec.device),
@@ -171,8 +180,10 @@ void Executor::forward(BoundSchedule& program, int i) {
   args.params = step.params;
   if (step.x) args.x = {step.x, model.dtype, activation, device_};
   if (step.y) args.y = {step.y, model.dtype, activation, device_};
-  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype), device_);
+  set_saved(args, step, model.dtype, device_);
   args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, step.phase), device_);
+  args.recompute = instruction.op == Op::recompute;
+  args.writes_y = !args.recompute;
   args.stream = compute_;
   args.batch = &batch;
   args.cache = step.cache;
@@ -202,7 +213,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   args.dparams = step.dparams;
   args.accumulate = step.accumulate;
   if (step.x) args.x = {step.x, model.dtype, activation, device_};
-  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype), device_);
+  set_saved(args, step, model.dtype, device_);
   args.workspace =
       bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
   args.stream = compute_;

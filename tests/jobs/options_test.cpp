@@ -113,6 +113,11 @@ TEST(Parse, FsdpNamesOfPrefetch) {
   EXPECT_EQ(options.integer("backward_prefetch"), 0);
   EXPECT_EQ(parsed({"train", "--gradient_checkpointing"}).options.text("gradient_checkpointing"), "full");
   EXPECT_EQ(parsed({"train", "--gradient_checkpointing", "false"}).options.text("gradient_checkpointing"), "none");
+  for (const char* form : {"none", "selective", "full", "auto"})
+    EXPECT_EQ(parsed({"train", "--gradient_checkpointing", form}).options.text("gradient_checkpointing"), form);
+  EXPECT_EQ(parsed({"train", "--activation_checkpointing", "selective"}).options.text("gradient_checkpointing"),
+            "selective");
+  EXPECT_THAT(error_line({"train", "--gradient_checkpointing", "some"}), HasSubstr("selective"));
 }
 
 TEST(Parse, TheLastOfARepeatedOptionWins) {

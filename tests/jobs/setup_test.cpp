@@ -103,7 +103,7 @@ TEST(Setup, StrategiesAndPolicies) {
           .policy;
   EXPECT_EQ(policy.forward_prefetch, 3);
   EXPECT_EQ(policy.reduce, shard::Reduce::last);
-  EXPECT_TRUE(policy.recompute);
+  EXPECT_EQ(policy.recompute, shard::Recompute::full);
   EXPECT_FALSE(policy.reshard_after_forward);
 }
 

@@ -87,9 +87,12 @@ TEST_P(DecoderGradients, OfTheFullModelWithItsBalanceLoss) {
 TEST_P(DecoderGradients, RecomputingChangesNoBit) {
   (void)runner.train(shape, ids, targets, scale);
   const auto kept = all_grads();
-  runner.sums = {};
-  (void)runner.train(shape, ids, targets, scale, {.in_place = false, .recompute = true, .accumulate = {}});
-  EXPECT_EQ(kept, all_grads());
+  for (const bool selective : {false, true}) {
+    runner.sums = {};
+    (void)runner.train(shape, ids, targets, scale,
+                       {.in_place = false, .recompute = true, .selective = selective, .accumulate = {}});
+    EXPECT_EQ(kept, all_grads()) << selective;
+  }
 }
 
 TEST_P(DecoderGradients, AccumulationAdds) {

@@ -104,8 +104,10 @@ TEST_F(Gradients, MemoryOfTheirOwnForInputGradientsChangesNoBit) {
 TEST_F(Gradients, RecomputedActivationsChangeNoBit) {
   (void)runner.train(shape, ids, targets, scale);
   const auto kept = all_grads();
-  (void)runner.train(shape, ids, targets, scale, {.recompute = true});
-  EXPECT_EQ(kept, all_grads());
+  for (const bool selective : {false, true}) {
+    (void)runner.train(shape, ids, targets, scale, {.recompute = true, .selective = selective});
+    EXPECT_EQ(kept, all_grads()) << selective;
+  }
 }
 
 TEST_F(Gradients, AccumulationAddsParameterByParameter) {

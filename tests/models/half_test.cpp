@@ -118,10 +118,14 @@ TEST_P(HalfModel, GradientsOfTheTypeAreThoseOfFp32Rounded) {
 }
 
 TEST_P(HalfModel, RecomputeAndTheBufferOfGradientsChangeNoBit) {
-  Trial first(config(), type(), DType::f32, type()), again(config(), type(), DType::f32, type());
-  EXPECT_EQ(first.train(), again.train({.in_place = false, .recompute = true, .accumulate = {}}));
-  for (std::size_t p = 0; p < first.model.params.size(); ++p)
-    ASSERT_EQ(first.grad(p), again.grad(p)) << first.model.params[p].name;
+  Trial first(config(), type(), DType::f32, type());
+  const double loss = first.train();
+  for (const bool selective : {false, true}) {
+    Trial again(config(), type(), DType::f32, type());
+    EXPECT_EQ(loss, again.train({.in_place = false, .recompute = true, .selective = selective, .accumulate = {}}));
+    for (std::size_t p = 0; p < first.model.params.size(); ++p)
+      ASSERT_EQ(first.grad(p), again.grad(p)) << first.model.params[p].name;
+  }
 }
 
 TEST_P(HalfModel, GenerationWithACacheIsNearTheFullPass) {

@@ -194,10 +194,10 @@ TEST_P(LoraGradients, ThroughDropout) {
   const Model model =
       adapted(GetParam(),
               {.rank = 2, .alpha = 4, .dropout = 0.4, .targets = {"all-linear", "lm_head", embedding_of(GetParam())}});
-  const auto gradients = [&](bool recompute) {
+  const auto gradients = [&](bool recompute, bool selective = false) {
     Runner runner(model, shape);
     runner.randomize(3);
-    (void)runner.train(shape, ids, targets, 0.1, {.recompute = recompute});
+    (void)runner.train(shape, ids, targets, 0.1, {.recompute = recompute, .selective = selective});
     std::vector<std::vector<double>> grads;
     for (const models::AdaptedModule& module : model.lora->modules)
       for (const int p : {module.a, module.b}) grads.push_back(values(runner.grad(p)));
@@ -205,6 +205,7 @@ TEST_P(LoraGradients, ThroughDropout) {
   };
   const auto found = gradients(false);
   EXPECT_EQ(found, gradients(true));
+  EXPECT_EQ(found, gradients(true, /*selective=*/true));
   Runner runner(model, shape);
   runner.randomize(3);
   const auto loss = [&] {

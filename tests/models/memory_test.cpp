@@ -26,6 +26,27 @@ TEST(Memory, ABlockKeepsNineWidthsPerTokenAndWhatNormsAndSoftmaxNeed) {
   EXPECT_EQ(model.modules.back()->saved_bytes(shape, DType::f32), 0U);
 }
 
+TEST(Memory, SelectiveCheckpointingKeepsFiveOfTheNineWidths) {
+  const models::Model model = models::make(gpt2_124m, "gpt2");
+  const BatchShape shape{4, 256};
+  const std::size_t rows = 4 * 256;
+  const models::SavedBytes parts = model.modules[1]->split_saved_bytes(shape, DType::f32);
+  EXPECT_EQ(parts.kept, rows * 4 * (5 * 768 + 4 + 12));  // heads' output H, before GELU 4·H, statistics
+  EXPECT_EQ(parts.recomputed, rows * 4 * 4 * 768);       // qkv 3·H, middle H
+  EXPECT_EQ(parts.total(), model.modules[1]->saved_bytes(shape, DType::f32));
+}
+
+TEST(Memory, ExpertsOfTheirOwnAreKept) {
+  const models::Model model = models::make(
+      R"({"model_type": "qwen3_moe", "vocab_size": 32, "max_position_embeddings": 16, "hidden_size": 8,
+          "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+          "intermediate_size": 8, "moe_intermediate_size": 4, "num_experts": 4, "num_experts_per_tok": 2})",
+      "model");
+  ASSERT_EQ(model.modules.size(), 4U);
+  EXPECT_TRUE(model.modules[1]->split_saved_bytes({2, 8}, DType::f32).split());
+  EXPECT_EQ(model.modules[2]->split_saved_bytes({2, 8}, DType::f32).recomputed, 0U);
+}
+
 TEST(Memory, WorkspaceOfABlockIsUnderTenWidthsPerToken) {
   const models::Model model = models::make(gpt2_124m, "gpt2");
   const BatchShape shape{4, 256};

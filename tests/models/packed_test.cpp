@@ -108,9 +108,11 @@ TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
   const Grads expected = grads_of(alone, model), got = grads_of(full, model);
   expect_near(model, got, expected);
 
-  full.sums = {};
-  (void)full.train(packed.shape(), packed.ids, packed.targets, scale, {.recompute = true});
-  EXPECT_EQ(got, grads_of(full, model));
+  for (const bool selective : {false, true}) {
+    full.sums = {};
+    (void)full.train(packed.shape(), packed.ids, packed.targets, scale, {.recompute = true, .selective = selective});
+    EXPECT_EQ(got, grads_of(full, model)) << selective;
+  }
   full.sums = {};
   EXPECT_NEAR(full.evaluate(packed.shape(), packed.ids, packed.targets), alone.sums.loss.value() / 20, 1e-13);
 

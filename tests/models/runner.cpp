@@ -84,6 +84,9 @@ Runner::Runner(const models::Model& model, BatchShape most, DType gradients) : m
       static_cast<std::size_t>(most.batch * most.tokens * model.hidden) * size_of(model.dtype);
   for (const auto& module : model.modules) {
     saved_.push_back(add(module->saved_bytes(most, model.dtype)));
+    const models::SavedBytes parts = module->split_saved_bytes(most, model.dtype);
+    kept_.push_back(add(parts.kept));
+    recomputed_.push_back(add(parts.recomputed));
     boundaries_.push_back(add(activation));
   }
   for (int phase = 0; phase < 3; ++phase) {
@@ -125,11 +128,11 @@ TensorView Runner::activation(std::size_t boundary, BatchShape shape) const {
   return boundaries_[boundary]->view(model_.dtype, {shape.batch, shape.tokens, model_.hidden});
 }
 
-void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Batch& batch) {
+void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Batch& batch, bool again) {
   const bool last = module + 1 == model_.modules.size();
   Guarded& workspace = *workspace_[static_cast<int>(phase)];
   workspace.poison();
-  if (!last) boundaries_[module]->poison();
+  if (!last && !again) boundaries_[module]->poison();
   const bool reads = model_.modules[module]->forward_reads_params(phase);
   const auto params = reads ? of(module, params_) : std::vector<TensorView>(model_.modules[module]->params().size());
   model_.modules[module]->forward(
@@ -138,7 +141,10 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
        .params = params,
        .x = module ? activation(module - 1, shape) : TensorView{},
        .y = last ? TensorView{} : activation(module, shape),
-       .saved = phase == Phase::train ? saved_[module]->bytes() : TensorView{},
+       .saved = phase != Phase::train ? TensorView{} : (splits(module) ? recomputed_ : saved_)[module]->bytes(),
+       .kept = phase == Phase::train && splits(module) ? kept_[module]->bytes() : TensorView{},
+       .recompute = again,
+       .writes_y = !again,
        .workspace = workspace.bytes(),
        .batch = &batch,
        .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), capacity_}});
@@ -165,11 +171,22 @@ void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, 
               .dparams = grads,
               .accumulate = flags,
               .x = module ? activation(module - 1, shape) : TensorView{},
-              .saved = saved_[module]->bytes(),
+              .saved = (splits(module) ? recomputed_ : saved_)[module]->bytes(),
+              .kept = splits(module) ? kept_[module]->bytes() : TensorView{},
               .workspace = workspace.bytes(),
               .dy = dy,
               .dx = dx,
               .batch = &batch});
+}
+
+void Runner::recompute(std::size_t module, BatchShape shape, const Batch& batch) {
+  if (selective_ && model_.modules[module]->split_saved_bytes(shape, model_.dtype).recomputed == 0) return;
+  const auto before = values(activation(module, shape));
+  (splits(module) ? recomputed_ : saved_)[module]->poison();
+  (void)take_gemm_flops();
+  forward(module, Phase::train, shape, batch, /*again=*/true);
+  recompute_gemm_flops[module] = take_gemm_flops();
+  EXPECT_EQ(before, values(activation(module, shape))) << "recomputed " << model_.modules[module]->name();
 }
 
 double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
@@ -182,20 +199,17 @@ double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, con
                     .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows},
                     .router = router};
   const std::size_t count = model_.modules.size();
+  selective_ = step.selective;
   for (std::size_t m = 0; m < count; ++m) {
-    saved_[m]->poison();
+    for (const auto* list : {&saved_, &kept_, &recomputed_}) (*list)[m]->poison();
     forward(m, Phase::train, shape, batch);
   }
+  recompute_gemm_flops.assign(count, 0);
   auto accumulate = step.accumulate.empty() ? std::vector<std::uint8_t>(params_.size(), 0) : step.accumulate;
   TensorView dy;
   Guarded *dy_buffer = gradient_a_, *dx_buffer = gradient_a_;
   for (std::size_t m = count; m-- > 0;) {
-    if (step.recompute && m + 1 < count) {
-      const auto before = values(activation(m, shape));
-      saved_[m]->poison();
-      forward(m, Phase::train, shape, batch);
-      EXPECT_EQ(before, values(activation(m, shape))) << "recomputed " << model_.modules[m]->name();
-    }
+    if ((step.recompute || step.selective) && m + 1 < count) recompute(m, shape, batch);
     if (!step.in_place || m + 1 == count) {
       dx_buffer = dy_buffer == gradient_a_ ? gradient_b_ : gradient_a_;
       dx_buffer->poison();

@@ -46,6 +46,7 @@ std::vector<std::int32_t> random_ids(models::BatchShape shape, std::int32_t voca
 struct Step {
   bool in_place = true;    // dx is dy's memory
   bool recompute = false;  // saved is cleared and recomputed before backward
+  bool selective = false;  // with selective checkpointing: the kept tensors stay
   std::vector<std::uint8_t>
       accumulate;  // per parameter of the model, before its first contributor; empty: overwrite all
 };
@@ -90,7 +91,8 @@ class Runner {
     std::vector<double> dx;
     double loss = 0;  // of the last module
   };
-  double backward_gemm_flops = 0;  // of the last module_gradients
+  double backward_gemm_flops = 0;            // of the last module_gradients
+  std::vector<double> recompute_gemm_flops;  // by module, of the last train
   ModuleGradients module_gradients(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                    const std::vector<std::int32_t>& targets, const std::vector<std::uint8_t>& wanted,
                                    bool dx);
@@ -101,7 +103,14 @@ class Runner {
   struct Cut {  // this call's views of the buffers
     std::vector<TensorView> activations, params, grads;
   };
-  void forward(std::size_t module, models::Phase phase, models::BatchShape shape, const models::Batch& batch);
+  void forward(std::size_t module, models::Phase phase, models::BatchShape shape, const models::Batch& batch,
+               bool again = false);
+  /// Clears what `module` saves, or what it recomputes, and runs forward again. Fails the test if its output changes.
+  void recompute(std::size_t module, models::BatchShape shape, const models::Batch& batch);
+  /// Whether the module has kept_ and recomputed_ in place of saved_.
+  [[nodiscard]] bool splits(std::size_t module) const {
+    return selective_ && model_.modules[module]->split_saved_bytes(most_, model_.dtype).split();
+  }
   void backward(std::size_t module, models::BatchShape shape, const models::Batch& batch, const TensorView& dy,
                 const TensorView& dx, std::vector<std::uint8_t>& accumulate);
   [[nodiscard]] std::vector<TensorView> of(std::size_t module, const std::vector<TensorView>& all) const;
@@ -116,7 +125,8 @@ class Runner {
   models::BatchShape most_;
   std::vector<std::unique_ptr<Guarded>> buffers_;
   std::vector<TensorView> params_, grads_;
-  std::vector<Guarded*> saved_, boundaries_;
+  std::vector<Guarded*> saved_, kept_, recomputed_, boundaries_;
+  bool selective_ = false;
   Guarded* workspace_[3] = {};    // by phase
   std::vector<Guarded*> caches_;  // by module
   models::BatchShape capacity_;

@@ -153,6 +153,23 @@ TEST_P(WantedGradients, OfEveryModuleTakeTheGemmsThatFlopsCount) {
   }
 }
 
+TEST_P(WantedGradients, RecomputeTakesTheGemmsThatFlopsCount) {
+  for (const bool selective : {false, true}) {
+    (void)runner.train(shape, ids, targets, 0.125, {.recompute = true, .selective = selective});
+    for (std::size_t m = 1; m + 1 < model.modules.size(); ++m) {
+      const models::Module& module = *model.modules[m];
+      const models::SavedBytes parts = module.split_saved_bytes(shape, model.dtype);
+      const bool keeps = selective && parts.split(), recomputes = !selective || parts.recomputed > 0;
+      const auto flops = [&](models::BatchShape of) { return module.recompute_flops(of, keeps); };
+      const double attention =
+          (flops({1, 2}) - 2 * flops({1, 1})) / 2 * static_cast<double>(shape.batch * shape.tokens * shape.tokens);
+      EXPECT_EQ(runner.recompute_gemm_flops[m], recomputes ? flops(shape) - attention : 0) << module.name();
+      EXPECT_EQ(attention > 0, !keeps && module.name().find("experts") == std::string::npos) << module.name();
+      EXPECT_LT(recomputes ? flops(shape) : 0, module.forward_flops(shape)) << module.name();
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Families, WantedGradients,
     testing::Values(Case{"gpt2_f64", small_gpt2, DType::f64}, Case{"gpt2_f32", small_gpt2, DType::f32},

@@ -85,7 +85,7 @@ TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
       const int units = blocks + 2, slots = std::min(blocks, 1 + prefetch);
       const int gathers = 2 + blocks + (2 * num_micro - 1) * (blocks - slots);
       EXPECT_EQ(count(build_train(in)), (Count{gathers, gathers, units * num_micro, 1, units}));
-      in.policy.recompute = true;  // one gather serves recompute and backward
+      in.policy.recompute = Recompute::full;  // one gather serves recompute and backward
       EXPECT_EQ(count(build_train(in)), (Count{gathers, gathers, units * num_micro, 1, units}));
       in.policy.reshard_after_forward = false;
       EXPECT_EQ(count(build_train(in)), (Count{units, 0, units * num_micro, 1, units}));
@@ -112,7 +112,7 @@ TEST(Counts, UnitsOfSeveralBlocksAreGatheredAndReducedOnce) {
           const int sharded = alone + sharing + (2 * num_micro - 1) * (sharing - slots);
           const int gathers = word[0] == '0' ? 0 : word[0] == '2' ? units : sharded;
           for (const bool recompute : {false, true}) {
-            in.policy.recompute = recompute;
+            in.policy.recompute = recompute ? Recompute::full : Recompute::none;
             const Schedule s = build_train(in);
             EXPECT_EQ(count(s),
                       (Count{gathers, word[0] == '0' || word[0] == '2' ? 0 : gathers, units * num_micro, 1, units}))

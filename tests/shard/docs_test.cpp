@@ -41,7 +41,7 @@ std::string schedule_of(std::map<std::string, std::string> values) {
   ScheduleInput in = schedule_input({.num_blocks = number("blocks", "1")},
                                     make_strategy(take("strategy", ""), world, 0, 2), num_micro);
   in.policy.forward_prefetch = in.policy.backward_prefetch = number("prefetch", "1");
-  in.policy.recompute = number("recompute", "0") != 0;
+  in.policy.recompute = number("recompute", "0") != 0 ? Recompute::full : Recompute::none;
   in.policy.reproducible = number("reproducible", "0") != 0;
   in.params_in_place = number("in_place", "0") != 0;
   const std::string reduce = take("reduce", "each");

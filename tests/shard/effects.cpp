@@ -90,8 +90,7 @@ void Machine::activations(Rank& r, const Instruction& in) {
   r.reference = {};
   const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1},
       above{step_, in.micro, in.module + 1};
-  const bool last = in.module + 1 == static_cast<int>(s_.modules.size()),
-             again = s_.recompute && s_.modules[at(in.module)].recomputable;
+  const bool last = in.module + 1 == static_cast<int>(s_.modules.size()), again = s_.recomputes(in.module);
   if (in.module > 0 && r.output[at(in.module - 1)] != below) wrong(rank_, in, "has no input");
   if (in.op == Op::forward) {
     r.output[at(in.module)] = here;

@@ -240,7 +240,7 @@ void add_placed(std::vector<Subject>& out, const char* word) {
         if (variant == 4) in.policy.reproducible = true;
         if (variant == 5) in.policy.reduce = Reduce::last;
         if (variant == 6) in.policy.reduce = Reduce::shard_each;
-        if (variant == 7) in.policy.staging_slots = 1, in.policy.recompute = true;
+        if (variant == 7) in.policy.staging_slots = 1, in.policy.recompute = Recompute::full;
         if (variant == 8) in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
         if (variant == 9) in.policy.staging_slots = 3, in.params_in_place = where.placement.params == device;
         add_train(out, strfmt("%s, %s, A %d, variant %d", word, where.name, num_micro, variant), in);
@@ -277,7 +277,7 @@ std::vector<Subject> subjects() {
           if (variant >= 17 && variant <= 19) shape = {.num_blocks = 4, .blocks_per_unit = 3, .tied = variant != 18};
           in = schedule_input(shape, strategy, num_micro);
           in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
-          if (variant == 4 || variant == 18) in.policy.recompute = true;
+          if (variant == 4 || variant == 18) in.policy.recompute = Recompute::full;
           if (variant == 5 || variant == 19) in.policy.reduce = Reduce::last;
           if (variant == 6 || variant == 9) in.params_in_place = true;
           if (variant == 7) in.policy.reproducible = true;
@@ -287,7 +287,7 @@ std::vector<Subject> subjects() {
           if (variant == 11 || variant == 14 || variant == 16 || variant == 19) in.params_in_place = true;
           if (variant == 12) in.policy.reduce = Reduce::last;
           if (variant == 23) in.params_in_place = true;
-          if (variant == 24) in.policy.recompute = true;
+          if (variant == 24) in.policy.recompute = Recompute::full;
           if (variant == 20 || variant == 21) in.policy.reduce = Reduce::shard_each;
           if (variant == 21) in.units[0].policy = no_shard(in.policy);
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);

@@ -304,9 +304,9 @@ norm                       on reduce   after forward head m0
 TEST(Text, TheHashIsOfTheCollectivesAlone) {
   ScheduleInput in = schedule_input({.num_blocks = 2}, make_strategy("2", 4, 0, 2), 2);
   const auto hash = collective_hash(build_train(in));
-  in.policy.recompute = true;  // computes more, communicates the same
+  in.policy.recompute = Recompute::full;  // computes more, communicates the same
   EXPECT_EQ(collective_hash(build_train(in)), hash);
-  in.policy.recompute = false;
+  in.policy.recompute = Recompute::none;
   in.policy.reduce = Reduce::last;
   EXPECT_NE(collective_hash(build_train(in)), hash);
   in.policy.reduce = Reduce::each;

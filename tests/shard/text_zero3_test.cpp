@@ -283,7 +283,7 @@ update          head            on compute
 
 TEST(Text, Zero3Recompute) {
   ScheduleInput in = schedule_input({.num_blocks = 3}, make_strategy("3", 4, 0, 2), 1);
-  in.policy.recompute = true;
+  in.policy.recompute = Recompute::full;
   EXPECT_EQ(text(build_train(in)), R"(
 gather          embed   m0  s0  on gather
 gather          h.0     m0  s1  on gather

@@ -57,7 +57,7 @@ Variant golden_stage(const Golden& g, int world, const char* stage) {
             .global_batch = g.expected["samples_per_step"],
             .tokens = g.expected["tokens_per_sample"]};
   v.micro_batch = world == 1 ? 4 : 1 + world % 2;
-  v.copies = world == 4;
+  v.copies = v.selective = world == 4;
   v.recompute = world == 3;
   return v;
 }
@@ -69,7 +69,7 @@ Variant golden_family(const Golden& g, int world) {
             .micro_batch = g.expected["micro_batch"],
             .tokens = g.expected["tokens_per_sample"]};
   v.recompute = world == 2;
-  v.copies = world == 3;
+  v.copies = v.selective = world == 3;
   v.experts = world == 2 ? shard::ExpertUnits::block : shard::ExpertUnits::own;
   return v;
 }

@@ -54,6 +54,7 @@ TEST(Memory, MeasuredEqualsPlannedAndEverySlotIsUsedToItsEnd) {
                                              .global_batch = 8 * accumulation,
                                              .micro_batch = 2,
                                              .recompute = recompute,
+                                             .selective = recompute && accumulation > 1,
                                              .copies = copies});
 }
 
@@ -68,6 +69,7 @@ TEST(Memory, MeasuredEqualsPlannedForTheOtherFamilies) {
                                              .global_batch = 6,
                                              .micro_batch = 2,
                                              .recompute = recompute,
+                                             .selective = recompute && strategy[0] == '0',
                                              .copies = recompute,
                                              .experts = experts});
   }
@@ -80,8 +82,12 @@ TEST(Memory, MeasuredEqualsPlannedWithAdapters) {
         models::Model model = models::make(text, "test", dtype);
         models::add_lora(model, {.rank = 4, .dropout = dropout});
         for (const char* strategy : {"0", "3"})
-          expect_measured_is_planned(
-              model, {.world = 2, .strategy = strategy, .micro_batch = 2, .copies = dropout > 0, .dtype = dtype});
+          expect_measured_is_planned(model, {.world = 2,
+                                             .strategy = strategy,
+                                             .micro_batch = 2,
+                                             .selective = dtype == DType::bf16,
+                                             .copies = dropout > 0,
+                                             .dtype = dtype});
       }
 }
 

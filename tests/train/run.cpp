@@ -59,7 +59,8 @@ const FrozenSet frozen_sets[5] = {
 
 std::string Variant::str() const {
   return strfmt(
-      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard "
+      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d reproducible "
+      "%d reshard "
       "%d copies "
       "%d node %d streams %d %s/%s",
       world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
@@ -67,8 +68,8 @@ std::string Variant::str() const {
       reduce == shard::Reduce::each   ? "each"
       : reduce == shard::Reduce::last ? "last"
                                       : "shard_each",
-      prefetch, recompute, reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams), name_of(dtype),
-      name_of(reduce_dtype));
+      prefetch, recompute, selective, reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams),
+      name_of(dtype), name_of(reduce_dtype));
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
@@ -84,7 +85,9 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   if (v.dtype == DType::f16) options.loss_scale = v.loss_scale;
   policy.reduce_dtype = v.reduce_dtype;
   policy.forward_prefetch = policy.backward_prefetch = v.prefetch;
-  policy.recompute = v.recompute;
+  policy.recompute = v.selective   ? shard::Recompute::selective
+                     : v.recompute ? shard::Recompute::full
+                                   : shard::Recompute::none;
   policy.reproducible = v.reproducible;
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
   options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);

@@ -29,7 +29,8 @@ struct PlanOf {
   const Options& options;
   const ModelConfig& config;
   const plan::RunSpec& run;
-  bool trains = false;  // `train --dry_run`
+  bool trains = false;         // `train --dry_run`
+  std::string recompute = {};  // recompute_line, with --gradient_checkpointing auto
 };
 /// Prints the plan. Throws Error (does_not_fit) where it exceeds --device_memory.
 void print_plan(const PlanOf& of);

@@ -3,6 +3,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -46,6 +47,7 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   bool found = false;
   for (shard::Strategy& strategy : shard::all_strategies(world, chosen.spec.topology.ranks_per_node)) {
     apply_policy(options, strategy.policy);
+    strategy.policy.recompute = chosen.spec.strategy.policy.recompute;  // auto has chosen it
     plan::RunSpec spec = chosen.spec;
     spec.strategy = strategy;
     const bool same = strategy.mesh == chosen.spec.strategy.mesh && strategy.policy == chosen.spec.strategy.policy &&
@@ -85,6 +87,49 @@ void print_table(const std::vector<Row>& rows) {
                      bytes_or_dash(replicate.busiest_rank).c_str(), bytes_or_dash(replicate.node_uplink).c_str(),
                      row.costs.shard_axis.collectives + row.costs.replicate_axis.collectives));
   }
+}
+
+/// The GPU whose figures are shown: this rank's, or an H200 where there is none to ask; null on the CPU, and where none
+/// are known.
+const plan::GpuSpec* gpu_of(const plan::RunSpec& spec, bool has_gpu) {
+  return spec.device == host_device ? nullptr : plan::find_gpu_spec(has_gpu ? device_name(spec.device) : "H200");
+}
+
+/// The least time of a step's GEMMs on that GPU.
+double gemm_seconds(const plan::RunSpec& spec, const plan::Costs& costs, const plan::GpuSpec& gpu) {
+  return (costs.flops_per_step + costs.recompute_flops_per_step) / spec.strategy.mesh.world() /
+         gpu.flops(spec.strategy.policy.param_dtype);
+}
+
+/// A row for each form of gradient checkpointing.
+void print_recompute(const std::vector<plan::RecomputeChoice>& choices, const plan::RunSpec& spec, bool has_gpu) {
+  const plan::GpuSpec* const gpu = gpu_of(spec, has_gpu);
+  log::info("gradient checkpointing: memory of a rank, and the FLOPs of a step with what is recomputed");
+  log::info(strfmt("  %-20s%12s%12s%12s%12s%12s", "", "activations", "total", "FLOPs", "of none", gpu ? "GEMMs" : ""));
+  for (const plan::RecomputeChoice& c : choices) {
+    const double flops = c.costs.flops_per_step + c.costs.recompute_flops_per_step;
+    std::string line =
+        strfmt("%c %-20s%12s%12s%12s%11.1f%%", c.recompute == spec.strategy.policy.recompute ? '*' : ' ',
+               name_of(c.recompute), human_bytes(c.costs.memory[static_cast<int>(plan::Category::activations)]).c_str(),
+               human_bytes(c.costs.total).c_str(), human_flops(flops).c_str(), 100 * flops / c.costs.flops_per_step);
+    if (gpu != nullptr) line += strfmt("%10.3g s", gemm_seconds(spec, c.costs, *gpu));
+    log::info(line);
+  }
+}
+
+nlohmann::ordered_json recompute_json(const std::vector<plan::RecomputeChoice>& choices, const plan::RunSpec& spec,
+                                      bool has_gpu) {
+  const plan::GpuSpec* const gpu = gpu_of(spec, has_gpu);
+  nlohmann::ordered_json rows;
+  for (const plan::RecomputeChoice& c : choices) {
+    rows.push_back({{"name", name_of(c.recompute)},
+                    {"chosen", c.recompute == spec.strategy.policy.recompute},
+                    {"activations", c.costs.memory[static_cast<int>(plan::Category::activations)]},
+                    {"memory_needed", c.needed},
+                    {"recompute_flops_per_step", c.costs.recompute_flops_per_step}});
+    if (gpu != nullptr) rows.back()["gemm_s"] = gemm_seconds(spec, c.costs, *gpu);
+  }
+  return rows;
 }
 
 /// within_node, across_nodes: of the first rank.
@@ -133,7 +178,7 @@ void explain(const plan::RunSpec& spec) {
   grads        reduced shards (gradient accumulators), and full gradients: of the units in flight, or of all
   optimizer    of the shard: STATES
   activations  what each module saves for backward; with --gradient_checkpointing full the inputs of the blocks, and the
-               activations of one block
+               activations of one block; with selective also the outputs of attention, and the products of the MLPs
   buffers      activations between modules, workspaces, token ids and targets
   comm         staging and scratch of the transport. NCCL's buffers are estimated: 24 channels, per neighbor 10 MiB to
                receive, and to send 2 MiB within the node or 10 MiB to another node
@@ -249,7 +294,10 @@ void print_plan(const PlanOf& of) {
   const plan::RunPlan chosen = plan::make_plan(spec);
   const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
   const bool fits = memory == 0 || plan::memory_needed(chosen) <= memory;
-  const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(chosen.spec, memory);
+  plan::RunSpec smallest = chosen.spec;  // auto would choose it for a larger micro-batch
+  if (chooses_recompute(options)) smallest.strategy.policy.recompute = shard::Recompute::full;
+  const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(smallest, memory);
+  const std::vector<plan::RecomputeChoice> recompute = plan::recompute_choices(chosen.spec);
   const std::vector<Row> rows = all_rows(options, chosen);
   if (options.flag("json")) {
     nlohmann::ordered_json json;
@@ -269,6 +317,7 @@ void print_plan(const PlanOf& of) {
     for (int u = 0; u < chosen.layout.num_units(); ++u)
       json["units"].push_back({{"name", chosen.layout.unit_name(u)}, {"parameters", chosen.layout.numel(u)}});
     for (const Row& row : rows) json["strategies"].push_back(row_json(row));
+    json["gradient_checkpointing"] = recompute_json(recompute, chosen.spec, of.trains);
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
     if (options.flag("print_schedule")) {
       if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
@@ -279,6 +328,8 @@ void print_plan(const PlanOf& of) {
     print_head(chosen, config, of.trains,
                saves_only_trainable(options) ? io::SavedParams::trainable : io::SavedParams::all);
     print_table(rows);
+    print_recompute(recompute, chosen.spec, of.trains);
+    if (!of.recompute.empty()) log::info(of.recompute);
     print_reductions(chosen);
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
@@ -316,7 +367,15 @@ void plan_command(const Call& call) {
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, world, topology);
   if (on_device) spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
-  print_plan({options, config, spec});
+  std::string recompute;
+  if (chooses_recompute(options)) {
+    const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
+    const std::vector<plan::RecomputeChoice> choices = plan::recompute_choices(spec);
+    const plan::RecomputeChoice& choice = plan::choose_recompute(choices, memory > 0 ? memory : ~std::uint64_t{0});
+    spec.strategy.policy.recompute = choice.recompute;
+    recompute = recompute_line(choices, choice.recompute, memory);
+  }
+  print_plan({options, config, spec, /*trains=*/false, recompute});
 }
 
 }  // namespace tessera::jobs

@@ -331,6 +331,7 @@ void TrainRun::announce() {
        .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
        .memory_limit = memory_limit_,
        .choices = kernel_choices_,
+       .recompute = recompute_line_,
        .output = output_->path(),
        .stage = stage_line(options_),
        .external_keys = &options_.external_keys});
@@ -348,7 +349,7 @@ void TrainRun::announce() {
 int TrainRun::run() {
   check_setup();
   if (options_.flag("dry_run")) {
-    print_plan({options_, config_, trainer_options_.run, /*trains=*/true});
+    print_plan({options_, config_, trainer_options_.run, /*trains=*/true, recompute_line_});
     return static_cast<int>(ExitCode::ok);
   }
   // A PATH that does not exist is refused before the lock makes --output_dir; `auto` searches it under the lock.

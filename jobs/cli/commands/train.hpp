@@ -27,6 +27,7 @@ class TrainRun {
   void prepare();    // model, data, batch: every refusal that needs no memory
   void open_data();  // and what the plan takes from it
   void choose_save_dtype();
+  void choose_recompute();
   void check_memory();  // the plan against what this machine can give
   void lock();          // keeps other runs out of --output_dir
   void start();         // trainer, parameters, output directory
@@ -109,6 +110,7 @@ class TrainRun {
   std::string base_directory_;                        // and where it is
   std::vector<std::string> resume_lines_;
   std::string kernel_choices_;  // on GPUs
+  std::string recompute_line_;  // with --gradient_checkpointing auto
   std::string run_directory_;   // to continue in; "": a new one
   std::vector<Candidate> candidates_;
   std::vector<std::string> hosts_;  // rank 0 only

@@ -1,9 +1,12 @@
 // What keeps a training run from starting.
 #include "jobs/cli/commands/train.hpp"
+#include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 
 namespace tessera::jobs {
+
+void TrainRun::choose_recompute() { recompute_line_ = jobs::choose_recompute(options_, world_, trainer_options_.run); }
 
 void TrainRun::check_memory() {
   memory_limit_ = require_fit(options_, world_, plan::make_plan(trainer_options_.run),
@@ -16,6 +19,7 @@ void TrainRun::check_memory() {
 void TrainRun::check_setup() {
   try {
     prepare();
+    choose_recompute();
     if (!options_.flag("dry_run")) check_memory();
   } catch (const Error& error) {
     throw_with_others(options_, world_, error,
@@ -24,7 +28,9 @@ void TrainRun::check_setup() {
                        },
                        [this] { require_dataset(options_); },
                        [this] {
-                         if (data_.train != nullptr && !options_.flag("dry_run")) check_memory();  // T is of the data
+                         if (data_.train == nullptr || options_.flag("dry_run")) return;  // T is of the data
+                         choose_recompute();
+                         check_memory();
                        }});
   }
 }

@@ -27,7 +27,7 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"full_determinism", "true=true|1=true|yes=true|false|0|no", "reproducible", "Use --reproducible true or false"},
       {"ddp_backend", "nccl=nccl|mpi=mpi|gloo|ccl|none", "comm", "Use --comm auto, mpi, node or nccl"},
       {"no_cuda", "true=true|1=true|yes=true|false|0|no", "use_cpu", "Use --use_cpu"},
-      {"activation_checkpointing", "true=true|1=true|yes=true|false|0|no|none", "gradient_checkpointing", "Use --gradient_checkpointing"},
+      {"activation_checkpointing", "true=true|1=true|yes=true|full=full|selective=selective|false|0|no|none", "gradient_checkpointing", "Use --gradient_checkpointing"},
       {"per_gpu_train_batch_size", "", "per_device_train_batch_size", "Use --per_device_train_batch_size"},
       {"per_gpu_eval_batch_size", "", "per_device_eval_batch_size", "Use --per_device_eval_batch_size"},
       {"train_sampling_strategy", "random=true|sequential=false", "dataset_shuffle", "Use --packing in place of group_by_length"},

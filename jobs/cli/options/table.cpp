@@ -216,9 +216,11 @@ const OptionSpec sharding_options[] = {
      .equivalents = "FSDP2 set_requires_all_reduce, set_requires_gradient_sync"},
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
      .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},
-    {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "none", .values = "none|full|true|false",
-     .group = "Sharding",
-     .help = "full: recompute a block's activations in backward instead of keeping them (true is full, false is none)",
+    {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "none",
+     .values = "none|selective|full|auto|true|false", .group = "Sharding",
+     .help = "activations to recompute in backward rather than keep; full: all of a block (true is full, false is "
+             "none); selective: keep attention outputs and MLP products; auto: the fastest of the three that fits in "
+             "--device_memory, or in the memory that is free",
      .equivalents = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},
     {.name = "reproducible", .aliases = "deterministic", .type = Type::flag, .default_value = "false",
      .group = "Sharding",

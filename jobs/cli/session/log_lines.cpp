@@ -133,6 +133,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   if (plan.spec.flat_tokens > 0)
     lines.back() += strfmt(" | samples end to end, at most %ld tokens", plan.spec.flat_tokens);
   memory_table(start, lines);
+  if (!start.recompute.empty()) lines.push_back(start.recompute);
   lines.push_back(strfmt("steps     %ld, %ld an epoch of %ld samples | %s FLOPs a step", start.length.total_steps,
                          start.length.steps_per_epoch, start.length.samples,
                          human_flops(flops_of_a_step(start)).c_str()));

@@ -25,6 +25,7 @@ struct StartUp {
   double ready_seconds = 0;
   std::uint64_t memory_limit = 0;  // of a rank
   std::string choices;             // on GPUs: how attention and GEMMs are computed
+  std::string recompute;           // what --gradient_checkpointing auto has chosen; "": nothing
   std::string output;
   std::string stage;  // the stage and the defaults that it chose; "": none
   const std::vector<ExternalKey>* external_keys = nullptr;

@@ -29,14 +29,18 @@ ThreadAllocation set_rank_threads(const Options& options, World& world) {
   return share;
 }
 
-std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
+std::uint64_t memory_limit(const Options& options, World& world, const plan::RunSpec& spec) {
   // With staged MPI ranks may share a GPU; each counts with an equal share of its memory.
-  const auto sharing = static_cast<std::uint64_t>(plan.spec.topology.staged ? world.node_size() : 1);
+  const auto sharing = static_cast<std::uint64_t>(spec.topology.staged ? world.node_size() : 1);
   const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
-                             : plan.spec.device != host_device
-                                 ? device_memory(plan.spec.device) / sharing
+                             : spec.device != host_device
+                                 ? device_memory(spec.device) / sharing
                                  : host_memory().available / static_cast<std::uint64_t>(world.node_size());
-  const auto limit = static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
+  return static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
+}
+
+std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
+  const std::uint64_t limit = memory_limit(options, world, plan.spec);
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,

@@ -16,6 +16,10 @@ void warn_about_threads(const ThreadAllocation& share);
 /// Collective. Sets this rank's number of threads by --threads; warns about them, and of options without effect (W024).
 ThreadAllocation set_rank_threads(const Options& options, World& world);
 
+/// Collective. The memory that every rank may use: --device_memory, or its share of what is free on the GPU or the
+/// host.
+[[nodiscard]] std::uint64_t memory_limit(const Options& options, World& world, const plan::RunSpec& spec);
+
 /// Collective. Returns the memory that a rank may use; throws Error (does_not_fit) if the plan needs more.
 std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do);
 

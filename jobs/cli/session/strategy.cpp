@@ -40,7 +40,10 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.experts = options.text("expert_units") == "block" ? shard::ExpertUnits::block : shard::ExpertUnits::own;
   policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
   policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
-  policy.recompute = options.text("gradient_checkpointing") == "full";
+  const std::string& checkpointing = options.text("gradient_checkpointing");
+  policy.recompute = checkpointing == "full"        ? shard::Recompute::full
+                     : checkpointing == "selective" ? shard::Recompute::selective
+                                                    : shard::Recompute::none;
   policy.reproducible = options.flag("reproducible");
   const Precision precision = precision_of(options);
   policy.param_dtype = precision.compute;

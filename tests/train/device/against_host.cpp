@@ -98,7 +98,11 @@ std::vector<Variant> variants(int world) {
   std::vector<Variant> all;
   for (const char* strategy : {"0", "1", "2", "3"})
     for (const auto reduce : {shard::Reduce::each, shard::Reduce::last})
-      all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .reduce = reduce});
+      all.push_back({.world = world,
+                     .strategy = strategy,
+                     .global_batch = 2 * world - 1,
+                     .reduce = reduce,
+                     .selective = strategy[0] == '1'});
   for (const auto streams : {Stream::Mode::threaded, Stream::Mode::deferred})
     for (const auto reduce : {shard::Reduce::each, shard::Reduce::shard_each})
       if (world == 4)
@@ -109,8 +113,12 @@ std::vector<Variant> variants(int world) {
                        .reduce = reduce,
                        .streams = streams});
   for (const char* strategy : {"0", "2", "3"})
-    all.push_back(
-        {.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});
+    all.push_back({.world = world,
+                   .strategy = strategy,
+                   .global_batch = 2 * world - 1,
+                   .recompute = true,
+                   .selective = strategy[0] == '2',
+                   .dtype = DType::bf16});
   all.push_back({.world = world,
                  .strategy = "3",
                  .global_batch = 2 * world - 1,
@@ -151,6 +159,7 @@ int compare_frozen(World& world, Truth truth) {
                        .strategy = strategy,
                        .global_batch = 2 * world.size() - 1,
                        .recompute = dtype == DType::f32,
+                       .selective = strategy[0] == '2',
                        .dtype = dtype},
                       wrong);
     }

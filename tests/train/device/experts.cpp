@@ -35,6 +35,7 @@ std::vector<Variant> variants(int world) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     all.push_back(base);
     all.back().recompute = true;
+    all.back().selective = dtype == DType::bf16;
     all.back().experts = shard::ExpertUnits::block;
     all.back().dtype = all.back().reduce_dtype = dtype;
   }

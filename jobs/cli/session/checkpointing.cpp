@@ -1,0 +1,34 @@
+#include "jobs/cli/session/checkpointing.hpp"
+
+#include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::jobs {
+
+bool chooses_recompute(const Options& options) { return options.text("gradient_checkpointing") == "auto"; }
+
+std::string recompute_line(const std::vector<plan::RecomputeChoice>& choices, shard::Recompute chosen,
+                           std::uint64_t limit) {
+  std::string text = strfmt("recompute %s, chosen by --gradient_checkpointing auto | ", name_of(chosen));
+  for (const plan::RecomputeChoice& c : choices) {
+    text += strfmt("%s%s needs %s", &c == &choices.front() ? "" : ", ", name_of(c.recompute),
+                   human_bytes(c.needed).c_str());
+    if (c.costs.recompute_flops_per_step > 0)
+      text += strfmt(" with %.1f%% more FLOPs", 100 * c.costs.recompute_flops_per_step / c.costs.flops_per_step);
+  }
+  return limit == 0 ? text + " | the memory of a rank is unknown: give --device_memory"
+                    : text + " | a rank may use " + human_bytes(limit);
+}
+
+std::string choose_recompute(const Options& options, World& world, plan::RunSpec& spec) {
+  if (!chooses_recompute(options)) return "";
+  std::vector<plan::RecomputeChoice> choices = plan::recompute_choices(spec);
+  for (plan::RecomputeChoice& c : choices)  // ranks may hold shards of different sizes
+    c.needed = static_cast<std::size_t>(world.max(static_cast<std::int64_t>(c.needed)));
+  const std::uint64_t limit = memory_limit(options, world, spec);
+  spec.strategy.policy.recompute = plan::choose_recompute(choices, limit).recompute;
+  return recompute_line(choices, spec.strategy.policy.recompute, limit);
+}
+
+}  // namespace tessera::jobs

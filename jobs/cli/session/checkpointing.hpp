@@ -1,0 +1,24 @@
+#pragma once
+// --gradient_checkpointing auto: none, selective or full, by the memory that a rank may use.
+
+#include <string>
+#include <vector>
+
+#include "jobs/cli/options/options.hpp"
+#include "runtime/comm/world.hpp"
+#include "runtime/plan/recompute_choices.hpp"
+
+namespace tessera::jobs {
+
+[[nodiscard]] bool chooses_recompute(const Options& options);
+
+/// "recompute selective, chosen by --gradient_checkpointing auto | none needs 5.1 GiB, selective 3.2 GiB with 8% more
+/// FLOPs, full 2.4 GiB with 24% more FLOPs | a rank may use 4.0 GiB". `limit` 0: unknown.
+[[nodiscard]] std::string recompute_line(const std::vector<plan::RecomputeChoice>& choices, shard::Recompute chosen,
+                                         std::uint64_t limit);
+
+/// Collective. With auto, sets the form of checkpointing that is predicted to be the fastest of those that fit on every
+/// rank, and returns recompute_line; otherwise changes nothing and returns "".
+std::string choose_recompute(const Options& options, World& world, plan::RunSpec& spec);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,24 @@
+#include "runtime/plan/recompute_choices.hpp"
+
+#include <algorithm>
+
+namespace tessera::plan {
+
+std::vector<RecomputeChoice> recompute_choices(const RunSpec& spec) {
+  std::vector<RecomputeChoice> choices;
+  for (const auto recompute : {shard::Recompute::none, shard::Recompute::selective, shard::Recompute::full}) {
+    RunSpec trial = spec;
+    trial.strategy.policy.recompute = recompute;
+    const RunPlan plan = make_plan(trial);
+    choices.push_back({recompute, plan.costs, memory_needed(plan)});
+  }
+  std::ranges::stable_sort(choices, {}, [](const RecomputeChoice& c) { return c.costs.recompute_flops_per_step; });
+  return choices;
+}
+
+const RecomputeChoice& choose_recompute(const std::vector<RecomputeChoice>& choices, std::uint64_t limit) {
+  const auto fits = std::ranges::find_if(choices, [&](const RecomputeChoice& c) { return c.needed <= limit; });
+  return fits != choices.end() ? *fits : *std::ranges::min_element(choices, {}, &RecomputeChoice::needed);
+}
+
+}  // namespace tessera::plan

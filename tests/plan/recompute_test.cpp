@@ -1,0 +1,54 @@
+// The choice of --gradient_checkpointing auto: the form that adds the fewest FLOPs of those that fit.
+#include <gtest/gtest.h>
+
+#include "runtime/plan/recompute_choices.hpp"
+
+namespace tessera::test {
+namespace {
+
+using shard::Recompute;
+
+TEST(RecomputeChoices, TakesTheFastestThatFits) {
+  const models::Model model = models::make(
+      R"({"model_type": "gpt2", "vocab_size": 64, "n_positions": 64, "n_embd": 32, "n_layer": 4, "n_head": 2})",
+      "test");
+  plan::RunSpec spec;
+  spec.model = &model;
+  spec.strategy = shard::make_strategy("3", 2, 0, 2);
+  spec.batch = plan::solve_batch(16, 4, std::nullopt, 2);
+  spec.tokens = 64;
+  const auto choices = plan::recompute_choices(spec);
+  ASSERT_EQ(choices.size(), 3U);
+  const Recompute order[] = {Recompute::none, Recompute::selective, Recompute::full};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(choices[i].recompute, order[i]);
+    EXPECT_EQ(plan::choose_recompute(choices, choices[i].needed).recompute, order[i]);
+    spec.strategy.policy.recompute = order[i];
+    EXPECT_EQ(choices[i].needed, plan::memory_needed(plan::make_plan(spec)));
+    if (i == 0) continue;
+    EXPECT_LT(choices[i].needed, choices[i - 1].needed);
+    EXPECT_GT(choices[i].costs.recompute_flops_per_step, choices[i - 1].costs.recompute_flops_per_step);
+    EXPECT_EQ(plan::choose_recompute(choices, choices[i - 1].needed - 1).recompute, order[i]);
+  }
+  EXPECT_EQ(plan::choose_recompute(choices, 0).recompute, Recompute::full);  // none fits
+}
+
+/// Blocks of width C: QKV 6 C², the output projection 2 C², the MLP's first GEMM 8 C² and its second as much, and
+/// attention 4 T C.
+TEST(RecomputeChoices, CountTheFlopsOfGpt2) {
+  const double c = 32, t = 64, tokens = 16 * t, layers = 4;
+  const models::Model model = models::make(
+      R"({"model_type": "gpt2", "vocab_size": 64, "n_positions": 64, "n_embd": 32, "n_layer": 4, "n_head": 2})",
+      "test");
+  plan::RunSpec spec;
+  spec.model = &model;
+  spec.strategy = shard::make_strategy("0", 1, 0, 1);
+  spec.batch = plan::solve_batch(16, 4, std::nullopt, 1);
+  spec.tokens = 64;
+  const auto choices = plan::recompute_choices(spec);
+  EXPECT_EQ(choices[1].costs.recompute_flops_per_step, layers * tokens * 8 * c * c);
+  EXPECT_EQ(choices[2].costs.recompute_flops_per_step, layers * tokens * (16 * c * c + 4 * t * c));
+}
+
+}  // namespace
+}  // namespace tessera::test
