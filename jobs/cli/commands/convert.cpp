@@ -16,6 +16,7 @@
 #include "jobs/cli/session/progress.hpp"
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
+#include "models/quantize.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -217,9 +218,19 @@ io::TensorCatalog open_model(World& world, const std::string& path) {
   return stored;
 }
 
+/// The tensors of a quantized matrix have types that belong together.
+void refuse_quantized(const std::string& config, const std::string& directory) {
+  if (models::quantization_of(config, directory + "/config.json") == QuantFormat::none) return;
+  throw Error(ExitCode::usage, directory + " is quantized, and convert does not change its types", "--dtype",
+              "Drop --dtype, or merge an adapter into it with --adapters and --merge_lora true");
+}
+
 io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
-  (void)read_auxiliary_files(world, request);
-  if (request.dtype) set_config_dtype(world, request.target, *request.dtype);
+  const std::string config = read_auxiliary_files(world, request);
+  if (request.dtype) {
+    refuse_quantized(config, request.in);
+    set_config_dtype(world, request.target, *request.dtype);
+  }
   const io::TensorCatalog stored = open_model(world, request.in);
   return io::convert_to_safetensors(world, stored, renamed(stored, "", "", request.dtype), request.target, stream);
 }
