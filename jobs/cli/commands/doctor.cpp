@@ -1,4 +1,4 @@
-// `tessera doctor`: the build, the libraries, the GPUs, the ranks' cores, and warnings about them.
+// `tessera doctor`: the build, the libraries, the GPUs, the ranks' cores, a directory's file system, and warnings.
 #include <sys/utsname.h>
 
 #include <cstdlib>
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/file_system.hpp"
 #include "jobs/cli/session/gpu_info.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/resources.hpp"
@@ -71,7 +72,11 @@ void warn_about_shared_memory() {
 
 void doctor_command(const Call& call, World& world) {
   const ThreadAllocation share = allocate_threads(world, 0);
-  const Facts known = facts(world);
+  Facts known = facts(world);
+  if (call.options().given("dir"))
+    world.run_on_rank_0([&] {  // the rank that prints
+      for (auto& fact : file_system_facts(call.options().text("dir"))) known.push_back(std::move(fact));
+    });
   const std::vector<std::string> bindings =
       world.gather(strfmt("rank %d on %s: cores %s, %d thread%s", world.rank(), world.host().c_str(),
                           cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));

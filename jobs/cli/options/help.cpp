@@ -84,7 +84,7 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
   const bool launches = command->bit == for_launch;  // its operands say where options stand
   out = "tessera " + (stage.empty() ? command->name : stage) +
         (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") +
-        (launches ? "\n\n" : " [--options]\n\n") +
+        (launches || command->bit == for_job_script ? "\n\n" : " [--options]\n\n") +
         (stage == "sft"  ? "fine-tune a model on conversations: train --stage sft"
          : stage == "pt" ? "train a model on text: train --stage pt"
                          : command->help) +

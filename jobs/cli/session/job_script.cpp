@@ -117,7 +117,11 @@ const Scheduler& find(const std::string& name) {
 std::string with_head(const JobShape& job, const Scheduler& scheduler) {
   std::ostringstream out;
   out << "#!/bin/bash\n";
-  for (const std::string& line : job.header) out << "# " << line << "\n";
+  for (std::string line : job.header) {
+    std::ranges::replace_if(
+        line, [](unsigned char c) { return c < ' '; }, ' ');  // a new line would end the comment
+    out << "# " << line << "\n";
+  }
   std::vector<std::string> directives = scheduler.directives(job);
   directives.insert(directives.end(), job.directives.begin(), job.directives.end());
   for (const std::string& line : directives) out << scheduler.prefix << line << "\n";

@@ -1,0 +1,84 @@
+// What the schedulers' commands answer, as node_shape reads it; batch scripts; types of file systems.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "jobs/cli/session/file_system.hpp"
+#include "jobs/cli/session/job_script.hpp"
+#include "jobs/cli/session/scheduler.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::jobs {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+
+TEST(Scheduler, ReadsSinfo) {
+  // A partition's rows: nodes in different states are rows of their own.
+  const std::string answer =
+      "cpu*|3|64|2|32|1|(null)\ncpu*|1|64|2|32|1|(null)\n"
+      "gpu|8|128|2|32|2|gpu:a100:4(S:0-1),nvme:1\nmixed|1|4|1|4|1|(null)\nmixed|1|8|1|8|1|(null)\n";
+  const NodeShape cpu = slurm_nodes(answer, "");
+  EXPECT_EQ(cpu.count, 4);
+  EXPECT_EQ(cpu.cores, 64);
+  EXPECT_EQ(cpu.sockets, 2);
+  EXPECT_EQ(cpu.gpus, 0);
+  EXPECT_FALSE(cpu.simultaneous_threads);
+  const NodeShape gpu = slurm_nodes(answer, "gpu");
+  EXPECT_EQ(gpu.count, 8);
+  EXPECT_EQ(gpu.cores, 64);  // and not its 128 hardware threads
+  EXPECT_EQ(gpu.gpus, 4);
+  EXPECT_TRUE(gpu.simultaneous_threads);
+  EXPECT_THAT([&] { (void)slurm_nodes(answer, "mixed"); }, ThrowsMessage<Error>(HasSubstr("differ")));
+  EXPECT_THAT([&] { (void)slurm_nodes(answer, "none"); }, ThrowsMessage<Error>(HasSubstr("no partition none")));
+  EXPECT_THAT([] { (void)slurm_nodes("", ""); }, ThrowsMessage<Error>(HasSubstr("no default partition")));
+}
+
+TEST(Scheduler, ReadsPbsnodes) {
+  const NodeShape nodes = pbs_nodes(
+      R"({"nodes":{"a":{"resources_available":{"ncpus":32,"ngpus":"2"}},"b":{"resources_available":{"ncpus":32,"ngpus":2}}}})");
+  EXPECT_EQ(nodes.count, 2);
+  EXPECT_EQ(nodes.cores, 32);
+  EXPECT_EQ(nodes.gpus, 2);
+  EXPECT_THROW((void)pbs_nodes("Connection refused"), Error);
+  EXPECT_THROW((void)pbs_nodes(R"({"nodes":{}})"), Error);
+}
+
+TEST(Scheduler, ReadsLshostsAndFlux) {
+  const NodeShape lsf = lsf_nodes(
+      "HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\nlogin X86_64 - - - - - No ()\n"
+      "n1 X86_64 Xeon 60.0 16 8G - Yes ()\nn2 X86_64 Xeon 60.0 16 8G - Yes ()\n");
+  EXPECT_EQ(lsf.count, 2);
+  EXPECT_EQ(lsf.cores, 16);
+  EXPECT_FALSE(lsf.gpus.has_value());
+  const NodeShape flux = flux_nodes("4 128 16\n");
+  EXPECT_EQ(flux.count, 4);
+  EXPECT_EQ(flux.cores, 32);
+  EXPECT_EQ(flux.gpus, 4);
+  EXPECT_THROW((void)flux_nodes("3 128 0\n"), Error);
+}
+
+TEST(JobScript, QuotesArgumentsAndPaths) {
+  JobShape job;
+  job.scheduler = "slurm";
+  job.launcher = "srun";
+  job.time_limit = 3600;
+  job.program = "/opt/my $tools/tessera";
+  job.arguments = {"run.yaml", "--sample_prompt", "it's \"$HOME\"", ""};
+  const std::string script = job_script(job);
+  EXPECT_THAT(script, HasSubstr(R"(set -- run.yaml --sample_prompt 'it'\''s "$HOME"' '')"));
+  EXPECT_THAT(script, HasSubstr(R"(tessera=${TESSERA:-/opt/my\ \$tools/tessera})"));
+  EXPECT_THAT(script, HasSubstr("#SBATCH --signal=B:USR1@360\n"));
+  EXPECT_THAT(script, Not(HasSubstr("--gpus-per-node")));
+}
+
+TEST(FileSystem, KnowsTypes) {
+  EXPECT_EQ(file_system_type(0xEF53).name, "ext2, ext3 or ext4");
+  EXPECT_THAT(file_system_type(0x0BD00BD0).advice, HasSubstr("lfs setstripe"));
+  EXPECT_EQ(file_system_type(0x1234).name, "0x1234");
+  EXPECT_THROW((void)file_system_facts("/nonexistent/directory"), Error);
+}
+
+}  // namespace
+}  // namespace tessera::jobs
