@@ -97,7 +97,7 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
 
 Arena::Block::Block(Memory memory, Category category, Device device, std::size_t bytes)
     : memory_(memory), device_(device) {
-  TESSERA_ASSERT(memory == Memory::host || (cuda_built && device.kind == Device::Kind::cuda),
+  TESSERA_ASSERT(memory != Memory::device || (cuda_built && device.kind == Device::Kind::cuda),
                  "%zu bytes for a device, and none was named", bytes);
   if constexpr (cuda_built)
     if (memory == Memory::device) {
@@ -105,7 +105,8 @@ Arena::Block::Block(Memory memory, Category category, Device device, std::size_t
       return;
     }
   try {
-    mapping_ = Mapping::anonymous(bytes, (std::string("tessera ") + name_of(category)).c_str());
+    const char* const kind = memory == Memory::pinned ? " (pinned)" : "";  // distinct: neighbors are not merged
+    mapping_ = Mapping::anonymous(bytes, (std::string("tessera ") + name_of(category) + kind).c_str());
   } catch (const Error& error) {
     throw Error(
         error.code(), error.line(), "arena",
@@ -113,13 +114,13 @@ Arena::Block::Block(Memory memory, Category category, Device device, std::size_t
   }
   data_ = mapping_.data();
   if constexpr (cuda_built)
-    if (memory == Memory::pinned) cuda::pin(device, data_, bytes);
+    if (memory == Memory::pinned && device.kind == Device::Kind::cuda) cuda::pin(device, data_, bytes);
 }
 
 Arena::Block::~Block() {
   if constexpr (cuda_built) {
     if (data_ != nullptr && memory_ == Memory::device) cuda::release(device_, data_);
-    if (data_ != nullptr && memory_ == Memory::pinned) cuda::unpin(data_);
+    if (data_ != nullptr && memory_ == Memory::pinned && device_.kind == Device::Kind::cuda) cuda::unpin(data_);
   }
 }
 

@@ -30,7 +30,8 @@ enum class Placement : unsigned char {
 /// Which memory an own slot lies in.
 enum class Memory : unsigned char {
   host,
-  pinned,  // page-locked host memory: what is copied to and from the device
+  pinned,  // page-locked host memory: what is copied to and from the device. Without a device, host memory that stands
+           // for it: states that are kept away from where the run computes
   device,
 };
 inline constexpr int num_memories = 3;

@@ -57,6 +57,7 @@ MinimumStepTime minimum_step_time(const RunPlan& plan, const GpuSpec& gpu) {
   const DType dtype = plan.spec.strategy.policy.param_dtype;
   double bytes = 3 * 4 + (size_of(dtype) == 2 ? 2 : 0);  // of an element: master twice, gradient, low-precision copy
   for (const StateSpec& state : plan.spec.states) bytes += 2 * state.element_bytes();
+  if (plan.spec.strategy.policy.placement.optimizer != shard::Tier::device) bytes = 0;  // the host updates
   return {flops / plan.spec.strategy.mesh.world() / gpu.flops(dtype),
           static_cast<double>(numel) * bytes / gpu.memory_bytes_s};
 }

@@ -30,7 +30,7 @@ std::vector<Volume> volumes_of(const RunPlan& plan) {
     if (instruction.unit < 0) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(instruction.unit)];
     const auto numel = static_cast<std::uint64_t>(unit.numel);
-    if (instruction.op == shard::Op::gather) {
+    if (instruction.op == shard::Op::gather && unit.sharded()) {
       ++of(unit.shard_axes).gathers;
       of(unit.shard_axes).gathered_bytes += numel * size_of(unit.param_dtype);
     } else if (instruction.op == shard::Op::reduce_scatter && unit.sharded()) {

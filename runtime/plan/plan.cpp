@@ -101,6 +101,27 @@ void check(const RunSpec& spec) {
                 "reproducible, reduce_gradients", "Drop --reduce_gradients last, or --reproducible");
 }
 
+/// The fetches, stores and updates on the host of the schedule that the run repeats.
+MovedBytes moved_bytes(const RunPlan& plan) {
+  MovedBytes moved;
+  const shard::Schedule& schedule = plan.main();
+  for (const shard::Instruction& in : schedule.list) {
+    if (in.unit < 0) continue;
+    const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(in.unit)];
+    const auto numel = static_cast<std::uint64_t>(plan.layout.shard_numel(in.unit));
+    const std::uint64_t bytes = in.state == shard::StateKind::params
+                                    ? numel * size_of(shard::fetched_dtype(unit))
+                                    : numel * sizeof(float) * static_cast<std::uint64_t>(unit.num_accumulators);
+    if (in.op == shard::Op::fetch) moved.fetched += bytes;
+    if (in.op == shard::Op::store) moved.stored += bytes;
+    if (in.op != shard::Op::update || !unit.update_on_host) continue;
+    moved.updated += numel * (sizeof(float) + 2 * sizeof(float));  // gradient; master weights, read and written
+    if (shard::has_host_copy(unit)) moved.updated += numel * size_of(unit.param_dtype);
+    for (const StateSpec& state : plan.spec.states) moved.updated += 2 * state.bytes(static_cast<std::int64_t>(numel));
+  }
+  return moved;
+}
+
 void price(RunPlan& plan) {
   Costs& costs = plan.costs;
   const RunSpec& spec = plan.spec;
@@ -108,6 +129,7 @@ void price(RunPlan& plan) {
   std::ranges::copy(memory.by_category, costs.memory);
   std::ranges::copy(memory.by_memory, costs.in);
   costs.total = memory.total();
+  costs.moved = moved_bytes(plan);
   costs.traffic = step_traffic(plan, spec.rank);
   for (std::size_t g = 0; g < costs.traffic.size(); ++g) {
     TrafficCount& sum = plan.shards_over(static_cast<int>(g)) ? costs.shard_axis : costs.replicate_axis;
@@ -201,6 +223,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   input.mesh = mesh;
   input.policy = spec.strategy.policy;
   input.num_micro = spec.batch.accumulation;
+  input.updates_on_host = input.policy.placement.optimizer != shard::Tier::device;
   build_schedules(plan, input);
   if (proof == Proof::full) {
     check_sums(plan);
@@ -265,7 +288,8 @@ std::string compare_memory(const RunPlan& plan, const MemoryTable& measured) {
 }
 
 std::size_t memory_needed(const RunPlan& plan) {
-  return plan.spec.device == host_device ? plan.costs.total : plan.costs.in[static_cast<int>(Memory::device)];
+  const std::size_t pinned = plan.costs.in[static_cast<int>(Memory::pinned)];
+  return plan.spec.device == host_device ? plan.costs.total - pinned : plan.costs.in[static_cast<int>(Memory::device)];
 }
 
 RunPlan make_plan(const RunSpec& spec) { return build(spec, Proof::full); }

@@ -61,6 +61,12 @@ struct RunSpec {
 };
 inline constexpr const char* snapshot_name = "snapshot";  // what an asynchronous save copies
 
+/// Bytes that a rank moves in a step between memory tiers, where states are kept away.
+struct MovedBytes {
+  std::uint64_t fetched = 0, stored = 0;  // to the device, and from it
+  std::uint64_t updated = 0;              // read and written by updates on the host
+};
+
 struct Costs {
   std::size_t memory[num_categories] = {};  // bytes of this rank, by category (planned_memory)
   std::size_t total = 0;
@@ -69,6 +75,7 @@ struct Costs {
   // which a unit is sharded, and over the others.
   std::vector<TrafficCount> traffic;
   TrafficCount shard_axis, replicate_axis;
+  MovedBytes moved;
   double flops_per_step = 0;  // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
   double recompute_flops_per_step = 0;  // added by recompute
 };

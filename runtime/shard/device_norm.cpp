@@ -71,6 +71,16 @@ void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::Step
   clear_bytes(device_counters_, all.size_bytes(), stream_);
 }
 
+void ShardManager::decide(kernels::StepScalars& step) const {
+  const auto extra = static_cast<std::size_t>(parts_.num_extra);
+  kernels::clip_and_skip({.norm2 = received_,
+                          .loss = received_ + sum_counters,
+                          .flags = received_ + 2 * sum_counters + num_step_counters + extra,
+                          .units = parts_.layout->num_units(),
+                          .step = &step},
+                         host_stream);
+}
+
 int ShardManager::read_norm(StepSums& sums) const { return unpack({received_, counters_.size()}, sums); }
 
 }  // namespace tessera::shard

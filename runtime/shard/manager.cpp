@@ -33,14 +33,14 @@ std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
     case Slot::Kind::param: return parts_.arena->data(param_slot_name(schedule, *parts_.layout, slot));
     case Slot::Kind::grad: return parts_.arena->data(grad_slot_name(schedule, *parts_.layout, slot));
     case Slot::Kind::sum: return parts_.arena->data(sum_slot_name(slot));
-    case Slot::Kind::stage: return parts_.arena->data(staging_slot_name(slot));
+    case Slot::Kind::stage: return parts_.arena->data(staging_slot_name(schedule, slot));
   }
   return nullptr;
 }
 
 TensorView ShardManager::shard(int unit) const {
   return {units_[static_cast<std::size_t>(unit)].master, scheduled(unit).storage_dtype,
-          Shape{parts_.layout->shard_numel(unit)}, parts_.device};
+          Shape{parts_.layout->shard_numel(unit)}, units_[static_cast<std::size_t>(unit)].device};
 }
 
 Communicator* ShardManager::communicator(AxisSet axes) const {
@@ -53,26 +53,29 @@ void ShardManager::bind_unit(int u) {
   const ScheduledUnit& record = scheduled(u);
   const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
   Unit& unit = units_[static_cast<std::size_t>(u)];
-  unit.shard = layout.shard_of(u, parts_.rank);
+  unit.index = layout.shard_of(u, parts_.rank);
   unit.first_replica = layout.replica_of(u, parts_.rank) == 0;
   unit.shards = communicator(record.shard_axes);
   unit.replicas = communicator(record.replicate_axes);
-  const std::int64_t offset = unit.shard * layout.shard_numel(u);
+  const std::int64_t offset = unit.index * layout.shard_numel(u);
 
   std::byte* const interval = record.params_resident
                                   ? parts_.arena->data(resident_param_name(layout, u)) +
                                         static_cast<std::size_t>(offset) * size_of(record.param_dtype)
                                   : nullptr;
   const bool separate = record.has_separate_masters();
-  unit.master = interval != nullptr && !separate ? interval : parts_.arena->data(master_name(layout, u));
-  unit.low_precision = separate ? interval : nullptr;
-  for (const Segment& segment : layout.segments(u, unit.shard))
+  const bool in_slot = interval != nullptr && !separate && !record.optimizer_away();
+  unit.master = in_slot ? interval : parts_.arena->data(master_name(layout, u));
+  unit.low_precision = separate && !record.optimizer_away() ? interval : nullptr;
+  unit.device = record.optimizer_away() || (!record.trainable && record.params_away()) ? host_device : parts_.device;
+  bind_source(u, interval);
+  for (const Segment& segment : layout.segments(u, unit.index))
     unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
   const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
   if (layout.trainable(u))
     for (const StateSpec& state : parts_.states)
       unit.view.states.emplace_back(parts_.arena->data(state_name(layout, u, state)), state.dtype,
-                                    Shape{state.count(layout.shard_numel(u))}, parts_.device);
+                                    Shape{state.count(layout.shard_numel(u))}, unit.device);
   for (int p = 0; p < record.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
   if (!has_gradient) return;
   // The finished gradient: the first accumulator, or this rank's interval of the resident gradient slot.
@@ -81,37 +84,81 @@ void ShardManager::bind_unit(int u) {
   unit.view.numel = layout.shard_numel(u);
   unit.view.master = master(u);
   unit.view.grad = unit.reduced;
-  unit.view.device = parts_.device;
-  if (unit.low_precision != nullptr)
-    unit.view.low_precision = {unit.low_precision, record.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
+  unit.view.device = unit.device;
+  std::byte* const copy = has_host_copy(record) ? unit.source : unit.low_precision;
+  if (copy != nullptr) unit.view.low_precision = {copy, record.param_dtype, Shape{layout.shard_numel(u)}, unit.device};
+}
+
+/// What fetches of params read, and the shard that gathers read instead of master weights on the host.
+void ShardManager::bind_source(int u, std::byte* interval) {
+  const ScheduledUnit& record = scheduled(u);
+  Unit& unit = units_[static_cast<std::size_t>(u)];
+  if (!record.optimizer_away() && !record.params_away()) return;
+  unit.source = has_host_copy(record) ? parts_.arena->data(host_copy_name(*parts_.layout, u)) : unit.master;
+  if (!record.params_away())
+    unit.shard = interval != nullptr ? interval : parts_.arena->data(shard_name(*parts_.layout, u));
 }
 
 void ShardManager::cast_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
-    std::byte* const copy = units_[static_cast<std::size_t>(u)].low_precision;
-    if (copy == nullptr) continue;
-    kernels::convert(
-        {.from = shard(u), .to = {copy, scheduled(u).param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
-        stream_);
+    const Unit& unit = units_[static_cast<std::size_t>(u)];
+    const ScheduledUnit& record = scheduled(u);
+    std::byte* const copy = has_host_copy(record) ? unit.source : unit.low_precision;
+    const Shape shape{parts_.layout->shard_numel(u)};
+    if (copy != nullptr)
+      kernels::convert({.from = shard(u), .to = {copy, record.param_dtype, shape, unit.device}},
+                       unit.device == host_device ? host_stream : stream_);
+    if (unit.shard != nullptr)
+      copy_now(parts_.device, unit.shard, unit.source,
+               static_cast<std::size_t>(shape.numel()) * size_of(record.param_dtype));
   }
 }
 
-void ShardManager::gather(const Instruction& instruction, std::byte* full) {
+void ShardManager::gather(const Instruction& instruction, const SlotMemory& memory) {
   const int u = instruction.unit;
   const Unit& unit = units_[static_cast<std::size_t>(u)];
-  if (unit.shards == nullptr) return;
-  const DType dtype = scheduled(u).param_dtype;
+  const ScheduledUnit& record = scheduled(u);
+  if (unit.shards == nullptr && !record.params_away()) return;
   const std::int64_t numel = parts_.layout->shard_numel(u);
-  const auto chunk = static_cast<std::size_t>(numel) * size_of(dtype);
-  const std::byte* mine = unit.master;
-  if (scheduled(u).has_separate_masters()) {
-    std::byte* const own = full + static_cast<std::size_t>(unit.shard) * chunk;
-    if (unit.low_precision == nullptr)  // the slot is shared with other units
-      kernels::convert_serial({.from = shard(u), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
+  const auto chunk = static_cast<std::size_t>(numel) * size_of(record.param_dtype);
+  std::byte* const own = memory.full + static_cast<std::size_t>(unit.index) * chunk;
+  const std::byte* mine = record.params_away() ? memory.stage : unit.shard != nullptr ? unit.shard : unit.master;
+  const DType dtype = record.params_away()      ? fetched_dtype(record)
+                      : record.optimizer_away() ? record.param_dtype
+                                                : record.storage_dtype;
+  if (unit.low_precision != nullptr) {
+    mine = own;  // the update has written the copy
+  } else if (dtype != record.param_dtype) {
+    kernels::convert_serial({.from = {const_cast<std::byte*>(mine), dtype, Shape{numel}, parts_.device},
+                             .to = {own, record.param_dtype, Shape{numel}, parts_.device}},
+                            stream_);
     mine = own;
   }
-  on(*unit.shards, stream_)
-      .all_gather({"gather", parts_.layout->unit_name(u).c_str(), instruction.micro}, mine, full, chunk);
+  if (unit.shards != nullptr)
+    on(*unit.shards, stream_)
+        .all_gather({"gather", parts_.layout->unit_name(u).c_str(), instruction.micro}, mine, memory.full, chunk);
+  else if (mine != own) copy_bytes(own, mine, chunk, stream_);
+}
+
+void ShardManager::fetch(const Instruction& instruction, const SlotMemory& memory, StreamView stream) {
+  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  const auto numel = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
+  if (instruction.state == StateKind::params) {
+    std::byte* const to = memory.stage != nullptr ? memory.stage : unit.shard;
+    return copy_bytes(to, unit.source, numel * size_of(fetched_dtype(scheduled(instruction.unit))), stream);
+  }
+  TESSERA_ASSERT(instruction.state == StateKind::grads, "a fetch of %s", name_of(instruction.state));
+  for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
+    copy_bytes(accumulator(instruction, static_cast<int>(p), memory), unit.accumulators[p], numel * sizeof(float),
+               stream);
+}
+
+void ShardManager::store(const Instruction& instruction, const SlotMemory& memory, StreamView stream) {
+  TESSERA_ASSERT(instruction.state == StateKind::grads, "a store of %s", name_of(instruction.state));
+  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  const auto bytes = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit)) * sizeof(float);
+  for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
+    copy_bytes(unit.accumulators[p], accumulator(instruction, static_cast<int>(p), memory), bytes, stream);
 }
 
 StreamView ShardManager::stream_of(const Instruction& instruction) const {
@@ -123,29 +170,35 @@ Communicator& ShardManager::on(Communicator& group, StreamView stream) {
   return group;
 }
 
-float* ShardManager::target_of(const Instruction& instruction) {
+float* ShardManager::accumulator(const Instruction& instruction, int p, const SlotMemory& memory) const {
+  if (memory.stage != nullptr)
+    return reinterpret_cast<float*>(memory.stage) + p * parts_.layout->shard_numel(instruction.unit);
   const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
-  return unit.accumulators.empty() ? unit.reduced
-                                   : unit.accumulators[static_cast<std::size_t>(instruction.accumulation.target)];
+  return unit.accumulators.empty() ? unit.reduced : unit.accumulators[static_cast<std::size_t>(p)];
 }
 
-void ShardManager::reduce_scatter(const Instruction& instruction, std::byte* full, std::byte* sum) {
+float* ShardManager::target_of(const Instruction& instruction, const SlotMemory& memory) const {
+  return accumulator(instruction, instruction.accumulation.target, memory);
+}
+
+void ShardManager::reduce_scatter(const Instruction& instruction, const SlotMemory& memory) {
   const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
-  const SourceBuffer gradient(full, scheduled(instruction.unit).reduce_dtype);
-  float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
+  const SourceBuffer gradient(memory.full, scheduled(instruction.unit).reduce_dtype);
+  float* x = memory.sum != nullptr ? reinterpret_cast<float*>(memory.sum) : target_of(instruction, memory);
   if (unit.shards == nullptr) widen(gradient, x, chunk);
   else on(*unit.shards, stream_).reduce_scatter(label_of(instruction), gradient, x, chunk);
-  accumulate(instruction, x);
+  accumulate(instruction, x, memory);
 }
 
-void ShardManager::all_reduce(const Instruction& instruction, std::byte* full, std::byte* sum) {
+void ShardManager::all_reduce(const Instruction& instruction, const SlotMemory& memory) {
   const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
-  float* x = sum != nullptr ? reinterpret_cast<float*>(sum) : target_of(instruction);
-  const SourceBuffer source = full != nullptr ? SourceBuffer(full, scheduled(instruction.unit).reduce_dtype) : x;
+  float* x = memory.sum != nullptr ? reinterpret_cast<float*>(memory.sum) : target_of(instruction, memory);
+  const SourceBuffer source =
+      memory.full != nullptr ? SourceBuffer(memory.full, scheduled(instruction.unit).reduce_dtype) : x;
   on(*unit.replicas, stream_of(instruction)).all_reduce(label_of(instruction), source, x, chunk);
-  accumulate(instruction, x);
+  accumulate(instruction, x, memory);
 }
 
 CollectiveLabel ShardManager::label_of(const Instruction& instruction) const {
@@ -153,26 +206,25 @@ CollectiveLabel ShardManager::label_of(const Instruction& instruction) const {
 }
 
 /// x = accumulator + x for each input, in order; the last sum goes to the target.
-void ShardManager::accumulate(const Instruction& instruction, float* x) {
-  Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
-  float* const target = target_of(instruction);
+void ShardManager::accumulate(const Instruction& instruction, float* x, const SlotMemory& memory) {
+  float* const target = target_of(instruction, memory);
   const auto& inputs = instruction.accumulation.inputs;
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   const StreamView stream = stream_of(instruction);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    float* accumulator = unit.accumulators[static_cast<std::size_t>(inputs[i])];
-    if (i + 1 == inputs.size() && accumulator == target)
+    float* const input = accumulator(instruction, inputs[i], memory);
+    if (i + 1 == inputs.size() && input == target)
       kernels::add_to(x, target, chunk, stream);  // x + accumulator and accumulator + x are the same bits
-    else kernels::add_to(accumulator, x, chunk, stream);
-    if (i + 1 == inputs.size() && accumulator != target) copy_bytes(target, x, chunk * sizeof(float), stream);
+    else kernels::add_to(input, x, chunk, stream);
+    if (i + 1 == inputs.size() && input != target) copy_bytes(target, x, chunk * sizeof(float), stream);
   }
   if (!instruction.last_reduce) return;
-  TESSERA_ASSERT(target == unit.reduced, "the gradient of unit %d ends in accumulator %d", instruction.unit,
-                 instruction.accumulation.target);
-  add_norm(instruction);
+  TESSERA_ASSERT(instruction.accumulation.target == 0, "the gradient of unit %d ends in accumulator %d",
+                 instruction.unit, instruction.accumulation.target);
+  add_norm(instruction, target);
 }
 
-void ShardManager::add_norm(const Instruction& instruction) {
+void ShardManager::add_norm(const Instruction& instruction, const float* gradient) {
   const int u = instruction.unit;
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   if (!unit.first_replica) return;  // replicas have the same gradient
@@ -186,7 +238,7 @@ void ShardManager::add_norm(const Instruction& instruction) {
   std::int64_t* const of_device = replicates ? unit_counters_ + ExactSum::num_counters : unit_counters_;
   std::int64_t* const of_unit = on_host ? norm2.counters().data() : of_device;
   std::int64_t* const all = on_host ? counters.data() : device_counters_;
-  kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(of_unit), stream);
+  kernels::sum_of_squares(gradient, count, *reinterpret_cast<ExactSum*>(of_unit), stream);
   kernels::accumulate_norm({.unit = of_unit, .all = all, .flag = all + flag}, stream);
 }
 
@@ -195,7 +247,7 @@ double ShardManager::squared_norm(int u) {
   if (unit.reduced == nullptr || !unit.first_replica) return 0;
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
   ExactSum norm2;
-  if (parts_.device == host_device) {
+  if (gradient_device(u) == host_device) {
     kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
   } else {
     kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_counters_), stream_);
@@ -246,10 +298,10 @@ int ShardManager::unpack(std::span<const std::int64_t> all, StepSums& sums) cons
 std::uint64_t ShardManager::state_hash() const {
   std::uint64_t hash = hash64("");
   std::vector<std::byte> copied;
-  const auto mix = [&](const void* data, std::size_t bytes) {
-    if (parts_.device != host_device) {
+  const auto mix = [&](const void* data, std::size_t bytes, Device device) {
+    if (device != host_device) {
       copied.resize(bytes);
-      copy_now(parts_.device, copied.data(), data, bytes);
+      copy_now(device, copied.data(), data, bytes);
       data = copied.data();
     }
     hash = hash64({static_cast<const char*>(data), bytes}, hash);
@@ -260,10 +312,10 @@ std::uint64_t ShardManager::state_hash() const {
     const std::size_t element = size_of(scheduled(static_cast<int>(u)).storage_dtype);
     for (const auto& range : view.ranges) {
       const auto begin = static_cast<std::size_t>(range.begin), length = static_cast<std::size_t>(range.length);
-      mix(master + begin * element, length * element);
+      mix(master + begin * element, length * element, units_[u].device);
       for (std::size_t s = 0; s < view.states.size(); ++s)
         mix(static_cast<const std::byte*>(view.states[s].data) + parts_.states[s].bytes(range.begin),
-            parts_.states[s].bytes(range.length));
+            parts_.states[s].bytes(range.length), units_[u].device);
     }
   }
   return hash;

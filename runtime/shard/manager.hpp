@@ -30,7 +30,7 @@ struct UpdateView {
   float* master = nullptr;
   const float* grad = nullptr;
   std::vector<TensorView> states;  // in the order of the optimizer's StateSpecs: count(numel) values each
-  Device device;                   // of all buffers
+  Device device;                   // of all buffers: the host, if the unit is updated there
   TensorView low_precision;        // copy of the master in ScheduledUnit::param_dtype, to update as well; absent if the
                                    // gather makes it, or the types are the same
 };
@@ -92,16 +92,24 @@ class ShardManager {
 
   // The operations of a schedule. None allocates. All are collectives of the unit's groups, called
   // in schedule order.
+  /// What the slots of an instruction hold; null: it names none.
+  struct SlotMemory {
+    std::byte *full = nullptr, *sum = nullptr, *stage = nullptr;  // Instruction::slot, sum, stage
+  };
   /// All-gathers the unit into `full`: padded_numel elements of ScheduledUnit::param_dtype. Casts separate masters
   /// first, unless the slot is resident (then the update has written the copy).
-  void gather(const Instruction& instruction, std::byte* full);
+  void gather(const Instruction& instruction, const SlotMemory& memory);
   /// Sums the unsharded gradient of a micro-batch (padded_numel elements of ScheduledUnit::reduce_dtype) over the shard
-  /// axes, and accumulates it (Instruction::accumulation). `sum`: the instruction's sum slot, null if it names none.
+  /// axes, and accumulates it (Instruction::accumulation).
   /// With last_reduce, adds the finished shard to the norm. On return `full` may be overwritten.
-  void reduce_scatter(const Instruction& instruction, std::byte* full, std::byte* sum);
+  void reduce_scatter(const Instruction& instruction, const SlotMemory& memory);
   /// The same over the replicate axes; of a sharded unit, of what reduce_scatter has left in the sum slot or in the
   /// accumulator (`full` is null). A thread of its own may call it for such units.
-  void all_reduce(const Instruction& instruction, std::byte* full, std::byte* sum);
+  void all_reduce(const Instruction& instruction, const SlotMemory& memory);
+  /// Copies a state of a unit between its tier and a staging slot, or what an update on the host has written to the
+  /// unit's shard on the device, on `stream`.
+  void fetch(const Instruction& instruction, const SlotMemory& memory, StreamView stream);
+  void store(const Instruction& instruction, const SlotMemory& memory, StreamView stream);
   /// Sums `sums` over the world, with the norm that these have collected, and clears that norm. Returns the lowest unit
   /// with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
@@ -116,6 +124,8 @@ class ShardManager {
   /// Enqueues what norm does, with the flags (and counts) of `sums`; computes clip factor and skip decision into `step`
   /// (unless null); copies the counters to pinned memory, and clears them.
   void issue_norm(const StepSums& sums, Counts counts, kernels::StepScalars* step);
+  /// Clip factor and skip decision of what issue_norm copied, for updates on the host.
+  void decide(kernels::StepScalars& step) const;
   /// Reads what issue_norm copied, once the stream has passed it. Returns as norm does.
   [[nodiscard]] int read_norm(StepSums& sums) const;
 
@@ -127,6 +137,10 @@ class ShardManager {
   [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }
   /// The reduced gradient of a unit after its last reduce: shard_numel elements.
   [[nodiscard]] const float* reduced_gradient(int unit) const { return units_[static_cast<std::size_t>(unit)].reduced; }
+  /// Where that is: the host, if the unit's gradient is kept there.
+  [[nodiscard]] Device gradient_device(int unit) const {
+    return scheduled(unit).grads_away() ? host_device : parts_.device;
+  }
   /// Σ g² of this rank's shard of that gradient, before clipping; 0 if the unit is frozen, or another replica counts
   /// it. Reads the gradient; changes nothing that a step reads. Between steps.
   [[nodiscard]] double squared_norm(int unit);
@@ -135,14 +149,17 @@ class ShardManager {
 
  private:
   struct Unit {
-    int shard = 0;                                        // this rank's shard
+    int index = 0;                                        // of this rank's shard
     bool first_replica = true;                            // which adds the unit to the norm
     Communicator *shards = nullptr, *replicas = nullptr;  // null: groups of one rank
     std::byte* master = nullptr;
+    Device device;                // of the master
+    std::byte* shard = nullptr;   // with an update on the host: what gathers read on the device; null: params are away
+    std::byte* source = nullptr;  // on the host: what fetches of params read
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
-    std::vector<float*> accumulators;
-    float* reduced = nullptr;  // the finished gradient
-    UpdateView view;           // of a unit without a gradient: ranges and states alone
+    std::vector<float*> accumulators;    // in their tier
+    float* reduced = nullptr;            // the finished gradient
+    UpdateView view;                     // of a unit without a gradient: ranges and states alone
   };
   void bind_unit(int unit);
   [[nodiscard]] const ScheduledUnit& scheduled(int unit) const {
@@ -153,11 +170,14 @@ class ShardManager {
   /// The communicator, whose calls work on `stream` from now on.
   [[nodiscard]] static Communicator& on(Communicator& group, StreamView stream);
   [[nodiscard]] Communicator* communicator(AxisSet axes) const;
-  [[nodiscard]] float* target_of(const Instruction& instruction);
-  void accumulate(const Instruction& instruction, float* x);
+  /// Accumulator p, in the staging slot if there is one.
+  [[nodiscard]] float* accumulator(const Instruction& instruction, int p, const SlotMemory& memory) const;
+  [[nodiscard]] float* target_of(const Instruction& instruction, const SlotMemory& memory) const;
+  void accumulate(const Instruction& instruction, float* x, const SlotMemory& memory);
+  void bind_source(int unit, std::byte* interval);
   [[nodiscard]] CollectiveLabel label_of(const Instruction& instruction) const;
   void widen(const SourceBuffer& source, float* out, std::size_t count) const;
-  void add_norm(const Instruction& instruction);
+  void add_norm(const Instruction& instruction, const float* gradient);
   /// Copies the summed counters into `sums`. Returns as norm does.
   [[nodiscard]] int unpack(std::span<const std::int64_t> counters, StepSums& sums) const;
 

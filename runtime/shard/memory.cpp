@@ -22,14 +22,48 @@ void share(const MemoryInput& in, AxisSet axes, Placement placement, ArenaSlot& 
   slot.group = in.groups.index_of(axes);
 }
 
+Memory memory_of(Tier tier) { return tier == Tier::device ? Memory::host : Memory::pinned; }
+
+ArenaSlot own_slot(std::string name, Category category, std::size_t bytes, Tier tier = Tier::device) {
+  return {std::move(name), category, Placement::own, bytes, memory_of(tier)};
+}
+
+/// What gathers read of a unit whose optimizer states, or params, are away.
+void add_placed_params(const MemoryInput& in, int u, std::vector<ArenaSlot>& slots) {
+  const ShardLayout& layout = *in.layout;
+  const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
+  const std::size_t shard = bytes_of(layout.shard_numel(u), unit.param_dtype);
+  if (unit.optimizer_away() && !unit.params_away() && !unit.params_resident)
+    slots.push_back(own_slot(shard_name(layout, u), Category::params, shard));
+  if (has_host_copy(unit)) slots.push_back(own_slot(host_copy_name(layout, u), Category::params, shard, Tier::host));
+}
+
+void add_staging_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  for (const Schedule* schedule : in.schedules)
+    for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
+      const Slot& slot = schedule->slots[s];
+      if (slot.kind != Slot::Kind::stage || slot.units.empty()) continue;
+      std::size_t largest = 0;
+      for (const int u : slot.units) {
+        const ScheduledUnit& unit = schedule->units[static_cast<std::size_t>(u)];
+        const std::int64_t numel = in.layout->shard_numel(u);
+        largest = std::max(largest, slot.state == StateKind::params ? bytes_of(numel, fetched_dtype(unit))
+                                                                    : fp32_bytes(numel * unit.num_accumulators));
+      }
+      add_or_grow(slots, own_slot(staging_slot_name(*schedule, static_cast<int>(s)), Category::buffers, largest));
+    }
+}
+
 /// Gathered parameters, and master weights unless these are intervals of resident slots.
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   for (int u = 0; u < layout.num_units(); ++u) {
     const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
-    if (!unit.params_resident || unit.has_separate_masters())
-      slots.push_back({master_name(layout, u), Category::params, Placement::own,
-                       bytes_of(layout.shard_numel(u), unit.storage_dtype)});
+    if (!unit.params_resident || unit.has_separate_masters() || unit.optimizer_away())
+      slots.push_back(own_slot(master_name(layout, u), Category::params,
+                               bytes_of(layout.shard_numel(u), unit.storage_dtype),
+                               unit.trainable ? unit.placement.optimizer : unit.placement.params));
+    add_placed_params(in, u, slots);
   }
   for (const Schedule* schedule : in.schedules)
     for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
@@ -64,8 +98,8 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   }
   for (int u = 0; u < layout.num_units(); ++u)
     for (int p = 0; p < train.units[static_cast<std::size_t>(u)].num_accumulators; ++p)
-      slots.push_back(
-          {accumulator_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
+      slots.push_back(own_slot(accumulator_name(layout, u, p), Category::grads, fp32_bytes(layout.shard_numel(u)),
+                               train.units[static_cast<std::size_t>(u)].placement.grads));
   for (std::size_t s = 0; s < train.slots.size(); ++s) {
     if (train.slots[s].kind != Slot::Kind::sum || train.slots[s].units.empty()) continue;
     std::int64_t largest = 0;  // shard
@@ -117,7 +151,19 @@ std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, 
 
 std::string sum_slot_name(int slot) { return "sum.s" + std::to_string(slot); }
 
-std::string staging_slot_name(int slot) { return "stage.s" + std::to_string(slot); }
+std::string staging_slot_name(const Schedule& schedule, int slot) {
+  const StateKind state = schedule.slots[static_cast<std::size_t>(slot)].state;
+  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot,
+                                    [&](const Slot& s) { return s.kind == Slot::Kind::stage && s.state == state; });
+  return std::string("stage.") + name_of(state) + "." + std::to_string(before);
+}
+
+std::string shard_name(const ShardLayout& layout, int unit) { return "shard." + layout.unit_name(unit); }
+std::string host_copy_name(const ShardLayout& layout, int unit) { return "host_copy." + layout.unit_name(unit); }
+
+bool has_host_copy(const ScheduledUnit& unit) { return unit.update_on_host && unit.has_separate_masters(); }
+
+DType fetched_dtype(const ScheduledUnit& unit) { return unit.trainable ? unit.param_dtype : unit.storage_dtype; }
 
 std::string staging_name(AxisSet axes) { return "staging." + axes.str(); }
 bool is_staging(const ArenaSlot& slot) { return slot.name.starts_with("staging."); }
@@ -142,8 +188,10 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
   for (int u = 0; u < input.layout->num_units(); ++u)
     for (const StateSpec& state : input.states)
       if (input.layout->trainable(u))
-        slots.push_back({state_name(*input.layout, u, state), Category::optimizer, Placement::own,
-                         state.bytes(input.layout->shard_numel(u))});
+        slots.push_back(own_slot(state_name(*input.layout, u, state), Category::optimizer,
+                                 state.bytes(input.layout->shard_numel(u)),
+                                 input.schedules.front()->units[static_cast<std::size_t>(u)].placement.optimizer));
+  add_staging_slots(input, slots);
   add_staging(input, slots);
   return slots;
 }

@@ -24,7 +24,16 @@ namespace tessera::shard {
 [[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state);
 [[nodiscard]] std::string sum_slot_name(int slot);
-[[nodiscard]] std::string staging_slot_name(int slot);
+/// "stage.grads.1": a staging slot.
+[[nodiscard]] std::string staging_slot_name(const Schedule& schedule, int slot);
+/// Of a unit whose optimizer states are away: this rank's shard on the device, where gathers do not read it in a
+/// resident slot; and the low-precision copy on the host, which an update writes and a fetch reads.
+[[nodiscard]] std::string shard_name(const ShardLayout& layout, int unit);
+[[nodiscard]] std::string host_copy_name(const ShardLayout& layout, int unit);
+/// True if there is such a copy; false: a fetch of params reads the master weights, which have the type of the shard.
+[[nodiscard]] bool has_host_copy(const ScheduledUnit& unit);
+/// Type of the shard that a fetch of params copies: of a frozen unit, as it is stored.
+[[nodiscard]] DType fetched_dtype(const ScheduledUnit& unit);
 /// On a device: the counters of norm, and the norms of two units, one of each communication stream. Pinned: the host's
 /// counters, and the summed ones.
 inline constexpr const char* norm_name = "norm";
@@ -45,8 +54,8 @@ struct MemoryInput {
   std::span<const StateSpec> states;  // of the optimizer; inference: none
 };
 
-/// This rank's slots of parameters, gradients, optimizer states, gather and reduce buffers, and staging.
-/// ArenaSlot::group: index into Groups::all.
+/// States that are kept on the host are in pinned slots. This rank's slots of parameters, gradients, optimizer states,
+/// gather and reduce buffers, and staging. ArenaSlot::group: index into Groups::all.
 [[nodiscard]] std::vector<ArenaSlot> shard_slots(const MemoryInput& input);
 
 }  // namespace tessera::shard

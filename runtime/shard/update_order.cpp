@@ -44,18 +44,19 @@ void Updates::update(Pending& pending, int norm) {
     staging_.store(StateKind::optimizer, pending.unit, -1, pending.staged.slot, pending.update);
 }
 
+void Updates::fetch_updated(const Pending& pending, int norm) {
+  if (!s_.units[at(pending.unit)].fetches_updated()) return;
+  Instruction in{.op = Op::fetch, .stream = StreamId::fetch, .unit = pending.unit};
+  in.state = StateKind::params;
+  list_.add(std::move(in), {pending.update, norm});
+}
+
 void Updates::emit(int norm) {
+  for (const Pending& pending : done_) fetch_updated(pending, norm);
   for (Pending& pending : pending_) {
     update(pending, norm);
     if (fetched_ < pending_.size()) fetch(pending_[fetched_++]);  // into the slot that is free after this update
-    done_.push_back(pending);
-  }
-  std::ranges::sort(done_, {}, &Pending::unit);
-  for (const Pending& pending : done_) {
-    if (!s_.units[at(pending.unit)].fetches_updated()) continue;
-    Instruction in{.op = Op::fetch, .stream = StreamId::fetch, .unit = pending.unit};
-    in.state = StateKind::params;
-    list_.add(std::move(in), {pending.update, norm});
+    fetch_updated(pending, norm);
   }
 }
 

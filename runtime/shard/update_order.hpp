@@ -28,6 +28,8 @@ class Updates {
   };
   void fetch(Pending& pending);
   void update(Pending& pending, int norm);
+  /// Copies what the host has updated to the device.
+  void fetch_updated(const Pending& pending, int norm);
 
   const BufferPlan& plan_;
   Schedule& s_;

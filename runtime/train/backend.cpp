@@ -1,5 +1,6 @@
 #include "runtime/train/backend.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.hpp"
@@ -13,9 +14,25 @@ std::unique_ptr<Executor::Backend> Executor::Backend::make(const Parts& parts, T
   return std::make_unique<DeviceBackend>(parts, trace);
 }
 
+bool Executor::Backend::uses(shard::StreamId stream) const {
+  const auto on_stream = [stream](const shard::Instruction& in) { return in.stream == stream; };
+  return std::ranges::any_of(parts_.plan->schedules(), [&](const shard::Schedule* schedule) {
+    return std::ranges::any_of(schedule->list, on_stream);
+  });
+}
+
 void Executor::Backend::execute(void* program, std::int64_t instruction) {
   auto& p = *static_cast<BoundSchedule*>(program);
   p.executor->execute(p, static_cast<int>(instruction));
+}
+
+void Executor::Backend::execute_with_span(void* program, std::int64_t instruction) {
+  const auto& p = *static_cast<Executor::BoundSchedule*>(program);
+  TraceRecorder& trace = p.executor->trace();
+  const double begin = trace.now();
+  execute(program, instruction);
+  trace.add({p.schedule, static_cast<int>(instruction), false, begin, trace.now()},
+            p.schedule->list[static_cast<std::size_t>(instruction)].stream);
 }
 
 void Executor::Backend::check_finite(BoundSchedule& program, int bad_unit) {

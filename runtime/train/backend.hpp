@@ -33,6 +33,8 @@ class Executor::Backend {
 
   // Called by the instructions.
   [[nodiscard]] virtual StepPointers pointers(const BoundSchedule& program) = 0;
+  /// What an update on the host reads, in host memory. norm has run, unless updates need not wait for it.
+  [[nodiscard]] virtual const kernels::StepScalars* host_scalars(const BoundSchedule& program) = 0;
   /// The micro-batch that the source has written to program.host_buffers, from row 0 of `micro` on, is in
   /// program.buffers when later work of the compute stream runs.
   virtual void copy_batch(BoundSchedule& program, int micro, std::int64_t rows) = 0;
@@ -43,8 +45,12 @@ class Executor::Backend {
   virtual void synchronize() = 0;
 
  protected:
+  /// True if an instruction of the run's schedules is on the stream.
+  [[nodiscard]] bool uses(shard::StreamId stream) const;
   /// Executes an instruction of a BoundSchedule: a Stream::Function.
   static void execute(void* program, std::int64_t instruction);
+  /// The same, with its span by the host's clock.
+  static void execute_with_span(void* program, std::int64_t instruction);
   /// Computes the gradient norm of the summed counters. If anything is not finite, skips the step or ends the run.
   static void check_finite(BoundSchedule& program, int bad_unit);
 

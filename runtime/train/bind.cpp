@@ -197,8 +197,9 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;
-    if (instruction.slot >= 0) step.slot = lookup.slot(instruction.slot);
-    if (instruction.sum >= 0) step.sum = lookup.slot(instruction.sum);
+    if (instruction.slot >= 0) step.slots.full = lookup.slot(instruction.slot);
+    if (instruction.sum >= 0) step.slots.sum = lookup.slot(instruction.sum);
+    if (instruction.stage >= 0) step.slots.stage = lookup.slot(instruction.stage);
     if (instruction.module >= 0) {
       const int m = instruction.module, instance = instruction.instance;
       const auto& modules = instance == 0 ? model.modules : model.reference;

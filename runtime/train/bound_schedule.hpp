@@ -28,9 +28,9 @@ class Executor::BoundSchedule {
     std::vector<MemoryRange> gaps;         // padding of the units whose gradients this backward writes first
     std::vector<MemoryRange> gradients;    // the full gradient buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
-    std::byte* kept = nullptr;                  // with selective checkpointing, of a module that has two parts
-    std::byte *slot = nullptr, *sum = nullptr;  // Instruction::slot, Instruction::sum
-    models::Cache cache;                        // generation
+    std::byte* kept = nullptr;  // with selective checkpointing, of a module that has two parts
+    shard::ShardManager::SlotMemory slots;
+    models::Cache cache;  // generation
   };
 
   Executor* executor = nullptr;

@@ -23,8 +23,16 @@ DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
       compute_("compute", Stream::Mode::immediate, device_, Priority::normal),
       copy_("copy", Stream::Mode::immediate, device_, Priority::normal),
       comm_("comm", comm_mode(parts), device_, Priority::high) {
-  const auto replicates = [](const shard::Instruction& in) { return in.stream == shard::StreamId::replicate; };
-  if (std::ranges::any_of(parts.plan->main().list, replicates))
+  using shard::StreamId;
+  if (uses(StreamId::fetch))
+    fetch_ = std::make_unique<Stream>("fetch", Stream::Mode::immediate, device_, Priority::normal);
+  if (uses(StreamId::store))
+    store_ = std::make_unique<Stream>("store", Stream::Mode::immediate, device_, Priority::normal);
+  // Beside backward, or after norm, which the caller waits for: then it is on the caller's thread.
+  const bool beside = parts.plan->main().updates_before_norm;
+  if (uses(StreamId::host))
+    host_ = std::make_unique<Stream>("host", beside ? Stream::Mode::threaded : Stream::Mode::immediate);
+  if (uses(StreamId::replicate))
     replicate_ = std::make_unique<Stream>("replicate", comm_mode(parts), device_, Priority::high);
   parts.manager->run_on(comm_.view(), stream(shard::StreamId::replicate).view());
   kernels::set_gemm_workspace(compute_.view(), parts.arena->data(plan::gemm_workspace_name));
@@ -41,13 +49,17 @@ DeviceBackend::~DeviceBackend() {
 /// waits for a later one, on any rank, whatever order the device's queues and the library's own calls add.
 Stream& DeviceBackend::stream(shard::StreamId id) {
   if (id == shard::StreamId::compute) return compute_;
+  if (id == shard::StreamId::fetch) return *fetch_;
+  if (id == shard::StreamId::store) return *store_;
+  if (id == shard::StreamId::host) return *host_;
   return id == shard::StreamId::replicate && replicate_ != nullptr ? *replicate_ : comm_;
 }
 
 void DeviceBackend::synchronize() {
   compute_.synchronize();
   comm_.synchronize();
-  if (replicate_ != nullptr) replicate_->synchronize();
+  for (Stream* stream : {replicate_.get(), host_.get(), fetch_.get(), store_.get()})
+    if (stream != nullptr) stream->synchronize();
 }
 
 /// Copies the scalars of the step to the device, after the updates of the previous step, which read the old ones.
@@ -55,7 +67,13 @@ void DeviceBackend::begin(Executor::BoundSchedule& program) {
   program.waited = 0;
   if (trace_.on()) begin_spans(program);
   comm_.wait(ended_);  // a gather reads what the previous updates write
-  if (replicate_ != nullptr) replicate_->wait(ended_);
+  for (Stream* stream : {replicate_.get(), fetch_.get(), store_.get()})
+    if (stream != nullptr) stream->wait(ended_);
+  host_step_.optimizer = program.block->optimizer;
+  host_step_.decision = {.clip = static_cast<double>(static_cast<float>(1.0 / program.block->gradient_scale))};
+  host_step_.gradient_scale = program.block->gradient_scale;
+  host_step_.max_grad_norm = program.block->max_grad_norm;
+  decided_ = false;
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
   *program.pinned_step = {.decision = {},
@@ -120,6 +138,8 @@ void DeviceBackend::wait_for(Executor::BoundSchedule& program, int instruction) 
 
 void DeviceBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
   Stream& stream = this->stream(program.schedule->list[static_cast<std::size_t>(instruction)].stream);
+  if (&stream == host_.get())
+    return stream.enqueue(trace_.on() ? &Backend::execute_with_span : &Backend::execute, &program, instruction);
   const std::size_t span = 2 * static_cast<std::size_t>(instruction);
   if (trace_.on()) program.spans[span].record(stream);
   stream.enqueue(&DeviceBackend::execute, &program, instruction);
@@ -159,19 +179,32 @@ void DeviceBackend::take_spans(Executor::BoundSchedule& program) {
       const Executor::BoundSchedule::Wait& wait = program.waits[waited++];
       trace_.add({program.schedule, wait.instruction, true, at(wait.from), at(wait.to)}, shard::StreamId::compute);
     }
-    if (instruction.op == shard::Op::release) continue;
+    if (instruction.op == shard::Op::release || instruction.stream == shard::StreamId::host) continue;
     const std::size_t span = 2 * static_cast<std::size_t>(i);
     trace_.add({program.schedule, i, false, at(program.spans[span]), at(program.spans[span + 1])}, instruction.stream);
   }
 }
 
+/// The first update after norm reads its sums.
+const kernels::StepScalars* DeviceBackend::host_scalars(const Executor::BoundSchedule& program) {
+  if (!program.schedule->updates_before_norm && !decided_) parts_.manager->decide(host_step_);
+  decided_ = true;
+  return &host_step_;
+}
+
 void DeviceBackend::end(Executor::BoundSchedule& program) {
+  if (host_ != nullptr) host_->synchronize();  // its updates use what the caller owns
+  for (auto& [stream, event] : {std::pair{fetch_.get(), &fetched_}, std::pair{store_.get(), &stored_}}) {
+    if (stream == nullptr) continue;
+    stream->record(*event);
+    compute_.wait(*event);
+  }
   compute_.record(ended_);
   if (trace_.on() || program.norm < 0) synchronize();
   if (trace_.on()) take_spans(program);
   if (program.norm < 0) return;
-  if (program.waits.empty()) program.events[static_cast<std::size_t>(program.norm)].wait();
-  else program.waits.back().to.wait();  // the last wait is for the norm: all events before it are done
+  program.events[static_cast<std::size_t>(program.norm)].wait();
+  if (!program.waits.empty()) program.waits.back().to.wait();  // all timed events before it are done
   for (const Executor::BoundSchedule::Wait& wait : program.waits)
     program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
   program.block->sums.extra = program.block->balance;

@@ -17,6 +17,7 @@ class DeviceBackend final : public Executor::Backend {
   void enqueue(Executor::BoundSchedule& program, int instruction) override;
   void end(Executor::BoundSchedule& program) override;
   [[nodiscard]] StepPointers pointers(const Executor::BoundSchedule& program) override;
+  [[nodiscard]] const kernels::StepScalars* host_scalars(const Executor::BoundSchedule& program) override;
   void copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) override;
   [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program, const TensorView& logits) override;
   void norm(Executor::BoundSchedule& program) override;
@@ -27,12 +28,17 @@ class DeviceBackend final : public Executor::Backend {
   void take_spans(Executor::BoundSchedule& program);
 
   Device device_;
-  Event ended_;  // the end of a run, updates included
+  Event ended_;                     // the end of a run, updates included
+  Event fetched_, stored_;          // the end of the copies of a run
+  kernels::StepScalars host_step_;  // what updates on the host read
+  bool decided_ = false;            // host_step_ has the decision of this step
   Stream compute_;
   Stream copy_;  // host-to-device copies of micro-batches
   // Last, so that they end before what they use. Null if no instruction is on the replicate stream.
   Stream comm_;
   std::unique_ptr<Stream> replicate_;
+  // Copies between the tiers, and updates on the host; null if no state is kept away.
+  std::unique_ptr<Stream> fetch_, store_, host_;
 };
 
 }  // namespace tessera::train

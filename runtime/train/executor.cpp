@@ -69,23 +69,27 @@ void Executor::execute(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   switch (instruction.op) {
-    case Op::gather: parts_.manager->gather(instruction, step.slot); break;
+    case Op::gather: parts_.manager->gather(instruction, step.slots); break;
     case Op::release: break;  // only orders instructions
     case Op::forward:
     case Op::recompute: forward(program, i); break;
     case Op::backward: backward(program, i); break;
-    case Op::reduce_scatter: parts_.manager->reduce_scatter(instruction, step.slot, step.sum); break;
-    case Op::all_reduce: parts_.manager->all_reduce(instruction, step.slot, step.sum); break;
+    case Op::reduce_scatter: parts_.manager->reduce_scatter(instruction, step.slots); break;
+    case Op::all_reduce: parts_.manager->all_reduce(instruction, step.slots); break;
     case Op::norm: backend_->norm(program); break;
-    case Op::update:
-      if (program.block->skipped || program.block->warmup) break;  // the state stays unchanged
-      if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
-      parts_.optimizer->update(parts_.manager->update_view(instruction.unit), backend_->pointers(program).scalars,
-                               compute_);
-      break;
-    case Op::fetch:
-    case Op::store: TESSERA_ASSERT(false, "no unit of a run has states that are away");
+    case Op::update: update(program, instruction); break;
+    case Op::fetch: parts_.manager->fetch(instruction, step.slots, backend_->stream(StreamId::fetch).view()); break;
+    case Op::store: parts_.manager->store(instruction, step.slots, backend_->stream(StreamId::store).view()); break;
   }
+}
+
+void Executor::update(BoundSchedule& program, const shard::Instruction& instruction) {
+  if (program.block->skipped || program.block->warmup) return;  // the state stays unchanged
+  if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
+  const shard::UpdateView& view = parts_.manager->update_view(instruction.unit);
+  const bool on_host = instruction.stream == StreamId::host;
+  parts_.optimizer->update(view, on_host ? backend_->host_scalars(program) : backend_->pointers(program).scalars,
+                           on_host ? host_stream : compute_);
 }
 
 models::Batch Executor::batch(const BoundSchedule& program, int micro, int instance) {

@@ -149,6 +149,7 @@ class Executor {
   void backward(BoundSchedule& program, int instruction);
   /// The quantized matrices that an instruction of a module reads, to the workspace of all modules.
   void dequantize(const BoundSchedule& program, int instruction);
+  void update(BoundSchedule& program, const shard::Instruction& instruction);
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);

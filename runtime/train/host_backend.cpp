@@ -10,17 +10,23 @@ HostBackend::HostBackend(const Executor::Parts& parts, TraceRecorder& trace) : B
   const bool one_thread = parts.comm_streams == Stream::Mode::threaded;
   gather_ = std::make_unique<Stream>(one_thread ? "comm" : "gather", parts.comm_streams);
   if (!one_thread) reduce_ = std::make_unique<Stream>("reduce", parts.comm_streams);
-  const auto replicates = [](const shard::Instruction& in) { return in.stream == StreamId::replicate; };
-  if (std::ranges::any_of(parts.plan->main().list, replicates))
-    replicate_ = std::make_unique<Stream>("replicate", parts.comm_streams);
+  for (const auto& [id, stream] : {std::pair{StreamId::replicate, &replicate_}, std::pair{StreamId::fetch, &fetch_},
+                                   std::pair{StreamId::store, &store_}})
+    if (uses(id)) *stream = std::make_unique<Stream>(name_of(id), parts.comm_streams);
   streams_[static_cast<int>(StreamId::compute)] = &compute_;
   streams_[static_cast<int>(StreamId::gather)] = gather_.get();
   streams_[static_cast<int>(StreamId::reduce)] = reduce_ ? reduce_.get() : gather_.get();
   streams_[static_cast<int>(StreamId::replicate)] = replicate_ ? replicate_.get() : gather_.get();
+  streams_[static_cast<int>(StreamId::host)] = &compute_;  // the same processor
+  streams_[static_cast<int>(StreamId::fetch)] = fetch_ ? fetch_.get() : gather_.get();
+  streams_[static_cast<int>(StreamId::store)] = store_ ? store_.get() : gather_.get();
 }
 
 void HostBackend::begin(Executor::BoundSchedule& program) {
   TESSERA_ASSERT(!program.block->warmup, "a warm-up step on the host");
+  // Without a clip factor, which norm replaces.
+  step_.optimizer = program.block->optimizer;
+  step_.decision.clip = static_cast<double>(static_cast<float>(1.0 / program.block->gradient_scale));
 }
 
 /// The time counts as communication that did not overlap.
@@ -37,20 +43,11 @@ void HostBackend::wait_for(Executor::BoundSchedule& program, int instruction) {
 void HostBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
   const shard::Instruction& in = program.schedule->list[static_cast<std::size_t>(instruction)];
   const bool spans = trace_.on() && in.op != shard::Op::release;
-  stream(in.stream).enqueue(spans ? &HostBackend::execute_with_span : &HostBackend::execute, &program, instruction);
-}
-
-void HostBackend::execute_with_span(void* program, std::int64_t instruction) {
-  const auto& p = *static_cast<Executor::BoundSchedule*>(program);
-  TraceRecorder& trace = p.executor->trace();
-  const double begin = trace.now();
-  execute(program, instruction);
-  trace.add({p.schedule, static_cast<int>(instruction), false, begin, trace.now()},
-            p.schedule->list[static_cast<std::size_t>(instruction)].stream);
+  stream(in.stream).enqueue(spans ? &Backend::execute_with_span : &Backend::execute, &program, instruction);
 }
 
 void HostBackend::end(Executor::BoundSchedule&) {
-  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get()})
+  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get(), fetch_.get(), store_.get()})
     if (stream != nullptr) stream->synchronize();
 }
 
@@ -79,7 +76,6 @@ void HostBackend::norm(Executor::BoundSchedule& program) {
   check_finite(program, bad_unit);
   const double limit = block.max_grad_norm;
   const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
-  step_.optimizer = block.optimizer;
   step_.decision.clip = static_cast<double>(static_cast<float>(clip / block.gradient_scale));
 }
 

@@ -15,18 +15,17 @@ class HostBackend final : public Executor::Backend {
   void enqueue(Executor::BoundSchedule& program, int instruction) override;
   void end(Executor::BoundSchedule& program) override;
   [[nodiscard]] StepPointers pointers(const Executor::BoundSchedule& program) override;
+  [[nodiscard]] const kernels::StepScalars* host_scalars(const Executor::BoundSchedule&) override { return &step_; }
   void copy_batch(Executor::BoundSchedule&, int, std::int64_t) override {}
   [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program, const TensorView& logits) override;
   void norm(Executor::BoundSchedule& program) override;
   void synchronize() override {}  // a run ends when its streams are idle
 
  private:
-  static void execute_with_span(void* program, std::int64_t instruction);
-
   kernels::StepScalars step_;  // what the updates read
   Stream compute_{"compute", Stream::Mode::immediate};
   // Last, so that they end before what they use. Null if gather_ has its instructions.
-  std::unique_ptr<Stream> gather_, reduce_, replicate_;
+  std::unique_ptr<Stream> gather_, reduce_, replicate_, fetch_, store_;
   Stream* streams_[shard::num_streams];
 };
 

@@ -147,7 +147,8 @@ void RunContext::initialize(std::uint64_t seed, Initialized which) {
       const bool host_only = param.init.kind == Initializer::Kind::uniform || to.device == disk_device;
       if (param.quantized) initialize_quantized(param, seed, segment.param_offset, to);
       else if (to.dtype == DType::f32 && (to.device == host_device || !host_only))
-        kernels::initialize(param, seed, segment.param_offset, segment.length, to.as<float>(), manager.stream());
+        kernels::initialize(param, seed, segment.param_offset, segment.length, to.as<float>(),
+                            to.device == host_device ? host_stream : manager.stream());
       else initialize_on_host(param, seed, segment.param_offset, to);
     }
   }

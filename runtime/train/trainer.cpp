@@ -281,7 +281,7 @@ std::uint64_t Trainer::state_hash() const { return parts_->manager.state_hash();
 
 std::vector<float> Trainer::reduced_gradient(int unit) const {
   std::vector<float> gradient(static_cast<std::size_t>(parts_->plan.layout.shard_numel(unit)));
-  copy_now(parts_->plan.spec.device, gradient.data(), parts_->manager.reduced_gradient(unit),
+  copy_now(parts_->manager.gradient_device(unit), gradient.data(), parts_->manager.reduced_gradient(unit),
            gradient.size() * sizeof(float));
   return gradient;
 }

@@ -81,6 +81,8 @@ struct Variant {
   shard::WrapPolicy wrap = {};
   Stream::Mode streams = Stream::Mode::threaded;
   Delay delay;
+  shard::StatePlacement placement;
+  bool updates_before_norm = false;
   DType dtype = DType::f32, reduce_dtype = DType::f32;
   train::LossScaleOptions loss_scale;  // of fp16
   train::OptimizerOptions optimizer;   // its weight decay is the next line's

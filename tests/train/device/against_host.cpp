@@ -185,6 +185,35 @@ int compare(World& world, Truth truth, const models::Model& fp32, const models::
   return wrong;
 }
 
+/// States that are kept on the host, against the host's run without offload.
+int compare_offload(World& world, Truth truth) {
+  using shard::Tier;
+  int wrong = 0;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const models::Model model = models::make(config_json({}), "test", dtype);
+    for (const char* strategy : {"0", "2", "3"})
+      for (const Tier params : {Tier::device, Tier::host})
+        for (const bool clips : {true, false}) {
+          const Variant resident{.world = world.size(),
+                                 .strategy = strategy,
+                                 .global_batch = 4 * world.size() - 1,
+                                 .dtype = dtype,
+                                 .max_grad_norm = clips ? 1.0 : 0.0};
+          Variant v = resident;
+          v.placement = {params, Tier::host, Tier::host};
+          v.updates_before_norm = !clips;
+          const Said device = one_rank(world, model, v, {});
+          const Said host =
+              on_host(world.size(), world.rank(), [&](World& w) { return one_rank(w, model, resident, {}); });
+          if (agree(device, host, truth, dtype)) continue;
+          std::printf("rank %d differs with offload, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
+                      device.str().c_str(), host.str().c_str());
+          ++wrong;
+        }
+  }
+  return wrong;
+}
+
 /// Saved on a device and resumed on the host, and the reverse, against an uninterrupted run on the resuming side.
 int cross(World& world, Truth truth, const models::Model& model) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size()};
@@ -248,7 +277,8 @@ int against_host(World& world, Truth truth) {
   const models::Model fp32 = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),
                       half = models::make(config, "test", DType::f16);
   const int wrong = compare(world, truth, fp32, bf, half) + choose(world, truth, fp32, half);
-  return wrong + compare_frozen(world, truth) + cross(world, truth, models::make(qwen3_config, "test"));
+  return wrong + compare_frozen(world, truth) + compare_offload(world, truth) +
+         cross(world, truth, models::make(qwen3_config, "test"));
 }
 
 }  // namespace tessera::test
