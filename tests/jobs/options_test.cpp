@@ -202,7 +202,6 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
   EXPECT_EQ(error_line({"train", "--task-type", "embedding"}),
             "--task-type embedding: not built yet [command line]. Classification, embedding and reranking are missing. "
             "Accepted: causal_lm");
-  EXPECT_THAT(error_line({"train", "--cpu_offload"}), HasSubstr("use --zero_stage 3"));
   EXPECT_THAT(error_line({"train", "--sliding_window", "128"}), HasSubstr("--max_length"));
   EXPECT_THAT(error_line({"train", "--use-dora"}), HasSubstr("DoRA"));
   EXPECT_THAT(error_line({"train", "--target_parameters", "experts.gate_up_proj"}), HasSubstr("LoRA"));
@@ -213,9 +212,7 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
 
 TEST(Unsupported, KeysOfOtherTools) {
   for (const char* yaml :
-       {"fsdp_config: {fsdp_offload_params: true}\n", "deepspeed_config: {offload_optimizer_device: cpu}\n",
-        "deepspeed_config: {offload_param_device: nvme}\n", "zero_optimization: {offload_optimizer: {device: cpu}}\n",
-        "zero_optimization: {offload_param: {device: cpu}}\n", "zero_optimization: {cpu_offload: true}\n",
+       {"deepspeed_config: {offload_param_device: nvme}\n", "zero_optimization: {offload_optimizer: {device: nvme}}\n",
         "zero_optimization: {zero_quantized_weights: true}\n", "zero_optimization: {zero_hpz_partition_size: 8}\n",
         "megatron_lm_config: {megatron_lm_tp_degree: 2}\n"})
     EXPECT_THAT(error_line_of_yaml(yaml), HasSubstr("not built yet")) << yaml;
@@ -224,6 +221,29 @@ TEST(Unsupported, KeysOfOtherTools) {
         "zero_optimization: {offload_param: {device: none}}\n", "zero_optimization: {zero_quantized_weights: false}\n",
         "zero_optimization: {zero_hpz_partition_size: 1}\n", "megatron_lm_config: null\n"})
     EXPECT_NO_THROW((void)options_of_yaml(yaml)) << yaml;
+}
+
+TEST(Offload, InTheWordsOfOtherTools) {
+  const auto offload = [](const Options& options) {
+    return options.text("offload_optimizer") + " " + options.text("offload_params");
+  };
+  EXPECT_EQ(offload(parsed({"train"})), "none none");
+  EXPECT_EQ(offload(parsed({"train", "--offload_optimizer", "cpu"})), "cpu none");
+  EXPECT_EQ(offload(parsed({"train", "--offload_optimizer"})), "cpu none");
+  for (const char* flag : {"--cpu_offload", "--offload_param=cpu", "--offload_params=true"})
+    EXPECT_EQ(offload(parsed({"train", flag})), "none cpu") << flag;
+  EXPECT_EQ(offload(parsed({"train", "--deepspeed", "zero2_offload"})), "cpu none");
+  EXPECT_EQ(offload(parsed({"train", "--deepspeed", "zero3_offload"})), "none cpu");
+  EXPECT_EQ(parsed({"train", "--deepspeed", "zero3_offload"}).text("sharding_strategy"), "zero3");
+  EXPECT_EQ(offload(parsed({"train", "--fsdp", "full_shard auto_wrap offload"})), "none cpu");
+  EXPECT_EQ(offload(options_of_yaml("fsdp_config: {fsdp_offload_params: true}\n")), "none cpu");
+  EXPECT_EQ(offload(options_of_yaml("deepspeed_config: {offload_optimizer_device: cpu}\n")), "cpu none");
+  EXPECT_EQ(offload(options_of_yaml("zero_optimization: {offload_optimizer: {device: cpu, pin_memory: true}}\n")),
+            "cpu none");
+  EXPECT_EQ(offload(options_of_yaml("zero_optimization: {offload_param: {device: cpu}}\n")), "none cpu");
+  EXPECT_EQ(offload(options_of_yaml("zero_optimization: {cpu_offload: true}\n")), "cpu none");
+  for (const char* tier : {"disk", "nvme"})
+    EXPECT_THAT(error_line({"train", "--offload_optimizer", tier}), HasSubstr("not built yet"));
 }
 
 TEST(UseCpu, ChoosesTheBackend) {

@@ -3,6 +3,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
@@ -318,6 +319,7 @@ void print_plan(const PlanOf& of) {
       json["units"].push_back({{"name", chosen.layout.unit_name(u)}, {"parameters", chosen.layout.numel(u)}});
     for (const Row& row : rows) json["strategies"].push_back(row_json(row));
     json["gradient_checkpointing"] = recompute_json(recompute, chosen.spec, of.trains);
+    json["tiers"] = tiers_json(tier_rows(chosen));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
     if (options.flag("print_schedule")) {
       if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
@@ -330,6 +332,7 @@ void print_plan(const PlanOf& of) {
     print_table(rows);
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
+    print_tiers(tier_rows(chosen), memory);
     print_reductions(chosen);
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
@@ -344,8 +347,10 @@ void print_plan(const PlanOf& of) {
       ExitCode::does_not_fit,
       strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(), human_bytes(plan::memory_needed(chosen)).c_str()),
       "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
-      largest > 0 ? strfmt("Set per_device_train_batch_size to at most %ld, or shard more", largest)
-                  : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
+      largest > 0
+          ? strfmt("Set per_device_train_batch_size to at most %ld, or shard more", largest)
+          : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, --offload_optimizer "
+            "cpu, or more ranks");
 }
 
 void plan_command(const Call& call) {

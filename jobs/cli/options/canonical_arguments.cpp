@@ -165,9 +165,10 @@ class ArgumentScanner {
       if (spec.type != Type::list) break;
     }
     if (out_.size() != before) return;
-    // These two are flags in some tools and take a value in others.
+    // These are flags in some tools and take a value in others.
     const std::string canonical = spec.name;
-    if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") {
+    if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch" || canonical == "offload_optimizer" ||
+        canonical == "offload_params") {
       out_.push_back(head + "true");
       return;
     }

@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* prints_only = "it only prints";
 constexpr const char* any_ranks = "any number of ranks can load a checkpoint";
-constexpr const char* for_offload = "for offload only, which is refused";
+constexpr const char* for_offload = "buffers are pinned, and as many as the plan says";
+constexpr const char* for_disk = "for offload to disk only, which is refused";
 constexpr const char* false_values = "false|0|no|none";
 constexpr const char* true_values = "true|1|yes";
 constexpr const char* no_offload = "Shard over more ranks: use --zero_stage 3";
@@ -104,9 +105,12 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"zero_optimization", "cpu_offload_use_pin_memory", KeyAction::harmless, for_offload},
     {"zero_optimization", "zenflow", KeyAction::switched, "", "", no_offload},
     {"offload_optimizer", "device", KeyAction::if_enabled, "offload_optimizer"},
-    {"offload_optimizer", "nvme_path buffer_count pin_memory pipeline pipeline_read pipeline_write fast_init ratio super_offload cpuadam_cores_perc", KeyAction::harmless, for_offload},
+    {"offload_optimizer", "buffer_count pin_memory fast_init super_offload cpuadam_cores_perc", KeyAction::harmless, for_offload},
+    {"offload_optimizer", "nvme_path pipeline pipeline_read pipeline_write", KeyAction::harmless, for_disk},
+    {"offload_optimizer", "ratio", KeyAction::only, "the optimizer is offloaded as a whole", "1|1.0", "Drop it"},
     {"offload_param", "device", KeyAction::if_enabled, "offload_params"},
-    {"offload_param", "nvme_path buffer_count buffer_size max_in_cpu pin_memory", KeyAction::harmless, for_offload},
+    {"offload_param", "buffer_count buffer_size pin_memory", KeyAction::harmless, for_offload},
+    {"offload_param", "nvme_path max_in_cpu", KeyAction::harmless, for_disk},
     // Precision.
     {"bf16", "enabled", KeyAction::if_enabled, "bf16"},
     {"bf16", "auto_cast", KeyAction::harmless, "the input is token ids, which are not cast"},

@@ -125,6 +125,8 @@ class Options {
   /// A block of keys that is the value of an option: JSON, or the path of a JSON file.
   void assign_block(const std::string& name, const std::string& text, const Source& source);
   void resolve_strategy();
+  /// An offload that another option's value stands for: `name` is cpu, unless a source of higher precedence sets it.
+  void take_offload(const char* name, const Source& source);
   void resolve_stage();
   void resolve_backend();
   void resolve_wrap_policy();

@@ -82,19 +82,26 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
   } else if (name == "deepspeed" && value.size() > 5 && lower.rfind(".json") == value.size() - 5) {
     if (source.precedence < precedence::environment) read_included(value, source.precedence, "");
     else read_file(value);
-  } else if (lower.find("offload") != std::string::npos) {
-    throw RefusedOption(RefusedOption::Group::not_supported, option + " " + value + ": offload is not built yet",
-                        source.text, find_unsupported("offload_params")->message);
+  } else if (name == "deepspeed" && (lower == "zero2_offload" || lower == "zero3_offload")) {  // ms-swift's names
+    const bool params = lower == "zero3_offload";
+    request_strategy(option, params ? "zero3" : "zero2", source);
+    take_offload(params ? "offload_params" : "offload_optimizer", source);
   } else if (name == "fsdp") {
-    // Hugging Face writes "full_shard auto_wrap"; units are transformer blocks with and without auto_wrap.
+    // Hugging Face writes "full_shard auto_wrap offload"; units are transformer blocks with and without auto_wrap.
     for (const std::string& part : split_words(lower, ' ')) {
-      if (part != "auto_wrap") request_strategy(option, part, source);
+      if (part == "offload") take_offload("offload_params", source);
+      else if (part != "auto_wrap") request_strategy(option, part, source);
     }
   } else {
     if (name == "sharding_strategy") check(spec, {value}, source);
     request_strategy(option, value, source);
   }
   return true;
+}
+
+void Options::take_offload(const char* name, const Source& source) {
+  Value& slot = values_.find(name)->second;
+  if (source.precedence >= slot.source.precedence) slot = {{"cpu"}, source};
 }
 
 void Options::resolve_strategy() {

@@ -222,6 +222,17 @@ const OptionSpec sharding_options[] = {
              "none); selective: keep attention outputs and MLP products; auto: the fastest of the three that fits in "
              "--device_memory, or in the memory that is free",
      .equivalents = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},
+    {.name = "offload_optimizer", .type = Type::choice, .default_value = "none", .values = "none|cpu|true|false|disk|nvme",
+     .group = "Sharding",
+     .help = "cpu: fp32 master weights, optimizer states and gradient accumulators are kept in pinned host memory, and the "
+             "host updates them (ZeRO-Offload); the GPU keeps what it computes with (true is cpu). disk and nvme are "
+             "not built yet",
+     .equivalents = "DeepSpeed offload_optimizer.device; accelerate offload_optimizer_device"},
+    {.name = "offload_params", .aliases = "offload_param cpu_offload", .type = Type::choice, .default_value = "none",
+     .values = "none|cpu|true|false|disk|nvme", .group = "Sharding",
+     .help = "cpu: parameters are kept in pinned host memory too, and fetched before each gather; needs parameters that "
+             "are sharded (FULL_SHARD, HYBRID_SHARD), and moves the optimizer as --offload_optimizer cpu does",
+     .equivalents = "DeepSpeed offload_param.device; accelerate fsdp_offload_params; FSDP CPUOffload"},
     {.name = "reproducible", .aliases = "deterministic", .type = Type::flag, .default_value = "false",
      .group = "Sharding",
      .help = "the same bits for any power-of-two number of ranks, any strategy and any micro-batch size"},

@@ -90,9 +90,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       // Parallelism.
       {"sequence_parallel_size", "1", "Ranks do not share a sequence: use --gradient_checkpointing full for long ones"},
       {"deepspeed_autotp_size", "1", "Tensor parallelism is missing: use --zero_stage 3"},
-      {"offload_params offload_param", off_values, "Shard parameters over more ranks: use --zero_stage 3"},
-      {"offload_optimizer", off_values, "Shard the optimizer state over more ranks: use --zero_stage 1 or higher"},
-      {"cpu_offload", off_values, "Shard parameters and optimizer state over more ranks: use --zero_stage 3"},
       {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
       {"zero_quantized_weights", off_values, "Quantized communication is missing: use --mixed_precision bf16"},

@@ -42,6 +42,11 @@ std::uint64_t memory_limit(const Options& options, World& world, const plan::Run
 std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
   const std::uint64_t limit = memory_limit(options, world, plan.spec);
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
+  if (plan.spec.device == host_device && plan.costs.in[static_cast<int>(Memory::pinned)] > 0)
+    log::warn(
+        35,
+        "--offload_optimizer, --offload_params without a GPU: the states are copied to and from host memory beside "
+        "the run's own, which is host memory too: this saves nothing but what --device_memory counts");
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,
               strfmt("a rank needs %s, but may use %s", human_bytes(needed).c_str(), human_bytes(limit).c_str()),

@@ -28,6 +28,35 @@ shard::WrapPolicy wrap_policy_of(const Options& options) {
           .min_num_params = options.integer("min_num_params")};
 }
 
+bool offloads_params(const Options& options) { return options.text("offload_params") == "cpu"; }
+
+/// The states that are away. Parameters are where the policy shards them: `tessera plan` compares with strategies that
+/// do not.
+void apply_offload(const Options& options, shard::ShardPolicy& policy) {
+  if (options.text("offload_optimizer") != "cpu" && !offloads_params(options)) return;
+  policy.placement = {.grads = shard::Tier::host, .optimizer = shard::Tier::host};
+  if (offloads_params(options) && policy.shard_params && policy.reshard_after_forward)
+    policy.placement.params = shard::Tier::host;
+  // An asynchronous save is told of each update on the thread that runs the step, and a loss scale skips updates.
+  policy.updates_before_norm =
+      options.real("max_grad_norm") == 0 && !options.flag("async_save") && precision_of(options).compute != DType::f16;
+}
+
+void check_offload(const Options& options, const shard::Strategy& strategy) {
+  if (!offloads_params(options)) return;
+  if (options.has("offload_optimizer") && options.text("offload_optimizer") == "none" &&
+      options.value("offload_optimizer").source.precedence > precedence::default_value)
+    throw options.refuse("offload_params",
+                         "--offload_params cpu moves the optimizer too, and --offload_optimizer is none",
+                         "Drop --offload_optimizer, or keep parameters on the GPU: --offload_optimizer cpu alone");
+  if (!strategy.policy.shard_params || !strategy.policy.reshard_after_forward)
+    throw options.refuse("offload_params",
+                         "with " + strategy.name + " each rank keeps the full parameters" +
+                             (strategy.policy.shard_params ? " after forward" : ""),
+                         "Use --sharding_strategy FULL_SHARD or HYBRID_SHARD with --reshard_after_forward true, or "
+                         "--offload_optimizer cpu");
+}
+
 }  // namespace
 
 void apply_policy(const Options& options, shard::ShardPolicy& policy) {
@@ -45,6 +74,7 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
                      : checkpointing == "selective" ? shard::Recompute::selective
                                                     : shard::Recompute::none;
   policy.reproducible = options.flag("reproducible");
+  apply_offload(options, policy);
   const Precision precision = precision_of(options);
   policy.param_dtype = precision.compute;
   policy.reduce_dtype = precision.reduce;
@@ -86,6 +116,7 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
                 option_sources(options, {"sharding_strategy", "unit_strategy", "shard_group_size", "ranks_per_node"}));
   }
   apply_policy(options, strategy.policy);
+  check_offload(options, strategy);
   return strategy;
 }
 

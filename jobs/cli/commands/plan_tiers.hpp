@@ -1,0 +1,29 @@
+#pragma once
+// `tessera plan`: the chosen strategy with states on the GPU and in host memory, side by side.
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "runtime/plan/plan.hpp"
+
+namespace tessera::jobs {
+
+/// A placement of states, and what a run takes with it.
+struct TierRow {
+  const char* name = "";  // "resident", "optimizer on the CPU", …
+  const char* options = "";
+  std::size_t computing = 0, host = 0;  // bytes of a rank: in the memory that it computes in, and beside a GPU
+  plan::MovedBytes moved;               // in a step
+  bool chosen = false;
+  /// Least seconds of a step for the copies over the link in the busier direction, and for the updates on the host.
+  [[nodiscard]] double link_s() const;
+  [[nodiscard]] double host_s() const;
+};
+
+/// Of a training plan. Without the row of parameters on the CPU where the strategy does not shard them.
+[[nodiscard]] std::vector<TierRow> tier_rows(const plan::RunPlan& chosen);
+/// `device_memory`: 0, or bytes that a rank may use: then rows say whether they fit.
+void print_tiers(const std::vector<TierRow>& rows, std::uint64_t device_memory);
+[[nodiscard]] nlohmann::ordered_json tiers_json(const std::vector<TierRow>& rows);
+
+}  // namespace tessera::jobs
