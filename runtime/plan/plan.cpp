@@ -274,6 +274,15 @@ std::size_t frozen_bytes(const RunPlan& plan) {
   return bytes;
 }
 
+std::size_t offloaded_bytes(const RunPlan& plan, Category category) {
+  std::size_t bytes = 0;
+  const auto holds_states =
+      category == Category::params || category == Category::grads || category == Category::optimizer;
+  for (const ArenaSlot& slot : plan.slots)
+    if (holds_states && slot.category == category && slot.memory == Memory::pinned) bytes += slot.bytes;
+  return bytes;
+}
+
 std::string compare_memory(const RunPlan& plan, const MemoryTable& measured) {
   std::string text;
   for (int c = 0; c < num_categories; ++c) {
