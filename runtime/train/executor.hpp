@@ -77,7 +77,8 @@ class StepCallback {
   virtual ~StepCallback() = default;
   /// This rank's control flags, asked for once a step, after its last backward is issued and before `norm` sums them.
   [[nodiscard]] virtual shard::ControlFlags flags() = 0;
-  /// Called before the unit's master weights and moments change.
+  /// Called before the unit's master weights and moments change. Where updates on a device's host need not follow norm
+  /// (Schedule::updates_before_norm), on a thread beside the one that runs the executor.
   virtual void before_update(int unit) = 0;
 };
 
