@@ -37,7 +37,7 @@ cmp -s resident3/model.safetensors resumed/model.safetensors || fail "a resumed 
 tiers=$("$tessera" plan --model config.json --world_size 2 --max_length 16 --global_batch_size 12 --mixed_precision bf16 \
   --zero_stage 3 --json | tr -d ' \n' | grep -o '"tiers":\[.*\]' | grep -o '"computing":[0-9]*' | cut -d: -f2)
 mapfile -t needed <<< "$tiers"
-[ ${#needed[@]} = 3 ] && [ "${needed[0]}" -gt "${needed[1]}" ] && [ "${needed[1]}" -ge "${needed[2]}" ] || fail "tiers: $tiers"
+[ ${#needed[@]} -ge 3 ] && [ "${needed[0]}" -gt "${needed[1]}" ] || fail "tiers: $tiers"
 budget=${needed[1]}
 refused 4 '--device_memory' 2 "${train[@]}" --zero_stage 3 --device_memory "$budget" --output_dir refused
 good 2 "${train[@]}" --zero_stage 3 --device_memory "$budget" --offload_optimizer cpu --output_dir fits
@@ -46,7 +46,6 @@ same resident3 fits
 # What cannot be.
 refused 2 'each rank keeps the full parameters' 2 "${train[@]}" --zero_stage 2 --offload_params cpu --output_dir no
 refused 2 'moves the optimizer too' 2 "${train[@]}" --zero_stage 3 --offload_params cpu --offload_optimizer none --output_dir no
-refused 2 'not built yet' 1 "${train[@]}" --offload_optimizer nvme --output_dir no
 
 [ $failures = 0 ] && echo good
 [ $failures = 0 ]
