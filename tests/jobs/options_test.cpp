@@ -227,15 +227,15 @@ TEST(Offload, InTheWordsOfOtherTools) {
   const auto offload = [](const Options& options) {
     return options.text("offload_optimizer") + " " + options.text("offload_params");
   };
-  EXPECT_EQ(offload(parsed({"train"})), "none none");
-  EXPECT_EQ(offload(parsed({"train", "--offload_optimizer", "cpu"})), "cpu none");
-  EXPECT_EQ(offload(parsed({"train", "--offload_optimizer"})), "cpu none");
+  EXPECT_EQ(offload(parsed({"train"}).options), "none none");
+  EXPECT_EQ(offload(parsed({"train", "--offload_optimizer", "cpu"}).options), "cpu none");
+  EXPECT_EQ(offload(parsed({"train", "--offload_optimizer"}).options), "cpu none");
   for (const char* flag : {"--cpu_offload", "--offload_param=cpu", "--offload_params=true"})
-    EXPECT_EQ(offload(parsed({"train", flag})), "none cpu") << flag;
-  EXPECT_EQ(offload(parsed({"train", "--deepspeed", "zero2_offload"})), "cpu none");
-  EXPECT_EQ(offload(parsed({"train", "--deepspeed", "zero3_offload"})), "none cpu");
-  EXPECT_EQ(parsed({"train", "--deepspeed", "zero3_offload"}).text("sharding_strategy"), "zero3");
-  EXPECT_EQ(offload(parsed({"train", "--fsdp", "full_shard auto_wrap offload"})), "none cpu");
+    EXPECT_EQ(offload(parsed({"train", flag}).options), "none cpu") << flag;
+  EXPECT_EQ(offload(parsed({"train", "--deepspeed", "zero2_offload"}).options), "cpu none");
+  EXPECT_EQ(offload(parsed({"train", "--deepspeed", "zero3_offload"}).options), "none cpu");
+  EXPECT_EQ(parsed({"train", "--deepspeed", "zero3_offload"}).options.text("sharding_strategy"), "zero3");
+  EXPECT_EQ(offload(parsed({"train", "--fsdp", "full_shard auto_wrap offload"}).options), "none cpu");
   EXPECT_EQ(offload(options_of_yaml("fsdp_config: {fsdp_offload_params: true}\n")), "none cpu");
   EXPECT_EQ(offload(options_of_yaml("deepspeed_config: {offload_optimizer_device: cpu}\n")), "cpu none");
   EXPECT_EQ(offload(options_of_yaml("zero_optimization: {offload_optimizer: {device: cpu, pin_memory: true}}\n")),
