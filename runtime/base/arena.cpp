@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned char canary = 0xA5, paint_pattern = 0xC3;
 
 bool has_canary(const ArenaSlot& slot) {
-  return slot.placement == Placement::own || slot.placement == Placement::peers_read;
+  return (slot.placement == Placement::own && slot.memory != Memory::disk) || slot.placement == Placement::peers_read;
 }
 
 std::size_t with_canary(const ArenaSlot& slot) { return slot.bytes + (has_canary(slot) ? Arena::canary_bytes : 0); }
@@ -42,6 +42,13 @@ void for_each_block(const Work& work) {
   for (int m = 0; m < num_memories; ++m)
     for (int c = 0; c < num_categories; ++c) work(static_cast<Memory>(m), static_cast<Category>(c));
 }
+
+std::vector<ArenaSlot> slots_on_disk(const std::vector<ArenaSlot>& slots) {
+  std::vector<ArenaSlot> on_disk;
+  for (const ArenaSlot& slot : slots)
+    if (slot.memory == Memory::disk) on_disk.push_back(slot);
+  return on_disk;
+}
 }  // namespace
 
 const char* name_of(Category category) {
@@ -51,7 +58,7 @@ const char* name_of(Category category) {
 
 void MemoryTable::add(Memory memory, Category category, std::size_t bytes) {
   by_memory[static_cast<int>(memory)] += bytes;
-  by_category[static_cast<int>(category)] += bytes;
+  if (memory != Memory::disk) by_category[static_cast<int>(category)] += bytes;
 }
 
 std::size_t MemoryTable::total() const { return std::reduce(std::begin(by_category), std::end(by_category)); }
@@ -69,11 +76,17 @@ MemoryTable planned_memory(const std::vector<ArenaSlot>& slots) {
   return table;
 }
 
-Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
+Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device, const OnDisk& on_disk)
     : slots_(std::move(slots)), data_(slots_.size()), device_(device) {
   BlockSizes sizes(slots_);
   std::byte* next[num_memories][num_categories] = {};
+  if (const std::vector<ArenaSlot> kept = slots_on_disk(slots_); !kept.empty()) {
+    TESSERA_ASSERT(on_disk, "slot %s is on disk, and no memory on disk was named", kept.front().name.c_str());
+    disk_ = on_disk(kept);
+  }
+  std::size_t region = 0;
   for_each_block([&](Memory memory, Category category) {
+    if (memory == Memory::disk) return;
     Block& block = blocks_[static_cast<int>(memory)][static_cast<int>(category)];
     if (sizes.of(memory, category) > 0) block = Block(memory, category, device, sizes.of(memory, category));
     next[static_cast<int>(memory)][static_cast<int>(category)] = block.data();
@@ -83,7 +96,9 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
     const auto& slot = slots_[i];
     const bool unique = index_.emplace(slot.name, i).second;
     TESSERA_ASSERT(unique, "two slots are called %s", slot.name.c_str());
-    if (slot.placement == Placement::own) {
+    if (slot.memory == Memory::disk) {
+      data_[i] = disk_->data(region++);
+    } else if (slot.placement == Placement::own) {
       std::byte*& free = next[static_cast<int>(slot.memory)][static_cast<int>(slot.category)];
       data_[i] = free;
       free += round_to_pages(with_canary(slot));
@@ -146,6 +161,8 @@ MemoryTable Arena::measure() const {
     const Block& block = blocks_[static_cast<int>(memory)][static_cast<int>(category)];
     if (block.data() != nullptr) table.add(memory, category, block.measure(maps));
   });
+  for (const ArenaSlot& slot : slots_)
+    if (slot.memory == Memory::disk) table.add(slot.memory, slot.category, round_to_pages(slot.bytes));
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (slots_[i].placement == Placement::peers_read || slots_[i].placement == Placement::node)
       table.add(Memory::host, slots_[i].category, part_of(maps.bytes_at(data_[i]), slots_[i].sharers, slots_[i].index));
@@ -158,8 +175,12 @@ void Arena::fill(std::size_t slot, std::size_t at, unsigned char value, std::siz
   std::memset(data_[slot] + at, value, bytes);
 }
 
-const std::byte* Arena::read(std::size_t slot, std::size_t at, [[maybe_unused]] std::size_t bytes,
-                             [[maybe_unused]] std::vector<std::byte>& copy) const {
+const std::byte* Arena::read(std::size_t slot, std::size_t at, std::size_t bytes, std::vector<std::byte>& copy) const {
+  if (slots_[slot].memory == Memory::disk) {
+    copy.resize(bytes);
+    copy_now(disk_device, copy.data(), data_[slot] + at, bytes);
+    return copy.data();
+  }
   if constexpr (cuda_built)
     if (slots_[slot].memory == Memory::device) {
       copy.resize(bytes);

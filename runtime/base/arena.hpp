@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/device.hpp"
+#include "runtime/base/disk_memory.hpp"
 #include "runtime/base/mapping.hpp"
 
 namespace tessera {
@@ -33,8 +34,9 @@ enum class Memory : unsigned char {
   pinned,  // page-locked host memory: what is copied to and from the device. Without a device, host memory that stands
            // for it: states that are kept away from where the run computes
   device,
+  disk,  // states that are kept away, at addresses that only copies reach (runtime/base/disk_memory.hpp)
 };
-inline constexpr int num_memories = 3;
+inline constexpr int num_memories = 4;
 
 /// A named slot.
 struct ArenaSlot {
@@ -50,7 +52,7 @@ struct ArenaSlot {
 
 /// What slots take, in bytes.
 struct MemoryTable {
-  std::size_t by_category[num_categories] = {};
+  std::size_t by_category[num_categories] = {};  // without what is on disk
   std::size_t by_memory[num_memories] = {};
   void add(Memory memory, Category category, std::size_t bytes);
   [[nodiscard]] std::size_t total() const;
@@ -72,8 +74,12 @@ class Arena {
   /// (peers_read) or of the whole region (node). Called in slot order, which is the same on every rank.
   using Share = std::function<std::byte*(const ArenaSlot& slot, std::size_t bytes)>;
 
-  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: for device and pinned slots.
-  Arena(std::vector<ArenaSlot> slots, const Share& share, Device device = host_device);
+  /// Makes the memory of the slots on disk: a region each, in this order.
+  using OnDisk = std::function<std::unique_ptr<DiskMemory>(const std::vector<ArenaSlot>& slots)>;
+
+  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory, and what `on_disk` throws. `device`:
+  /// for device and pinned slots.
+  Arena(std::vector<ArenaSlot> slots, const Share& share, Device device = host_device, const OnDisk& on_disk = {});
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -124,6 +130,7 @@ class Arena {
   std::vector<std::byte*> data_;
   Device device_;
   Block blocks_[num_memories][num_categories];
+  std::unique_ptr<DiskMemory> disk_;  // null: no slot is on disk
 };
 
 }  // namespace tessera

@@ -188,7 +188,7 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     more.push_back({pinned_name(name), Category::buffers, Placement::own, pinned_bytes, Memory::pinned});
   };
   for (ArenaSlot& slot : slots) {
-    if (slot.placement != Placement::own || slot.memory == Memory::pinned) continue;
+    if (slot.placement != Placement::own || slot.memory == Memory::pinned || slot.memory == Memory::disk) continue;
     slot.memory = shard::is_staging(slot) ? Memory::pinned : Memory::device;
     // Every micro-batch of a step has its own token buffers: the host writes them without waiting for the one before.
     if (is_batch_field(slot) && spec.purpose == Purpose::train)

@@ -87,6 +87,9 @@ void check(const RunSpec& spec) {
   TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s",
                  name_of(spec.model->dtype), name_of(policy.param_dtype));
   if (!trains) return;
+  if (spec.device != host_device && policy.placement.params == shard::Tier::disk)
+    throw Error(ExitCode::usage, "parameters on disk are built for runs without a GPU only", "offload_params",
+                "Use --offload_params cpu, with --offload_optimizer disk");
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
     throw Error(ExitCode::usage,
                 strfmt("reduce_dtype %s with parameters of %s is not supported", name_of(policy.reduce_dtype),
@@ -109,11 +112,17 @@ MovedBytes moved_bytes(const RunPlan& plan) {
     if (in.unit < 0) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(in.unit)];
     const auto numel = static_cast<std::uint64_t>(plan.layout.shard_numel(in.unit));
-    const std::uint64_t bytes = in.state == shard::StateKind::params
-                                    ? numel * size_of(shard::fetched_dtype(unit))
-                                    : numel * sizeof(float) * static_cast<std::uint64_t>(unit.num_accumulators);
+    std::uint64_t bytes = in.state == shard::StateKind::params
+                              ? numel * size_of(shard::fetched_dtype(unit))
+                              : numel * sizeof(float) * static_cast<std::uint64_t>(unit.num_accumulators);
+    std::uint64_t read_only = 0;  // the gradient that a staged update reads
+    if (in.state == shard::StateKind::optimizer) {
+      const shard::StagedUpdate staged(unit, static_cast<std::int64_t>(numel), plan.spec.states);
+      bytes = staged.bytes;
+      if (staged.grad >= 0) read_only = round_to_pages(numel * sizeof(float));
+    }
     if (in.op == shard::Op::fetch) moved.fetched += bytes;
-    if (in.op == shard::Op::store) moved.stored += bytes;
+    if (in.op == shard::Op::store) moved.stored += bytes - read_only;
     if (in.op != shard::Op::update || !unit.update_on_host) continue;
     moved.updated += numel * (sizeof(float) + 2 * sizeof(float));  // gradient; master weights, read and written
     if (shard::has_host_copy(unit)) moved.updated += numel * size_of(unit.param_dtype);
@@ -224,6 +233,9 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   input.policy = spec.strategy.policy;
   input.num_micro = spec.batch.accumulation;
   input.updates_on_host = input.policy.placement.optimizer != shard::Tier::device;
+  // A GPU does not read the disk: its gradients go to host memory, where the update reads them.
+  if (spec.device != host_device && input.policy.placement.grads == shard::Tier::disk)
+    input.policy.placement.grads = shard::Tier::host;
   build_schedules(plan, input);
   if (proof == Proof::full) {
     check_sums(plan);
@@ -274,12 +286,12 @@ std::size_t frozen_bytes(const RunPlan& plan) {
   return bytes;
 }
 
-std::size_t offloaded_bytes(const RunPlan& plan, Category category) {
+std::size_t offloaded_bytes(const RunPlan& plan, Category category, Memory memory) {
   std::size_t bytes = 0;
   const auto holds_states =
       category == Category::params || category == Category::grads || category == Category::optimizer;
   for (const ArenaSlot& slot : plan.slots)
-    if (holds_states && slot.category == category && slot.memory == Memory::pinned) bytes += slot.bytes;
+    if (holds_states && slot.category == category && slot.memory == memory) bytes += slot.bytes;
   return bytes;
 }
 
@@ -297,7 +309,9 @@ std::string compare_memory(const RunPlan& plan, const MemoryTable& measured) {
 }
 
 std::size_t memory_needed(const RunPlan& plan) {
-  const std::size_t pinned = plan.costs.in[static_cast<int>(Memory::pinned)];
+  // Beside states on disk, staging slots in host memory are part of what a run without a device computes in.
+  const bool beside = plan.spec.strategy.policy.placement.optimizer == shard::Tier::host;
+  const std::size_t pinned = beside ? plan.costs.in[static_cast<int>(Memory::pinned)] : 0;
   return plan.spec.device == host_device ? plan.costs.total - pinned : plan.costs.in[static_cast<int>(Memory::device)];
 }
 

@@ -48,6 +48,7 @@ struct RunSpec {
   Snapshot snapshot = Snapshot::none;
   int rank = 0;
   Device device;
+  std::string nvme_path;  // directory of states on disk, if a unit has any (shard::Tier::disk)
 
   /// The largest micro-batch in training, and in evaluation.
   [[nodiscard]] models::BatchShape train_shape() const { return shape_of(batch.micro_batch, flat_tokens); }
@@ -109,7 +110,7 @@ struct RunPlan {
 
 /// Bytes of states of a category that a rank keeps on the host beside a device (without one: away from where it
 /// computes).
-[[nodiscard]] std::size_t offloaded_bytes(const RunPlan& plan, Category category);
+[[nodiscard]] std::size_t offloaded_bytes(const RunPlan& plan, Category category, Memory memory);
 
 /// "" if the measured memory equals the plan's, else where they differ: "params 8192 bytes planned, 12288 measured".
 /// NCCL's buffers are an estimate: there only more than planned counts.

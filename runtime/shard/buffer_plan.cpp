@@ -150,8 +150,9 @@ void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, Sched
   unit.adds_in_slot = in.num_micro > 1 && (in.policy.reduce == Reduce::last ||
                                            (in.policy.reduce == Reduce::shard_each && replicated && !unit.sharded()));
   const bool reduced_once = in.num_micro == 1 || unit.adds_in_slot;
-  unit.grads_resident =
-      unit.sharded() ? !policy.shard_grads || unit.adds_in_slot : (sums_fit ? reduced_once : unit.adds_in_slot);
+  // A gradient that is neither sharded nor away is reduced where it is; one that is away leaves its slot at once.
+  const bool in_place = sums_fit && reduced_once && !unit.grads_away();
+  unit.grads_resident = unit.adds_in_slot || (unit.sharded() ? !policy.shard_grads : in_place);
   unit.num_accumulators = 1;
   if (unit.grads_resident && reduced_once && sums_fit && !unit.grads_away()) unit.num_accumulators = 0;
   else if (in.policy.reproducible)

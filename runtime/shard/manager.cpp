@@ -5,6 +5,7 @@
 
 #include "kernels/convert.hpp"
 #include "kernels/reduce.hpp"
+#include "runtime/base/disk_memory.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/base/transfer.hpp"
@@ -67,7 +68,7 @@ void ShardManager::bind_unit(int u) {
   const bool in_slot = interval != nullptr && !separate && !record.optimizer_away();
   unit.master = in_slot ? interval : parts_.arena->data(master_name(layout, u));
   unit.low_precision = separate && !record.optimizer_away() ? interval : nullptr;
-  unit.device = record.optimizer_away() || (!record.trainable && record.params_away()) ? host_device : parts_.device;
+  unit.device = device_of(record.trainable ? record.placement.optimizer : record.placement.params);
   bind_source(u, interval);
   for (const Segment& segment : layout.segments(u, unit.index))
     unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
@@ -86,32 +87,13 @@ void ShardManager::bind_unit(int u) {
   unit.view.grad = unit.reduced;
   unit.view.device = unit.device;
   std::byte* const copy = has_host_copy(record) ? unit.source : unit.low_precision;
-  if (copy != nullptr) unit.view.low_precision = {copy, record.param_dtype, Shape{layout.shard_numel(u)}, unit.device};
+  if (copy != nullptr && separate)
+    unit.view.low_precision = {copy, record.param_dtype, Shape{layout.shard_numel(u)}, unit.device};
+  if (record.stages_update()) bind_staged(u);
 }
 
-/// What fetches of params read, and the shard that gathers read instead of master weights on the host.
-void ShardManager::bind_source(int u, std::byte* interval) {
-  const ScheduledUnit& record = scheduled(u);
-  Unit& unit = units_[static_cast<std::size_t>(u)];
-  if (!record.optimizer_away() && !record.params_away()) return;
-  unit.source = has_host_copy(record) ? parts_.arena->data(host_copy_name(*parts_.layout, u)) : unit.master;
-  if (!record.params_away())
-    unit.shard = interval != nullptr ? interval : parts_.arena->data(shard_name(*parts_.layout, u));
-}
-
-void ShardManager::cast_masters() {
-  for (int u = 0; u < parts_.layout->num_units(); ++u) {
-    const Unit& unit = units_[static_cast<std::size_t>(u)];
-    const ScheduledUnit& record = scheduled(u);
-    std::byte* const copy = has_host_copy(record) ? unit.source : unit.low_precision;
-    const Shape shape{parts_.layout->shard_numel(u)};
-    if (copy != nullptr)
-      kernels::convert({.from = shard(u), .to = {copy, record.param_dtype, shape, unit.device}},
-                       unit.device == host_device ? host_stream : stream_);
-    if (unit.shard != nullptr)
-      copy_now(parts_.device, unit.shard, unit.source,
-               static_cast<std::size_t>(shape.numel()) * size_of(record.param_dtype));
-  }
+Device ShardManager::device_of(Tier tier) const {
+  return tier == Tier::device ? parts_.device : tier == Tier::host ? host_device : disk_device;
 }
 
 void ShardManager::gather(const Instruction& instruction, const SlotMemory& memory) {
@@ -140,27 +122,6 @@ void ShardManager::gather(const Instruction& instruction, const SlotMemory& memo
   else if (mine != own) copy_bytes(own, mine, chunk, stream_);
 }
 
-void ShardManager::fetch(const Instruction& instruction, const SlotMemory& memory, StreamView stream) {
-  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
-  const auto numel = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
-  if (instruction.state == StateKind::params) {
-    std::byte* const to = memory.stage != nullptr ? memory.stage : unit.shard;
-    return copy_bytes(to, unit.source, numel * size_of(fetched_dtype(scheduled(instruction.unit))), stream);
-  }
-  TESSERA_ASSERT(instruction.state == StateKind::grads, "a fetch of %s", name_of(instruction.state));
-  for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
-    copy_bytes(accumulator(instruction, static_cast<int>(p), memory), unit.accumulators[p], numel * sizeof(float),
-               stream);
-}
-
-void ShardManager::store(const Instruction& instruction, const SlotMemory& memory, StreamView stream) {
-  TESSERA_ASSERT(instruction.state == StateKind::grads, "a store of %s", name_of(instruction.state));
-  const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
-  const auto bytes = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit)) * sizeof(float);
-  for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
-    copy_bytes(unit.accumulators[p], accumulator(instruction, static_cast<int>(p), memory), bytes, stream);
-}
-
 StreamView ShardManager::stream_of(const Instruction& instruction) const {
   return instruction.stream == StreamId::replicate ? replicate_stream_ : stream_;
 }
@@ -171,8 +132,12 @@ Communicator& ShardManager::on(Communicator& group, StreamView stream) {
 }
 
 float* ShardManager::accumulator(const Instruction& instruction, int p, const SlotMemory& memory) const {
-  if (memory.stage != nullptr)
-    return reinterpret_cast<float*>(memory.stage) + p * parts_.layout->shard_numel(instruction.unit);
+  if (memory.stage != nullptr) {
+    const auto bytes = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit)) * sizeof(float);
+    const bool on_disk = scheduled(instruction.unit).placement.grads == Tier::disk;
+    return reinterpret_cast<float*>(memory.stage +
+                                    static_cast<std::size_t>(p) * (on_disk ? round_to_pages(bytes) : bytes));
+  }
   const Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
   return unit.accumulators.empty() ? unit.reduced : unit.accumulators[static_cast<std::size_t>(p)];
 }
@@ -247,7 +212,11 @@ double ShardManager::squared_norm(int u) {
   if (unit.reduced == nullptr || !unit.first_replica) return 0;
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
   ExactSum norm2;
-  if (gradient_device(u) == host_device) {
+  if (gradient_device(u) == disk_device) {
+    std::vector<float> gradient(count);
+    copy_now(disk_device, gradient.data(), unit.reduced, count * sizeof(float));
+    kernels::sum_of_squares(gradient.data(), count, norm2, host_stream);
+  } else if (gradient_device(u) == host_device) {
     kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
   } else {
     kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_counters_), stream_);

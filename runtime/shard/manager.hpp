@@ -135,12 +135,14 @@ class ShardManager {
   }
   /// Of a unit with a gradient, which is complete after the unit's last reduce. The view stays the same for the run.
   [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }
+  /// What an update works on: in the unit's staging slot, if it names one.
+  [[nodiscard]] const UpdateView& update_view(const Instruction& update, const SlotMemory& memory) const;
+  /// After an update on the host: copies master weights of the type of the params to where fetches read these.
+  void copy_updated(int unit, const UpdateView& view) const;
   /// The reduced gradient of a unit after its last reduce: shard_numel elements.
   [[nodiscard]] const float* reduced_gradient(int unit) const { return units_[static_cast<std::size_t>(unit)].reduced; }
   /// Where that is: the host, if the unit's gradient is kept there.
-  [[nodiscard]] Device gradient_device(int unit) const {
-    return scheduled(unit).grads_away() ? host_device : parts_.device;
-  }
+  [[nodiscard]] Device gradient_device(int unit) const { return device_of(scheduled(unit).placement.grads); }
   /// Σ g² of this rank's shard of that gradient, before clipping; 0 if the unit is frozen, or another replica counts
   /// it. Reads the gradient; changes nothing that a step reads. Between steps.
   [[nodiscard]] double squared_norm(int unit);
@@ -159,9 +161,16 @@ class ShardManager {
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
     std::vector<float*> accumulators;    // in their tier
     float* reduced = nullptr;            // the finished gradient
-    UpdateView view;                     // of a unit without a gradient: ranges and states alone
+    Device source_device;
+    UpdateView view;  // of a unit without a gradient: ranges and states alone
+    std::vector<std::pair<const std::byte*, UpdateView>> staged;  // the same in each staging slot
   };
   void bind_unit(int unit);
+  void bind_staged(int unit);
+  /// Where states of a tier are.
+  [[nodiscard]] Device device_of(Tier tier) const;
+  /// Calls `move`(what is in the tier, its device, the address in the slot, bytes) for each part of a staged update.
+  void for_each_staged(int unit, std::byte* stage, const auto& move) const;
   [[nodiscard]] const ScheduledUnit& scheduled(int unit) const {
     return parts_.train->units[static_cast<std::size_t>(unit)];
   }

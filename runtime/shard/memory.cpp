@@ -22,7 +22,9 @@ void share(const MemoryInput& in, AxisSet axes, Placement placement, ArenaSlot& 
   slot.group = in.groups.index_of(axes);
 }
 
-Memory memory_of(Tier tier) { return tier == Tier::device ? Memory::host : Memory::pinned; }
+Memory memory_of(Tier tier) {
+  return tier == Tier::device ? Memory::host : tier == Tier::host ? Memory::pinned : Memory::disk;
+}
 
 ArenaSlot own_slot(std::string name, Category category, std::size_t bytes, Tier tier = Tier::device) {
   return {std::move(name), category, Placement::own, bytes, memory_of(tier)};
@@ -35,7 +37,18 @@ void add_placed_params(const MemoryInput& in, int u, std::vector<ArenaSlot>& slo
   const std::size_t shard = bytes_of(layout.shard_numel(u), unit.param_dtype);
   if (unit.optimizer_away() && !unit.params_away() && !unit.params_resident)
     slots.push_back(own_slot(shard_name(layout, u), Category::params, shard));
-  if (has_host_copy(unit)) slots.push_back(own_slot(host_copy_name(layout, u), Category::params, shard, Tier::host));
+  const Tier tier = unit.placement.params == Tier::disk ? Tier::disk : Tier::host;
+  if (has_host_copy(unit)) slots.push_back(own_slot(host_copy_name(layout, u), Category::params, shard, tier));
+}
+
+std::size_t staged_bytes(const ScheduledUnit& unit, StateKind state, std::int64_t numel,
+                         std::span<const StateSpec> states) {
+  if (state == StateKind::optimizer) return StagedUpdate(unit, numel, states).bytes;
+  if (state == StateKind::params) return bytes_of(numel, fetched_dtype(unit));
+  // Accumulators begin on pages if they are on disk.
+  const std::size_t one = fp32_bytes(numel);
+  return (unit.placement.grads == Tier::disk ? round_to_pages(one) : one) *
+         static_cast<std::size_t>(unit.num_accumulators);
 }
 
 void add_staging_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
@@ -44,13 +57,13 @@ void add_staging_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       const Slot& slot = schedule->slots[s];
       if (slot.kind != Slot::Kind::stage || slot.units.empty()) continue;
       std::size_t largest = 0;
+      Tier tier = Tier::device;
       for (const int u : slot.units) {
         const ScheduledUnit& unit = schedule->units[static_cast<std::size_t>(u)];
-        const std::int64_t numel = in.layout->shard_numel(u);
-        largest = std::max(largest, slot.state == StateKind::params ? bytes_of(numel, fetched_dtype(unit))
-                                                                    : fp32_bytes(numel * unit.num_accumulators));
+        largest = std::max(largest, staged_bytes(unit, slot.state, in.layout->shard_numel(u), in.states));
+        if (slot.state == StateKind::optimizer && unit.update_on_host) tier = Tier::host;
       }
-      add_or_grow(slots, own_slot(staging_slot_name(*schedule, static_cast<int>(s)), Category::buffers, largest));
+      add_or_grow(slots, own_slot(staging_slot_name(*schedule, static_cast<int>(s)), Category::buffers, largest, tier));
     }
 }
 
@@ -161,7 +174,25 @@ std::string staging_slot_name(const Schedule& schedule, int slot) {
 std::string shard_name(const ShardLayout& layout, int unit) { return "shard." + layout.unit_name(unit); }
 std::string host_copy_name(const ShardLayout& layout, int unit) { return "host_copy." + layout.unit_name(unit); }
 
-bool has_host_copy(const ScheduledUnit& unit) { return unit.update_on_host && unit.has_separate_masters(); }
+bool has_host_copy(const ScheduledUnit& unit) {
+  const StatePlacement& placement = unit.placement;
+  return unit.update_on_host &&
+         (unit.has_separate_masters() || (placement.optimizer == Tier::disk && placement.params != Tier::disk));
+}
+
+StagedUpdate::StagedUpdate(const ScheduledUnit& unit, std::int64_t shard_numel, std::span<const StateSpec> specs) {
+  const auto add = [this](std::size_t count) {
+    const std::size_t offset = bytes;
+    bytes += round_to_pages(count);
+    return offset;
+  };
+  master = add(fp32_bytes(shard_numel));
+  for (const StateSpec& spec : specs) states.push_back(add(spec.bytes(shard_numel)));
+  if (unit.grads_away() && !unit.update_reaches(unit.placement.grads))
+    grad = static_cast<std::int64_t>(add(fp32_bytes(shard_numel)));
+  if (has_host_copy(unit) && unit.placement.params == Tier::disk)
+    copy = static_cast<std::int64_t>(add(bytes_of(shard_numel, unit.param_dtype)));
+}
 
 DType fetched_dtype(const ScheduledUnit& unit) { return unit.trainable ? unit.param_dtype : unit.storage_dtype; }
 

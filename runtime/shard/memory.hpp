@@ -31,7 +31,17 @@ namespace tessera::shard {
 [[nodiscard]] std::string shard_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string host_copy_name(const ShardLayout& layout, int unit);
 /// True if there is such a copy; false: a fetch of params reads the master weights, which have the type of the shard.
+/// Master weights on disk have one too, unless the params are on disk as well.
 [[nodiscard]] bool has_host_copy(const ScheduledUnit& unit);
+/// Where a staging slot has what an update works on: offsets in bytes, on pages, as direct reads of a disk want them.
+/// What the update reaches in its tier is not there: grad and copy are -1 then.
+struct StagedUpdate {
+  StagedUpdate(const ScheduledUnit& unit, std::int64_t shard_numel, std::span<const StateSpec> states);
+  std::size_t master = 0, bytes = 0;  // bytes: of the whole
+  std::vector<std::size_t> states;
+  std::int64_t grad = -1;  // the finished gradient
+  std::int64_t copy = -1;  // the low-precision copy
+};
 /// Type of the shard that a fetch of params copies: of a frozen unit, as it is stored.
 [[nodiscard]] DType fetched_dtype(const ScheduledUnit& unit);
 /// On a device: the counters of norm, and the norms of two units, one of each communication stream. Pinned: the host's

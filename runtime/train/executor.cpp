@@ -77,19 +77,21 @@ void Executor::execute(BoundSchedule& program, int i) {
     case Op::reduce_scatter: parts_.manager->reduce_scatter(instruction, step.slots); break;
     case Op::all_reduce: parts_.manager->all_reduce(instruction, step.slots); break;
     case Op::norm: backend_->norm(program); break;
-    case Op::update: update(program, instruction); break;
+    case Op::update: update(program, instruction, step.slots); break;
     case Op::fetch: parts_.manager->fetch(instruction, step.slots, backend_->stream(StreamId::fetch).view()); break;
     case Op::store: parts_.manager->store(instruction, step.slots, backend_->stream(StreamId::store).view()); break;
   }
 }
 
-void Executor::update(BoundSchedule& program, const shard::Instruction& instruction) {
+void Executor::update(BoundSchedule& program, const shard::Instruction& instruction,
+                      const shard::ShardManager::SlotMemory& memory) {
   if (program.block->skipped || program.block->warmup) return;  // the state stays unchanged
   if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
-  const shard::UpdateView& view = parts_.manager->update_view(instruction.unit);
+  const shard::UpdateView& view = parts_.manager->update_view(instruction, memory);
   const bool on_host = instruction.stream == StreamId::host;
   parts_.optimizer->update(view, on_host ? backend_->host_scalars(program) : backend_->pointers(program).scalars,
                            on_host ? host_stream : compute_);
+  if (on_host) parts_.manager->copy_updated(instruction.unit, view);
 }
 
 models::Batch Executor::batch(const BoundSchedule& program, int micro, int instance) {

@@ -105,6 +105,7 @@ struct StepBlock {
   double grad_norm = 0;     // before clipping
   double data_seconds = 0;  // the compute stream waited for data
   double comm_seconds = 0;  // the compute stream waited for communication
+  double move_seconds = 0;  // on the host: it waited for fetches and stores, and gathers after them, and for their end
 };
 
 class Executor {
@@ -150,7 +151,8 @@ class Executor {
   void backward(BoundSchedule& program, int instruction);
   /// The quantized matrices that an instruction of a module reads, to the workspace of all modules.
   void dequantize(const BoundSchedule& program, int instruction);
-  void update(BoundSchedule& program, const shard::Instruction& instruction);
+  void update(BoundSchedule& program, const shard::Instruction& instruction,
+              const shard::ShardManager::SlotMemory& memory);
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);

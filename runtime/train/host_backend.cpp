@@ -36,7 +36,10 @@ void HostBackend::wait_for(Executor::BoundSchedule& program, int instruction) {
   const double begin = trace_.now();
   event.wait();
   const double end = trace_.now();
-  program.block->comm_seconds += end - begin;
+  const shard::Instruction& awaited = program.schedule->list[static_cast<std::size_t>(instruction)];
+  const bool moves = awaited.op == shard::Op::fetch || awaited.op == shard::Op::store ||
+                     (awaited.op == shard::Op::gather && awaited.stage >= 0);
+  (moves ? program.block->move_seconds : program.block->comm_seconds) += end - begin;
   trace_.add({program.schedule, instruction, true, begin, end}, StreamId::compute);
 }
 
@@ -46,9 +49,13 @@ void HostBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
   stream(in.stream).enqueue(spans ? &Backend::execute_with_span : &Backend::execute, &program, instruction);
 }
 
-void HostBackend::end(Executor::BoundSchedule&) {
-  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get(), fetch_.get(), store_.get()})
+void HostBackend::end(Executor::BoundSchedule& program) {
+  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get()})
     if (stream != nullptr) stream->synchronize();
+  const double begin = trace_.now();
+  for (Stream* stream : {fetch_.get(), store_.get()})
+    if (stream != nullptr) stream->synchronize();
+  program.block->move_seconds += trace_.now() - begin;
 }
 
 StepPointers HostBackend::pointers(const Executor::BoundSchedule& program) {

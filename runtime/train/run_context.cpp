@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "io/scratch/scratch_memory.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/init.hpp"
 #include "kernels/quantize.hpp"
@@ -78,11 +79,25 @@ std::unique_ptr<Arena> RunContext::make_arena() {
       abort_on_error(0, [&] {
         made = std::make_unique<Arena>(
             plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); },
-            plan.spec.device);
+            plan.spec.device, [this](const std::vector<ArenaSlot>& slots) { return on_disk(slots); });
       });
     if (turns > 1) world.barrier();
   }
   return made;
+}
+
+/// "state.exp_avg.h.3", "master.h.3": the states of a unit, in this rank's scratch file.
+std::unique_ptr<DiskMemory> RunContext::on_disk(const std::vector<ArenaSlot>& slots) {
+  io::ScratchStore::Spec spec{.directory = plan.spec.nvme_path, .rank = world.rank()};
+  for (const ArenaSlot& slot : slots) {
+    std::string unit = slot.name;
+    for (int u = 0; u < plan.layout.num_units(); ++u)
+      if (slot.name.ends_with("." + plan.layout.unit_name(u))) unit = plan.layout.unit_name(u);
+    spec.regions.push_back({unit, slot.name.substr(0, slot.name.size() - unit.size() - 1), slot.bytes});
+  }
+  auto memory = std::make_unique<io::ScratchMemory>(std::move(spec));
+  scratch = &memory->store();
+  return memory;
 }
 
 std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {

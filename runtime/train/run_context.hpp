@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/model/model_io.hpp"
+#include "io/scratch/scratch_store.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
@@ -31,6 +32,7 @@ class RunContext {
   World& world;
   plan::RunPlan plan;
   std::vector<std::unique_ptr<Communicator>> communicators;  // of RunPlan::groups
+  const io::ScratchStore* scratch = nullptr;                 // of the arena's states on disk; null: none are there
   std::unique_ptr<Arena> arena;
   shard::ShardManager manager;
 
@@ -65,6 +67,7 @@ class RunContext {
   [[nodiscard]] plan::RunPlan make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks);
   [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_communicators(const Delay& delay);
   [[nodiscard]] std::unique_ptr<Arena> make_arena();
+  [[nodiscard]] std::unique_ptr<DiskMemory> on_disk(const std::vector<ArenaSlot>& slots);
   [[nodiscard]] std::byte* share(const ArenaSlot& slot, std::size_t bytes);
 };
 

@@ -191,6 +191,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.grad_norm = block.grad_norm;
   report.data_seconds = block.data_seconds;
   report.comm_seconds = block.comm_seconds;
+  report.move_seconds = block.move_seconds;
   report.flags = block.sums.flags;
   report.seconds = seconds_since(begin);
   return report;
@@ -277,6 +278,12 @@ TrafficCount Trainer::traffic(AxisSet axes) const { return parts_->traffic(axes)
 
 void Trainer::start_trace(int steps) { parts_->executor.start_trace(steps); }
 std::vector<TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }
+std::optional<io::ScratchTimes> Trainer::disk_times() const {
+  if (parts_->scratch == nullptr) return std::nullopt;
+  return parts_->scratch->times();
+}
+io::ScratchMedium Trainer::disk_medium() const { return parts_->scratch->medium(); }
+
 std::uint64_t Trainer::state_hash() const { return parts_->manager.state_hash(); }
 
 std::vector<float> Trainer::reduced_gradient(int unit) const {

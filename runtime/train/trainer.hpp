@@ -47,6 +47,7 @@ struct StepReport {
   double flops = 0;                           // model FLOPs of the global batch (Model::train_flops), without padding
   double seconds = 0;                         // of the step; of these:
   double data_seconds = 0, comm_seconds = 0;  // the compute stream waited for data; for communication
+  double move_seconds = 0;                    // without a GPU: it waited for states that are kept away
   shard::ControlFlags flags;                  // summed over the ranks' callbacks
   double loss_scale = 1;                      // of this step
   bool skipped = false;                       // a gradient overflowed: nothing was updated
@@ -131,6 +132,10 @@ class Trainer {
   /// Memory of the arena and of the communicators, as the system reports it (Arena::measure). plan::compare_memory
   /// compares it with the plan.
   [[nodiscard]] MemoryTable measured_memory() const;
+  /// What has been moved to and from this rank's scratch file; nothing if no state is on disk.
+  [[nodiscard]] std::optional<io::ScratchTimes> disk_times() const;
+  /// How that file reaches the disk; of a run with states on disk.
+  [[nodiscard]] io::ScratchMedium disk_medium() const;
   /// Collectives and bytes sent since the start, of a group (given by its axes).
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   /// Records spans from now on, of at most `steps` steps; take_trace() returns them.

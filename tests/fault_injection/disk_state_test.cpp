@@ -7,6 +7,7 @@
 #include <random>
 
 #include "io/scratch/scratch_memory.hpp"
+#include "runtime/base/arena.hpp"
 #include "runtime/base/transfer.hpp"
 #include "tests/fault_injection/shim.hpp"
 #include "tests/fault_injection/test_state.hpp"
@@ -53,6 +54,36 @@ TEST(DiskMemory, AnyBytesAreCopied) {
   }
   EXPECT_EQ(DiskMemory::of(memory.data(1)), &memory);
   EXPECT_EQ(DiskMemory::of(&memory), nullptr);
+}
+
+TEST(DiskMemory, SlotsOfAnArenaAreOnDisk) {
+  const TempDir folder;
+  const auto slot = [](const char* name, std::size_t bytes, Memory memory) {
+    return ArenaSlot{name, Category::optimizer, Placement::own, bytes, memory};
+  };
+  const std::vector<ArenaSlot> slots{slot("master.h.0", 5000, Memory::disk), slot("gather.s0", 100, Memory::host),
+                                     slot("exp_avg.h.0", 300, Memory::disk)};
+  std::vector<std::string> kept;
+  const Arena arena(slots, {}, host_device, [&](const std::vector<ArenaSlot>& on_disk) {
+    io::ScratchStore::Spec spec{.directory = folder.path()};
+    for (const ArenaSlot& s : on_disk) {
+      kept.push_back(s.name);
+      spec.regions.push_back({"h.0", s.name, s.bytes});
+    }
+    return std::make_unique<io::ScratchMemory>(spec);
+  });
+  EXPECT_EQ(kept, (std::vector<std::string>{"master.h.0", "exp_avg.h.0"}));
+  const float value = 3;
+  copy_now(disk_device, arena.data("exp_avg.h.0") + 4, &value, sizeof value);
+  float read[2] = {7, 7};
+  copy_now(disk_device, read, arena.data("exp_avg.h.0"), sizeof read);
+  EXPECT_EQ(read[0], 0);
+  EXPECT_EQ(read[1], 3);
+  EXPECT_EQ(arena.broken_canary(), "");
+  const MemoryTable planned = planned_memory(slots), measured = arena.measure();
+  EXPECT_EQ(planned.by_memory[static_cast<int>(Memory::disk)], 3 * page_bytes);
+  EXPECT_EQ(measured.by_memory[static_cast<int>(Memory::disk)], 3 * page_bytes);
+  EXPECT_EQ(planned.total(), page_bytes);  // of memory
 }
 
 /// The shards of a rank, in a scratch file.

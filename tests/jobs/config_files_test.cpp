@@ -164,7 +164,7 @@ TEST(Strategies, OptionsOfWrapPolicies) {
 
 TEST(Accelerate, UnsupportedValuesAreErrors) {
   EXPECT_THAT(error_line_of_yaml("mixed_precision: fp8\n"), HasSubstr("conf.yaml:1"));
-  EXPECT_THAT(error_line_of_yaml("zero_optimization:\n  stage: 3\n  offload_optimizer: {device: nvme}\n"),
+  EXPECT_THAT(error_line_of_yaml("zero_optimization:\n  stage: 3\n  offload_optimizer: {device: nvme, ratio: 0.5}\n"),
               HasSubstr("offload_optimizer"));
   EXPECT_THAT(error_line_of_yaml("fp16: {enabled: true, loss_scale: 128}\n"), HasSubstr("loss_scale"));
   EXPECT_THAT(error_line_of_yaml("deepspeed:\n  optimizer: {type: Lion}\n"), HasSubstr("Lion"));

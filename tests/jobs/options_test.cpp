@@ -212,8 +212,7 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
 
 TEST(Unsupported, KeysOfOtherTools) {
   for (const char* yaml :
-       {"deepspeed_config: {offload_param_device: nvme}\n", "zero_optimization: {offload_optimizer: {device: nvme}}\n",
-        "zero_optimization: {zero_quantized_weights: true}\n", "zero_optimization: {zero_hpz_partition_size: 8}\n",
+       {"zero_optimization: {zero_quantized_weights: true}\n", "zero_optimization: {zero_hpz_partition_size: 8}\n",
         "megatron_lm_config: {megatron_lm_tp_degree: 2}\n"})
     EXPECT_THAT(error_line_of_yaml(yaml), HasSubstr("not built yet")) << yaml;
   for (const char* yaml :
@@ -242,8 +241,17 @@ TEST(Offload, InTheWordsOfOtherTools) {
             "cpu none");
   EXPECT_EQ(offload(options_of_yaml("zero_optimization: {offload_param: {device: cpu}}\n")), "none cpu");
   EXPECT_EQ(offload(options_of_yaml("zero_optimization: {cpu_offload: true}\n")), "cpu none");
-  for (const char* tier : {"disk", "nvme"})
-    EXPECT_THAT(error_line({"train", "--offload_optimizer", tier}), HasSubstr("not built yet"));
+  for (const char* tier : {"disk", "nvme"}) {
+    EXPECT_EQ(offload(parsed({"train", "--offload_optimizer", tier}).options), "disk none");
+    EXPECT_EQ(offload(parsed({"train", "--offload_params", tier}).options), "none disk");
+  }
+  const Options deepspeed = options_of_yaml(
+      "zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /local, pipeline_read: true}}\n");
+  EXPECT_EQ(offload(deepspeed) + " " + deepspeed.text("nvme_path"), "disk none /local");
+  const Options accelerate =
+      options_of_yaml("deepspeed_config: {offload_param_device: nvme, offload_param_nvme_path: /local}\n");
+  EXPECT_EQ(offload(accelerate) + " " + accelerate.text("nvme_path"), "none disk /local");
+  EXPECT_FALSE(options_of_yaml("deepspeed_config: {offload_param_nvme_path: none}\n").has("nvme_path"));
 }
 
 TEST(UseCpu, ChoosesTheBackend) {

@@ -160,8 +160,8 @@ TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
 
 TEST(Refusals, OfAFileToo) {
   const std::string line = error_line_of_yaml(
-      "use_dora: true\nlearning_rat: 1\nseed: x\nfsdp_config: {fsdp_x: 1}\ndeepspeed_config: {offload_param_device: "
-      "nvme}\n");
+      "use_dora: true\nlearning_rat: 1\nseed: x\nfsdp_config: {fsdp_x: 1}\nzero_optimization: "
+      "{offload_optimizer: {ratio: 0.5}}\n");
   for (const char* part : {"5 options are refused", "conf.yaml:1", "unknown key learning_rat [conf.yaml:2]",
                            "--seed x: expected", "offload", "unknown key fsdp_config.fsdp_x"})
     EXPECT_THAT(line, HasSubstr(part));

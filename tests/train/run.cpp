@@ -89,6 +89,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
                                    : shard::Recompute::none;
   policy.reproducible = v.reproducible;
   policy.placement = v.placement;
+  options.run.nvme_path = v.nvme_path;
   policy.updates_before_norm = v.updates_before_norm;
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
   options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);

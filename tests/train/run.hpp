@@ -82,6 +82,7 @@ struct Variant {
   Stream::Mode streams = Stream::Mode::threaded;
   Delay delay;
   shard::StatePlacement placement;
+  std::string nvme_path = {};  // of states on disk
   bool updates_before_norm = false;
   DType dtype = DType::f32, reduce_dtype = DType::f32;
   train::LossScaleOptions loss_scale;  // of fp16

@@ -17,12 +17,14 @@ constexpr double link_bytes_s = 25e9, host_bytes_s = 25e9;
 
 }  // namespace
 
-double TierRow::link_s() const { return static_cast<double>(std::max(moved.fetched, moved.stored)) / link_bytes_s; }
+double TierRow::link_s() const {
+  return disk > 0 ? 0 : static_cast<double>(std::max(moved.fetched, moved.stored)) / link_bytes_s;
+}
 double TierRow::host_s() const { return static_cast<double>(moved.updated) / host_bytes_s; }
 
 std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
   using shard::Tier;
-  constexpr Tier device = Tier::device, host = Tier::host;
+  constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
   std::vector<TierRow> rows;
   const auto add = [&](const char* name, const char* options, const shard::StatePlacement& placement) {
     plan::RunSpec spec = chosen.spec;
@@ -30,27 +32,30 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
     spec.strategy.policy.placement = placement;
     const plan::RunPlan& plan = same ? chosen : plan::make_plan(spec);
     rows.push_back({name, options, plan::memory_needed(plan), plan.costs.in[static_cast<int>(Memory::pinned)],
-                    plan.costs.moved, same});
+                    plan.costs.in[static_cast<int>(Memory::disk)], plan.costs.moved, same});
   };
   const shard::ShardPolicy& policy = chosen.spec.strategy.policy;
   add("resident", "", {});
   add("optimizer on the CPU", "--offload_optimizer cpu", {device, host, host});
   if (policy.shard_params && policy.reshard_after_forward)
     add("and parameters", "--offload_params cpu", {host, host, host});
+  add("optimizer on disk", "--offload_optimizer disk", {device, disk, disk});
+  if (policy.shard_params && policy.reshard_after_forward && chosen.spec.device == host_device)
+    add("and parameters", "--offload_params disk", {disk, disk, disk});
   return rows;
 }
 
 void print_tiers(const std::vector<TierRow>& rows, std::uint64_t device_memory) {
   log::info(
       "tiers of memory: bytes of a rank, what a step moves, and its least seconds at 25 GB/s of the link in each "
-      "direction and 25 GB/s of host memory");
-  log::info(strfmt("  %-22s%12s%12s%12s%12s%10s%12s%s", "", "computing", "host", "fetched", "stored", "link",
-                   "host update", device_memory > 0 ? "   fits" : ""));
+      "direction (-: at the speed of the disk) and 25 GB/s of host memory");
+  log::info(strfmt("  %-22s%12s%12s%12s%12s%12s%10s%12s%s", "", "computing", "host", "disk", "fetched", "stored",
+                   "link", "host update", device_memory > 0 ? "   fits" : ""));
   for (const TierRow& row : rows)
-    log::info(strfmt("%c %-22s%12s%12s%12s%12s%8.3g s%10.3g s%s", row.chosen ? '*' : ' ', row.name,
-                     human_bytes(row.computing).c_str(), human_bytes(row.host).c_str(),
-                     human_bytes(row.moved.fetched).c_str(), human_bytes(row.moved.stored).c_str(), row.link_s(),
-                     row.host_s(),
+    log::info(strfmt("%c %-22s%12s%12s%12s%12s%12s%10s%10.3g s%s", row.chosen ? '*' : ' ', row.name,
+                     human_bytes(row.computing).c_str(), human_bytes(row.host).c_str(), human_bytes(row.disk).c_str(),
+                     human_bytes(row.moved.fetched).c_str(), human_bytes(row.moved.stored).c_str(),
+                     row.disk > 0 ? "-" : strfmt("%.3g s", row.link_s()).c_str(), row.host_s(),
                      device_memory == 0               ? ""
                      : row.computing <= device_memory ? "    yes"
                                                       : "     no"));
@@ -64,6 +69,7 @@ nlohmann::ordered_json tiers_json(const std::vector<TierRow>& rows) {
                     {"chosen", row.chosen},
                     {"computing", row.computing},
                     {"host", row.host},
+                    {"disk", row.disk},
                     {"fetched", row.moved.fetched},
                     {"stored", row.moved.stored},
                     {"link_s", row.link_s()},

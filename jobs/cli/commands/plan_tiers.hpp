@@ -1,5 +1,5 @@
 #pragma once
-// `tessera plan`: the chosen strategy with states on the GPU and in host memory, side by side.
+// `tessera plan`: the chosen strategy with states on the GPU, in host memory and on disk, side by side.
 
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
@@ -12,10 +12,12 @@ namespace tessera::jobs {
 struct TierRow {
   const char* name = "";  // "resident", "optimizer on the CPU", …
   const char* options = "";
-  std::size_t computing = 0, host = 0;  // bytes of a rank: in the memory that it computes in, and beside a GPU
-  plan::MovedBytes moved;               // in a step
+  // Bytes of a rank: in the memory that it computes in; in host memory beside a GPU; in its scratch file.
+  std::size_t computing = 0, host = 0, disk = 0;
+  plan::MovedBytes moved;  // in a step
   bool chosen = false;
-  /// Least seconds of a step for the copies over the link in the busier direction, and for the updates on the host.
+  /// Least seconds of a step for the copies over the link in the busier direction (0 with a disk, whose speed is its
+  /// own), and for the updates on the host.
   [[nodiscard]] double link_s() const;
   [[nodiscard]] double host_s() const;
 };

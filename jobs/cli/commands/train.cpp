@@ -104,6 +104,14 @@ void TrainRun::start() {
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   warn_of_unplanned_memory(trainer_->plan(), trainer_->measured_memory());
+  if (trainer_->disk_times()) {
+    const std::string path = "--nvme_path " + options_.text("nvme_path");
+    if (trainer_->disk_medium() == io::ScratchMedium::memory)
+      log::warn(36, path + " is in memory (tmpfs): states there save none");
+    if (trainer_->disk_medium() == io::ScratchMedium::page_cache)
+      log::warn(36,
+                path + ": the file system has no O_DIRECT: the system keeps what is read and written in memory too");
+  }
   if (!resume()) {
     warn_of_replaced_run(world_, options_);
     read_parameters();

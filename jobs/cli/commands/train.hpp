@@ -67,6 +67,7 @@ class TrainRun {
   [[nodiscard]] std::string continued(const std::string& prompt);
   void sample(std::int64_t done);
   void memory_line();
+  void disk_line();
   [[nodiscard]] std::string run_json() const;
   [[nodiscard]] std::string run_json_with_memory() const;
   void write_report() noexcept;  // report.html, on rank 0; a warning (W052) if it cannot be written
@@ -101,6 +102,7 @@ class TrainRun {
   std::vector<io::AuxiliaryFile> changed_files_;  // of saved models and checkpoints: generation_config.json
   DType save_dtype_ = DType::f32;
   std::optional<train::EvalReport> last_evaluation_;  // after the last step
+  double step_seconds_ = 0, move_seconds_ = 0;        // of rank 0: in steps, and of these waiting for states kept away
   double train_seconds_ = 0;                          // until then
   std::int64_t first_step_ = 0;                       // steps done before this process
   std::string resumed_from_;                          // a checkpoint; "" for a new run

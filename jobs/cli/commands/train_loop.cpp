@@ -72,6 +72,8 @@ train::StepReport TrainRun::one_step() {
     output_->fail();
     world_.abort(error);
   }
+  move_seconds_ += report.move_seconds;
+  step_seconds_ += report.seconds;
   progress_ = {done,
                progress_.samples + count,
                progress_.tokens + report.tokens,
@@ -203,6 +205,23 @@ void TrainRun::memory_line() {
       human_bytes(other_max).c_str()));
 }
 
+/// Of rank 0.
+void TrainRun::disk_line() {
+  const std::optional<io::ScratchTimes> times = trainer_->disk_times();
+  if (!times) return;
+  const auto rate = [](std::uint64_t bytes, double seconds) {
+    return seconds > 0 ? static_cast<double>(bytes) / seconds / 1073741824.0 : 0.0;
+  };
+  log::info(strfmt(
+      "disk      read %s, written %s, %.2f GiB/s while busy (%.1f s; reads alone %.2f, writes alone %.2f GiB/s) | "
+      "exposed %.1f s of %.1f s in steps",
+      human_bytes(static_cast<double>(times->bytes_read)).c_str(),
+      human_bytes(static_cast<double>(times->bytes_written)).c_str(),
+      rate(times->bytes_read + times->bytes_written, times->busy_seconds), times->busy_seconds,
+      rate(times->bytes_read, times->read_seconds), rate(times->bytes_written, times->write_seconds), move_seconds_,
+      step_seconds_));
+}
+
 void TrainRun::print_baseline(const train::EvalReport& last) {
   std::string line;
   world_.run_on_rank_0([&] {
@@ -272,6 +291,7 @@ void TrainRun::finish() {
   if (progress_.step == first_step_) train_seconds_ = elapsed();
   if (!last_evaluation_ && evaluates_after(progress_.step)) last_evaluation_ = evaluate(progress_.step);
   memory_line();
+  disk_line();
   if (options_.flag("load_best_model_at_end")) load_best();
   sample(progress_.step);
   if (options_.flag("save_model")) {

@@ -65,7 +65,7 @@ constexpr ExternalKeySpec accelerate_rows[] = {
     {"deepspeed_config", "gradient_clipping", KeyAction::set, "max_grad_norm"},
     {"deepspeed_config", "offload_optimizer_device", KeyAction::if_enabled, "offload_optimizer"},
     {"deepspeed_config", "offload_param_device", KeyAction::if_enabled, "offload_params"},
-    {"deepspeed_config", "offload_optimizer_nvme_path offload_param_nvme_path", KeyAction::harmless, "for offload to disk only, which is refused"},
+    {"deepspeed_config", "offload_optimizer_nvme_path offload_param_nvme_path", KeyAction::if_enabled, "nvme_path"},
     {"deepspeed_config", "zero3_init_flag", KeyAction::harmless, own_shard},
     {"deepspeed_config", "zero3_save_16bit_model", KeyAction::custom, "save_16bit"},
     {"deepspeed_config", "deepspeed_moe_layer_cls_names", KeyAction::harmless, "experts are units of their own: see expert_units"},

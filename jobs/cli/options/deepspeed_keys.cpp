@@ -12,7 +12,7 @@ namespace {
 constexpr const char* prints_only = "it only prints";
 constexpr const char* any_ranks = "any number of ranks can load a checkpoint";
 constexpr const char* for_offload = "buffers are pinned, and as many as the plan says";
-constexpr const char* for_disk = "for offload to disk only, which is refused";
+constexpr const char* for_disk = "the schedule reads ahead and writes behind, with two staging slots";
 constexpr const char* false_values = "false|0|no|none";
 constexpr const char* true_values = "true|1|yes";
 constexpr const char* no_offload = "Shard over more ranks: use --zero_stage 3";
@@ -59,7 +59,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"deepspeed", "autotuning", KeyAction::switched, by_enabled, "", see_plan},
     // Top level: what is missing, and what older versions had.
     {"deepspeed", "activation_checkpointing", KeyAction::block, "activation_checkpointing"},
-    {"deepspeed", "aio", KeyAction::harmless, "for offload to disk only, which is refused"},
+    {"deepspeed", "aio", KeyAction::harmless, "scratch files have blocks of 1 MiB and four threads"},
     {"deepspeed", "tensor_parallel", KeyAction::block, "tensor_parallel"},
     {"deepspeed", "expert_parallel", KeyAction::switched, by_enabled, "", "Expert parallelism is missing: use --zero_stage 3, which shards experts too"},
     {"deepspeed", "hybrid_engine", KeyAction::switched, by_enabled, "", "Training with generation is missing: use tessera generate"},
@@ -106,11 +106,13 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"zero_optimization", "zenflow", KeyAction::switched, "", "", no_offload},
     {"offload_optimizer", "device", KeyAction::if_enabled, "offload_optimizer"},
     {"offload_optimizer", "buffer_count pin_memory fast_init super_offload cpuadam_cores_perc", KeyAction::harmless, for_offload},
-    {"offload_optimizer", "nvme_path pipeline pipeline_read pipeline_write", KeyAction::harmless, for_disk},
+    {"offload_optimizer", "nvme_path", KeyAction::if_enabled, "nvme_path"},
+    {"offload_optimizer", "pipeline pipeline_read pipeline_write", KeyAction::harmless, for_disk},
     {"offload_optimizer", "ratio", KeyAction::only, "the optimizer is offloaded as a whole", "1|1.0", "Drop it"},
     {"offload_param", "device", KeyAction::if_enabled, "offload_params"},
     {"offload_param", "buffer_count buffer_size pin_memory", KeyAction::harmless, for_offload},
-    {"offload_param", "nvme_path max_in_cpu", KeyAction::harmless, for_disk},
+    {"offload_param", "nvme_path", KeyAction::if_enabled, "nvme_path"},
+    {"offload_param", "max_in_cpu", KeyAction::harmless, for_disk},
     // Precision.
     {"bf16", "enabled", KeyAction::if_enabled, "bf16"},
     {"bf16", "auto_cast", KeyAction::harmless, "the input is token ids, which are not cast"},

@@ -29,10 +29,7 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
   }
   if (name == "offload_optimizer" || name == "offload_params") {
     if (const auto on = parse_flag(word)) return *on ? "cpu" : "none";
-    if (word == "disk" || word == "nvme")
-      throw RefusedOption(RefusedOption::Group::not_supported, "--" + name + " " + item + ": not built yet", source.text,
-                          "Use --" + name + " cpu, or more ranks");
-    return word;
+    return word == "nvme" ? "disk" : word;
   }
   if (name == "forward_prefetch" || name == "backward_prefetch") {
     const bool backward = name == "backward_prefetch";  // FSDP's BACKWARD_PRE etc. are about backward only

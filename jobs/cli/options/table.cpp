@@ -225,14 +225,19 @@ const OptionSpec sharding_options[] = {
     {.name = "offload_optimizer", .type = Type::choice, .default_value = "none", .values = "none|cpu|true|false|disk|nvme",
      .group = "Sharding",
      .help = "cpu: fp32 master weights, optimizer states and gradient accumulators are kept in pinned host memory, and the "
-             "host updates them (ZeRO-Offload); the GPU keeps what it computes with (true is cpu). disk and nvme are "
-             "not built yet",
+             "host updates them (ZeRO-Offload); the GPU keeps what it computes with (true is cpu). disk (nvme): they are "
+             "in a scratch file in --nvme_path, and fetched and stored unit by unit; without a GPU gradients are too",
      .equivalents = "DeepSpeed offload_optimizer.device; accelerate offload_optimizer_device"},
     {.name = "offload_params", .aliases = "offload_param cpu_offload", .type = Type::choice, .default_value = "none",
      .values = "none|cpu|true|false|disk|nvme", .group = "Sharding",
      .help = "cpu: parameters are kept in pinned host memory too, and fetched before each gather; needs parameters that "
-             "are sharded (FULL_SHARD, HYBRID_SHARD), and moves the optimizer as --offload_optimizer cpu does",
+             "are sharded (FULL_SHARD, HYBRID_SHARD), and moves the optimizer as --offload_optimizer cpu does. disk (nvme): "
+             "they are on disk, with the optimizer; without a GPU",
      .equivalents = "DeepSpeed offload_param.device; accelerate fsdp_offload_params; FSDP CPUOffload"},
+    {.name = "nvme_path", .values = "DIR", .group = "Sharding",
+     .help = "directory of scratch files for --offload_optimizer disk and --offload_params disk, on a local disk; each "
+             "rank allocates its file at the start and removes it at the end",
+     .equivalents = "DeepSpeed nvme_path; accelerate offload_optimizer_nvme_path"},
     {.name = "reproducible", .aliases = "deterministic", .type = Type::flag, .default_value = "false",
      .group = "Sharding",
      .help = "the same bits for any power-of-two number of ranks, any strategy and any micro-batch size"},

@@ -63,17 +63,19 @@ void memory_table(const StartUp& start, std::vector<std::string>& lines) {
   lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(start.plan->costs.total).c_str(),
                                     human_bytes(start.memory_limit).c_str()));
   lines.push_back(measured_row + strfmt("%12s", human_bytes(start.measured.total()).c_str()));
-  std::size_t offloaded = 0;
-  std::string host_row = "          on host    ";
-  for (int c = 0; c < plan::num_categories; ++c) {
-    const std::size_t bytes = plan::offloaded_bytes(*start.plan, static_cast<plan::Category>(c));
-    host_row += strfmt("%12s", human_bytes(bytes).c_str());
-    offloaded += bytes;
-  }
   const plan::MovedBytes& moved = start.plan->costs.moved;
-  if (offloaded > 0)
-    lines.push_back(host_row + strfmt("%12s | fetched %s, stored %s a step", human_bytes(offloaded).c_str(),
-                                      human_bytes(moved.fetched).c_str(), human_bytes(moved.stored).c_str()));
+  for (const Memory memory : {Memory::pinned, Memory::disk}) {
+    std::size_t offloaded = 0;
+    std::string row = memory == Memory::disk ? "          on disk    " : "          on host    ";
+    for (int c = 0; c < plan::num_categories; ++c) {
+      const std::size_t bytes = plan::offloaded_bytes(*start.plan, static_cast<plan::Category>(c), memory);
+      row += strfmt("%12s", human_bytes(bytes).c_str());
+      offloaded += bytes;
+    }
+    if (offloaded > 0)
+      lines.push_back(row + strfmt("%12s | fetched %s, stored %s a step", human_bytes(offloaded).c_str(),
+                                   human_bytes(moved.fetched).c_str(), human_bytes(moved.stored).c_str()));
+  }
   if (const std::size_t frozen = plan::frozen_bytes(*start.plan); frozen > 0)
     lines.push_back(strfmt("          frozen     %12s", human_bytes(frozen).c_str()));
 }

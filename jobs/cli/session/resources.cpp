@@ -42,7 +42,9 @@ std::uint64_t memory_limit(const Options& options, World& world, const plan::Run
 std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
   const std::uint64_t limit = memory_limit(options, world, plan.spec);
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
-  if (plan.spec.device == host_device && plan.costs.in[static_cast<int>(Memory::pinned)] > 0)
+  const shard::StatePlacement& placement = plan.spec.strategy.policy.placement;
+  const bool on_host = placement.optimizer == shard::Tier::host || placement.params == shard::Tier::host;
+  if (plan.spec.device == host_device && on_host)
     log::warn(
         35,
         "--offload_optimizer, --offload_params without a GPU: the states are copied to and from host memory beside "

@@ -195,6 +195,7 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   plan::RunSpec spec;
   spec.model = &model;
   spec.strategy = strategy_of(options, world, topology.ranks_per_node);
+  if (options.has("nvme_path")) spec.nvme_path = options.text("nvme_path");
   spec.topology = topology;
   spec.batch = batch_of(options, world);
   spec.tokens = sequence_length(options, model);

@@ -1,5 +1,7 @@
 #include "jobs/cli/session/strategy.hpp"
 
+#include <algorithm>
+
 #include "jobs/cli/session/precision.hpp"
 
 namespace tessera::jobs {
@@ -28,33 +30,44 @@ shard::WrapPolicy wrap_policy_of(const Options& options) {
           .min_num_params = options.integer("min_num_params")};
 }
 
-bool offloads_params(const Options& options) { return options.text("offload_params") == "cpu"; }
+shard::Tier tier_of(const Options& options, const char* name) {
+  const std::string& word = options.text(name);
+  return word == "cpu" ? shard::Tier::host : word == "disk" ? shard::Tier::disk : shard::Tier::device;
+}
 
 /// The states that are away. Parameters are where the policy shards them: `tessera plan` compares with strategies that
-/// do not.
+/// do not. Gradients are where the optimizer's states are.
 void apply_offload(const Options& options, shard::ShardPolicy& policy) {
-  if (options.text("offload_optimizer") != "cpu" && !offloads_params(options)) return;
-  policy.placement = {.grads = shard::Tier::host, .optimizer = shard::Tier::host};
-  if (offloads_params(options) && policy.shard_params && policy.reshard_after_forward)
-    policy.placement.params = shard::Tier::host;
+  const shard::Tier params = tier_of(options, "offload_params"),
+                    optimizer = std::max(tier_of(options, "offload_optimizer"), params);
+  if (optimizer == shard::Tier::device) return;
+  policy.placement = {.grads = optimizer, .optimizer = optimizer};
+  if (policy.shard_params && policy.reshard_after_forward) policy.placement.params = params;
   // An asynchronous save is told of each update on the thread that runs the step, and a loss scale skips updates.
   policy.updates_before_norm =
       options.real("max_grad_norm") == 0 && !options.flag("async_save") && precision_of(options).compute != DType::f16;
 }
 
 void check_offload(const Options& options, const shard::Strategy& strategy) {
-  if (!offloads_params(options)) return;
-  if (options.has("offload_optimizer") && options.text("offload_optimizer") == "none" &&
-      options.value("offload_optimizer").source.precedence > precedence::default_value)
-    throw options.refuse("offload_params",
-                         "--offload_params cpu moves the optimizer too, and --offload_optimizer is none",
-                         "Drop --offload_optimizer, or keep parameters on the GPU: --offload_optimizer cpu alone");
+  const shard::Tier params = tier_of(options, "offload_params"), optimizer = tier_of(options, "offload_optimizer");
+  const std::string word = "--offload_params " + options.text("offload_params");
+  if (std::max(params, optimizer) == shard::Tier::disk && !options.has("nvme_path"))
+    throw options.refuse(params == shard::Tier::disk ? "offload_params" : "offload_optimizer",
+                         "states on disk need a directory for their scratch files", "Add --nvme_path DIR");
+  if (params == shard::Tier::device) return;
+  const bool given = options.has("offload_optimizer") &&
+                     options.value("offload_optimizer").source.precedence > precedence::default_value;
+  if (given && optimizer < params)
+    throw options.refuse(
+        "offload_params",
+        word + " moves the optimizer too, and --offload_optimizer is " + options.text("offload_optimizer"),
+        "Drop --offload_optimizer, or --offload_params");
   if (!strategy.policy.shard_params || !strategy.policy.reshard_after_forward)
     throw options.refuse("offload_params",
                          "with " + strategy.name + " each rank keeps the full parameters" +
                              (strategy.policy.shard_params ? " after forward" : ""),
                          "Use --sharding_strategy FULL_SHARD or HYBRID_SHARD with --reshard_after_forward true, or "
-                         "--offload_optimizer cpu");
+                         "--offload_optimizer alone");
 }
 
 }  // namespace
