@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes tessera_build.hpp if its content has changed. Runs at build time with OUT, SOURCE, VERSION and COMPILER.
 find_package(Git QUIET)
 set(COMMIT unknown)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // AdamW (Loshchilov, Hutter 2019) as PyTorch's: decoupled decay, bias correction, eps outside the square root.
 //   g = clip·grad;  p *= 1 - lr·wd;  m = m + (1-β1)·(g - m);  v = β2·v + (1-β2)·g²;  p -= (lr/c1)·m / (√v/√c2 + eps)

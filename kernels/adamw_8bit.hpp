@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // AdamW (kernels/adamw.hpp) whose moments are stored in 8 bits, block-wise (kernels/dynamic_code.hpp): exp_avg by the
 // signed code, exp_avg_sq by the unsigned one. A step reads the moments as value · magnitude, updates them and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention: checks shapes, and selects cuDNN's kernels, our own or the host's.
 
 #include "kernels/attention.hpp"

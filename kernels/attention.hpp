@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal self-attention without a (T, T) buffer: tiles and online softmax (Milakov, Gimelshein 2018; FlashAttention-2,
 // Dao 2023, algorithms 1 and 2). Grouped-query: query head i reads kv head i / (heads / kv_heads). Scores are scaled by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Attention with a KV cache, for generation: the keys and values of new tokens are appended, and the queries attend to
 // the whole cache. Keys are stored with rotary positions already applied.

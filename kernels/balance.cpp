@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/balance.hpp"
 
 #include "kernels/cuda/ops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The load-balancing loss of mixtures of experts, per micro-batch and over all layers at once, as Hugging Face's: with
 // f_e the share of tokens that chose expert e (all K choices counted) and P_e the mean of its probability, E·Σ f_e·P_e;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The terms of the balance loss, for host and device. Doubles: no compiler fuses two operations (--fmad=false,
 // -ffp-contract=off).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Memory bandwidth: the reference for a pass of generation, which reads every parameter once.
 

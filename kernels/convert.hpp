@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Casts between fp32 and the 16-bit floats: exact to fp32, rounded to nearest even from it (runtime/base/half.hpp
 // defines NaN, infinity and subnormal numbers). The same bits on every instruction set.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // linear_cross_entropy for rows of the weight at a time, so that the full weight need not be in memory: one pass over
 // the parts for the loss, and a second for the gradients. On the host, in fp32 (or fp64), with the bits of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Quantized matrices to floats: nf4 and int8, in the arithmetic of bitsandbytes. One rounding to `out`'s type.
 

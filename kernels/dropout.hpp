@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Dropout whose mask is a function of (key, row, column), not of a generator's state: the backward pass and
 // recomputation make it again, and no split of the rows changes it.

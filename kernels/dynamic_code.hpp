@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The dynamic 8-bit code of block-wise quantized optimizer states (Dettmers, Lewis, Shleifer, Zettlemoyer 2022), as
 // bitsandbytes': a block of elements has its largest magnitude in fp32, and of each element x the index of the code's

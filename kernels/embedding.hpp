@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Token and position embedding: y[b,t] = tokens_table[ids[b,t]] + positions_table[position], where the position is t,
 // or as `positions` has it.

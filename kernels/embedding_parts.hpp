@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // embedding_forward and embedding_backward for rows of the token table at a time, on the host in fp32 (or fp64), with
 // the same bits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GELU, the tanh form ("gelu_new" of GPT-2): 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))).
 

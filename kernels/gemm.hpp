@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // C = alpha·op(A)·op(B) + beta·C, row-major. CBLAS (16-bit floats: oneDNN, where the CPU has instructions for them)
 // tiled over this rank's threads, or a kernel of our own for a few rows. fp32, fp64, bf16 and fp16; for 16-bit inputs

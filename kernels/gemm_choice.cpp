@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dispatch: the host has no choice of algorithm.
 #include "kernels/gemm_choice.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Choice of cuBLASLt's algorithm for each GEMM of a run. By default the library's first candidate, which is the same in
 // every run. Timing finds faster ones, but its result differs from run to run, and each algorithm adds in its own

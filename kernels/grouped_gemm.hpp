@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GEMMs of groups of rows, each with its own matrix: group e has rows [offsets[e], offsets[e+1]) of R. Offsets are read
 // on the device, so the host does not wait for them. Dtypes and rounding are those of gemm, which the host calls once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TESSERA_HD: an inline function for host and device. Plain C++ outside nvcc, so that such functions are tested on the
 // CPU.

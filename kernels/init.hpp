@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Initial values: element i of parameter `name` is a function of (seed, name, i) only.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/int8_blocks.hpp"
 
 #include "kernels/host/int8_blocks.hpp"

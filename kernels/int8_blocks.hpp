@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Block-wise int8: numbers in blocks of quantization_block, each a scale in fp32 and a code for every number. What
 // compressed collectives send (runtime/comm/int8_collectives.hpp). Host memory only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LayerNorm over the last dimension, biased variance (Ba, Kiros, Hinton 2016): y = (x - mean)·rstd·weight + bias.
 

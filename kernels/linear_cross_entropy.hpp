@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The language-model head fused with its loss: logits = x·Wᵀ by blocks of rows and chunks of the vocabulary, so that no
 // (N, V) buffer exists. The gradient of the loss is computed in the same pass. With bf16 or fp16 inputs the logits of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Mixture of experts around the experts' GEMMs: routing, dispatch of rows to experts, and combining them again. No
 // capacity limit: no token is dropped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The code of nf4 (Dettmers, Pagnoni, Holtzman, Zettlemoyer 2023, QLoRA), as bitsandbytes publishes it. Without other
 // headers: kernels/host/isa and device code include it. The table is each source's own: host/isa may not define symbols

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Backward of the norms sums the gradients of the weights by blocks of rows, each with its partial sums. Blocks depend
 // on the number of rows alone, so any number of threads gives the same bits; host and device have the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The list of operations: the declarations of host/ops.hpp and cuda/ops.hpp and the operations of
 // tests/simulated_device are made from it, so that a new operation is listed once. kernels/<op>.hpp has the contracts.

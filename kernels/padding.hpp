@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which tokens of a packed micro-batch are padding: one rule for host and device.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The block of block-wise quantized optimizer states. Without other headers: kernels/host/isa includes it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A matrix in floats to its quantized bytes (runtime/base/quantized.hpp), in the rounding of bitsandbytes' portable
 // functions. Streamed: of the matrix, a piece of at most 1 MiB is in memory, and its absmax. On the calling thread.

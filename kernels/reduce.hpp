@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sums in a documented order, norms that do not depend on the order, and fill; fp32.
 

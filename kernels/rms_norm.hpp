@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers: whole
 // rows, or the heads in them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Rotary positions (Su et al. 2021), half rotation as in Hugging Face's models. For a head x of d numbers at position p
 // and a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j + x_j·sin a_j, for j

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Stochastic gradient descent with momentum as PyTorch's torch.optim.SGD: weight decay is added to the gradient,
 // dampening is 0.

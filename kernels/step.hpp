@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Gradient norm, clip factor and skip flag of a step, computed where the sums are. On a device the host does not wait
 // for them: the optimizer's kernel reads the clip factor and the flag from device memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The carry of an ExactSum's counters, their value, and the clip factor and skip flag made of it; for host and device,
 // the bits of ExactSum::carry() and value(). One thread. Doubles: nvcc rounds each operation once (--fmad=false).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // SwiGLU (Shazeer 2020): y = silu(gate)·up, silu(x) = x·sigmoid(x).
 

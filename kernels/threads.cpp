@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number of threads and the instruction set of this process.
 #include "kernels/threads.hpp"
 

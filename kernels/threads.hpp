@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The number of threads that a rank computes with, and the instruction set of its kernels.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the kernels of all optimizers take: the elements of a shard to update, and what the gradient norm decided.
 

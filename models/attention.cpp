@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves q, k, v, the heads' output and the softmax statistics (lse), and no T×T buffer. In generation, keys and values
 // are appended to the cache, and later passes compute the new tokens only.
 #include "models/attention.hpp"

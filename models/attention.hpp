@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal self-attention as a sublayer: QKV projections, qk-norm and RoPE, attention, output projection. Grouped-query
 // if kv_heads < heads; head_dim need not be width/heads.

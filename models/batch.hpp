@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Batch: the named tensors of a micro-batch, and the normalizer of its loss.
 

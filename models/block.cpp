@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block: memory and order of its branches.
 #include "models/block.hpp"
 

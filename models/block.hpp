@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Block: residual branches in a row. A transformer block has two, attention and MLP. A layer whose parts are separate
 // shard units is two blocks of one branch each: attention, and a mixture of experts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConfigReader on nlohmann::json.
 #include "models/config_reader.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ConfigReader: strict reading of a config.json: every value has the right type and range, or the error names its key.
 

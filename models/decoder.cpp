@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Composition of the shared decoder.
 #include "models/decoder.hpp"
 

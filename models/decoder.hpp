@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The decoder of Llama, Qwen and Mixtral: RMSNorm, grouped-query attention with RoPE, SwiGLU or experts. A family fills
 // in a DecoderConfig. Names, order and initialization are Hugging Face's (Linear and embeddings N(0,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading of a Llama-like config.json; refuses settings that are not supported.
 #include "models/decoder.hpp"
 #include "runtime/base/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding by the embedding kernels. Saves nothing: the batch has the ids.
 #include "models/embedding.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Embedding: the first module: token embedding, and learned positions (absent in families with RoPE).
 

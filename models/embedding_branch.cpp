@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/embedding_branch.hpp"
 
 #include "kernels/embedding.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // EmbeddingBranch: what an adapter adds to an embedding, s·B·A[:, id]. A is (r, V) and B (C, r), as in PEFT, so the
 // lookups are of one row of A at a time, and A[:, ids] is (r, N). There is no dropout.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Experts as MoeMlp.
 #include "models/experts.hpp"
 

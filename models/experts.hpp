@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Mixture of experts of a decoder: its config, its composition, its names in files.
 

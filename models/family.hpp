@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Family: a Hugging Face model_type, as a row of one table. docs/adding-a-model.md shows how to add one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Composition of GPT-2.
 #include "models/gpt2.hpp"
 

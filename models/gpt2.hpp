@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GPT-2 (model_type "gpt2"): its config and its composition. Names, order and initialization are Hugging Face's.
 

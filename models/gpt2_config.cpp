@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading of a GPT-2 config.json; refuses settings that are not supported.
 #include "models/gpt2.hpp"
 #include "runtime/base/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GroupParams: a parameter of each group of a grouped GEMM, equally spaced among the module's parameters.
 

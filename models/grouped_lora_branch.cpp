@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupedLoraBranch: as LoraBranch, with grouped GEMMs.
 #include "models/grouped_lora_branch.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GroupedLoraBranch: what adapters add to a GroupedLinear, for the rows of each group e: s·B_e·A_e·x. Knows its shapes
 // and the positions of the adapters among the module's parameters; owns no memory. There is no dropout.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Head: the kernels for loss, gradients and logits, and the workspace between them.
 #include "models/head.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Head: the last module: final norm, projection to the vocabulary, and a loss that it is given. In training, forward
 // does nothing and backward computes loss and gradients together, so that logits need not exist in full. The weight is

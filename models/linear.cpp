@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear as GEMMs: one forward, two backward.
 #include "models/linear.hpp"
 

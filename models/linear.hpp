@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Linear: y = x·W + b, with W stored either way, and perhaps an adapter (lora_branch.hpp). Knows its shapes and its
 // positions among the module's parameters; owns no memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Llama 3, 3.1, 3.2 (model_type "llama"): the shared decoder; biases as the config says.
 #include "models/decoder.hpp"
 #include "models/family.hpp"

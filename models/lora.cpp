@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which modules get adapters, and which parameters are trained.
 #include "models/lora.hpp"
 

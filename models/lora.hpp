@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LoRA: low-rank adapters beside frozen Linears, y = W·x + b + s·B(A(dropout(x))). Names and meaning are PEFT's
 // (docs/lora.md). An adapter's parameters are "<module>.lora_A.weight" (r, in) and "<module>.lora_B.weight" (out, r),

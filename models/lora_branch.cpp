@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LoraBranch: A·x is not saved; backward computes it again, from the input that the gradient of A needs anyway.
 #include "models/lora_branch.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LoraBranch: what an adapter adds to a Linear. Knows its shapes and its positions among the module's parameters; owns
 // no memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // adapter_config.json, as PEFT writes and reads it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Names of tensors in PEFT's adapter files: "base_model.model.<module>.lora_A.weight", with the module's name in
 // transformers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Loss: what a head makes of its last hidden states and its weight. Cross-entropy is one; a model can be given another
 // one without another head.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixtral (model_type "mixtral"): Llama's attention, and in every layer a mixture of experts whose K weights are
 // divided by their sum.
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GeluMlp: saves the input of GELU; backward recomputes GELU.
 #include "models/mlp.hpp"
 

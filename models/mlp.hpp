@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The MLP of GPT-2 as a sublayer: down(gelu(up(x))). swiglu.hpp has the gated one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model: counts, and the choice of the family for a config.
 #include <algorithm>
 

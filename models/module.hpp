@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Module and Model: the computation, and the memory and FLOPs it needs. Nothing here knows of ranks, shards or
 // schedules.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MoeMlp: saves the router's choice, gate and up; backward recomputes the rest.
 #include "models/moe.hpp"
 

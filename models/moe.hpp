@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A mixture of experts as a sublayer: a router chooses K of E SwiGLU MLPs for each token and weights their outputs. No
 // token is dropped.

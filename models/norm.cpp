@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norm by the layer_norm and rms_norm kernels.
 #include "models/norm.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Norm: LayerNorm or RMSNorm, before a residual branch or the head.
 

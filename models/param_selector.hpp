@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ParamSelector: parameters by glob, as options that name parameters give them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QkNormRope by the rms_norm and rope kernels, on columns of the projections.
 #include "models/qk_norm_rope.hpp"
 

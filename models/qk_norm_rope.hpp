@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // QkNormRope: RMSNorm of each head of q and k (qk-norm), then RoPE. Both are optional; GPT-2 has neither.
 

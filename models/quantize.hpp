@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Quantized base weights (QLoRA): which parameters of a model are kept in 4 or 8 bits.
 

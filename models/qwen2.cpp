@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen2 and Qwen2.5 (model_type "qwen2"): q, k, v have biases, without a key for them.
 #include "models/decoder.hpp"
 #include "models/family.hpp"

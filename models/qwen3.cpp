@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen3, dense (model_type "qwen3"): qk-norm; head_dim is 128 whatever the width.
 #include "models/decoder.hpp"
 #include "models/family.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen3 with experts (model_type "qwen3_moe"): Qwen3's attention, and in most layers a mixture of experts.
 #include <algorithm>
 

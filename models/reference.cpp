@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reference model's modules, whose parameters may lie behind others in the model's list.
 #include "models/reference.hpp"
 

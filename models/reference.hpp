@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A reference model beside the one that is trained: it runs forward in the same step, for a loss that compares the two
 // (DPO, KTO, a penalty on the distance from the model before training). It has no backward.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residual: norm outputs are not saved; backward recomputes them from mean and rstd.
 #include "models/residual.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Residual: y = x + f(norm(x)) for any sublayer f. Two of them make a transformer block.
 

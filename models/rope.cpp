@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RoPE frequencies and their scaling.
 #include "models/rope.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Rope: RoPE frequencies from a config: plain, linear, llama3 and YaRN scaling, as in transformers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Embedding and head as several modules, each of which reads a range of rows of the vocabulary, so that each range can
 // be a unit. A parameter stays one; its rows are in several units. On the host in fp32, with the bits of one module.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // SavedAllocator: what a module saves for backward, in one block of memory, or in two with selective checkpointing: a
 // module says of each tensor whether it is kept from forward to backward or recomputed before backward.

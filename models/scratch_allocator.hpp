@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ScratchAllocator: a bump allocator for tensors in one block. The same layout code runs once without memory to compute
 // the size, and once with memory to get the pointers, so that the two cannot differ.

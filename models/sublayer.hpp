@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sublayer: f of a residual branch x + f(norm(x)): attention or an MLP. It works on rows (B·T, C) of a module's
 // workspace.

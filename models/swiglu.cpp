@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SwigluMlp: saves gate and up; backward recomputes silu(gate)·up.
 #include "models/swiglu.hpp"
 

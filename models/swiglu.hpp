@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // SwiGLU, the gated MLP of Llama and others, as a sublayer: down(silu(gate(x))·up(x)).
 

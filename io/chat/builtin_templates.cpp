@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formats of turns, as templates. All mark the assistant's text with {% generation %}.
 #include "io/chat/builtin_templates.hpp"
 

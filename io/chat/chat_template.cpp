@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding a model's template and special tokens; the variables of a template.
 #include "io/chat/chat_template.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ChatTemplate: the template of a model, applied to conversations as transformers' apply_chat_template does.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages in the spellings of Hugging Face, ShareGPT and ms-swift.
 
 #include "io/chat/conversation_row.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recognizes forms by their keys, and reads them.
 
 #include "io/chat/row_form.hpp"

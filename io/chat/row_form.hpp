@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The forms of rows that describe a conversation or a text, as ms-swift and TRL write them.
 

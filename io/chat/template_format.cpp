@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rendering, and the search for answers.
 
 #include "io/chat/template_format.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ChatFormat of a model's chat template: finds each assistant's text in what the template makes of a conversation.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checksum of frozen parameters that a checkpoint leaves out.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads files block by block, each checked before a byte of it is used, and joins the checksums of many writers or
 // readers.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BlockWriter: threads take writes (at most a block each) in the order of the files. Training that needs a unit's
 // memory earlier copies it to the snapshot itself.
 #include <algorithm>

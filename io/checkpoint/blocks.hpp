@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // State files are written and read by many threads and ranks at once, in blocks that each have a checksum. System calls
 // and threads; no MPI, no HDF5.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Saves and loads sharded training states. A checkpoint does not depend on the number of ranks, the ZeRO stage or the
 // mesh: any of them loads what any other saved.

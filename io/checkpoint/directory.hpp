@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The checkpoints of a directory: finding them, keeping the newest, and a lock for the run that writes. One process.
 

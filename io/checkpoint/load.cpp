@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading: rank 0 reads the manifest, each rank the bytes that it needs.
 #include <sys/stat.h>
 

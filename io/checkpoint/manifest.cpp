@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The manifest as JSON. Its last line holds the CRC32C of everything before it.
 #include "io/checkpoint/manifest.hpp"
 

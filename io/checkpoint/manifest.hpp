@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // manifest.json lists the files of a checkpoint with sizes and checksums. A directory without one is not a checkpoint.
 // docs/checkpoints.md has the format.

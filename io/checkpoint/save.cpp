@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointSave: rank 0 lays out the files, all ranks write, rank 0 commits.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The tensors of a training state: which file holds each of them, and which bytes of them a rank holds. No I/O.
 

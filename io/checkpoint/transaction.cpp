@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of a save (docs/checkpoints.md): temporary directory, layout, data from all ranks, manifest, one rename.
 #include "io/checkpoint/transaction.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // CheckpointTransaction: a checkpoint directory is made under a temporary name and committed by one rename, so that it
 // is complete or does not exist. The caller writes the data. docs/checkpoints.md has the protocol.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON configuration files: SAX events to ConfigNode, with line numbers, which the parser does not give.
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // YAML configuration files: libyaml's events to ConfigNode. Everything but maps, lists and scalars is refused by name.
 
 #include "io/config/yaml.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Configuration files (YAML, or JSON by the name's ending) as a tree with line numbers. Not a general YAML reader:
 // features that a table of options does not need are refused by name.

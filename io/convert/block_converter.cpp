@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block of the output from slices of the source.
 #include "io/convert/block_converter.hpp"
 

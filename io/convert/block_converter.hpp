@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The plan of a conversion, and BlockConverter, which computes any block of the output from it. Reads the source;
 // writes nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks are distributed over ranks and threads; each is converted, then written or compared.
 #include "io/convert/conversion.hpp"
 

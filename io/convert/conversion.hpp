@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Carries a conversion out: each rank computes and writes disjoint blocks of the output, balanced by bytes. Memory does
 // not depend on the model's size. Knows neither file formats nor how the output is committed.

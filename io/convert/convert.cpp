@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From tensors to a committed directory: plan, check the space, write, verify, rename.
 #include "io/convert/convert.hpp"
 

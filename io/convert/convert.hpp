@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Converts models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint without optimizer
 // state. The caller decides which source tensor becomes which output tensor. Collective; the bytes of the output do not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/convert/output.hpp"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Renders short conversations, and looks at what surrounds the answer.
 
 #include "io/corpus/chat_turn.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What generation needs of a chat template: the text before an answer, and the token behind it.
 

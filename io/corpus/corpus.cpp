@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening, division and hashing of a corpus.
 
 #include "io/corpus/corpus.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The files of a corpus, and their division into ranges, which ranks tokenize.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts, rows and conversations to ids.
 
 #include "io/corpus/document_encoder.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Documents to token ids: texts with the tokenizer's special tokens, rows, and conversations by a chat template.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizes in rounds: every rank tokenizes some ranges, and the counts give the offset of each rank's ids.
 
 #include "io/corpus/tokenize_corpus.hpp"

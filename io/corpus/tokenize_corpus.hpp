@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tokenizes a corpus into a token file on many ranks. The bytes do not depend on how many.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expands directories and patterns.
 
 #include "io/data/data_files.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The files that --dataset names: paths, directories and patterns, each with an optional number or share of rows.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // File name endings and magic numbers.
 
 #include "io/data/data_kind.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The kind of a data set's file, and refusal of kinds that are not supported.
 

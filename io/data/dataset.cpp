@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens data sets: one stream from files of one kind.
 
 #include "io/data/dataset.hpp"

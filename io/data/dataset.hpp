@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A data set as one stream of token ids in samples of length T, and the order of the samples.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends of documents: from a .documents file, or by searching for the token that ends them.
 #include "io/data/documents.hpp"
 

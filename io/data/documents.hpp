@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where the documents of a data set end. Of a token file F.bin this is read from F.bin.documents, which `tessera
 // tokenize` writes, or found by a token that ends documents.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header: magic, tokens, skipped rows, 256 weights.
 
 #include "io/data/loss_file.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which tokens of a token file F.bin have loss: F.bin.loss, one byte for each id, which `tessera tokenize` writes of
 // conversations.

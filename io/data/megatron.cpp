@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads .idx files in place: their numbers are not aligned.
 
 #include "io/data/megatron.hpp"

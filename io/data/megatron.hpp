@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Megatron's token files (MMapIndexedDataset, version 1): F.bin has the ids alone, F.idx says their type, and where
 // sequences and documents begin (docs/formats.md).

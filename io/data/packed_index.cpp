@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file: a header, the ranges, the first range of each sample.
 
 #include "io/data/packed_index.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Index files of packed samples: which tokens are in which sample. Made once, then mapped by every rank.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits documents into ranges, assigns these to samples, and reads samples.
 #include "io/data/packing.hpp"
 

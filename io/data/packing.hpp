@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Packing: samples of T tokens hold complete documents, or parts of documents longer than T. Which document goes into
 // which sample depends on the lengths, and on which tokens have loss, alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds rows by scanning for strings and brackets; parses one row at a time.
 
 #include "io/data/rows.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Files of rows: JSON Lines, one object a line, or a .json file that is one array of objects.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/data/selected_stream.hpp"
 
 #include <algorithm>

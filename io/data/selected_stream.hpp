@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A number or share of the samples of each token file: FILE#500, FILE:0.3.
 

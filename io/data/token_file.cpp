@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Headers and ids of .bin token files.
 
 #include "io/data/token_file.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // llm.c's .bin token files: a header of 256 int32, then the ids (docs/formats.md).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Three streams keep the crc32 instruction busy (latency 3, one a cycle); they are joined by "append zeros"
 // operators, as zlib's crc32_combine does (M. Adler): appending n zero bytes is a linear map over GF(2), and n's
 // bits choose which squares to apply.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // CRC32C (Castagnoli, RFC 3720 appendix B.4), the checksum of checkpoints: by the CPU's instruction if it has one, else
 // by tables.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole pages by O_DIRECT, the rest through the page cache.
 #include "io/file/direct_file.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // DirectFile: the one place that reads and writes past the page cache (O_DIRECT). Where the file system has no
 // O_DIRECT, the same calls go through the page cache.

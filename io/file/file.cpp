@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The system calls behind file.hpp.
 
 #include "io/file/file.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Files and directories of the operating system, with errors that name them: reads, writes, mappings, atomic renames.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small text files.
 
 #include "io/file/text_file.hpp"

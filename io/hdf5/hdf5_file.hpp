@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // HDF5 files as checkpoints use them: contiguous data sets of plain numbers. One process lays a file out or reads its
 // structure; any number of processes write and read the elements at the offsets given here, without HDF5.

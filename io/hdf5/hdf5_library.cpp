@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/hdf5/hdf5_library.hpp"
 
 #include <hdf5.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What laying out and reading HDF5 files share: ids, errors and types of the HDF5 library. Private to io/hdf5; hdf5.h
 // is not needed to include it.

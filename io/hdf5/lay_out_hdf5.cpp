@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lays files out in an anonymous file in memory, so that the HDF5 library never meets a full or failing disk.
 // [Note: HDF5 and full disks] in docs/checkpoints.md has the reasons.
 #include <hdf5.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the structure of a file: data sets and attributes, and refuses what checkpoints do not use.
 #include <hdf5.h>
 

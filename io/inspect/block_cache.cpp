@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Least recently used replacement. A block that one thread is reading is not read by another, which waits for it.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks names and the first bytes of files.
 #include "io/inspect/recognize.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Recognizes what a path holds by names and first bytes. One process.
 

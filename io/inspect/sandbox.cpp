@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The child reads the file and answers in JSON through a pipe; the parent checks the answer as untrusted input.
 #include "io/inspect/sandbox.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Reads an HDF5 file without checksums in a child process with limits on memory, time and writing, so that a hostile
 // file cannot harm this process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Catalogs of the supported formats.
 #include "io/inspect/tensor_catalog.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TensorCatalog: the tensors of a checkpoint, a model in safetensors or an HDF5 file, with the byte range of each.
 // BlockCache: how several threads read them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements are read as doubles, in which i64 beyond 2^53 loses its last bits; tensors of equal type are compared by
 // bits.
 #include "io/inspect/tensor_stats.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Statistics of one tensor (minimum, mean, NaNs), and of the difference of two. Those of parts can be joined.
 

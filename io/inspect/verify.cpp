@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks are distributed over ranks and threads; damage is collected, not thrown.
 #include "io/inspect/verify.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Checks every block of every file of a checkpoint against its checksum, and reports all damage.
 

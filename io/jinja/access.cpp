@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attributes, items, slices, lengths and iteration.
 #include <algorithm>
 

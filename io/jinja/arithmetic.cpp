@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic, comparisons and `in`.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of built-in functions; finding them by name.
 #include "io/jinja/builtins.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Filters, tests, functions and methods: tables of what can be called by name, and how their arguments are bound.
 

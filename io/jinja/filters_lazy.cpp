@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filters whose result is computed while it is read: map, select, unique, …
 #include <algorithm>
 

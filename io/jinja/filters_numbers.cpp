@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filters of numbers, and texts read as numbers.
 #include <cmath>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `text % arguments` and `text.format(…)`.
 #include <algorithm>
 #include <cmath>

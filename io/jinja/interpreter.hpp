@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The interpreter: evaluates expressions and executes statements of one rendering.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lexer: text, tags and their white space control; names, numbers, strings and operators inside tags.
 #include "io/jinja/lexer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attributes of `loop`.
 #include "io/jinja/loop_state.hpp"
 

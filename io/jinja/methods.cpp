@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Methods of strings, lists and dicts.
 #include <algorithm>
 #include <array>

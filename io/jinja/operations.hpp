@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What Python's operators and built-in functions do with values. All throw TemplateError where Python raises.
 

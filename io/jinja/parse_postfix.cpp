@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The grammar of what follows a value: attributes, items, calls, filters, tests.
 #include "io/jinja/parser.hpp"
 

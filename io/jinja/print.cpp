@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // str(), repr() and json.dumps() of values.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Letters' case and the classes of characters, as Python's `str` methods have them.
 #include <unicode/bytestream.h>
 #include <unicode/casemap.h>

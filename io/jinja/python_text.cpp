@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Code points, white space, lines, splits and `repr` of texts.
 #include "io/jinja/python_text.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Texts as Python's `str` treats them: code points, white space, case, classes, floats, `repr`.
 

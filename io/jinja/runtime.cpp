@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits, errors and new values of a rendering.
 #include "io/jinja/runtime.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runtime: the limits of one rendering, where it is, and the making of values.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and scopes before rendering: which variables a body hides from its surroundings.
 #include <functional>
 #include <set>

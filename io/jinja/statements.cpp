@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Execution of statements.
 #include "io/jinja/interpreter.hpp"
 #include "io/jinja/loop_state.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python's escapes in string literals.
 #include "io/jinja/string_literal.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Templates: the subset of Jinja that published chat templates use (docs/chat-templates.md).
 

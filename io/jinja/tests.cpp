@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests: `value is name`.
 #include "io/jinja/builtins.hpp"
 #include "io/jinja/operations.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Construction, truth, equality and hashes of values.
 #include "io/jinja/value.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and contents of auxiliary files.
 #include "io/model/auxiliary_files.hpp"
 

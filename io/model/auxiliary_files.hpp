@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Auxiliary files of a model: its tokenizer and its settings, named as Hugging Face names them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/model/bnb_tensors.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matrices that bitsandbytes has quantized, in the tensors of a model's files: the names and forms that transformers
 // writes. nf4: NAME (U8), NAME.absmax, NAME.quant_map, NAME.nested_absmax, NAME.nested_quant_map and

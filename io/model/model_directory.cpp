@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A temporary directory that becomes the model's, or whose files are renamed into it.
 #include "io/model/model_directory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ModelDirectory: writes a model in safetensors (weights, index, config.json, tokenizer) so that a directory holds all
 // of it or nothing. The contents of the weight files are written by the caller, by any number of ranks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns tensors to files, and makes headers and index.
 
 #include "io/model/model_files.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Plans which file of a model directory holds which tensor: one model.safetensors, or several files and an index. No
 // I/O.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Reads a model directory (config.json and safetensors) into sharded parameters, and writes one from them. Each rank
 // reads and writes only the bytes of its own shards.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of files to parameters, by name.
 
 #include "io/model/model_match.hpp"

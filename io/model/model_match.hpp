@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matches the tensors of a model's files with the model's parameters: every tensor is accounted for, or one error lists
 // what does not match.

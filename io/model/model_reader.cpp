@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // read_model: this rank's elements of each parameter.
 
 #include <algorithm>

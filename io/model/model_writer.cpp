@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // write_model: every rank writes its own slices of the weight files.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // safetensors files: opening, reading slices as fp32, and laying out a new one.
 
 #include "io/model/safetensors.hpp"

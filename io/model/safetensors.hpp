@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // safetensors: the file format of Hugging Face models (docs/formats.md has its rules), read and written by slices.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses and checks the header of a safetensors file. No I/O.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses an index, and checks the files of a model against it.
 #include "io/model/safetensors_index.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // model.safetensors.index.json, and the files of a sharded model: opened and checked against the index.
 

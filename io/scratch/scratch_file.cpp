@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scratch file is locked before its header is written, so a file with a header and without a lock is a dead run's.
 #include "io/scratch/scratch_file.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ScratchFile: a file for what a process keeps on disk while it runs. Nobody reads it afterwards.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of any bytes, by blocks of the store.
 #include "io/scratch/scratch_memory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ScratchMemory: states of a run in a scratch file, as memory on disk.
 

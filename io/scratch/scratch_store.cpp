@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers are divided into blocks, which the threads take in order. The thread that moves a block also computes its
 // checksum, while the block is in its cache.
 #include "io/scratch/scratch_store.hpp"

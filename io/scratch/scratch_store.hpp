@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ScratchStore: states of units in a scratch file of this rank, read and written by a pool of threads, with a CRC32C of
 // each block.

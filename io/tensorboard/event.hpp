@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Event records as TensorBoard reads them: protobuf messages Event and Summary (tensorflow/core/util/event.proto,
 // tensorflow/core/framework/summary.proto), framed as in TFRecord files.

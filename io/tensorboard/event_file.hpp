@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // An event file that grows while a run trains. TensorBoard may read it at any time.
 

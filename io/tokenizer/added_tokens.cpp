@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A trie over the tokens' bytes, and the checks of adjacent characters.
 
 #include "io/tokenizer/added_tokens.hpp"

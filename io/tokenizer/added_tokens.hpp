@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Added tokens are found in a text before any other step: the leftmost first, of several there the longest.
 

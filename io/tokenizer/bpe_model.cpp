@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the model, and maps pieces to ids before merging.
 
 #include "io/tokenizer/bpe_model.hpp"

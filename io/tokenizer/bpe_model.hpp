@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tokenizer.json's "model": vocabulary, merges, and the treatment of unknown characters.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A fast hash of bytes for tables and caches; not for security, and different on big-endian machines.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The map between bytes and characters, both ways.
 
 #include "io/tokenizer/byte_level.hpp"

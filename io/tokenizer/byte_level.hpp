@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GPT-2's spelling of bytes as printable characters: 33-126, 161-172, 174-255 as themselves, the others
 // from U+0100 on (space is U+0120).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed access to tokenizer.json.
 
 #include "io/tokenizer/component.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A node of tokenizer.json while it is parsed: typed access, and errors that name the node.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads two keys of generation_config.json, config.json or tokenizer_config.json.
 
 #include "io/tokenizer/document_ids.hpp"

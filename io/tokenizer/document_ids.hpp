@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The ids that begin and end a text, from the configuration files next to a tokenizer.json.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text to ids, step by step.
 
 #include "io/tokenizer/encoder.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Text to ids: split at added tokens, normalize, pre-tokenize, merge.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short words by a search over all pairs for each merge, long ones with a heap; both do the same merges in the same
 // order.
 

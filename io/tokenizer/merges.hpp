@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Byte-pair encoding on ids: the table of merges, and their application to a word.
 

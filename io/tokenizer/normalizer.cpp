@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normalization steps.
 
 #include "io/tokenizer/normalizer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Normalization of a text before pre-tokenization: NFC, prepended text, replacements.
 

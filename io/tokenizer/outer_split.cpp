@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts by digits and by a plain string, as Hugging Face's `tokenizers` merges matches with their neighbors.
 
 #include "io/tokenizer/outer_split.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The pre-tokenizers Digits, and Split by a plain string: they split a section before anything else does.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Templates of special tokens around a text.
 
 #include "io/tokenizer/post_processor.hpp"

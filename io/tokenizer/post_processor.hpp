@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tokenizer.json's "post_processor": ids added before and after a text.
 

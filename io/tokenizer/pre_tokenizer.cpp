@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The known pre-tokenizers and their pieces.
 
 #include "io/tokenizer/pre_tokenizer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tokenizer.json's "pre_tokenizer": splits normalized text into the pieces (pre-tokens) that BPE merges.
 

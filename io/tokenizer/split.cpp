@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The split patterns, alternative by alternative. Some alternative matches every character, so the pieces cover the
 // text.
 

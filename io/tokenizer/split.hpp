@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Splits text into pieces before BPE: hand-written matchers for the known split patterns, without regular expressions.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the characters before and after newlines.
 
 #include "io/tokenizer/split_point.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where a long text can be split so that its parts can be tokenized separately.
 

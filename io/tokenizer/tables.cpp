@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses a tokenizer.json; each component reads its own node.
 
 #include "io/tokenizer/tables.hpp"

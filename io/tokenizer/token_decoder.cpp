@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supported decoders, and TokenJoiner.
 
 #include "io/tokenizer/token_decoder.hpp"

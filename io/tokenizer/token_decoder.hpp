@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tokenizer.json's "decoder": joins the texts of tokens to one text.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading, TextEncoder and StreamDecoder.
 
 #include "io/tokenizer/tokenizer.hpp"

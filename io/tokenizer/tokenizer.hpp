@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Text to token ids and back by a model's tokenizer.json, with the same ids as Hugging Face's `tokenizers`. Byte-level
 // BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE (Llama 2, Mixtral). Other features are refused by name.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A SAX parser: a vocabulary of 150,000 tokens is never built as a JSON tree.
 
 #include "io/tokenizer/tokenizer_json.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Parses tokenizer.json: the vocabulary and the merges as lists, the rest as a tree. Checks the form of the file only.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of classes, and normal forms by ICU.
 
 #include "io/tokenizer/unicode.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Unicode properties in the versions that Hugging Face's `tokenizers` uses (decision 0010): the classes of split
 // patterns, word characters, and normalization form C.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranges; made by tests/io/tokenizer/make_ranges.py, not by hand.
 
 #include "io/tokenizer/unicode_ranges.hpp"

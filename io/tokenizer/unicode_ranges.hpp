@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Ranges of code points, sorted, as Hugging Face's `tokenizers` has them: `\p{L}`, `\p{N}` and White_Space of Unicode
 // 16.0 (split patterns), the numbers that Rust's newer Unicode adds (Digits), and `\w` (single_word). Made by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checking and repairing UTF-8.
 
 #include "io/tokenizer/utf8.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hash table over the joined bytes of all tokens.
 
 #include "io/tokenizer/vocabulary.hpp"

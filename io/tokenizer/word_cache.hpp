@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A bounded cache from words to ids. A word replaces another one in the same slot.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench gemm`, and the choice of the other benchmarks.
 #include "jobs/bench/bench.hpp"
 

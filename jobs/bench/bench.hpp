@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // `tessera bench`: measures the program against what the machine can do. Each throws the same Error on every rank.
 

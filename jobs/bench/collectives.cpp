@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench collectives`: the run's transport against MPI's own collectives, in one run.
 #include <nlohmann/json.hpp>
 

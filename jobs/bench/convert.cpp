@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench convert`: conversions against an O_DIRECT copy of the same bytes, in turns.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench dequantize`: how fast quantized matrices become floats, beside the memory bandwidth.
 #include <algorithm>
 #include <chrono>

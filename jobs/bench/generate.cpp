@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench generate`: prompt processing against the GEMM peak, and generation against memory bandwidth, with a KV
 // cache and without, in one run.
 #include <nlohmann/json.hpp>

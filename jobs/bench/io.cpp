@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench io`: saving and loading a checkpoint against the bare disk, and what an asynchronous save costs the
 // steps, in one run.
 #include <algorithm>

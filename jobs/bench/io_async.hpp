@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What an asynchronous save costs the training steps, compared with a plain write of as many bytes during the same
 // steps, and with a blocking save.

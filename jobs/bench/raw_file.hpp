@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The speed of the bare disk: each rank writes or reads its part of one file with O_DIRECT, 8 MiB at a time; a write
 // ends with fsync.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench scratch`: the scratch files of --nvme_path against the bare disk, in one run and in turns.
 #include <unistd.h>
 

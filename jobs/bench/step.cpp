@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench step`: training steps against the GEMM peak, of the CPU's sgemm or of the GPU's library, in one run.
 #include <cmath>
 #include <ctime>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench tokenizer`: how fast one core tokenizes documents. tests/io/tokenizer/compare.py compares it with
 // Hugging Face's library in one run.
 #include <algorithm>

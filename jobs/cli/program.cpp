@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a command and prints errors, each once. An error is found before MPI starts (by every process), by all ranks
 // (rank 0 prints it, all exit with its code), or by one rank alone (World::abort).
 #include "jobs/cli/program.hpp"

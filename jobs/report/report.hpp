@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // report.html: what a run, or several, did, as one file without references to others. page.html draws it.
 

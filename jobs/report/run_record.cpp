@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "jobs/report/run_record.hpp"
 
 #include <algorithm>

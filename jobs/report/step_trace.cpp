@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of a Chrome trace that session/trace.cpp has written.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What Doxygen reads of a header: its first comment is of the file, a comment behind a member is of the member, and none
 # of them has HTML.
 1,/^$/ {

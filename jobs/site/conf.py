@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of Sphinx, which reads README.md and docs as they are, from the root of the tree (jobs/docs)."""
 
 import re

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs tessera under Flux.
 #   flux batch jobs/templates/flux.sh config.yaml [--options]
 # `tessera job-script flux --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs tessera under IBM LSF. bsub passes no arguments on: those of tessera are in ARGS, in the shell's quoting.
 #   ARGS='config.yaml --seed 7' bsub < jobs/templates/lsf.sh
 # `tessera job-script lsf --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.

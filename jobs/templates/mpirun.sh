@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs tessera under plain Open MPI, on this machine or over the hosts of a hostfile.
 #   RANKS=8 CORES=4 HOSTFILE=hosts jobs/templates/mpirun.sh config.yaml [--options]
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs tessera under PBS Pro / OpenPBS. PBS passes no arguments on: those of tessera are in ARGS, in the shell's quoting.
 #   ARGS='config.yaml --seed 7' SCRIPT=$PWD/jobs/templates/pbs.sh qsub -v ARGS,SCRIPT jobs/templates/pbs.sh
 # `tessera job-script pbs --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs tessera under Slurm: a checkpoint before the time limit, requeued, and continued from it.
 #   sbatch [sbatch's options] jobs/templates/slurm.sh config.yaml [--options]
 # `tessera job-script slurm --nodes 2 -- train config.yaml` prints this script with the figures of your cluster.

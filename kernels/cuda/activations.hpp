@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Activations and their gradients of one element in fp32, for host and device: the formulas of host/isa/gelu.cpp and
 // swiglu.cpp. exp is the platform's, so host and device agree to a tolerance, not to the bit.

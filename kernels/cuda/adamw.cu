@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW over a shard in one pass.
 #include "kernels/cuda/adamw_step.hpp"
 #include "kernels/cuda/ops.hpp"

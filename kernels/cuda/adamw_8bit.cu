@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW with 8-bit moments over a shard in one pass: a block of threads takes a block of elements after another, and
 // finds the magnitudes of its new moments together.
 #include "kernels/adamw_8bit.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on a device: selects the kernel, and computes delta for backward.
 #include "kernels/attention.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with a KV cache, for generation: one warp per query head, 32 keys at a time. Bound by reading the keys.
 #include "kernels/attention_cache.hpp"
 

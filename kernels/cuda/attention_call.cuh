@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Arguments of attention's kernels, and their launchers. Only for .cu files.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention in fp32 without tensor cores: one warp per row, its lanes over a tile of 32 rows of the other side in
 // shared memory. Slow and simple: for golden curves and gradient checks. Sums have one order, so equal calls give equal
 // bits.

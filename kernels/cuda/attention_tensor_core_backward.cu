@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel loops over queries for a
 // tile of keys and writes dK and dV, another loops over keys for a tile of queries and writes dQ; both recompute the
 // scores. No sum crosses warps: the results of a warp's 16 rows stay in its registers, so equal calls give equal bits.

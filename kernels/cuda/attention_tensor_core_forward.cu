@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention forward on tensor cores (FlashAttention-2, Dao 2023, Alg. 1): a block computes 64 queries of one head, a
 // warp 16 of them. Keys and values have one tile each: values are loaded while scores are computed, the next keys while
 // outputs are.

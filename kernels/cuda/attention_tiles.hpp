@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Index maps of attention's tiles, for host and device (tested without a device): heads in memory, rows in shared
 // memory, elements in the registers of a warp. Tiles are block_m rows of D elements of two bytes; the GEMM is

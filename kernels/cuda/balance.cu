@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The balance loss on a device: sums over experts in the host's order, so that equal statistics give the host's bits.
 #include "kernels/balance_formulas.hpp"
 #include "kernels/cuda/ops.hpp"

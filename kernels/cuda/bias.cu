@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Column sums and addition. A block computes 32 columns; each of its 32 warps adds every 32nd row in order, and a fixed
 // tree adds the warps.
 #include "kernels/bias.hpp"

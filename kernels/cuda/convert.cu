@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts between fp32, bf16 and fp16, and filling: one rounding per element.
 #include "kernels/convert.hpp"
 #include "kernels/cuda/ops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dequantization on a device: eight elements a thread.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"

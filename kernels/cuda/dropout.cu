@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dropout on a device: a thread has a group of four columns, for which it makes four random words.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/normals.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Elements as device memory holds them, and arithmetic that no compiler may fuse: the same source for nvcc and the host
 // compiler, so that what devices compute per element is tested without one.

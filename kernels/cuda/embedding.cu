@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding on a device. Backward sorts rows by id (stable, so rows of an id stay in token order) and adds each id's
 // rows in that order: the host's bits, without atomics, in time linear in the rows. Columns are added in parallel; an
 // id with many rows costs their loads, eight in flight.

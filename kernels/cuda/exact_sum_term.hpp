@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A term of an ExactSum (a Kulisch accumulator, runtime/base/exact_sum.hpp) as three integers to add, for host and
 // device.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which attention calls a fused cuDNN kernel takes, in how many chunks of the batch, and the scratch it needs.
 // Formulas, so that a plan needs neither library nor device.

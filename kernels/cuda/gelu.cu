@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GELU on a device: one pass, 16 bytes per thread and tensor.
 #include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/ops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM on a device: one descriptor and one algorithm per plan, created at its first call and kept; one workspace per
 // stream. Later calls allocate nothing and do not synchronize.
 #include <cublasLt.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Candidates for a GEMM, and their timing.
 #include <cublasLt.h>
 #include <cuda_runtime.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The algorithms that cuBLASLt offers for a GEMM, and their speed. The including source includes cublasLt.h and
 // cuda_runtime.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choices of algorithms as text. No CUDA calls: the simulated device compiles it too.
 #include "kernels/cuda/gemm_choice.hpp"
 

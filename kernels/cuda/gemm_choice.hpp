@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Choices of algorithms as text, and the device side of kernels/gemm_choice.hpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuBLASLt resolved by dlsym, and GEMMs as its descriptors.
 #include <cublasLt.h>
 

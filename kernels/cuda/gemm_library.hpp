@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // cuBLASLt's functions, and a GEMM described once per plan by the library's opaque objects. The including source
 // includes cublasLt.h.

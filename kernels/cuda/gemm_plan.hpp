@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A row-major GEMM in terms of a column-major library; pure, so that it is tested without library and device.
 //

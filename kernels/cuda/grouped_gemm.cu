@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped GEMM on a device: arguments for the kernels; fp32 without tensor cores, 16-bit floats on them.
 #include "kernels/cuda/grouped_gemm_call.cuh"
 #include "kernels/cuda/ops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped GEMM in fp32 without tensor cores: a block of 256 threads computes a tile of 64×64, each thread 4×4 of it;
 // depth is added in ascending order.
 #include "kernels/cuda/grouped_gemm_call.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped GEMM by mma.m16n8k16: a block computes a tile of 128×128 of the result, each of its four warps 64×64 in
 // registers; tiles of the operands, depth 64, are loaded by cp.async two steps ahead. Depth is added in ascending
 // order, sixteen at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which tile of which group a block computes, from the offsets alone; and the index map of a tile whose rows are the
 // depth of the GEMM. For host and device, tested without one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normal numbers of a new parameter: a thread computes one group of four and writes those in range.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/normals.hpp"

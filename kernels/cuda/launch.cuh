@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What every launch needs: the CUDA stream of a view, the check of the launch, the element type, grids. Only for .cu
 // files.

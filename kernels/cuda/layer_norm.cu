@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm on a device: a warp or a block per row; mean first, then the variance around it, as on the host. Backward
 // computes the gradients of weight and bias first, by columns, because dx may be dy.
 #include "kernels/cuda/norm_rows.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // linear_cross_entropy on a device: logits of a block of rows in fp32 (gemm), then a kernel with one block per row,
 // which computes maximum, sum and loss in one pass and replaces the logits by their gradient, rounded to the
 // activations' type, in place; then the two GEMMs of the gradients.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The tensor-core instructions of sm_80 and newer that attention uses, one function each. Only for .cu files.
 

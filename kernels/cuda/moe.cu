@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixture of experts on a device: routing, one warp per token. moe_dispatch.cu assigns rows to experts, moe_rows.cu
 // moves them.
 #include "kernels/cuda/ops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MoE dispatch: one block per expert counts its slots, one thread computes the offsets, one block per expert assigns
 // rows in the order of slots. Deterministic. Reads all slots once per expert and pass, which is faster than sorting for
 // usual numbers of experts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Shared by the two norms: a thread group per row, and the gradients of the weights, as partial sums over blocks of
 // rows added in one order. Only for .cu files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The normal numbers of host/isa/init.cpp for one group of four elements, for host and device: the same bits.
 

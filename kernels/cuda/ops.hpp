@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The device's side of every operation. kernels/<op>.cpp has checked shapes and dispatches here. Kernels are launched
 // on the stream and do not wait for it. Pointers are device memory, scalars too. fp32, bf16 and fp16; statistics are

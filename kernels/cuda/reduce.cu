@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums in the documented order (kernels/reduce.hpp): the binary-counter tree in registers, and sums of squares in
 // blocks of 128 that are added exactly.
 #include "kernels/reduce.hpp"

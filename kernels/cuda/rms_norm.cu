@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time from cache. Backward
 // computes the weight's gradient first, by columns, because dx may be dy.
 #include "kernels/cuda/norm_rows.cuh"

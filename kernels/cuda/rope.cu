@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary positions on a device: a thread rotates pairs (j, j + d/2) of one head of one row.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"

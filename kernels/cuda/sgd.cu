@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGD over a shard in one pass.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sgd_step.hpp"

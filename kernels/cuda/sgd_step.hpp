@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // SGD of one element as kernels/sgd.hpp defines it, for host and device, with the same bits.
 

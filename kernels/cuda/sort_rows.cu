@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The radix sort of sort_rows.hpp: three launches per pass.
 #include "kernels/cuda/sort_rows.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A stable radix sort of rows by a small integer key, lowest digit first, linear in the rows. Integers only, so equal
 // calls give equal results. The plan is pure; sort_rows() is in sort_rows.cu.

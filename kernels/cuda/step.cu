@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norm, clip factor and skip flag on the device: a few integers, one block.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.hpp"

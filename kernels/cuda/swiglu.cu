@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SwiGLU on a device: one pass; backward may write over what it reads.
 #include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/ops.hpp"

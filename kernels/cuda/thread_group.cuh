@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A group of threads that share a row: a warp, or a block of 256. Sums by fixed trees, so that equal calls give equal
 // bits. Only for .cu files.

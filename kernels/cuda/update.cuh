@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One launch and one pass over a shard for an optimizer that works element by element: reads gradient, parameter and
 // states, writes parameter, states and the low-precision copy. The table of segments is a kernel argument; a block

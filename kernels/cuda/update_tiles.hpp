@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The elements that each block of an optimizer's launch over a shard takes.
 

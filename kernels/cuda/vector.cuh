@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Vectors of elements in registers as fp32, loaded and stored 16 bytes at a time if alignment allows. Only for .cu
 // files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW over this rank's threads.
 #include "kernels/adamw.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW with 8-bit moments over this rank's threads.
 #include "kernels/adamw_8bit.hpp"
 

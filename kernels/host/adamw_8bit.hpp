@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Table of AdamW with 8-bit moments: a range of blocks on one thread.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Constants of an AdamW step, for the host's two forms of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on the host: tasks (sequence, key/value head, slice of query blocks) over this rank's threads. A task takes
 // the documents of its sequence one after another.
 #include "kernels/host/attention.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal attention on one thread. A task is a kv head of a document with all query heads that read it (forward: or a
 // slice of their query blocks). host/attention.cpp assigns tasks to threads; no result depends on the assignment. Here

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cached attention: threads split (row, token, kv head).
 #include "kernels/attention_cache.hpp"
 

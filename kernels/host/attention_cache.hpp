@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Attention of one query group to cached keys, on one thread. host/attention_cache.cpp assigns groups to threads.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The balance loss on the host.
 #include "kernels/balance.hpp"
 

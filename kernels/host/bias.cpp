@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Column sums and addition. Threads split the columns, so their number changes no bit.
 #include "kernels/bias.hpp"
 

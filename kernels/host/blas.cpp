@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CBLAS on one thread, and its version.
 #include "kernels/host/blas.hpp"
 

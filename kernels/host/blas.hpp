@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GEMM by CBLAS on the calling thread alone, on raw pointers: for kernels that tile above it. The public operation is
 // kernels/gemm.hpp.

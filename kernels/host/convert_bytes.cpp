@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts of the bytes of files: converts block by block with the instruction set's kernels, then corrects the NaNs,
 // which the kernels make quiet, and looks for overflow.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dequantization over this rank's threads.
 #include "kernels/dequantize.hpp"
 

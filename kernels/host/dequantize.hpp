@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tables of quantized matrices: a range of blocks, or a row, on one thread.
 

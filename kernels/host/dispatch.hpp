@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Run-time choice of the instruction set. Only host/isa/*.cpp are compiled once per set; they hold the arithmetic.
 //

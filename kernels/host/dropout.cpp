@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dropout over this rank's threads, by rows.
 #include "kernels/dropout.hpp"
 

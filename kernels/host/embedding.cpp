@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding. Threads split the rows forward and the columns backward.
 #include "kernels/embedding.hpp"
 

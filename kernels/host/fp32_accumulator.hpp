@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Outputs that are accumulated in fp32 and rounded once: gradients of type G, the type of the activations or fp32. Not
 // for host/isa.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GELU over this rank's threads.
 #include "kernels/gelu.hpp"
 

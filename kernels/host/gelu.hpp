@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Table of the GELU kernels: ranges of elements, one thread.
 

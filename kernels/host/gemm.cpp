@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (16-bit floats: by host/half_gemm). The
 // bias is written to C before the product is added, so that it costs no pass of its own. A few rows times a large
 // matrix do without CBLAS, which would copy the matrix.

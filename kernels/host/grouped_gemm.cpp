@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped GEMM: one gemm after the other.
 #include "kernels/grouped_gemm.hpp"
 

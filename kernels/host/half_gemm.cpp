@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM of 16-bit floats: by oneDNN, or up-cast: C in blocks that are summed in fp32, in scratch or in C itself, over
 // blocks of k.
 #include "kernels/host/half_gemm.hpp"

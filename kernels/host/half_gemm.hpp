@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GEMM of bf16 or f16 on the calling thread alone: fp32 inside, one rounding at the store. Not a public op
 // (kernels/gemm.hpp).

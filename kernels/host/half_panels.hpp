@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Table of a product of halves: panels, widened to fp32 as they are packed, and the register tiles over them, each with
 // its rounding store. One thread, one block; host/half_gemm.cpp cuts products into blocks.

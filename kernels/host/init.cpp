@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normal numbers over this rank's threads; a range may start at any element.
 #include "kernels/host/init.hpp"
 

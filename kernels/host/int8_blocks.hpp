@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Table of block-wise int8: numbers from the start of a block on, on one thread.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm over this rank's threads.
 #include "kernels/layer_norm.hpp"
 

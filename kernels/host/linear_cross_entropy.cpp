@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // linear_cross_entropy: blocks of rows, and in each block chunks of the vocabulary. Pass 1 computes a chunk of logits
 // (gemm) and, while it is in cache, its maximum, the target's logit, and exponentials relative to the chunk's maximum
 // with their sum. Pass 2 turns the exponentials into the gradient by one multiplication each and runs the two GEMMs of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Table of the passes of linear_cross_entropy over one row of a chunk of logits.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What linear_cross_entropy and its form in parts (cross_entropy_parts.hpp) do alike with a chunk of logits, so that
 // both have the same bits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures the speed of GEMM and of reading memory with this rank's threads.
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixture of experts. Threads split tokens, rows or experts; every sum is taken by one of them, in order.
 #include "kernels/moe.hpp"
 

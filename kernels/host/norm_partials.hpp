@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Backward of the norms: gradients of the weights by blocks of rows (kernels/norm_blocks.hpp). Not for host/isa.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oneDNN's matmul primitive, called on one thread with scratchpads and memory of ours.
 #include "kernels/host/onednn.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The host's side of every operation: splits it over this rank's threads and calls the table of the instruction set.
 // kernels/<op>.cpp has checked shapes. Not for host/isa.

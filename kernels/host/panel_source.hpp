@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the packing of a matrix product reads: a matrix as lines (rows of A, columns of B) of some depth.
 

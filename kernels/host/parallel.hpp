@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Splits work over this rank's threads by a fixed rule, and selects the element type. Not for host/isa sources.
 

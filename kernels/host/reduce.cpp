@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The binary-counter reduction tree by blocks that stay in L1, so that every part is read once; sums of squares; fill.
 #include "kernels/reduce.hpp"
 

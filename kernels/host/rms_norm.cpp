@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm over this rank's threads.
 #include "kernels/rms_norm.hpp"
 

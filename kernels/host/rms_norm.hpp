@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Table of the RMSNorm kernels: ranges of rows on one thread. A row holds `groups` groups of `channels`, each
 // normalized by itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary positions: the table by the C library's cosine and sine, the rotation by host/isa.
 #include "kernels/rope.hpp"
 

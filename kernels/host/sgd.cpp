@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGD over this rank's threads.
 #include "kernels/sgd.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GEMM of a few rows with a large matrix, on one thread. Reading the matrix is all the time it takes: it is read once,
 // in place, where BLAS would copy it first. For generation (one token per row at a time) and for experts that few

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient norm, clip factor and skip flag on the host, by the formulas shared with the device.
 #include "kernels/step.hpp"
 

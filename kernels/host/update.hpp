@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The loop over the segments of a shard that the optimizers of the host share.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In place of onednn.cpp in a build without oneDNN (TESSERA_ONEDNN=OFF).
 #include "kernels/host/onednn.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Arena: every buffer of a run, in named slots, sized before the first step. After construction nothing is allocated.
 

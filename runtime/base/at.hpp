@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // at(i): an int index or count as the std::size_t that containers take.
 

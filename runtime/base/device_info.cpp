@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Name and memory of a device, from the backend's survey.
 #include "runtime/base/device_info.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Name and memory of a device. cuda/devices.hpp lists the devices there are.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The addresses are a mapping without access rights; a list of all of them finds the memory of an address.
 #include "runtime/base/disk_memory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // DiskMemory: states of a run that are on disk, at addresses like those of memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Errors: of the user, of an API, and bugs (docs/architecture.md).
 

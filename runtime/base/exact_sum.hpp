@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ExactSum: a sum of doubles that does not depend on their order, since it rounds only when it is read.
 

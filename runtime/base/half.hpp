@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // bf16 and fp16, for storage: arithmetic is fp32. Conversion to float is exact, from float it rounds to nearest even.
 // No branches and no library calls, so that loops vectorize. Sources of every instruction set include this file: it

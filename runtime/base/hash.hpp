@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // 64-bit FNV-1a: for keys and fingerprints, not for security.
 

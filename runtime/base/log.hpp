@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Output: rank 0 prints to stdout; warnings and errors go to stderr with their rank.
 

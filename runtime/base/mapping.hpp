@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Mapping: memory taken from the system in one piece; ProcessMaps: what the system says a process has mapped.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ParamSpec: what models, shard and io share about a parameter. StateSpec: the same about a vector of optimizer state.
 

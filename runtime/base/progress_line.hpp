@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A line at the bottom of a terminal that is drawn again below every other line.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // QuantizedMatrix: the bytes of a frozen matrix that is kept in 4 or 8 bits, as bitsandbytes quantizes it. Everything
 // that shards, gathers, saves and loads it sees a vector of bytes; kernels/quantize.hpp makes them and

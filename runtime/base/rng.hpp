@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Random numbers as functions of a key and a counter (Philox 4x32-10; Salmon et al., SC 2011): without state, so that
 // they do not depend on the number of ranks.

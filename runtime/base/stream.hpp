@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Stream and Event, on the host and on a device: ordered queues of work, and points in them.
 

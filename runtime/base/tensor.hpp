@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Shape and TensorView: the arguments of kernels. Neither owns memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TensorUse: which parameters a tensor of a model file holds. Models define it; io reads files by it.
 

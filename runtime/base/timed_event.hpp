@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TimedEvent: the time at which a device's stream reached a point, by the device's clock. For measurement; Event orders
 // work.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies by memcpy, or by the device.
 #include "runtime/base/transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Stream-ordered copies: at once on the host, after the stream's work on a device.
 

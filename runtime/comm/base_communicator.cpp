@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of issued collectives, and the collectives made of a transport's gather and reduce.
 #include "runtime/comm/base_communicator.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // BaseCommunicator: what the communicators of all transports have in common: members, record for the watchdog, traffic
 // counts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choice of the communicator for a group, and the small collectives of World.
 #include "runtime/comm/base_world.hpp"
 

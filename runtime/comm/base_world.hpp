@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // BaseWorld: what worlds of MPI processes and of threads have in common: the choice of communicators, and the small
 // collectives of World.

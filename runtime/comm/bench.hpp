@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Times this world's collectives and MPI's own, in turns in one run. Figures to read; no test asserts them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Communicator: collectives along one mesh axis, over the transport that the run has chosen:
 //   mpi     any ranks; moves bytes by MPI and adds them itself

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The delayed communicator: sleeps, then calls the inner one.
 #include "runtime/comm/delayed.hpp"
 

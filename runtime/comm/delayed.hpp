@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A communicator with artificial delays: tests use it to show overlap and to find missing waits.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over messages: every member sends to every other one, and adds in the documented order.
 #include "runtime/comm/endpoint.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Endpoint: point-to-point messages within a group, and the collectives built on them.
 

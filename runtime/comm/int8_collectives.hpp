@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Collectives that send block-wise int8 (kernels/int8_blocks.hpp), over any communicator of host memory. A sum is an
 // all-to-all of encoded chunks, which their owner decodes and adds in fp32 in the order of reduce_scatter

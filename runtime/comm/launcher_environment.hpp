@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What mpirun, srun and other launchers say in environment variables before MPI_Init. Hints: MPI has the last word.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mesh: arithmetic of an ordered grid of named axes, the last axis fastest.
 #include "runtime/comm/mesh.hpp"
 

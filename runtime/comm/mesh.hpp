@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Mesh: rank ↔ coordinates on named axes. Pure; nothing but a Mesh holds a world size.
 

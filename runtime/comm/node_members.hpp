@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The members of an axis grouped by node, for two-level communication and its cost. Pure functions.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // SharedMemory: memory that the ranks of a group on one node all map: MPI shared windows, or plain memory where ranks
 // are threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // diagnose_stragglers(): finds the ranks that all others wait for. Pure.
 #include <algorithm>
 #include <map>

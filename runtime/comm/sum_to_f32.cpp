@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/sum_to_f32.hpp"
 
 #include <cstring>

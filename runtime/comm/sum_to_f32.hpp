@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sums over ranks' buffers of any type into fp32, in the order of kernels/reduce.hpp.
 

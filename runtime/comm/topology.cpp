@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cost formulas of the transports. Tests compare them with what the communicators count.
 #include "runtime/comm/topology.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Cost of each transport, in bytes: pure functions of mesh, ranks per node and sizes. The planner prints them; tests
 // compare them with what the communicators count.

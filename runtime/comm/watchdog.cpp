@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records of issued collectives, and the choice of the one rank that reports a late peer.
 #include "runtime/comm/watchdog.hpp"
 

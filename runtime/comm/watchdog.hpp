@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Watchdog: what every rank is doing, and which ranks are late. Each rank writes its status into memory that its node's
 // ranks read. When a wait takes too long, the statuses of all ranks are collected and compared.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // World: start, agreement and end of a run's ranks. MPI processes, or threads in tests.
 

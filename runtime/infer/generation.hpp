@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Generation: prompts in, tokens out; and the micro-batch of unfinished rows that the executor runs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Inference: evaluation or generation with sharded parameters, without gradients and optimizer states. As in training,
 // the model may be larger than the memory of a rank.

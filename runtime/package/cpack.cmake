@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Packages of the program, its libraries, headers, pages and documents, by jobs/package: a .deb, whose dependencies
 # dpkg-shlibdeps finds, and a .tar.gz.
 set(CPACK_PACKAGE_NAME tessera)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` installs: libraries, headers under include/tessera with the paths they have here, the config
 # package and the pkg-config file. The program and its pages are a component of their own, `program`.
 include(CMakePackageConfigHelpers)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Arena slots of activations, saved tensors, token buffers and workspaces. Pure.
 

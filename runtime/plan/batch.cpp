@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The batch equation solved for what is missing.
 
 #include "runtime/plan/batch.hpp"

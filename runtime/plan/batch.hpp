@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The batch equation: which samples of the global batch each micro-batch of each rank holds. Pure.
 

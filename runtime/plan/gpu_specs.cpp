@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/gpu_specs.hpp"
 
 namespace tessera::plan {

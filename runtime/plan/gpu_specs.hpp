@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Published peak figures of GPUs by name, and the least time that a planned step takes on one.
 

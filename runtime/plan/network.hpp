@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Bytes that the collectives of a step send: by one rank, by the busiest rank, and by a node to other nodes.
 

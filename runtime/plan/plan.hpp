@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // RunPlan: layout, schedules, arena slots and costs of a run. The run itself and `tessera plan` use the same plan.
 // Pure; allocates nothing large.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What gradient checkpointing costs a run in its three forms, and the choice of --gradient_checkpointing auto. Pure.
 

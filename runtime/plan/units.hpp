@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Turns a model's modules into the units and module uses from which a schedule is built. Pure.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What buffers hold, and who has used them last, as the verifier follows them through a schedule.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Goes through the executions in order and keeps track of which unit each slot holds.
 
 #include "runtime/shard/buffer_lifetimes.hpp"

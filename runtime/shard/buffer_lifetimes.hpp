@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // When each unit is gathered, into which parameter slot, and until when it stays there: Belady replacement over the
 // module executions of a step. Pure; used by the schedule builder.

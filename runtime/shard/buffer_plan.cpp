@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Units that are not resident share slots (slot_classes.hpp), one after another (buffer_lifetimes.hpp).
 
 #include "runtime/shard/buffer_plan.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which buffers the units of a schedule use, and when: the builder's first half. Pure.
 

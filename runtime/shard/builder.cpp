@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // buffer_plan decides which unit is in which buffer, and when; this file makes the order of instructions, and the
 // dependencies between streams.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The schedule builder: makes a Schedule of units, mesh, policy and number of micro-batches. Pure.
 

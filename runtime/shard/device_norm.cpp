@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shard manager's norm on a device: counters stay in device memory through the all-reduce; the host reads them from
 // pinned memory.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The groups of ranks over which a run has collectives. Pure.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One pass in list order. A collective ends after it has started on every member; so its end knows what every member
 // knew at its start.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Happens-before over ranks and streams, by vector clocks over a schedule that every rank runs. Knows streams,
 // dependencies and collectives, no buffers.

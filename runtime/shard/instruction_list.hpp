@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Appends instructions to a schedule: the dependencies between streams, and the staging slots.
 

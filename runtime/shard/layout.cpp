@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offsets of parameters in the flat buffers, and segments of shards.
 
 #include "runtime/shard/layout.hpp"

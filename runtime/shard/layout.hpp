@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ShardLayout: the pure map between (unit, rank), intervals of flat buffers, and segments of parameters. Only it
 // computes offsets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ShardManager: sharded parameters, gradients and optimizer states, and the operations of a schedule on them, unit by
 // unit. The schedule says when, the model what the parameters mean, the optimizer how they are updated.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardManager: states that are kept away from where they are used.
 #include <algorithm>
 #include <vector>

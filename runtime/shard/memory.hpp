@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Arena slots of sharded parameters, gradients and optimizer states. Pure: the planner adds them up, the arena
 // allocates them, the shard manager uses them.

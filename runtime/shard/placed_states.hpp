@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The verifier's account of states that are kept away from where they are used: what their tiers and the staging slots
 // hold.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where the states of a unit are kept: in the memory that the run computes in, or away from it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of strategies.
 
 #include "runtime/shard/policy.hpp"

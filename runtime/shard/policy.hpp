@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // ShardPolicy: a sharding strategy as data. The layout and the schedule builder turn it into
 // offsets and instructions; nothing at run time asks which strategy it is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which part of a shard each of its replicas saves, so that together they write every byte once. Pure; used by
 // checkpoints and by the plan.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of instructions, the printed form of a schedule, and the hash of its collectives.
 
 #include "runtime/shard/schedule.hpp"

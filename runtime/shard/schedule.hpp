@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Schedule: a training step or an inference pass as a flat list of instructions on named streams. Data only: the
 // builder makes it, the verifier checks it, the executor runs it, the planner computes its cost.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sorts the units by size and partitions the sequence into classes by dynamic programming.
 
 #include "runtime/shard/slot_classes.hpp"

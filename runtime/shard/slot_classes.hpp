@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Slot classes: which units share which buffers, so that the buffers together are as small as possible. Pure; used by
 // the schedule builder.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Whether the exact sums of a run (gradient norm, loss) stay within ExactSum's bound.
 

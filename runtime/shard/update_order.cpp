@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/shard/update_order.hpp"
 
 namespace tessera::shard {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The updates at the end of a step, and the fetches and stores of what they work on.
 

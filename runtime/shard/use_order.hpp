@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The verifier's proof that two conflicting uses of a buffer have one order in every interleaving.
 

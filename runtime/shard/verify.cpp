@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Follows the contents of every buffer over two steps in list order, which is one legal interleaving. For every two
 // conflicting uses of a buffer, proves that their order is the same in every interleaving. So every interleaving is
 // safe.

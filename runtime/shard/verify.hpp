@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The verifier: proves before a run that a schedule is safe in every interleaving that its dependencies allow.
 

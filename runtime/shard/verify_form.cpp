@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of indices, streams and the order of modules.
 
 #include "runtime/shard/verify_form.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The checks of the verifier that need no vector clocks: indices, streams, and the order of forward, recompute and
 // backward.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Executor::Backend: what of a run differs between the host and a device. Internal to the executor.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sources of micro-batches: samples of a token stream, split by the batch equation; or a prompt.
 

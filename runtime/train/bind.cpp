@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Binding of a schedule: resolves slot names to pointers, once, before the first step.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // BoundSchedule: a schedule bound to a run's memory. Internal to the executor.
 

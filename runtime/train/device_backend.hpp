@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The executor's backend on a device. Host and device exchange data through pinned memory, and the host enqueues a step
 // without waiting. It waits once, for the norm at the end; the updates run while the host enqueues the next step.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Evaluation: loss and accuracy over a token stream, in micro-batches that do not depend on the number of ranks.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Executor: runs a schedule on streams. It reads no policy: what happens, and when, is in the schedule.
 

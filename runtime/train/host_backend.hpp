@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The executor's backend on the host: compute runs on the caller's thread, collectives on threads of their own.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LossScale: dynamic loss scaling for fp16, as in PyTorch's GradScaler and DeepSpeed. The scale halves when a gradient
 // overflows (with a hysteresis N, after N - 1 overflows that only skip their step) and doubles after a number of steps

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computed in double.
 
 #include "runtime/train/lr_schedule.hpp"

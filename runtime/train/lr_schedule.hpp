@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Learning-rate schedules, with Hugging Face's names and formulas. Steps are 0-based.
 

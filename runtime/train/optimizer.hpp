@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Optimizer: updates one shard from its reduced gradient. It declares the states it keeps (StateSpec), and the scalars
 // of a step are its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // RunContext: what training and inference have in common: plan, communicators, arena and shard manager of a run, made
 // in this order. Trainer and Inference derive from it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TraceRecorder: the spans of a run's instructions and waits.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Trainer: one training run, driven step by step by its caller. It prints nothing.
 

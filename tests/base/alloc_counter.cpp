@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interposes malloc and its family: counts each call and forwards it to glibc.
 #include "alloc_counter.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Counts the allocations of a test process by interposing malloc and its family (operator new calls them); under a
 // sanitizer, by the sanitizer's hooks. glibc. Link tessera_alloc_counter into the executable. Memory from mmap is not

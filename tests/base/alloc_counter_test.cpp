@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of the allocation counter and of attribution to libraries, which other tests rely on.
 #include "alloc_counter.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A shared library that is not Tessera's, for alloc_counter_test.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExactSum: against integers of 128 bits and known sums; any order, any grouping; the ends of the range.
 #include "runtime/base/exact_sum.hpp"
 

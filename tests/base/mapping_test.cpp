@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mappings, and their sizes in /proc/self/maps.
 
 #include "runtime/base/mapping.hpp"

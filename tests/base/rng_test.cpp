@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers: Philox' published vectors, moments, and permutations that are permutations.
 #include "runtime/base/rng.hpp"
 

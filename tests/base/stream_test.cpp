@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream and Event in all three modes: order, waits, errors, capacity, no allocation after construction.
 #include "runtime/base/stream.hpp"
 

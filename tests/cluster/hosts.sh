@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by the scripts of this folder, before first_failure.sh: several hosts on one machine, real enough for MPI. Each has a network, a host
 # name and a /dev/shm of its own, and a link to one switch; files are the machine's. All of it is in

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # HOSTS hosts with RANKS ranks each, on links of 400 Mbit/s: they have one host's losses and model, bit for bit, with each
 # of the strategies. A cut link ends the run, which names the ranks beyond it; resumed afterwards, it ends with the model
 # of a run that was not cut.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference: values are functions of (member, element), and sums follow the binary counter, one float at a time.
 #include "checks.hpp"
 

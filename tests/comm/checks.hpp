@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Checks every collective bit for bit against a plain reference, in a world of threads or processes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run that fails on purpose: comm_failure HOW TRANSPORT RANKS_PER_NODE TIMEOUT_S VICTIM. failure.sh checks how it
 // ends.
 //   kill       the victim's process dies               throw      it throws in the middle of a step

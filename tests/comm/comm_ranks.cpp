@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective under mpirun: comm_ranks TRANSPORT RANKS_PER_NODE LARGEST. Exits 0 if all are right, else names the
 // first difference.
 #include <cstdio>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # failure.sh MPIRUN PROGRAM KIND TRANSPORT RANKS_PER_NODE VICTIM [in_time]: three ranks, one of which fails in step 3.
 # Checks the exit code, that there is one error line and what it says; `in_time`: also that the job ends within two
 # seconds of the timeout, which only an idle machine can promise.

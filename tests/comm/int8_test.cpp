@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of block-wise int8 against a reference of one thread, to the bit, in every kind of world; error feedback
 // loses nothing; a number that is not finite reaches every member.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators between threads: the code of processes, with mailboxes in place of MPI and plain memory in place of
 // shared windows.
 #include <gtest/gtest.h>

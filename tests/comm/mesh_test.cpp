@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mesh and topology, which are pure functions.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Staged collectives with the host as the device: bitwise equal to the inner communicator, for all slices, turns and
 // pitches.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finite differences in double: what every module should pass before it is trained.
 #include "gradient_check.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Holds RecurrentBlock's backward against finite differences of its forward, in double.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small recurrent language model, sharded: as threads of this process, or as ranks of an MPI job.
 //
 //   recurrent check                      gradients against finite differences

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scan and its derivative are ours; norms and matrix products are Tessera's.
 #include "recurrent_block.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // RecurrentBlock: a gated linear recurrence with a residual connection, as a Tessera module.
 // Tessera itself has nothing like it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damage to a checkpoint directory: flipped bits, truncated, swapped and missing files are found by a load and named.
 
 #include <sys/stat.h>

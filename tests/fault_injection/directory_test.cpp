@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Retention keeps verified checkpoints and never removes the newest valid one; one run at a time holds the lock.
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training state on disk: any bytes of it are copied, and checkpoints of it are those of the same state in memory.
 
 #include <algorithm>

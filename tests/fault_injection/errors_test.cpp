@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every file-system call of a save fails once: all ranks throw the same error with the file and the system's message;
 // the previous checkpoint loads; the new one is complete or not listed; nothing is left behind, and the next save
 // succeeds. Ranks are threads of one process with the shim linked in; sweep.sh tests processes that die.

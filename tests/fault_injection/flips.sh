@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Flips one bit of a checkpoint at a time: `tessera checkpoint verify` must exit with 3 and name the file. A seeded sample
 # over all files. damage_test.cpp does the same within one process.
 #   flips.sh TESSERA MPIRUN ROUNDS      SEED=… draws other bits

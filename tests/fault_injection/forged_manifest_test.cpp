@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Manifests whose checksum is right and whose content is not: a load refuses them. Nothing crashes, and nothing
 // allocates more than the files hold.
 

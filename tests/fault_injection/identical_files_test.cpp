@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of equal states are identical on any mesh; each byte is written by one rank, and the work is spread evenly.
 
 #include <algorithm>

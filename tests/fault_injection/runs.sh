@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checkpoints of whole runs: saving and resuming, signals, time limits, two jobs on one directory, full disks, ranks that
 # die or stop.
 #   runs.sh TESSERA MPIRUN SHIM [PART …]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Only the save of `tessera train` at --save_steps, on MPI ranks, for sweeps that start it hundreds of times.
 //   fault_save save DIRECTORY STEP SHARD_GROUP [async]   under mpirun: lock, save checkpoint-STEP, keep the newest one
 //   fault_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scratch files: what is written is read again; disks that are full, fail, stop early or change a bit are errors that
 // name the file, the unit and the state; files of dead runs are removed, and no others.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one
 // directory and makes one of them fail. Sees every call that goes through a symbol of libc, those of libhdf5 and
 // libstdc++ included; not what libc calls inside itself (stdio's own write). Depends on no Tessera library. By the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The fault shim's controls, for a program that links it. Under LD_PRELOAD the environment controls it
 // (shim.cpp).

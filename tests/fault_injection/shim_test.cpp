@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of the shim: what it counts, and each kind of fault.
 
 #include <fcntl.h>

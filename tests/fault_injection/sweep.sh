@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Saves a second checkpoint while one file system call fails on one rank: each call of each rank in turn (by the shim).
 # Afterwards the job has ended by itself, with the right exit code and one line that names the file and the reason, and a
 # complete checkpoint can be loaded.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A training state without a trainer: parameters of odd shapes whose values are a function of (step, vector, parameter,
 // element) alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. Differences after a load are

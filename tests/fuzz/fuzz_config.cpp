@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: configuration files. The first byte chooses YAML or JSON; the resulting tree is traversed.
 
 #include <cstdlib>

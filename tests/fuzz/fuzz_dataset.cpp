@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: data sets. The first byte chooses .bin, .jsonl, .json or text; accepted data are read completely.
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: a checkpoint's manifest. Its checksum is corrected first, so that mutations reach the parser. An
 // accepted one has data sets inside their files without overlap, and is the same when written and read again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: a safetensors file. The entries of an accepted one must cover its data without overlap.
 
 #include <algorithm>

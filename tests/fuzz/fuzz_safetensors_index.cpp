@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: the text of a safetensors index. An accepted one has sorted names, each once, and plain file names.
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: templates, rendered for a small conversation within small limits.
 
 #include <cstdlib>

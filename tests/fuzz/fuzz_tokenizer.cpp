@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzz target: a tokenizer.json and a text, a zero byte between them. A tokenizer that loads must give known ids,
 // the same with and without the word cache, and decode them; a text split at a split point gives the same ids.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target on the files of a directory: the seeds, or inputs that a fuzzer has found.
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Greedy tokens equal those of transformers' generate, on every golden model, at 1, 2 and 3 ranks; with repetition
 // penalty and stop tokens.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inference: the same tokens and losses at any number of ranks and any strategy, with and without key-value cache;
 // memory as planned.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operator new that counts bytes, for tests of how much memory a file can make the program allocate.
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrices that bitsandbytes has quantized and transformers has saved: the bytes that are made here of the same
 // weights; elements of any range; files that are not what they seem.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints, with ranks as threads: equal states make equal files on any mesh, and any mesh loads them.
 
 #include "io/checkpoint/checkpoint.hpp"

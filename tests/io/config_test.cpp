@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration files in YAML and JSON: the tree, its line numbers, and what is refused.
 
 #include "io/config/yaml.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forms of rows: how each becomes a conversation, and what is refused.
 
 #include "io/chat/conversation_row.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text files to token files: the ids of each document, for any number of ranks and size of ranges.
 
 #include "io/corpus/tokenize_corpus.hpp"

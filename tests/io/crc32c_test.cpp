@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC32C: known values, equality of both implementations, and joining.
 #include "io/file/crc32c.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damaged files of every kind: truncated at every byte, and with random bit flips. Never a crash, never much memory,
 // and truncated files are refused.
 

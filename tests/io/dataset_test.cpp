@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data sets: tokens, joining of files, refusals; samples and their order.
 
 #include "io/data/dataset.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Helpers of the io tests: a temporary directory, files of given bytes, and checks of errors.
 

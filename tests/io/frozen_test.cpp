@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints with frozen parameters: their types, the states they lack, and checkpoints that leave them out.
 #include <gmock/gmock.h>
 

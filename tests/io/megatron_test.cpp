@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Megatron's token files: golden files made with numpy, and damaged ones, which are refused by name.
 
 #include "io/data/megatron.hpp"

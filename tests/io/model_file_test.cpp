@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model directories, with ranks as threads: any mesh writes the same bytes, any mesh reads them, and a failure on one
 // rank is an error on every rank that leaves the directory unchanged.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assignment of tensors to files: in order, one file if all fit, and an index that agrees with the headers.
 
 #include "io/model/model_files.hpp"

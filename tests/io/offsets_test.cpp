@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offsets of a text among its token ids.
 
 #include "io/tokenizer/tokenizer.hpp"

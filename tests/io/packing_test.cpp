@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed samples: every token of a document but its first is a target once, for any T and strategy; ends of documents,
 // and refusals.
 #include "io/data/packing.hpp"

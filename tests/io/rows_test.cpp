@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of rows: lines and arrays, repair, rows that cannot be used, names of files.
 
 #include "io/data/rows.hpp"

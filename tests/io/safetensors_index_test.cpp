@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of a model in several files: a broken index for each rule, and files that contradict their index.
 
 #include "io/model/safetensors_index.hpp"

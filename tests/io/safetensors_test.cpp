@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // safetensors: values, the official writer's bytes, and a broken file for each rule of the header.
 
 #include "io/model/safetensors.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small files: read with a size limit; written so that a reader sees the old text or the new one.
 
 #include "io/file/text_file.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work on threads where the system refuses to start one: an error, not the end of the process.
 
 #include <dlfcn.h>

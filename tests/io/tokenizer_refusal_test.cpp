@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unsupported tokenizer.json files: each change to a valid file is refused with an error that names it.
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers of every family against Hugging Face's `tokenizers` (golden files of tokenizer/make_golden.py), and
 // properties.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bigram baseline: entropies that are known, and its probabilities against a direct count.
 
 #include "jobs/cli/session/bigram.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program as a user runs it, where it needs no MPI: exit codes, one line for an error, information and plans.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

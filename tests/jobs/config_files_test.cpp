@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration files: precedence, sources, and the keys of accelerate and DeepSpeed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

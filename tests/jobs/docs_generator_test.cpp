@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Help, completions, the man page, docs/cli.md and the schema list the options of the table; names stay the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

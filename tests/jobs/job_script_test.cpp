@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the schedulers' commands answer, as node_shape reads it; batch scripts; types of file systems.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

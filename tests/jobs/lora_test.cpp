@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options of LoRA to adapters; adapter_config.json and the names in adapter files, as PEFT has them.
 #include "jobs/cli/session/lora.hpp"
 

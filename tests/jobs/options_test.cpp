@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Command lines: spelling, types of values, unknown and unsupported options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every key and option that accelerate, DeepSpeed, Hugging Face's Trainer and ms-swift have is known: it sets an
 // option, is harmless for a reason, or is refused with what to use. The lists are of other_tools/make_key_lists.py.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learning rate and weight decay by parameter, from globs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

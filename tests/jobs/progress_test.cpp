@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Progress: lines, bars, and when each is used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recipes: stages and their defaults, options of other tools, and several refusals at once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // report.html: what it reads of a run, what it advises, and the page around it.
 #include <nlohmann/json.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pure parts of a run: shares of cores, lines, JSON, what a resume reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a run that options describe: length, optimizer, batch, strategy, model; and contradictions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The records of a run as events: tags, texts, and the option that asks for them.
 #include <cmath>
 #include <nlohmann/json.hpp>

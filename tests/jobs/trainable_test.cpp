@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which parameters are trained, from globs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

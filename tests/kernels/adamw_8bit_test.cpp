@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW with 8-bit moments: the code is bitsandbytes', the nearest value is found, a step is AdamW's on the decoded
 // moments, with the same bits on every instruction set and number of threads; distance from fp32 moments.
 #include "kernels/adamw_8bit.hpp"

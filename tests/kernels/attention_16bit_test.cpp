@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of bf16 and f16 against the fp32 kernel on the same values: P and dS are rounded, lse is not; grouped
 // heads, odd shapes beyond a tile, packed documents, guarded workspace, the same bits for any number of threads.
 #include "kernels/attention.hpp"

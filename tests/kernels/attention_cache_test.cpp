@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with a KV cache against attention over all tokens at once, in both dtypes, on every instruction set and
 // number of threads.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention against a naive reference in double: values, gradients analytically and by finite differences, extremes,
 // threads.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The balance loss and its accumulated sums, computed by hand; padding is never counted.
 #include "kernels/balance.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Column sums and addition against loops in double; order of rows; threads.
 #include "kernels/bias.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // convert_bytes: rounding to 16 bits against a search for the nearest neighbor; NaNs, infinities, and what does not
 // fit. Every instruction set.
 

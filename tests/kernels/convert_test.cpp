@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts of 16-bit floats: every bit pattern to fp32 and back, every rounding interval with its ties against arithmetic
 // in double, NaN, infinity and subnormal numbers; the same bits on every instruction set and for any number of threads.
 #include "kernels/convert.hpp"

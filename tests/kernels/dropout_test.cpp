@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dropout: the documented mask, whatever the split of the rows, the threads and the instruction set.
 #include "kernels/dropout.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise kernels of bf16 and f16: every result has the bits of the fp32 kernel on the same values, rounded once;
 // special values, odd sizes, any number of threads.
 #include "kernels/adamw.hpp"

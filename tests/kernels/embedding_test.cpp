@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding against loops; gradients of repeated tokens; absent positions; tables longer than the sequence; threads.
 #include "kernels/embedding.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fused kernels of bf16 and f16: linear_cross_entropy, mixture of experts, cached attention, and the 16-bit tree sum.
 #include "kernels/attention_cache.hpp"
 #include "kernels/linear_cross_entropy.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GELU against the formula in double, its slope by finite differences, all instruction sets, in place.
 #include "kernels/gelu.hpp"
 

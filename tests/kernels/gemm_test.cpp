@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM against three loops in double, all transposes, alpha and beta, bias, any number of threads; what it refuses.
 #include "kernels/gemm.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped GEMM against gemm of each group, to the bit: empty groups, one row, all rows in one group, odd sizes, every
 // form and dtype; refused arguments.
 #include "kernels/grouped_gemm.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM of bf16 and f16. On small integers every sum is exact in fp32, so that results are held to the bit: exact value,
 // one rounding. Up-cast panels, and oneDNN's primitives where this CPU has instructions for them; shapes beyond one
 // block, thin products, NaN.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Initializers: the documented definition, ranges that start at any element, the same bits everywhere, moments.
 #include "kernels/init.hpp"
 

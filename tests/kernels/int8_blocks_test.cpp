@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block-wise int8 against its formula; error feedback keeps what the codes lack; sums in the order of the binary
 // counter; the same bits on every instruction set.
 #include "kernels/int8_blocks.hpp"

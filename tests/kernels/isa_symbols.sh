@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # isa_symbols.sh NM ISA OBJECT…: objects compiled for an instruction set must define symbols of its namespace only.
 # A weak symbol outside it (an inline function of a standard header, say) might be the copy that the linker keeps for the whole
 # program, which would then crash on an older CPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm against the formula in double; gradients by finite differences; in place, accumulate, absent views,
 // threads.
 #include "kernels/layer_norm.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // linear_cross_entropy with a product of low rank beside the weight, as an adapter of a head adds.
 
 #include "linear_cross_entropy_reference.hpp"

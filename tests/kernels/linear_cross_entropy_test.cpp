@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // linear_cross_entropy against the formula in double, finite differences, splits of the rows, extremes.
 
 #include "linear_cross_entropy_reference.hpp"

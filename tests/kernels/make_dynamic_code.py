@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes kernels/dynamic_code_values.hpp and dynamic_code_golden.hpp (beside this script) from bitsandbytes.
 
     python3 make_dynamic_code.py     # needs torch, bitsandbytes

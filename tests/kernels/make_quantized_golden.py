@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes quantized_golden.hpp (beside this script) with bitsandbytes on the CPU.
 
     python3 make_quantized_golden.py     # needs torch, bitsandbytes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // exp, log and the fused multiply-add that every instruction set shares, over the whole range, in the baseline's
 // arithmetic.
 #define TESSERA_ISA under_test

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routing: choices and weights by hand, gradients by finite differences, dispatch and combination of rows; any number
 // of threads.
 #include "kernels/moe.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same values: statistics in fp32, results
 // rounded once, gradients of weights in fp32 or rounded once; any number of threads.
 #include "kernels/layer_norm.hpp"

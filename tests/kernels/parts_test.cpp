@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cross-entropy and embedding by parts of the vocabulary: the bits of the operations on all of it.
 
 #include <cstring>

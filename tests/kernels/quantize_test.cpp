@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized matrices: bitsandbytes' codes, statistics and values; the same bytes in whatever pieces they are made; the
 // same values on every instruction set and number of threads.
 #include "kernels/quantize.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The binary-counter tree against an explicit counter, to the bit; norms that do not depend on the split; fill.
 #include "kernels/reduce.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Helpers of the kernel tests: seeded numbers, errors, a guard around a workspace, threads and instruction sets.
 

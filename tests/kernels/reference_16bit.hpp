@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // References of 16-bit kernels: the same kernel in fp32 on the same values, rounded once.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm against the formula in double, gradients by finite differences; groups in rows,
 // strides, in place, accumulate, threads.
 #include "kernels/rms_norm.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary positions: the formula in double, the inverse rotation, listed positions, columns of a wider matrix.
 #include "kernels/rope.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGD: PyTorch's algorithm in double over many steps; the documented sequence to the bit on every instruction set and
 // number of threads.
 #include "kernels/sgd.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // clip_and_skip and accumulate_norm: the value of the counters is ExactSum's; clip and skip are those of the host's
 // executor.
 #include "kernels/step.hpp"

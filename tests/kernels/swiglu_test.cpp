@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SwiGLU against the formula in double, its slopes by finite differences, all instruction sets, in place.
 #include "kernels/swiglu.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instruction sets and threads: what can be set, what is refused; every part runs once.
 #include "kernels/threads.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each rule is a pass over the lines of the tree.
 #include "tests/layering/layering.hpp"
 
@@ -227,8 +228,8 @@ Violations file_shapes(const fs::path& root) {
     bool pragma = false, opened = false, table = false;
     for_each_line(root / file, [&](int number, const std::string& line) {
       lines = number;
-      if (number == 1) pragma = line == "#pragma once";
-      if (number <= 12 && line.starts_with("//")) opened = true;
+      if (number <= 2) pragma = pragma || line == "#pragma once";
+      if (number <= 12 && line.starts_with("//") && line.find("SPDX-") == std::string::npos) opened = true;
       if (line.find("clang-format o") != std::string::npos) table = line.ends_with("off");
       const bool quotes = line.find('"') != std::string::npos;  // a literal may have no place to break
       if (const auto wide = columns(line); wide > most_columns && !quotes && !table)
@@ -238,6 +239,27 @@ Violations file_shapes(const fs::path& root) {
     if (is_header(file) && !pragma) violations.push_back(at(file, 1, "a header begins with #pragma once"));
     if (is_header(file) && !opened)
       violations.push_back(at(file, 1, "a header begins with a comment that says what it is"));
+  }
+  return violations;
+}
+
+Violations missing_licenses(const fs::path& root) {
+  Violations violations;
+  for (const auto& file : files(root)) {
+    const std::string name = fs::path(file).filename().string();
+    const bool maybe_script = name.find('.') == std::string::npos;
+    if (!is_source(file) && !maybe_script && name != "CMakeLists.txt" &&
+        !ends_with_any(file, {".py", ".sh", ".cmake", ".sed"}))
+      continue;
+    std::ifstream in(root / file);
+    std::string first, second;
+    std::getline(in, first);
+    std::getline(in, second);
+    if (maybe_script && !first.starts_with("#!")) continue;
+    const auto is_license = [](const std::string& line) {
+      return line.ends_with(" SPDX-License-Identifier: Apache-2.0") && line.starts_with(line[0] == '#' ? "# " : "// ");
+    };
+    if (!is_license(first) && !is_license(second)) violations.push_back(at(file, 1, "no SPDX-License-Identifier"));
   }
   return violations;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The rules that the source tree keeps, each a function of a tree: which line of which file breaks it. They read text
 // only and know no compiler.
@@ -26,8 +27,10 @@ using Violations = std::vector<std::string>;
 /// The top level holds the names it is allowed, and all of them.
 [[nodiscard]] Violations top_level(const std::filesystem::path& root);
 /// Source files have at most 500 lines of at most 120 columns, literals and what clang-format leaves alone apart. A
-/// header begins with `#pragma once` and a comment that says what it is.
+/// header begins with `#pragma once` (after the license) and a comment that says what it is.
 [[nodiscard]] Violations file_shapes(const std::filesystem::path& root);
+/// Source files, scripts and CMake files name their license (SPDX) in one of their first two lines.
+[[nodiscard]] Violations missing_licenses(const std::filesystem::path& root);
 /// Markdown has at most 120 columns, tables and code blocks apart, and a line that has no space to break at.
 [[nodiscard]] Violations long_markdown_lines(const std::filesystem::path& root);
 /// No path of one person's machine, nothing that points outside the tree, no note of work to be done.

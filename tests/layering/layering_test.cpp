@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This tree keeps the rules of layering.hpp, and each rule finds what breaks it in a small tree made for the purpose.
 #include "tests/layering/layering.hpp"
 
@@ -26,6 +27,7 @@ TEST(Layering, common_headers_are_free_of_device_code) { EXPECT_EQ(all(device_he
 TEST(Layering, vendor_headers_are_wrapped) { EXPECT_EQ(all(vendor_headers_leaking(tree)), ""); }
 TEST(Layering, top_level_is_fixed) { EXPECT_EQ(all(top_level(tree)), ""); }
 TEST(Layering, files_keep_size_limits) { EXPECT_EQ(all(file_shapes(tree)), ""); }
+TEST(Layering, files_name_their_license) { EXPECT_EQ(all(missing_licenses(tree)), ""); }
 TEST(Layering, markdown_keeps_120_columns) { EXPECT_EQ(all(long_markdown_lines(tree)), ""); }
 TEST(Layering, no_leftovers) { EXPECT_EQ(all(leftovers(tree)), ""); }
 TEST(Layering, links_of_documents_exist) { EXPECT_EQ(all(broken_links(tree)), ""); }
@@ -144,6 +146,24 @@ TEST(LayeringRules, find_a_file_beyond_its_limits) {
   s.write("io/bare.hpp", "int x();\n");
 
   EXPECT_EQ(file_shapes(s.root()).size(), 4u) << all(file_shapes(s.root()));
+}
+
+TEST(LayeringRules, find_a_file_without_a_license) {
+  const Scratch s;
+  const std::string spdx = "SPDX-License-Identifier: Apache-2.0\n";
+  s.write("io/a.hpp", "// " + spdx + "#pragma once\n// What it is.\n");
+  s.write("io/b.hpp", "#pragma once\n// " + spdx);
+  s.write("io/c.cpp", "// What it is.\n\n// " + spdx);
+  s.write("jobs/run", "#!/bin/sh\n# " + spdx);
+  s.write("jobs/test", "#!/bin/sh\n# Tests.\n");
+  s.write("jobs/data", "no script\n");
+  s.write("CMakeLists.txt", "# " + spdx);
+  s.write("tests/make.py", "print()\n");
+
+  EXPECT_EQ(all(missing_licenses(s.root())),
+            "io/c.cpp:1: no SPDX-License-Identifier\njobs/test:1: no SPDX-License-Identifier\n"
+            "tests/make.py:1: no SPDX-License-Identifier\n");
+  EXPECT_EQ(all(file_shapes(s.root())), "io/b.hpp:1: a header begins with a comment that says what it is\n");
 }
 
 TEST(LayeringRules, find_a_long_line_of_markdown) {

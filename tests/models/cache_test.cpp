@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generation with a KV cache equals generation without: every family, rows of different length, several tokens per
 // pass.
 #include <gtest/gtest.h>

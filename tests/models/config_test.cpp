@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // config.json: accepted keys, their names, and what is refused, each with its key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

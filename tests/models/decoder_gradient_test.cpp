@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Llama-like families against finite differences in double: every module alone, and the full model with its balance
 // loss; with recomputation, short batches, and guarded memory of odd sizes.
 #include <gtest/gtest.h>

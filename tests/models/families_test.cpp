@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Llama-like families: sizes of the released models, names, what configs set and what is refused, tensors of files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Counts the FLOPs of kernels::gemm, which this executable defines before the kernels' library does (symbol
 // interposition).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads safetensors, .bin and .txt without checks: the files are our own.
 #include "golden.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Reading the golden runs beside this file (golden/README.md has the fields).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Against PyTorch: loss and gradients of the first step, ten AdamW steps, and logits, in fp32 from the same weights and
 // tokens.
 #include <gtest/gtest.h>

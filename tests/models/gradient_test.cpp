@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finite differences in double: every module alone, and the whole model with its tied weight. Accumulation and short
 // batches.
 #include <gtest/gtest.h>

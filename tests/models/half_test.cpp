@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models in bf16 and fp16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in
 // fp32 and in the type, bytes saved and requested, generation with a cache.
 #include <gtest/gtest.h>

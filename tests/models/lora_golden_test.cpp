@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An adapter that PEFT has trained (golden/*/lora): its logits, and those of merged weights.
 #include <gtest/gtest.h>
 

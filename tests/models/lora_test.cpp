@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapters: which modules get one, what they compute (finite differences, dropout included), what they need.
 #include "models/lora.hpp"
 

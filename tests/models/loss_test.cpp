@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A head with another loss: of pairs of rows, through their log-probabilities.
 #include <gtest/gtest.h>
 

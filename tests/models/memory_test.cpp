@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of modules: bounds of saved bytes per token, and no access outside the requested bytes (Runner's guards).
 #include <gtest/gtest.h>
 

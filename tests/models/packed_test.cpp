@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed rows: loss and every gradient equal those of the documents alone, in every family; padding has no effect.
 #include <gtest/gtest.h>
 

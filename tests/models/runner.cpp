@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runner: modules in sequence on guarded memory.
 #include "runner.hpp"
 

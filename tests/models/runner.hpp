@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runner: runs a model's modules in sequence on guarded memory, without a trainer. Every buffer has exactly the
 // requested size, lies between guard bytes, and is filled with NaN.

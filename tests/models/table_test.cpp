@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters, names, initial values and FLOPs of a config.
 #include <gtest/gtest.h>
 

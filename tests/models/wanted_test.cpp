@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward for part of the gradients: what is computed has the bits of the full backward, whatever is frozen; FLOPs
 // count what is computed.
 #include <gtest/gtest.h>

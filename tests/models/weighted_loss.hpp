@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Losses of tests whose gradient is that of cross-entropy with weights of targets.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The batch equation: what is computed, what is refused, and that the micro-batches cover the global batch once.
 
 #include "runtime/plan/batch.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a run on a device: device slots, pinned slots, and what only a device has.
 
 #include <gtest/gtest.h>

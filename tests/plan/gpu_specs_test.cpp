@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of GPU peaks: every GPU is found by the name that its driver reports, a similar GPU is not.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network load of a training step on 64 ranks, 8 to a node, against sums made here from the model's bytes.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a bf16 run: what takes half, what does not, and what is refused.
 
 #include <gtest/gtest.h>

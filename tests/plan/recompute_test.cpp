@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of --gradient_checkpointing auto: the form that adds the fewest FLOPs of those that fit.
 #include <gtest/gtest.h>
 

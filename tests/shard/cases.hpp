@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Small models, and the schedule inputs that the tests of this folder make of them.
 

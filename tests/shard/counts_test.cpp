@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers of collectives and sizes of slots, against closed formulas.
 
 #include <gtest/gtest.h>

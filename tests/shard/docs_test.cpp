@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // docs/strategies.md: each schedule shown there is the one that the builder makes for the configuration in the comment
 // above it, e.g. <!-- schedule: strategy=3 blocks=3 prefetch=0 -->.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an instruction reads and writes at its start, and what it leaves at its end.
 
 #include <algorithm>

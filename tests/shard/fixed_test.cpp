@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules of inference: resident units are gathered once, before; the others in every pass; nothing is updated.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers are cells with a stamp. An instruction has two events: its start checks what it reads, its end checks again
 // and writes.
 

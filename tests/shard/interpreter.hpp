@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // An interpreter of schedules: runs a list on simulated ranks and streams, with a generation tag on every buffer, and
 // detects what would go wrong in a real run: wrong contents, partly written contents, buffers that change while they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of a parameter in several units.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardLayout: every element of every parameter is in exactly one shard, on any mesh.
 
 #include "runtime/shard/layout.hpp"

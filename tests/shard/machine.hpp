@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The interpreter's machine: simulated ranks and streams. interpreter.cpp has its events, effects.cpp what an
 // instruction does to buffers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutation: change one thing in a valid schedule. If the interpreter finds an interleaving that goes wrong, the
 // verifier must refuse the mutant. A sample (quick), or every mutant of every schedule where the environment has
 // TESSERA_ALL_MUTANTS (long).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fetch, store and update do to states that are kept away.
 
 #include "tests/shard/machine.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules of units whose states are away: as text, and what the verifier says of broken ones.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interleavings that are tried on a schedule.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules of sharded parameters, as text.
 
 #include <gtest/gtest.h>

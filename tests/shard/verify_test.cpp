@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier's messages, and the instructions they name. The mutation test shows that it misses nothing.
 
 #include "runtime/shard/verify.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether MPI accepts device memory: a simulated device protects its pages, so it does not.
 #include "runtime/comm/cuda/aware.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated device's memory, queues and events: implements runtime/base/cuda.
 #include "tests/simulated_device/device.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A simulated device: replaces runtime/base/cuda and kernels/cuda where tests run the program without a device. Only
 // its own kernels and copies can access its memory (it is protected otherwise), and its queues run as late as possible,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated device's kernels: the host's, run when their queue reaches them. Their arguments must lie on the
 // device.
 #include <cstring>

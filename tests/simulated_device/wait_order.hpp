@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Drops one wait of one queue of the simulated device for an event of another: a test that the wait is needed.
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Evaluation of several data sets, and the best checkpoint: kept, recorded, found after a resume, loaded at the end.
 #   best.sh TESSERA MPIRUN
 set -u

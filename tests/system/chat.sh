@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Conversations: tokenize on any number of ranks, train with one loss on any number of them, truncation, refusals.
 #   chat.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
 # shellcheck source=tests/system/text_commands.sh

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # --gradient_checkpointing none, selective, full and auto: the same model bit for bit, planned = measured memory, and what
 # auto chooses for a given --device_memory, in the head of the run and in the plan.
 #   checkpointing.sh TESSERA MPIRUN

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # convert, inspect, checkpoint verify and checkpoint diff on any number of ranks; refusals with one line and the right exit
 # code, and no file left behind.
 #   convert.sh TESSERA MPIRUN

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # States on disk (--offload_optimizer disk, --offload_params disk) as users run them.
 #   disk.sh TESSERA MPIRUN SHIM PART
 # PART: short: the bits and the checkpoints of a resident run, refusals, full and failing disks, files of killed runs.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # jobs/docs, where Sphinx and Doxygen are installed: the site has every page and the headers' reference, names no other
 # host for scripts, styles or fonts, and can be searched without a server; a wrong link and a wrong comment end it.
 #   docs.sh SOURCE_TREE

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # CUDA in the program and the libraries of the layers, as the loader sees it.
 #   elf.sh built|none FILE…
 # built: the driver and the large libraries are no NEEDED entry, so that the program starts without them. none: no trace.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Other model families: trains a mixture of experts, exports it in several files with its auxiliary files, and trains on from
 # there with other strategies, to equal losses. Plans of released models. Errors of damaged model directories.
 #   families.sh TESSERA MPIRUN

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The commands of docs/fine-tuning.md: every block of `sh`, in order, with a tiny model of the same files as Qwen2.5-0.5B,
 # and Slurm's commands replaced by mpirun.
 #   fine_tuning.sh TESSERA MPIRUN SOURCE_TREE

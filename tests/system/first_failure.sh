@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced with the arguments TESSERA MPIRUN … by scripts that end at the first failure, in a folder of their own, which is
 # removed at the end.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The commands of docs/first-hour.md, with fewer and smaller steps; the run that the reader stops gets SIGTERM for Ctrl-C.
 #   first_hour.sh TESSERA MPIRUN SOURCE_TREE
 set -u

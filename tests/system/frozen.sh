@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Frozen parameters: which are trained, checkpoints with and without them, resuming with another number of ranks and with
 # another set, convert and generate.
 #   frozen.sh TESSERA MPIRUN

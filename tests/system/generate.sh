@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # generate and eval: the same tokens and figures with 1, 2 and 3 ranks and from a checkpoint; refusals with one line and the
 # right exit code.
 #   generate.sh TESSERA MPIRUN GOLDEN

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # generate --chat: a prompt becomes a user's message by the model's chat template.
 #   generate_chat.sh TESSERA MPIRUN EXAMPLES
 set -u

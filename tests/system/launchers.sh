@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Batch scripts, the templates and what job-script prints, on stand-ins of Slurm, PBS, LSF and Flux.
 #   launchers.sh TESSERA MPIRUN SOURCE_TREE
 set -u

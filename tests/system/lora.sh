@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # LoRA: an adapter of PEFT is read, trained, saved and applied; checkpoints hold the adapter alone; another base, another
 # shape and targets that match nothing are refused before step 1.
 #   lora.sh TESSERA MPIRUN GOLDEN

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # States on the host: the same models and losses as without, at every stage; what must fit falls; other tools' words.
 #   offload.sh TESSERA MPIRUN
 # shellcheck source=tests/system/commands.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The packages: what the .deb contains and needs, a .tar.gz that runs where it is unpacked, and the .deb installed in a
 # bare Debian (as root, where mmdebstrap is there and reaches a mirror), which then trains.
 #   package.sh CPACK BUILD_DIR SOURCE_DIR

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced with the arguments TESSERA MPIRUN SOURCE_TREE by scripts that run the commands of a page of docs as they are
 # printed, in a folder of their own: every block of `sh`, in order, with Slurm's commands replaced by mpirun.

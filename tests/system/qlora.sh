@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # QLoRA: options, a base that is quantized here or by transformers, checkpoints with and without it on other numbers of
 # ranks, generate, eval and merging; what is refused.
 #   qlora.sh TESSERA MPIRUN GOLDEN

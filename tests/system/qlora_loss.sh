@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # LoRA over nf4 and int8 learns as over bf16: the example model is trained on 200 of its conversations, then adapters on
 # the other 104 for 200 steps. Their last 20 losses differ by less than 1 %.
 #   qlora_loss.sh TESSERA MPIRUN SOURCE_TREE

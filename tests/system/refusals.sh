@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What train refuses, under mpirun: one "error:" line from one rank, the right exit code, nothing written.
 #   refusals.sh TESSERA MPIRUN quick|full
 set -u

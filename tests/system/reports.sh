@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What people look at while a run trains and after it: TensorBoard's event files, report.html, the progress bar.
 #   reports.sh TESSERA MPIRUN FAULT_INJECTION
 set -eu

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Resuming: every step is in logging.jsonl once, changed settings are named, a finished run has nothing to train, a stop has a reason.
 #   resume.sh TESSERA MPIRUN
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Training runs: their output and files, training on from a run's model, equal losses of all strategies, planned memory.
 #   runs.sh TESSERA MPIRUN
 set -eu

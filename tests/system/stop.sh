@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Signals: where ranks get them alone, and under `tessera launch`, the step is finished and saved; mpirun alone leaves time for
 # a message only.
 #   stop.sh TESSERA MPIRUN

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced with the arguments TESSERA MPIRUN FOLDER_OF_TOKENIZERS by scripts of text and conversations that end at the first
 # failure.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Text: tokenize on any number of ranks, train on text with its token cache, train on bytes, refusals.
 #   tokens.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
 # shellcheck source=tests/system/text_commands.sh

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Nobody watches a long run: checkpoints by time, room for the model, a run that was killed, saves that fail while it stops.
 #   unattended.sh TESSERA MPIRUN SHIM
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inside a step Tessera's own code allocates nothing, and the test notices if it does. What libraries allocate
 // (OpenBLAS in sgemm of small matrices, on CPUs with AVX-512; oneDNN at every call) is printed and bounded.
 

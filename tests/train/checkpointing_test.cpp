@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient checkpointing: none, selective and full give the same bits at every stage, and activations and work are as
 // planned.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // States that are kept on disk: the bits of the run without offload, the memory that the plan says, and a disk that
 // fails is an error that names the state.
 

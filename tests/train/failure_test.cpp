@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors that end a run: a loss that is not finite, ranks that disagree, a rank that throws.
 
 #include <gtest/gtest.h>

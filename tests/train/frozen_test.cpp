@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frozen parameters: strategies and scheduling options agree bit for bit, as without; frozen weights keep their bits;
 // trainable gradients have the bits of the fully trainable run; memory and traffic are what the formulas say.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Ten optimizer steps of PyTorch (tests/models/golden), compared with a run of any World, on the host or a device.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ten AdamW or SGD steps against PyTorch (tests/models/golden), on 1 to 4 ranks and at each ZeRO stage; also with
 // frozen parameters.
 

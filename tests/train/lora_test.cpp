@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapters in training: strategies and scheduling options agree bit for bit, dropout included; the base keeps its bits
 // and has no gradients; no split of the batch changes the mask of dropout.
 

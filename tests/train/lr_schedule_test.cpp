@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learning-rate schedules: first, middle and last values, against Hugging Face's formulas.
 
 #include "runtime/train/lr_schedule.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory: measured equals planned, for every strategy, and a slot of another size than planned is noticed.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strategies of single units: where the reduction trees are equal, a run that mixes strategies gives the bits of one
 // that does not. What it sends and holds is what the plan says.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm at the end of a step: sums at ExactSum's bound, and the callbacks around it.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // States that are kept on the host: every strategy has the bits of the run without offload, and the memory that the
 // plan says. Without a device, host memory stands for it.
 

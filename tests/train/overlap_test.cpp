@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communication overlaps with compute: with a slow transport, a step takes the longer of the two, plus the first gather
 // and the last reduce. Other load on the machine can only lengthen a step, so the shortest of several counts, and a
 // case may be tried again. The trace is checked as well.

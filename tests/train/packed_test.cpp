@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed samples in training: bit equality as without packing; a packed sample equals its documents one by one.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of one document each are as long as the longest of their micro-batch, or one row end to end: the same results as
 // at full length, the same bits at every stage, and a dropout mask that does not depend on the rows beside.
 #include <gtest/gtest.h>

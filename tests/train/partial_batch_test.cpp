@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short and empty micro-batches: every token of the global batch counts once, in any world.
 
 #include <gtest/gtest.h>

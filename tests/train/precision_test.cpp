@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixed precision: bit equality as in fp32; gathered parameters are rounded masters; the loss is close to fp32's.
 
 #include <gtest/gtest.h>

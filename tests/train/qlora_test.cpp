@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapters over a quantized base: ten steps of PEFT over bitsandbytes, from weights that are quantized here and from
 // those that transformers has saved; the same bits with every strategy; memory and bytes of gathers as planned.
 

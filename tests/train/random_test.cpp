@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random configurations, seeded: odd widths, worlds, meshes, accumulation; each must agree with the unsharded run.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Run by mpirun: trains on MPI ranks and compares with the same run on ranks as threads, bit for bit; compares bytes
 // sent and memory with the plan.
 //   train_ranks TRANSPORT RANKS_PER_NODE      TRANSPORT: mpi | node;  RANKS_PER_NODE 0: as the hosts are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reference model beside the one that is trained: DPO, against PEFT and PyTorch; strategies agree bit for bit; a
 // reference with weights of its own is as good as one that shares them.
 

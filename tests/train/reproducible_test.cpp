@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --reproducible: the same bits for any power-of-two world, ZeRO stage, mesh and split of one global batch.
 
 #include <gtest/gtest.h>

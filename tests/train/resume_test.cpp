@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resuming, in the same or another world. The loaded state is the same bit for bit. In an equal world, or with
 // reproducible in any power of two, so is the rest of the run.
 

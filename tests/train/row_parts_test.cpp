@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding and head as several units of rows (--max_unit_size): every bit is that of one unit each.
 
 #include <gtest/gtest.h>

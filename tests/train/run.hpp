@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A short training run of a small model, on ranks as threads, with its results unsharded.
 

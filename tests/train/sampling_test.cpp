@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choosing tokens: which may be sampled, how often, and transformers' sampling parameters.
 
 #include "runtime/train/sampling.hpp"

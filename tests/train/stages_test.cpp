@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // At equal world and reduction mode every ZeRO stage gives the same bits, and scheduling options change none.
 
 #include <gmock/gmock.h>

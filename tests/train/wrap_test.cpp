@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Units of several transformer blocks, or of the whole model. A gradient is summed element by element, over trees of
 // ranks and micro-batches that do not depend on units; so every wrap policy gives the bits of one block a unit.
 

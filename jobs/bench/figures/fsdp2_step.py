@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch FSDP2 at the shapes of `tessera bench step`: tokens a second and MFU on one rank, for jobs/bench/figures/run.
 
 A plain decoder: scaled_dot_product_attention, fused AdamW, torch.compile and fully_shard for each block, bf16 parameters and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera checkpoint verify PATH ...`, and the choice of the subcommand.
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera checkpoint diff A B`: which tensors differ, and by how much.
 #include <algorithm>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The program's commands; `bench` is in jobs/bench. A command that returns no exit code ends with 0; each
 // throws the same Error on every rank.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera completion SHELL`: the shell's completion script.
 #include <cstdio>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera config show|check|explain`: every option, its value and where the value comes from; what each key of a file
 // does.
 #include <algorithm>

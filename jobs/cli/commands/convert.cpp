@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera convert`: a checkpoint to a model directory in Hugging Face's format, or back. Options, names and messages;
 // io/convert moves the bytes.
 #include <sys/resource.h>

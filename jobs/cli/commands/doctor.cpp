@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera doctor`: the build, the libraries, the GPUs, the ranks' cores, a directory's file system, and warnings.
 #include <sys/utsname.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera eval`: loss, perplexity and token accuracy of a model on a dataset.
 #include <chrono>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera generate`: continues prompts; prints the text as it is generated, or one JSON line for each prompt.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera inspect`: the contents of a checkpoint, a model directory or a file. One process; reads elements only with
 // --stats.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera job-script SCHEDULER … -- train …`: a batch script with the figures of this cluster.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // tessera launch: mpirun in a session of its own, so that signals reach the ranks through this process alone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera convert --merge_lora true`: a model directory with an adapter's branches added to the weights.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera plan`: what a run takes, for every strategy side by side, without MPI, weights or data.
 #include <nlohmann/json.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // `tessera plan`: the chosen strategy with states on the GPU, in host memory and on disk, side by side.
 

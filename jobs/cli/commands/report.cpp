@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera report DIR [DIR …]`: report.html of a run, or a comparison of several.
 #include "jobs/report/report.hpp"
 #include "io/file/text_file.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera tokenize`: text files to an llm.c token file, in parallel.
 #include <algorithm>
 #include <chrono>

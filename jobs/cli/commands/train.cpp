@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Start and end of a training run; the loop is in train_loop.cpp.
 #include "jobs/cli/commands/train.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A training run, top to bottom: what `tessera train` does after the command line is read.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a training run shows of its model: evaluations, the best checkpoint, samples.
 #include <algorithm>
 #include <cmath>

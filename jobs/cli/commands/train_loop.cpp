@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of a training run: steps, lines, evaluations, traces, and the end.
 #include <algorithm>
 #include <cmath>

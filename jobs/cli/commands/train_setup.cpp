@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What keeps a training run from starting.
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/checkpointing.hpp"

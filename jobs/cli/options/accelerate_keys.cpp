@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of keys of accelerate's configuration files, and what each one sets.
 #include "jobs/cli/options/config_files.hpp"
 #include "jobs/cli/options/other_tools.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rewrites arguments to one form, which Boost.Program_options then reads.
 #include <filesystem>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the tree of a configuration file.
 #include "jobs/cli/options/config_files.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Reads configuration files: options by name, and the keys of accelerate and DeepSpeed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys of accelerate and DeepSpeed files whose values need arithmetic, or stand for several options.
 #include <algorithm>
 #include <cmath>

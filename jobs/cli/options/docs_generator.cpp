@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generates docs/cli.md, the man page and the shell completions.
 #include "jobs/cli/options/docs_generator.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Texts generated from the option table: help, the man page, docs/cli.md, shell completions, the JSON schema.
 

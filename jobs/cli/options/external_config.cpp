@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Look-up of keys of other tools' files.
 #include "jobs/cli/options/config_files.hpp"
 #include "jobs/cli/options/other_tools.hpp"

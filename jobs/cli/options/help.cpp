@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Help and the JSON schema.
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Models that Hugging Face's and ModelScope's tools have downloaded before, by name. Nothing is downloaded here.
 

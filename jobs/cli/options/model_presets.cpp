@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configs of the built-in models: sizes and keys are those of the released config.json files.
 #include "jobs/cli/options/model_presets.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Built-in models for benchmarks and plans: the Hugging Face configs of released models.
 

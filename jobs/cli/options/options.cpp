@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Storage of option values: types, precedence, and values that are spelled in several ways.
 #include "jobs/cli/options/options.hpp"
 

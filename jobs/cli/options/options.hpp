@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The options of a run: each value with its source. A later source overrides an earlier one:
 // defaults < --preset < configuration files, left to right < TESSERA_* environment variables < command line.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of other tools' options that are mapped or have no effect.
 #include "jobs/cli/options/other_tools.hpp"
 

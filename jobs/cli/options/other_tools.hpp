@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Options of ms-swift and of Hugging Face's Trainer that Tessera has by another name or does not need. They are
 // accepted, and a line at the start says what each one became. They are in no help, completion or docs page; what is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the command line: the command, its operands, and all sources of options in order of precedence.
 #include <algorithm>
 #include <boost/program_options.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of several refusals.
 #include "jobs/cli/options/refusals.hpp"
 

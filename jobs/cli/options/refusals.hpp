@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Refused options. A run names all of them at once, grouped, in the spelling that was typed.
 

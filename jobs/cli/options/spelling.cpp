@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of options and commands: look-up, spelling, and suggestions for a wrong one.
 #include <algorithm>
 #include <cctype>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defaults that depend on --stage and --tuner_type: those that ms-swift documents for fine-tuning.
 #include "jobs/cli/options/options.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that stand for others: every tool's name for a sharding strategy is a request for sharding_strategy, and
 // use_cpu chooses the backend. Requests of the same source must agree; a source of higher precedence overrides the
 // others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The option table: model, data, batch, optimizer, sharding, run and evaluation. The other parts are in
 // table_precision.cpp, table_tuning.cpp, table_inference.cpp, table_files.cpp and table_no_effect.cpp.
 #include "jobs/cli/options/table.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The option table. Parsing, help, the man page, completion, docs/cli.md, the JSON schema and args.json are all made
 // from it.

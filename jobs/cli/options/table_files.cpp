@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of the option table: the commands that work on files, which are convert, inspect and checkpoint.
 #include "jobs/cli/options/table_parts.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of the option table: generation, and the commands that compute no training step.
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/options/table_parts.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of the option table: what a run prints and records.
 #include "jobs/cli/options/table_parts.hpp"
 

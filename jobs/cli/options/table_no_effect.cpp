@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of the option table: options of other tools that are accepted and change nothing. A warning says so.
 #include "jobs/cli/options/table_parts.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Parts of the option table that have a source file of their own; table.cpp joins them.
 

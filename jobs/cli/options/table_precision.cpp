@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of the option table: the dtypes in which a run computes and reduces gradients.
 #include "jobs/cli/options/table_parts.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of the option table: what of a model is trained.
 #include "jobs/cli/options/table_parts.hpp"
 

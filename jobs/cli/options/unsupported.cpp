@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of options that are not built.
 #include "jobs/cli/options/unsupported.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Options and commands of other tools that are not built: what to use instead. They are in no help, completion or docs
 // page.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Option values from text, and figures as text.
 #include "jobs/cli/options/values.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Parses option values: flags, numbers, sizes, times, ranges. The whole text must be the value.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/adapter_config.hpp"
 
 #include <nlohmann/json.hpp>

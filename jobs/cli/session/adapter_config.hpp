@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where the adapter of --adapters is, and its adapter_config.json. One process.
 

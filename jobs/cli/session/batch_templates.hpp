@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The texts of jobs/templates/*.sh, which the build puts into the program (batch_templates.cpp.in).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/best_checkpoint.hpp"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The best checkpoint of a run: which metric decides, and whether an evaluation is better than the best one so far.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The baseline of the quick start: a bigram model of the training tokens, smoothing tuned on the training tokens.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that contradict one another, where no file is needed to see it.
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/checkpoint_manager.hpp"
 
 #include <sys/statvfs.h>

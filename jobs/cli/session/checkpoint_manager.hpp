@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Saves a run's checkpoints when they are due, asynchronously with --async_save; deletes old ones; says when the run
 // stops.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // --gradient_checkpointing auto: none, selective or full, by the memory that a rank may use.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a run's data: files, validation split, sample counts; checks ids against the vocabulary.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How fast this machine multiplies matrices: what step times and MFU are compared with.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a run on GPUs chooses before its first step: the attention kernels (--attention) and cuBLASLt's algorithm for
 // each GEMM (--gemm_choice), with the file that keeps the latter.

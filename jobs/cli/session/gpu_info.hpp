@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What this machine computes on, as `tessera doctor` prints it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Affinity by sched_getaffinity, memory by /proc and the control group.
 #include "jobs/cli/session/host_info.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The host as this process sees it (Linux): cores it may use, memory it uses, memory that is free.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The start of `generate` and `eval`: a run that holds parameters, without gradients or optimizer state.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Batch scripts: the templates of jobs/templates with a cluster's figures and a run's arguments.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The lines that a run prints: start-up block, step and evaluation lines. Formats only; measures nothing.
 

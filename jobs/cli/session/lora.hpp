@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LoRA: options to adapters, and adapter directories (adapter_config.json, adapter_model.safetensors), read and
 // written. Functions that take a World are collective.

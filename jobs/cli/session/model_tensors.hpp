@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matches the tensors of files with the parameters of a model. Here, because io knows no models and models know no
 // files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Samples of complete documents: their index is made once, kept in the cache, and mapped by every rank.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The dtypes that the options ask to compute and to reduce gradients in.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Progress of long work on rank 0: a bar on a terminal, plain lines elsewhere.
 

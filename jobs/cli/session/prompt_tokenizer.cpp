@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/prompt_tokenizer.hpp"
 
 #include "io/tokenizer/document_ids.hpp"

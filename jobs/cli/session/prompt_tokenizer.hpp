@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // PromptTokenizer: text to token ids and back, by a tokenizer.json or one token a byte.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // --quant_method and its options: whether a run keeps the weights of the base model in 4 or 8 bits.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The resources of a run: cores for its threads, memory for its plan.
 

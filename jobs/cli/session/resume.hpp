@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Resuming: which checkpoint, whether it fits this run's data, which settings have changed.
 

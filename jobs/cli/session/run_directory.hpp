@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The output directory of a run: STATUS, args.json, run.json, logging.jsonl, runs/. Made, and found writable, before
 // the first step.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a batch scheduler says of its nodes, asked by its own commands (sinfo, pbsnodes, lshosts, flux resource list).
 

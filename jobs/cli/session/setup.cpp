@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options to strategy, batch and trainer options.
 #include "jobs/cli/session/setup.hpp"
 

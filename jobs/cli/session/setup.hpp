@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Options to the parts of a run: model, batch, trainer options, data. Functions that take a World are
 // collective.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handlers call only what is async-signal-safe: clock_gettime, getppid, nanosleep, open, fstat, isatty, pread,
 // pwrite, write, ftruncate, raise.
 #include "jobs/cli/session/signals.hpp"

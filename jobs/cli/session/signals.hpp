@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What signals do to a training run. SIGUSR1, and the first SIGTERM, SIGINT or SIGHUP, ask for a checkpoint and the end
 // of the run; SIGUSR2 asks for a checkpoint alone. Each rank only records them; all ranks act on them together, after a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The records of a run as events for TensorBoard, under the tags of transformers' Trainer.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // When a run must be over. Each rank only records it; all ranks act on it together, after a step.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The tokenizer that the options name, and the cache of token files made from text.
 

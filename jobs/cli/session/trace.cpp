@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chrome trace events: "X" is a span, in microseconds; "M" names the process and its lanes.
 #include "jobs/cli/session/trace.hpp"
 

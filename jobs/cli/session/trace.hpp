@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Chrome trace (Perfetto reads it too) of one rank's spans.
 

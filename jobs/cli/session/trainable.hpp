@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which parameters are trained: --freeze_parameters and --trainable_parameters.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only file of jobs that includes mpi.h.
 #include "jobs/cli/session/versions.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Reads the weights of a model directory into shards, whatever it holds. Here, because io knows no models.
 

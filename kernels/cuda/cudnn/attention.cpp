@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention plans, one per shape and direction, and their execution.
 #include <cuda_runtime.h>
 #include <cudnn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations of attention. K is read transposed, and in backward V too: the patterns that cuDNN recognizes.
 #include <cudnn.h>
 

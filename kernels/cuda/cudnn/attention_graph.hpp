@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Attention as operation graphs that cuDNN fuses into one kernel. The including source includes cudnn.h.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A graph of cuDNN operations, built one after the other, and the engine configuration to run it with. The including
 // source includes cudnn.h.

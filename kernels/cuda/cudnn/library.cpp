@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDNN resolved by dlsym; descriptors.
 #include <cudnn.h>
 

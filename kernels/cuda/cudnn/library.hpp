@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // cuDNN's graph API: functions resolved by dlsym, and RAII descriptors. The including source includes cudnn.h.
 

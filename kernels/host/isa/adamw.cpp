@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW: a fixed sequence of correctly rounded operations, so that every instruction set gives the same bits.
 #include "kernels/host/adamw.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW with 8-bit moments: AdamW's sequence of operations on a block's fp32 moments, which are then quantized again.
 #include "kernels/host/adamw_8bit.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles.
 // Keys and values are packed once per task; the upper triangle is skipped by register tiles, so little more than the
 // causal half is computed. For 16-bit inputs P and dS are rounded before their GEMMs, as tensor cores require;

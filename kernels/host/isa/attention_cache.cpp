@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Online softmax over tiles of cached keys: keys, then values, are read once for all queries of the group. Bound by
 // these reads.
 

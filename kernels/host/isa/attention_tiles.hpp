@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Packing and blocked GEMMs for attention, on register tiles. For host/isa only.
 //

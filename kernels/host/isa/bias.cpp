@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Column sums and element-wise addition.
 #include "kernels/host/bias.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts between fp32 and 16-bit floats, register by register.
 #include "kernels/host/convert.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized matrices: nf4 values by lookup in a register where there is one of 16 floats, else in a table.
 #include "kernels/host/dequantize.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Masks in blocks of random words, so that the loops vectorize.
 #include "kernels/host/dropout.hpp"
 

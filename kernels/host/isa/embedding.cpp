@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding rows: sum, and scatter-add.
 #include "kernels/host/embedding.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of halves on register tiles: a panel of B stays in the inner cache while all panels of A
 // pass, which the outer cache holds.
 #include "kernels/host/half_panels.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sums over a register and over a row, and the square root that norms take of them. For host/isa only; internal
 // linkage.

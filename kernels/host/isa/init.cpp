@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorize. Products and sums
 // are not fused: the bits are the same on every instruction set. log and sin/cos to about 1e-11, far below fp32.
 #include "kernels/host/init.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block-wise int8. No fused operations: the same bits on every instruction set.
 #include "kernels/host/int8_blocks.hpp"
 

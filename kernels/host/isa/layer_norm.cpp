@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayerNorm, row by row: a row stays in L1 between its passes.
 #include "kernels/host/layer_norm.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes over a row of logits: maximum, exponentials and their sum, scaling. Segments are summed in the element type,
 // and the segments in double, so that a vocabulary of 10^5 loses no precision.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // exp, log and fused multiply-add for host/isa: no branches and no calls, so that loops of them vectorize. Internal
 // linkage: each instruction set has its own.

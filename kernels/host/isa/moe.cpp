@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of routers and of experts: softmax, scaling, dot products.
 #include "kernels/host/moe.hpp"
 

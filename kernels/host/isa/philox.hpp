@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // runtime/base/rng.hpp's philox for a block of counters, so that the loops vectorize.
 

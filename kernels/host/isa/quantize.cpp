@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes of nf4 and int8: the nearest value to element / absmax.
 #include "kernels/host/dequantize.hpp"
 #include "kernels/nf4_code.hpp"

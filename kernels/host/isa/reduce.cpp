@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums in a documented order. No fused operations: the same bits on every instruction set.
 #include "kernels/host/reduce.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm, group by group: a group stays in L1 between its passes.
 #include "kernels/host/rms_norm.hpp"
 

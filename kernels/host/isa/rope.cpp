@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary positions: pairs (j, j + d/2) of each head.
 #include "kernels/host/rope.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGD: a fixed sequence of correctly rounded operations, so that every instruction set gives the same bits.
 #include "kernels/host/sgd.hpp"
 

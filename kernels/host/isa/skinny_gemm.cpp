@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM of a few rows. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added,
 // eight at a time, into a block of C that fits in L1. The order of the sums of an element does not depend on m or on
 // the split of columns.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SwiGLU: silu(x) = x / (1 + e^-x), and its slope s·(1 + x·(1 - s)) with s the sigmoid and 1 - s = e^-x·s.
 #include "kernels/host/swiglu.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Vec: one SIMD register (GCC vector extension), as wide as the instruction set this source is compiled for, and the
 // GEMM microkernel made of it: a register tile of tile_rows × tile_cols accumulators. For host/isa only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Checked calls of the CUDA runtime. Statuses are passed as int, so that cuda_runtime.h stays out of headers.
 

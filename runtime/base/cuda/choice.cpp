@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choice of a rank's device from a survey. Pure.
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/error.hpp"

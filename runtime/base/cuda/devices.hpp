@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The CUDA devices of this machine, as data. Asking loads and initializes the driver; a run on the CPU never asks.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // cuBLASLt, NCCL and cuDNN, opened by dlopen when a device has been found. If they were linked, cuBLASLt alone would
 // cost every run on the CPU 92 MiB and 0.1 s.

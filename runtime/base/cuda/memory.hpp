@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Device memory, pinned host memory, and copies in stream order. Allocation is for start-up.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/cuda/stream.hpp"
 
 #include <cuda_runtime.h>

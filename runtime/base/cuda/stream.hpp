@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // CUDA streams and events as handles: the device side of runtime/base/stream.hpp.
 

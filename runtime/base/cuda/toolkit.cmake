@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds the CUDA toolkit. Sets tessera_cuda, tessera_nccl and tessera_cudnn (ON/OFF) for what is built; docs/cuda.md.
 set(TESSERA_CUDA AUTO CACHE STRING
   "CUDA backend: AUTO (if nvcc is found and this is no sanitizer build), ON (an error if nvcc is missing), OFF")

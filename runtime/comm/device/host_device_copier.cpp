@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/device/host_device_copier.hpp"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // HostDeviceCopier: copies between a device and pinned host memory, in both directions at once, with two buffers in
 // turns. Where the device is the host: plain copies.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pipeline: while a slice is exchanged on the host, the next one is copied down and the previous one up.
 #include "runtime/comm/device/staged.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A communicator for device memory on top of one for host memory. Data passes through pinned buffers in slices, whose
 // copies overlap the transfers. For ranks that share a GPU, and for builds without NCCL.

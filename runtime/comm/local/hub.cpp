@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages copied when both sides have posted, and memory that all threads see.
 #include "runtime/comm/local/hub.hpp"
 

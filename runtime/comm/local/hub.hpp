@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Hub: what the threads of a local world share: mailboxes, memory, the status table, and the first failure.
 

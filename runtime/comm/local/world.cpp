@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The local world: ranks as threads of one process, for tests.
 #include <algorithm>
 #include <iterator>

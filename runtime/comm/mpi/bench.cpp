@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times both sides in turns, so that disturbances of the machine hit both.
 #include "runtime/comm/bench.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checked MPI calls, and the mutex around them.
 #include <mpi.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Endpoint over MPI_Isend, MPI_Irecv and MPI_Testall with growing sleeps between tests.
 #include <mpi.h>
 #include <sched.h>

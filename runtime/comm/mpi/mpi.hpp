@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Shared by the source files that call MPI. Communicators are passed as Fortran handles (int), so that mpi.h stays out
 // of headers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory of the ranks of a node: POSIX segments in /dev/shm, made by the group's first rank, mapped by all, and
 // unlinked before their first use, so that none is left behind. Mappings of our own, and not MPI windows, have sizes
 // that a plan can know.

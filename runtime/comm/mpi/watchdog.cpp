@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heartbeat of a process, and collection of statuses from other nodes.
 #include "runtime/comm/mpi/watchdog.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // MpiWatchdog: the watchdog of an MPI process. A thread wakes ten times a second, writes this rank's heartbeat, answers
 // other nodes that ask for statuses, and ends the run if the main thread does not act on a failure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The world of MPI processes: start, nodes, choice of transport, end of the run.
 #include <mpi.h>
 #include <sys/stat.h>

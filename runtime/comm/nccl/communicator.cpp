@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives as NCCL calls on one stream, each followed by an event that marks its end on the device.
 #include "runtime/comm/nccl/communicator.hpp"
 

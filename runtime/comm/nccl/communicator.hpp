@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Communicator for device memory over NCCL. Calls are stream-ordered, and the watchdog covers them. One per group.
 

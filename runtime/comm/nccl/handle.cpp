@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/nccl/handle.hpp"
 
 #include <nccl.h>

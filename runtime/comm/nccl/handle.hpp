@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // NcclHandle: an NCCL communicator in non-blocking mode, so that Tessera's watchdog can report late and dead peers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All members on one node. Peers read each other's shared buffers; other buffers are copied through the scratch.
 #include "runtime/comm/node/communicator.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Communicators over a node's shared memory: all members on one node, or two-level across nodes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A futex barrier: the last member to arrive checks that all are in the same collective, and wakes the others.
 #include "runtime/comm/node/group.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // NodeGroup: the members of a communicator on one node: barrier, published buffer addresses, shared scratch.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two-level collectives: the ranks of a node share scratch, and the first of them, the leader, exchanges with the
 // leaders of other nodes. Data moves in slices that fit the scratch. A node whose members are a subtree of the
 // reduction tree sends their sum, any other node sends each member's data, so that the bits equal those of the other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // For tests that need a CUDA device: skips with the reason if there is none, or none that this build has code for.
 

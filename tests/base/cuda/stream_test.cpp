@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stream, Event, Arena and copies on a device, in the order that the host's tests check, with copies as the work.
 #include <algorithm>
 #include <vector>

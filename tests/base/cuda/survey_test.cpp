@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend on a machine without a device: answers without a driver, refusals, libraries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

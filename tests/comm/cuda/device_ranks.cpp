@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share the devices and sums
 // follow the documented order bit for bit; over nccl each rank has its own device. Exits 0 if all is right, 77 with a
 // reason if the devices are missing.

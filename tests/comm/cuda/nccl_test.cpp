@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI and NCCL on one device with one rank: start, configuration, every call, end, abort. NCCL runs no kernel for one
 // rank: rings, their order and overlap are not tested here.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes masks.golden.json: ids and loss masks of conversations by transformers.
 
 The templates here mark answers with {% generation %}, and transformers gives the mask. The test uses the same templates

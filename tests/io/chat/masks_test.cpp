@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ids and loss masks of conversations against transformers (golden file of make_masks.py), and what is refused.
 
 #include <map>

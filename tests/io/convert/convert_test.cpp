@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions, with ranks as threads: the same bytes for any number of ranks, round trips, and nothing left after a
 // failure.
 

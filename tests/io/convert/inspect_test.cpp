@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inspection: statistics, comparisons, verification, recognition, and HDF5 files that crash the library.
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A model in safetensors for the tests of conversions: tensors smaller and larger than a block.
 

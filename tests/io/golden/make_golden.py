@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Makes official.safetensors with the official writer (pip: safetensors, torch). Tests read the file; they need no Python.
 # Run in this folder: python make_golden.py
 import torch

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """superblock0.h5: a plain HDF5 file as h5py writes it by default, in the oldest form (superblock 0, headers without checksums).
 
     python tests/io/golden/make_superblock0.py tests/io/golden/superblock0.h5

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chat templates: equal to transformers on conversations drawn at random, and what is read from a model directory.
 #include "io/chat/chat_template.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Templates: what Jinja answers, what is refused and where, limits.
 #include "io/jinja/template.hpp"
 

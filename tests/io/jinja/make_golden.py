@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes chats.golden.json: the templates in templates/ applied by transformers to conversations drawn at random.
 
 python make_golden.py [COUNT]: A conversation is a line of words, as chat_template_test.cpp reads them: S, U, A, T and the

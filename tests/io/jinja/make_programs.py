@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes programs.golden.json: templates drawn at random from the subset, and what Jinja, set up by transformers, answers.
 
 python make_programs.py [COUNT]

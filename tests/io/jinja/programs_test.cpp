@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Templates drawn at random: equal to Jinja's answers, and nothing but errors with a line where they are damaged.
 #include <gtest/gtest.h>
 

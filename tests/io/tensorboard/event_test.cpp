@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Event files: bytes of a known file, values read back, the order of files, a full disk.
 #include <fcntl.h>
 #include <sys/resource.h>

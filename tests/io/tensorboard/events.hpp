@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A reader of event files, written from the format and not from the writer, for tests.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints the records that event_test.cpp expects, as the tensorboard package writes them (pip install tensorboard)."""
 import io
 

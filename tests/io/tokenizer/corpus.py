@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Texts that tokenizers stumble over: scripts, marks, emoji, white space, broken UTF-8, look-alikes of special tokens. Used by make_golden.py
 # and compare.py; every text is bytes.
 import random

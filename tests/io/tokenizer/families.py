@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Small tokenizers with exactly the pipelines of the families, trained on corpus.py and the text of this tree: the real ones need a network.
 import json
 import pathlib

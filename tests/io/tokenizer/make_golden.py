@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes the small tokenizers of families.py, and what Hugging Face's `tokenizers` makes of corpus.py with them, beside this file.
 #   pip install tokenizers==0.23.3 && python tests/io/tokenizer/make_golden.py
 # A tokenizer that is there already is kept: the text that it was trained on has changed since. Remove the file to train it again.

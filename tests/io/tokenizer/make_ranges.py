@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes io/tokenizer/unicode_ranges.cpp: the classes of every code point as Hugging Face's `tokenizers` has them: those of split patterns
 # from its Oniguruma, word characters from its regex crate, and numbers of the pre-tokenizer Digits from Rust itself.
 #   pip install tokenizers==0.23.3 && python tests/io/tokenizer/make_ranges.py > io/tokenizer/unicode_ranges.cpp

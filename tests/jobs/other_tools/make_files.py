@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes files/accelerate_*: configurations as accelerate 1.15.0 itself writes them, with the keys that the questions of
 `accelerate config` ask for. The files/deepspeed_* are DeepSpeed's and ms-swift's documented examples, with other numbers.
 """

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the lists of keys and options that tests/jobs/other_tools_test.cpp goes over.
 
     pip download --no-deps -d DIR accelerate==1.15.0 transformers==5.23.0 transformers==4.57.1 ms-swift==4.6.0

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention as cuDNN's graphs: the library, if installed, fuses them into one kernel for an H200 that is described to
 // it, and needs the scratch that plans assume. Needs no device; the library loads a driver, for which the toolkit's
 // stub suffices.

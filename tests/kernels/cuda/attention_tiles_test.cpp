@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index maps of attention's tiles, on the CPU: ldmatrix and mma as the PTX manual defines them must multiply
 // matrices through our maps.
 #include "kernels/cuda/attention_tiles.hpp"

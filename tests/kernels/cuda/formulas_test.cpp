@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device functions of one element, on the CPU: the bits of host kernels where bits are promised, a tolerance
 // elsewhere.
 #include "kernels/cuda/activations.hpp"

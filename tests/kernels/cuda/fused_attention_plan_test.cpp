@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which attention calls a fused cuDNN kernel takes, and in how many chunks.
 #include "kernels/cuda/fused_attention_plan.hpp"
 

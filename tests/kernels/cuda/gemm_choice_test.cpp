@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choices of algorithms as text: exactly what is written is read.
 #include "kernels/cuda/gemm_choice.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMMs in terms of a column-major library: the mapping, and the library's descriptors if it is installed (no device
 // needed).
 #include "kernels/cuda/gemm_plan.hpp"

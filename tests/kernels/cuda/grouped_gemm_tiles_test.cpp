@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiles of groups, on the CPU: every row of every group is in exactly one tile, and fewer tile indices are empty than
 // there are groups.
 #include "kernels/cuda/grouped_gemm_tiles.hpp"

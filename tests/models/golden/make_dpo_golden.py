@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes dpo/ in golden directories beside this script: ten AdamW steps of DPO on the adapter in lora/ (make_lora_golden.py) under peft
 and PyTorch, on the CPU, in float32. Weights and tokens are those of the directory.
 

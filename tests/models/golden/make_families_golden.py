@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the golden files of the Llama-like families beside this script: AdamW steps of small random Hugging Face models under PyTorch,
 on the CPU, in float32. The fields are those of make_gpt2_golden.py (README.md), and what README.md says of mixtures of experts.
 

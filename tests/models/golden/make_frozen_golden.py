@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes frozen.json in golden directories beside this script: ten AdamW steps of their models under PyTorch, on the CPU, in float32,
 with some parameters frozen (requires_grad = False). Weights and tokens are those of the directory.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes generate.json in every golden directory beside this script: what transformers' generate continues prompts with, greedily, from
 model.safetensors, on the CPU in float32.
 

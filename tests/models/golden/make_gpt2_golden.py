@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the GPT-2 golden files beside this script: ten AdamW steps of a Hugging Face GPT-2 under PyTorch, on the CPU, in float32.
 
     python3 make_gpt2_golden.py          # needs torch, transformers, safetensors, numpy; README.md has the fields

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes half.json beside this script: loss and gradient norms of the first step of golden runs, under PyTorch on the CPU with weights,
 activations and gradients in bf16 or fp16 (loss in fp32), and in fp32 from the same rounded weights.
 

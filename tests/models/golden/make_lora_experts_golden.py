@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes lora-experts/ in golden directories beside this script: as lora/ (make_lora_golden.py), with adapters on the projections of
 experts.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes lora/ in golden directories beside this script: an adapter as peft saves it, and ten AdamW steps of it under peft and PyTorch,
 on the CPU, in float32, dropout 0. Weights and tokens are those of the directory.
 

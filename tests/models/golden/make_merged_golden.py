@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes lora/merged.safetensors in golden directories beside this script: some weights of the model into which peft has merged the
 adapter (merge_and_unload), on the CPU, in float32, from adapter_model.safetensors.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes sgd.json, param_groups.json and adamw_8bit.json beside the GPT-2 golden runs: ten steps of the same models on the same
 tokens with torch.optim.SGD, with torch.optim.AdamW whose parameter groups have other learning rates and weight decays, and with
 AdamW whose moments are quantized after each step, block-wise by bitsandbytes' dynamic code.

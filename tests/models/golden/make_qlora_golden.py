@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes qwen3/bnb-nf4 and qwen3/bnb-int8, models that transformers has quantized with bitsandbytes and saved, and qwen3/qlora: ten AdamW
 steps of an adapter under peft over bnb-nf4's weights (nn.Linear4bit), on the CPU, computed in float32.
 

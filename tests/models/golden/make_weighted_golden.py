@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes weighted.json in golden directories beside this script: ten AdamW steps of their models under PyTorch, on the CPU, in float32,
 where every token has a weight by which its loss as a target is multiplied. Weights and tokens are those of the directory.
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The commands of Slurm, PBS, LSF and Flux, and mpirun, as far as the templates use them, on a cluster of two nodes with
 # four cores (and $GPUS GPUs) each: links with their names point here. Each refuses what the real one refuses. Ranks are
 # not started: their command goes to $CLUSTER/ranks, and they end with the next code of $CLUSTER/codes (0 at its end).

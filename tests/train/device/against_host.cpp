@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same runs on the device and on host ranks as threads; checkpoints from one to the other.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An asynchronous save from device memory writes the same bytes as a synchronous one.
 #include <unistd.h>
 

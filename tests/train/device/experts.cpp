@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixtures of experts on a device against host ranks: every ZeRO stage, packed rows with padding, load-balancing loss,
 // layers and their experts in one unit and in two.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PyTorch's steps on a device: the same golden files, the same tolerances as on the host.
 #include <cstdio>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its
 // calls are counted, and warm-up steps may switch between both before the first step without effect on it.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums at ExactSum's bound on every rank: norm carries before it adds them over ranks.
 #include <cmath>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trace of a step on a device: every instruction and wait, by the device's clock, in the order of the schedule.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The waits between the queues of a device are enough, and needed: a queue may run as far ahead as they allow, and a
 // step without one of them gives other bits.
 #include "tests/simulated_device/wait_order.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Makes token files in the format of Megatron-LM's MMapIndexedDataset, version 1: for each type of ids a .bin and an .idx.
 # Documents of several sequences, an empty document, and ids at the limits of the type. The tests read these files and
 # need no Python. Run in this folder: python make_megatron.py (numpy alone)

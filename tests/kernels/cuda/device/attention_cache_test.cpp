@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with a cache on a device against the host: appended tokens, groups of heads, rows at different positions.
 #include "kernels/attention_cache.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on a device against the host: odd lengths, groups of heads, head sizes of every kernel and between,
 // documents, unaligned memory, two runs.
 #include "kernels/attention.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dequantization on a device: the host's bits, for odd sizes and outputs that are not aligned.
 #include "kernels/dequantize.hpp"
 #include "host_device_tensor.hpp"

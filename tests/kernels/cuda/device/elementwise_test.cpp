@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, unaligned pointers, in
 // place, two runs.
 #include "host_device_tensor.hpp"

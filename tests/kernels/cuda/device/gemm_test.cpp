@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM on a device against the host: every transposition, odd sizes, pitches, alpha, beta, bias, gradients in fp32, k =
 // 0; two runs.
 #include "kernels/gemm.hpp"

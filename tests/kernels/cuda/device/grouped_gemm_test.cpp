@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped GEMM on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder, every
 // form and dtype; two runs.
 #include "kernels/grouped_gemm.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The same tensor on the host, whose kernel is the reference, and on the device. Elements are made from fp32 and read
 // back as fp32.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // linear_cross_entropy on a device against the host: odd vocabularies, ignored rows, accumulated sums, evaluation,
 // gradient accumulation, two runs.
 #include "kernels/linear_cross_entropy.hpp"

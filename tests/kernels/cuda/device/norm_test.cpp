@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norms on a device against the host's: rows per warp and per block, groups in rows, strides, in
 // place, sums over many rows, two runs.
 #include "host_device_tensor.hpp"

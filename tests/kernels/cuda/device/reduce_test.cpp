@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations with equal bits on host and device: sums in a documented order, exact sums of squares, optimizers,
 // initializers.
 #include "kernels/reduce.hpp"

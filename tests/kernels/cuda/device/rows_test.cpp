@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that move rows, on a device against the host: embedding with documents, routing, dispatch, combination.
 #include <numeric>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries of exact sums: the same integers on host and device.
 #include "kernels/step.hpp"
 #include "host_device_tensor.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tessera with Spack, from a checkout (docs/install.md). Not tried yet."""
 
 from spack.package import *
