@@ -55,7 +55,7 @@ good 1 convert --in "$base" --adapters run3 --merge_lora true --save_dtype bf16 
 refused 3 "E145" 1 "${evaluate[@]}" --model merged "${four[@]}" --adapters run3
 
 # Refused by name.
-refused 2 "is quantized" 1 convert --in "$stored" --to hf --dtype bf16 --out no
+refused 2 "is quantized" 1 convert --in "$stored" --to hf --dtype bf16 --out converted
 refused 2 "quantized weights (nf4) are not trained" 1 train --dataset "$tokens" --model "$base" --max_length 16 "${four[@]}" --output_dir no
 refused 2 "--quant_bits" 1 "${train[@]}" --model "$base" --quant_method bnb --output_dir no
 refused 2 "--quant_method bnb" 1 "${train[@]}" --model "$base" --quant_bits 4 --output_dir no
