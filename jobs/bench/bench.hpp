@@ -12,6 +12,7 @@ void bench_command(const Call& call, World& world);
 void bench_collectives_command(const Call& call, World& world);
 void bench_dequantize_command(const Call& call, World& world);
 void bench_step_command(const Call& call, World& world);
+void bench_compression_command(const Call& call, World& world);
 void bench_io_command(const Call& call, World& world);
 void bench_scratch_command(const Call& call, World& world);
 void bench_convert_command(const Call& call, World& world);

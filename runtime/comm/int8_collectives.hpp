@@ -16,12 +16,14 @@
 
 namespace tessera::comm {
 
+/// Bytes of `members` encoded chunks of `chunk` numbers: what GroupCosts::int8_traffic (topology.hpp) takes.
+[[nodiscard]] std::size_t int8_group_bytes(std::size_t members, std::size_t chunk);
 /// Bytes of staging for a sum of `members` chunks of `chunk` floats, and for a gather of them.
 [[nodiscard]] std::size_t int8_sum_staging(std::size_t members, std::size_t chunk);
 [[nodiscard]] std::size_t int8_gather_staging(std::size_t members, std::size_t chunk);
 
 /// mine = this member's chunk of the sum of `full` over members. `mine` may lie in `full`. `residual`: as many floats
-/// as `full`, or null: no error feedback. `staging` is aligned to 4 bytes.
+/// as `full`, or null: no error feedback. `staging` is aligned to 8 bytes.
 void int8_reduce_scatter(Communicator& communicator, CollectiveLabel label, const float* full, float* mine,
                          std::size_t chunk, float* residual, std::span<std::byte> staging);
 

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "runtime/comm/int8_collectives.hpp"
 #include "runtime/shard/manager.hpp"
 
 namespace tessera::plan {
@@ -15,6 +16,7 @@ struct Volume {
   std::uint64_t gathers = 0, gathered_bytes = 0;
   std::uint64_t sums = 0;
   std::map<DType, std::uint64_t> scattered, summed;  // elements of reduce_scatter and of all_reduce, by type
+  std::map<CollectiveKind, std::uint64_t> int8;      // encoded bytes of all members, by collective
   std::uint64_t norms = 0;
 };
 
@@ -31,7 +33,20 @@ std::vector<Volume> volumes_of(const RunPlan& plan) {
     if (instruction.unit < 0) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(instruction.unit)];
     const auto numel = static_cast<std::uint64_t>(unit.numel);
-    if (instruction.op == shard::Op::gather && unit.sharded()) {
+    const auto shard = static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
+    const auto add_int8 = [&](AxisSet axes, CollectiveKind kind, std::uint64_t chunk) {
+      of(axes).int8[kind] +=
+          comm::int8_group_bytes(static_cast<std::size_t>(plan.spec.strategy.mesh.size(axes)), chunk);
+      of(axes).sums += kind == CollectiveKind::all_reduce ? 2 : 1;  // an exchange, a gather, or both
+    };
+    if (instruction.op == shard::Op::gather && unit.int8.gather) {
+      add_int8(unit.shard_axes, CollectiveKind::all_gather, shard);
+    } else if (instruction.op == shard::Op::reduce_scatter && unit.int8.reduce_scatter) {
+      add_int8(unit.shard_axes, CollectiveKind::reduce_scatter, shard);
+    } else if (instruction.op == shard::Op::all_reduce && unit.int8.all_reduce) {
+      const auto members = static_cast<std::uint64_t>(plan.spec.strategy.mesh.size(unit.replicate_axes));
+      add_int8(unit.replicate_axes, CollectiveKind::all_reduce, shard / members);
+    } else if (instruction.op == shard::Op::gather && unit.sharded()) {
       ++of(unit.shard_axes).gathers;
       of(unit.shard_axes).gathered_bytes += numel * size_of(unit.param_dtype);
     } else if (instruction.op == shard::Op::reduce_scatter && unit.sharded()) {
@@ -40,8 +55,7 @@ std::vector<Volume> volumes_of(const RunPlan& plan) {
     } else if (instruction.op == shard::Op::all_reduce) {
       ++of(unit.replicate_axes).sums;
       // After a reduction over the shard group its sums are fp32.
-      of(unit.replicate_axes).summed[unit.sharded() ? DType::f32 : unit.reduce_dtype] +=
-          static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
+      of(unit.replicate_axes).summed[unit.sharded() ? DType::f32 : unit.reduce_dtype] += shard;
     }
   }
   return volumes;
@@ -61,6 +75,7 @@ TrafficCount priced(const RunPlan& plan, const Volume& volume, const GroupCosts&
     add(sent, group.sum_traffic(member, CollectiveKind::reduce_scatter, numel, dtype), 0);
   for (const auto& [dtype, numel] : volume.summed)
     add(sent, group.sum_traffic(member, CollectiveKind::all_reduce, numel, dtype), 0);
+  for (const auto& [kind, bytes] : volume.int8) add(sent, group.int8_traffic(member, kind, bytes), 0);
   const auto counters =
       shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->router.num_losses());
   add(sent, group.counters_traffic(member, counters), volume.sums + volume.norms, volume.norms);

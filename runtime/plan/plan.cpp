@@ -9,6 +9,7 @@
 #include "runtime/plan/activations.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/plan/units.hpp"
+#include "runtime/shard/buffer_plan.hpp"
 #include "runtime/shard/builder.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
@@ -190,6 +191,55 @@ void check_reproducible(const RunPlan& plan) {
 /// size.
 enum class Proof : bool { none, full };
 
+/// What of a unit is sent as int8: over groups on several nodes, or everywhere, and only what is sent.
+shard::Int8Collectives int8_of(const RunPlan& plan, int u) {
+  const RunSpec& spec = plan.spec;
+  const Mesh& mesh = spec.strategy.mesh;
+  const shard::Compression& wanted = spec.strategy.policy.compression;
+  const shard::UnitPolicy policy = plan.layout.policy(u);
+  const auto compressed = [&](AxisSet axes) {
+    return !mesh.used(axes).empty() && (wanted.everywhere || spec.topology.spans_nodes(mesh, axes));
+  };
+  const bool trained = spec.purpose == Purpose::train && plan.layout.trainable(u);
+  const bool gathers = wanted.gathers == shard::Compression::Gathers::all ||
+                       (wanted.gathers == shard::Compression::Gathers::frozen && !plan.layout.trainable(u));
+  shard::Int8Collectives int8{.gather = gathers && is_float(policy.param_dtype) && compressed(policy.shard_axes) &&
+                                        !spec.topology.in_place(mesh, policy.shard_axes),
+                              .reduce_scatter = wanted.gradients && trained && compressed(policy.shard_axes),
+                              .all_reduce = wanted.gradients && trained && compressed(policy.replicate_axes)};
+  int8.error_feedback = wanted.error_feedback && (int8.reduce_scatter || int8.all_reduce);
+  return int8;
+}
+
+/// Refuses runs that int8 collectives are not for.
+void check_int8(const RunPlan& plan, const shard::ScheduleInput& input) {
+  const shard::ShardPolicy& policy = plan.spec.strategy.policy;
+  if (policy.reproducible && policy.compression.any())
+    throw Error(ExitCode::usage,
+                "reproducible runs have the same bits on any number of ranks, and int8 collectives do not",
+                "reproducible, reduce_dtype, gather_dtype",
+                "Drop --reproducible, or give --reduce_dtype fp32 and --gather_dtype compute");
+  if (policy.compression.gradients && (policy.reduce_dtype != DType::f32 || policy.param_dtype == DType::f16))
+    throw Error(ExitCode::usage,
+                "gradients of an fp16 run are scaled by a loss scale that changes, and residuals are not",
+                "reduce_dtype", "Compute in bf16 or fp32, or give --reduce_dtype fp32");
+  // Gathered parameters that are the master weights cannot be replaced by decoded ones.
+  for (const shard::UnitInput& of : input.units) {
+    const shard::ScheduledUnit unit = shard::scheduled_unit(input, of);
+    if (unit.int8.gather && unit.params_resident && !unit.has_separate_masters())
+      throw Error(ExitCode::usage,
+                  strfmt("unit %s keeps its gathered parameters in %s, and this rank's part of them is its master "
+                         "weights, which int8 would round",
+                         unit.name.c_str(), name_of(unit.param_dtype)),
+                  "gather_dtype",
+                  "Shard the parameters and reshard after forward (--zero_stage 3, FULL_SHARD, HYBRID_SHARD), compute "
+                  "in bf16, or drop --gather_dtype");
+  }
+  if (plan.spec.device != host_device && policy.compression.any())
+    throw Error(ExitCode::usage, "int8 collectives are built for host memory, and this run is on a GPU",
+                "reduce_dtype, gather_dtype", "Give --reduce_dtype fp32 or bf16 and --gather_dtype compute");
+}
+
 void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   const RunSpec& spec = plan.spec;
   if (spec.purpose != Purpose::generate) input.references = references(*spec.model, plan.units);
@@ -228,7 +278,8 @@ RunPlan build(const RunSpec& spec, Proof proof) {
                            .trainable = trains && plan.layout.trainable(u),
                            .storage_dtype = trains ? plan.layout.storage_dtype(u) : plan.layout.policy(u).param_dtype,
                            .policy = plan.layout.policy(u),
-                           .params_in_place = spec.topology.in_place(mesh, plan.layout.policy(u).shard_axes)});
+                           .params_in_place = spec.topology.in_place(mesh, plan.layout.policy(u).shard_axes),
+                           .int8 = int8_of(plan, u)});
   }
   input.mesh = mesh;
   input.policy = spec.strategy.policy;
@@ -237,6 +288,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   // A GPU does not read the disk: its gradients go to host memory, where the update reads them.
   if (spec.device != host_device && input.policy.placement.grads == shard::Tier::disk)
     input.policy.placement.grads = shard::Tier::host;
+  check_int8(plan, input);
   build_schedules(plan, input);
   if (proof == Proof::full) {
     check_sums(plan);
@@ -252,7 +304,8 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
   // In host memory, whatever the device.
   if (spec.snapshot != Snapshot::none) {
-    const auto states = spec.snapshot == Snapshot::all ? std::span(spec.states) : std::span<const StateSpec>();
+    const std::vector<StateSpec> states =
+        spec.snapshot == Snapshot::all ? plan.saved_states() : std::vector<StateSpec>();
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
                           shard::replica_bytes(plan.layout, states, spec.rank),
                           spec.device != host_device ? Memory::pinned : Memory::host});
@@ -267,6 +320,12 @@ bool RunPlan::shards_over(int group) const {
   return std::ranges::any_of(main().units, [&](const shard::ScheduledUnit& unit) {
     return unit.shard_axes == groups.all[static_cast<std::size_t>(group)];
   });
+}
+
+std::vector<StateSpec> RunPlan::saved_states() const {
+  std::vector<StateSpec> states = spec.states;
+  if (shard::has_residuals(main())) states.push_back(shard::residual_state());
+  return states;
 }
 
 std::vector<const shard::Schedule*> RunPlan::schedules() const {

@@ -98,6 +98,8 @@ struct RunPlan {
   }
   /// True if a unit is sharded over groups.all[group].
   [[nodiscard]] bool shards_over(int group) const;
+  /// What a checkpoint holds beside the parameters: the optimizer's states, and the residuals of int8 gradients.
+  [[nodiscard]] std::vector<StateSpec> saved_states() const;
   /// All schedules that are not empty, main() first.
   [[nodiscard]] std::vector<const shard::Schedule*> schedules() const;
 };

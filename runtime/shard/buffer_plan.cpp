@@ -247,6 +247,7 @@ ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit) 
           .storage_dtype = unit.storage_dtype,
           .param_dtype = policy.param_dtype,
           .reduce_dtype = policy.reduce_dtype,
+          .int8 = unit.int8,
           .placement = placement,
           .update_on_host = input.updates_on_host && placement.optimizer != Tier::device};
 }

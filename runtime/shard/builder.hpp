@@ -20,6 +20,7 @@ struct UnitInput {
   // Absent: as in the run.
   std::optional<UnitPolicy> policy;
   std::optional<bool> params_in_place;
+  Int8Collectives int8;
 };
 
 struct ScheduleInput {

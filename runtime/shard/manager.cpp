@@ -10,6 +10,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/comm/int8_collectives.hpp"
 #include "runtime/comm/sum_to_f32.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -73,6 +74,7 @@ void ShardManager::bind_unit(int u) {
   bind_source(u, interval);
   for (const Segment& segment : layout.segments(u, unit.index))
     unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
+  bind_int8(u);
   const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
   if (layout.trainable(u))
     for (const StateSpec& state : parts_.states)
@@ -109,6 +111,12 @@ void ShardManager::gather(const Instruction& instruction, const SlotMemory& memo
   const DType dtype = record.params_away()      ? fetched_dtype(record)
                       : record.optimizer_away() ? record.param_dtype
                                                 : record.storage_dtype;
+  if (record.int8.gather) {
+    const bool copied = unit.low_precision != nullptr;
+    return comm::int8_all_gather(*unit.shards, {"gather", parts_.layout->unit_name(u).c_str(), instruction.micro},
+                                 SourceBuffer(copied ? own : mine, copied ? record.param_dtype : dtype), memory.full,
+                                 record.param_dtype, static_cast<std::size_t>(numel), unit.shards_int8);
+  }
   if (unit.low_precision != nullptr) {
     mine = own;  // the update has written the copy
   } else if (dtype != record.param_dtype) {
@@ -153,6 +161,9 @@ void ShardManager::reduce_scatter(const Instruction& instruction, const SlotMemo
   const SourceBuffer gradient(memory.full, scheduled(instruction.unit).reduce_dtype);
   float* x = memory.sum != nullptr ? reinterpret_cast<float*>(memory.sum) : target_of(instruction, memory);
   if (unit.shards == nullptr) widen(gradient, x, chunk);
+  else if (scheduled(instruction.unit).int8.reduce_scatter)
+    comm::int8_reduce_scatter(*unit.shards, label_of(instruction), reinterpret_cast<const float*>(memory.full), x,
+                              chunk, unit.scatter_residual, unit.shards_int8);
   else on(*unit.shards, stream_).reduce_scatter(label_of(instruction), gradient, x, chunk);
   accumulate(instruction, x, memory);
 }
@@ -163,7 +174,10 @@ void ShardManager::all_reduce(const Instruction& instruction, const SlotMemory& 
   float* x = memory.sum != nullptr ? reinterpret_cast<float*>(memory.sum) : target_of(instruction, memory);
   const SourceBuffer source =
       memory.full != nullptr ? SourceBuffer(memory.full, scheduled(instruction.unit).reduce_dtype) : x;
-  on(*unit.replicas, stream_of(instruction)).all_reduce(label_of(instruction), source, x, chunk);
+  if (scheduled(instruction.unit).int8.all_reduce)
+    comm::int8_all_reduce(*unit.replicas, label_of(instruction), static_cast<const float*>(source.data), x, chunk,
+                          unit.reduce_residual, unit.replicas_int8);
+  else on(*unit.replicas, stream_of(instruction)).all_reduce(label_of(instruction), source, x, chunk);
   accumulate(instruction, x, memory);
 }
 

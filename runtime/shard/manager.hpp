@@ -88,6 +88,19 @@ class ShardManager {
   [[nodiscard]] Device device() const { return parts_.device; }
   [[nodiscard]] StreamView stream() const { return stream_; }
 
+  // Error feedback (ScheduledUnit::int8).
+  /// Whether residual_sum has numbers for a unit: if it is trainable, and any unit has residuals.
+  [[nodiscard]] bool has_residuals(int unit) const {
+    return units_[static_cast<std::size_t>(unit)].residual_sum != nullptr;
+  }
+  /// This rank's shard of the sum of a unit's residuals over all ranks, as collect_residuals has left it or a
+  /// checkpoint: shard_numel fp32 numbers; absent if there are none.
+  [[nodiscard]] TensorView residual_sum(int unit) const;
+  /// Collective, between steps: sums the residuals for a checkpoint. The residuals stay.
+  void collect_residuals();
+  /// Residuals whose sum over ranks is what residual_sum holds: one rank has it, those of the others are zero.
+  void restore_residuals();
+
   /// Casts this rank's master weights to their low-precision copies, after others have written the masters.
   void cast_masters();
 
@@ -163,11 +176,14 @@ class ShardManager {
     std::vector<float*> accumulators;    // in their tier
     float* reduced = nullptr;            // the finished gradient
     Device source_device;
+    float *scatter_residual = nullptr, *reduce_residual = nullptr, *residual_sum = nullptr;  // null: none
+    std::span<std::byte> shards_int8, replicas_int8;                                         // staging; empty: none
     UpdateView view;  // of a unit without a gradient: ranges and states alone
     std::vector<std::pair<const std::byte*, UpdateView>> staged;  // the same in each staging slot
   };
   void bind_unit(int unit);
   void bind_staged(int unit);
+  void bind_int8(int unit);
   /// Where states of a tier are.
   [[nodiscard]] Device device_of(Tier tier) const;
   /// Calls `move`(what is in the tier, its device, the address in the slot, bytes) for each part of a staged update.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/comm/int8_collectives.hpp"
+
 namespace tessera::shard {
 
 namespace {
@@ -140,6 +142,42 @@ std::uint64_t largest_staged(const MemoryInput& in, AxisSet axes) {
   return largest;
 }
 
+/// Residuals of gradients, and their sums, which all units have then: a checkpoint has a value for every parameter.
+void add_residuals(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  const ShardLayout& layout = *in.layout;
+  if (!has_residuals(*in.schedules.front())) return;
+  for (int u = 0; u < layout.num_units(); ++u) {
+    const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
+    if (!unit.trainable) continue;
+    const bool feedback = unit.int8.error_feedback;
+    const std::size_t shard = fp32_bytes(layout.shard_numel(u));
+    if (feedback && unit.int8.reduce_scatter)
+      slots.push_back({scatter_residual_name(layout, u), Category::grads, Placement::own, fp32_bytes(unit.numel)});
+    if (feedback && unit.int8.all_reduce)
+      slots.push_back({reduce_residual_name(layout, u), Category::grads, Placement::own, shard});
+    slots.push_back({residual_sum_name(layout, u), Category::grads, Placement::own, shard});
+  }
+}
+
+/// Codes of the largest collective of each group.
+void add_int8_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  for (const AxisSet axes : in.groups.all) {
+    const auto members = static_cast<std::size_t>(in.mesh.size(axes));
+    std::size_t bytes = 0;
+    for (int u = 0; u < in.layout->num_units(); ++u) {
+      const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
+      const auto shard = static_cast<std::size_t>(in.layout->shard_numel(u));
+      if (unit.shard_axes == axes && unit.int8.gather)
+        bytes = std::max(bytes, comm::int8_gather_staging(members, shard));
+      if (unit.shard_axes == axes && unit.int8.reduce_scatter)
+        bytes = std::max(bytes, comm::int8_sum_staging(members, shard));
+      if (unit.replicate_axes == axes && unit.int8.all_reduce)
+        bytes = std::max(bytes, comm::int8_sum_staging(members, shard / members));
+    }
+    if (bytes > 0) slots.push_back({int8_staging_name(axes), Category::comm, Placement::own, bytes});
+  }
+}
+
 void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (const AxisSet axes : in.groups.all) {
     const std::uint64_t largest = largest_staged(in, axes);
@@ -196,6 +234,18 @@ StagedUpdate::StagedUpdate(const ScheduledUnit& unit, std::int64_t shard_numel, 
 }
 
 DType fetched_dtype(const ScheduledUnit& unit) { return unit.trainable ? unit.param_dtype : unit.storage_dtype; }
+std::string scatter_residual_name(const ShardLayout& layout, int unit) {
+  return "residual.scatter." + layout.unit_name(unit);
+}
+std::string reduce_residual_name(const ShardLayout& layout, int unit) {
+  return "residual.reduce." + layout.unit_name(unit);
+}
+std::string residual_sum_name(const ShardLayout& layout, int unit) { return "residual.sum." + layout.unit_name(unit); }
+std::string int8_staging_name(AxisSet axes) { return "int8." + axes.str(); }
+StateSpec residual_state() { return {.name = "residual"}; }
+bool has_residuals(const Schedule& train) {
+  return std::ranges::any_of(train.units, [](const ScheduledUnit& unit) { return unit.int8.error_feedback; });
+}
 
 std::string staging_name(AxisSet axes) { return "staging." + axes.str(); }
 bool is_staging(const ArenaSlot& slot) { return slot.name.starts_with("staging."); }
@@ -224,7 +274,9 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
                                  state.bytes(input.layout->shard_numel(u)),
                                  input.schedules.front()->units[static_cast<std::size_t>(u)].placement.optimizer));
   add_staging_slots(input, slots);
+  add_residuals(input, slots);
   add_staging(input, slots);
+  add_int8_staging(input, slots);
   return slots;
 }
 

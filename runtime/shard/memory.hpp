@@ -45,6 +45,13 @@ struct StagedUpdate {
 };
 /// Type of the shard that a fetch of params copies: of a frozen unit, as it is stored.
 [[nodiscard]] DType fetched_dtype(const ScheduledUnit& unit);
+/// Error feedback of a unit's gradient: what this rank's reduce_scatter and all_reduce have not sent; and the sum of
+/// these over ranks, as checkpoints hold it (residual_state).
+[[nodiscard]] std::string scatter_residual_name(const ShardLayout& layout, int unit);
+[[nodiscard]] std::string reduce_residual_name(const ShardLayout& layout, int unit);
+[[nodiscard]] std::string residual_sum_name(const ShardLayout& layout, int unit);
+/// "int8.shard": codes that a group's collectives send and receive.
+[[nodiscard]] std::string int8_staging_name(AxisSet axes);
 /// On a device: the counters of norm, and the norms of two units, one of each communication stream. Pinned: the host's
 /// counters, and the summed ones.
 inline constexpr const char* norm_name = "norm";
@@ -54,6 +61,11 @@ inline constexpr std::size_t step_bytes = sizeof(kernels::StepScalars),
 /// "staging.shard": the staging buffer of the communicator of a group.
 [[nodiscard]] std::string staging_name(AxisSet axes);
 [[nodiscard]] bool is_staging(const ArenaSlot& slot);
+
+/// What checkpoints call the residuals; values of elements, fp32.
+[[nodiscard]] StateSpec residual_state();
+/// True if a unit has residuals.
+[[nodiscard]] bool has_residuals(const Schedule& train);
 
 struct MemoryInput {
   const ShardLayout* layout = nullptr;

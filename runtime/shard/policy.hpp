@@ -9,6 +9,7 @@
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
+#include "runtime/shard/compression.hpp"
 #include "runtime/shard/placement.hpp"
 
 namespace tessera::shard {
@@ -65,6 +66,7 @@ struct ShardPolicy : UnitPolicy {
   int staging_slots = 2;  // of each kind of state that is away: how many units of it are moved or used at a time
   bool updates_before_norm = false;  // without clipping: updates on the host run while backward goes on
   bool reproducible = false;         // sum micro-batches by the binary counter over m = a·W + r
+  Compression compression;
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 

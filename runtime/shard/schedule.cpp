@@ -39,11 +39,23 @@ std::string slot_word(const Schedule& schedule, int slot) {
   return strfmt("%c%d", "sgx"[static_cast<int>(named.kind)], index);
 }
 
+/// "int8", if the instruction sends it; else "".
+std::string encoding_word(const Schedule& schedule, const Instruction& in) {
+  if (in.unit < 0) return {};
+  const Int8Collectives& int8 = schedule.units[at(in.unit)].int8;
+  if (in.op == Op::gather && int8.gather) return "int8";
+  if (!(in.op == Op::reduce_scatter && int8.reduce_scatter) && !(in.op == Op::all_reduce && int8.all_reduce)) return {};
+  return int8.error_feedback ? "int8 + residual" : "int8";
+}
+
 /// The last column. reduce_scatter, all_reduce: "a0 = x + a0, last", the accumulation; backward: "adds", if it adds to
 /// gradients of earlier micro-batches. gather, update: "from sp0", "in so0", the staging slot.
 std::string detail_word(const Schedule& schedule, const Instruction& in) {
   const std::string stage = slot_word(schedule, in.stage);
-  if (in.op == Op::gather && in.stage >= 0) return "from " + stage;
+  if (in.op == Op::gather) {
+    const std::string encoding = encoding_word(schedule, in);
+    return (in.stage >= 0 ? "from " + stage + (encoding.empty() ? "" : ", ") : std::string()) + encoding;
+  }
   if (in.op == Op::update && in.stage >= 0) return "in " + stage;
   if (in.op == Op::backward) {
     const auto adds = [&](int u) { return in.micro > 0 && schedule.units[at(u)].adds_in_slot; };
@@ -60,7 +72,8 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
     for (const int p : in.accumulation.inputs) out += strfmt(" + a%d", p);
   }
   if (in.stage >= 0) out += " in " + stage;
-  if (in.last_reduce) out += out.empty() ? "last" : ", last";
+  for (const std::string& word : {encoding_word(schedule, in), std::string(in.last_reduce ? "last" : "")})
+    if (!word.empty()) out += (out.empty() ? "" : ", ") + word;
   return out;
 }
 
@@ -164,6 +177,7 @@ std::uint64_t collective_hash(const Schedule& schedule) {
     for (const int p : in.accumulation.inputs) mix(static_cast<std::uint64_t>(p));
     mix(static_cast<std::uint64_t>(in.accumulation.target));
     if (in.unit < 0) continue;
+    for (const char c : encoding_word(schedule, in)) mix(static_cast<unsigned char>(c));
     for (const char c : schedule.units[at(in.unit)].name) mix(static_cast<unsigned char>(c));
   }
   return hash;

@@ -9,6 +9,7 @@
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
+#include "runtime/shard/compression.hpp"
 #include "runtime/shard/placement.hpp"
 #include "runtime/shard/policy.hpp"
 
@@ -104,6 +105,7 @@ struct ScheduledUnit {
   DType storage_dtype = DType::f32;    // of this rank's shard; fp32 if trainable
   DType param_dtype = DType::f32;      // of parameter slots
   DType reduce_dtype = DType::f32;     // of gradient slots; accumulators are fp32
+  Int8Collectives int8;                // which of its collectives send int8; sums are fp32
   StatePlacement placement;            // of a frozen unit: of params alone
   bool update_on_host = false;         // its update is on the host stream, beside the device
   [[nodiscard]] bool params_away() const { return placement.params != Tier::device; }
@@ -180,11 +182,12 @@ struct Schedule {
 ///   reduce_scatter  h.1     m0  g0  on reduce   a0 = x  after backward h.1 m0
 /// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, a: gradient
 /// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit; sp, sg, so:
-/// staging slot of params, gradient accumulators, states of the optimizer.
+/// staging slot of params, gradient accumulators, states of the optimizer. A line that sends int8 says "int8"; with
+/// error feedback, "int8 + residual".
 [[nodiscard]] std::string text(const Schedule& schedule);
 
-/// Hash of the sequence of collectives (operation, unit, micro-batch, accumulation), which ranks compare before the
-/// first step.
+/// Hash of the sequence of collectives (operation, unit, micro-batch, accumulation, what is sent as int8), which ranks
+/// compare before the first step.
 [[nodiscard]] std::uint64_t collective_hash(const Schedule& schedule);
 
 }  // namespace tessera::shard

@@ -76,10 +76,27 @@ class Form {
         for (const int u : m.forward_units)
           if (!unit(u)) fail(-1, strfmt("module %s names unit %d", name.c_str(), u));
       }
+    for (const ScheduledUnit& unit : s_.units) compression(unit);
     const auto negative = [](const ScheduledUnit& unit) { return unit.num_accumulators < 0; };
     if (s_.num_micro < 1 || std::ranges::any_of(s_.units, negative)) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
       fail(-1, "the table of gradient slots has a wrong size");
+  }
+
+  /// Of what is sent as int8, codes and residuals are of fp32 numbers, and the gather writes all of the slot, which may
+  /// not be the master weights.
+  void compression(const ScheduledUnit& unit) {
+    const Int8Collectives& int8 = unit.int8;
+    const auto refuse = [&](const char* what) { fail(-1, "unit " + unit.name + " " + what); };
+    if ((int8.gather || int8.reduce_scatter) && !unit.sharded()) refuse("sends int8 over shard axes, and has none");
+    if (int8.all_reduce && unit.replicate_axes.empty()) refuse("sends int8 over replicate axes, and has none");
+    if (int8.error_feedback && !int8.reduce_scatter && !int8.all_reduce) refuse("has residuals of nothing");
+    if ((int8.reduce_scatter || (int8.all_reduce && !unit.sharded())) && unit.reduce_dtype != DType::f32)
+      refuse("encodes gradients that are not fp32");
+    if (int8.gather && (!is_float(unit.param_dtype) || !is_float(unit.storage_dtype)))
+      refuse("gathers int8 of bytes");
+    if (int8.gather && (unit.params_in_place || (unit.params_resident && !unit.has_separate_masters())))
+      refuse("gathers int8 over its master weights");
   }
 
   void instruction(int i) {

@@ -119,18 +119,24 @@ void Trainer::initialize_adapters() {
 std::vector<io::ShardView> Trainer::shards() { return parts_->shards(); }
 
 io::TrainingState Trainer::state() {
-  io::TrainingState state{parts_->plan.spec.states, {}};
+  io::TrainingState state{parts_->plan.saved_states(), {}};
   for (const io::ShardView& view : shards()) {
     io::StateView& vectors = state.shards.emplace_back(io::StateView{.unit = view.unit, .shard = view.shard});
     vectors.data.push_back(view.data);
     std::ranges::copy(parts_->manager.states(view.unit), std::back_inserter(vectors.data));
+    if (parts_->manager.has_residuals(view.unit)) vectors.data.push_back(parts_->manager.residual_sum(view.unit));
   }
   return state;
 }
 
 std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
 
-void Trainer::resume_at(const StepsDone& done) { parts_->done = done; }
+void Trainer::collect_residuals() { parts_->manager.collect_residuals(); }
+
+void Trainer::resume_at(const StepsDone& done) {
+  parts_->done = done;
+  parts_->manager.restore_residuals();
+}
 
 std::int64_t Trainer::skipped_steps() const { return parts_->done.skipped; }
 

@@ -93,12 +93,15 @@ class Trainer {
   /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();
-  /// This rank's master shards and optimizer states. After loading into them: parameters_changed(), resume_at().
+  /// This rank's master shards, optimizer states, and the sum of the residuals of int8 gradients
+  /// (plan().saved_states()). After loading into them: parameters_changed(), resume_at().
   [[nodiscard]] io::TrainingState state();
   /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save). Empty
   /// if there is none.
   [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
-  /// Continues with the step after those done.
+  /// Collective, before state() is saved: sums the residuals of int8 gradients over ranks, for the state of that name.
+  void collect_residuals();
+  /// Continues with the step after those done, and with the residuals in state().
   void resume_at(const StepsDone& done);
   [[nodiscard]] std::int64_t skipped_steps() const;
   /// State of the loss scaling, if there is one.

@@ -47,6 +47,34 @@ TEST(Verify, LowPrecisionParametersDoNotChangeTheSchedule) {
     }
 }
 
+TEST(Verify, Int8IsInTextAndHashAndNeedsAxesAndFp32) {
+  const Strategy hybrid = make_strategy("HYBRID_SHARD", 4, 2, 2);
+  ScheduleInput in = schedule_input({.num_blocks = 2}, hybrid, 1);
+  const Schedule plain = build_train(in);
+  for (UnitInput& unit : in.units) unit.int8 = {.gather = true, .all_reduce = true, .error_feedback = true};
+  const Schedule int8 = build_train(in);
+  EXPECT_TRUE(verify(int8, in.mesh).empty());
+  EXPECT_NE(collective_hash(int8), collective_hash(plain));
+  EXPECT_THAT(text(int8), HasSubstr("int8 + residual, last"));
+  const auto changed = [&](const std::function<void(ScheduledUnit&)>& change) {
+    Schedule s = int8;
+    change(s.units[1]);
+    return first_violation(s, in.mesh);
+  };
+  EXPECT_EQ(changed([](ScheduledUnit& unit) { unit.params_in_place = true; }),
+            "unit h.0 gathers int8 over its master weights");
+  EXPECT_EQ(changed([](ScheduledUnit& unit) { unit.int8 = {.error_feedback = true}; }),
+            "unit h.0 has residuals of nothing");
+  EXPECT_EQ(changed([](ScheduledUnit& unit) {
+              unit.int8.reduce_scatter = true;
+              unit.reduce_dtype = DType::bf16;
+            }),
+            "unit h.0 encodes gradients that are not fp32");
+  Schedule flat = build_train(schedule_input({.num_blocks = 2}, {"ZeRO-3", sharded, {}}, 1));
+  flat.units[0].int8.all_reduce = true;
+  EXPECT_EQ(first_violation(flat), "unit embed sends int8 over replicate axes, and has none");
+}
+
 TEST(Verify, AGatherThatIsNotWaitedFor) {
   Schedule s = zero3();
   const int i = find(s, Op::forward, 1, 0);

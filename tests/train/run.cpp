@@ -84,6 +84,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   policy.param_dtype = v.dtype;
   if (v.dtype == DType::f16) options.loss_scale = v.loss_scale;
   policy.reduce_dtype = v.reduce_dtype;
+  policy.compression = v.compression;
   policy.forward_prefetch = policy.backward_prefetch = v.prefetch;
   policy.recompute = v.selective   ? shard::Recompute::selective
                      : v.recompute ? shard::Recompute::full

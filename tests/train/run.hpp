@@ -86,6 +86,7 @@ struct Variant {
   std::string nvme_path = {};  // of states on disk
   bool updates_before_norm = false;
   DType dtype = DType::f32, reduce_dtype = DType::f32;
+  shard::Compression compression;
   train::LossScaleOptions loss_scale;  // of fp16
   train::OptimizerOptions optimizer;   // its weight decay is the next line's
   double learning_rate = 1e-2, max_grad_norm = 1.0, weight_decay = 0.1;

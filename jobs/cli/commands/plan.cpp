@@ -236,8 +236,8 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
   log::info(units_line(plan.layout));
-  const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
-  if (!precision.str().empty()) log::info("precision " + precision.str() + " | " + state_precision(plan.spec.states));
+  if (const std::string precision = precision_text(plan); !precision.empty())
+    log::info("precision " + precision + " | " + state_precision(plan.spec.states));
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
@@ -251,7 +251,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                      human_bytes(plan::frozen_bytes(plan)).c_str(), frozen_types(model).c_str()));
   if (plan.spec.device != host_device) print_device(plan, has_gpu);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone",
-                   human_bytes(io::state_bytes(model.params, plan.spec.states, saved)).c_str(),
+                   human_bytes(io::state_bytes(model.params, plan.saved_states(), saved)).c_str(),
                    human_bytes(io::state_bytes(model.params, {}, saved)).c_str()));
 }
 
@@ -310,7 +310,7 @@ void print_plan(const PlanOf& of) {
                      {"tokens", chosen.spec.tokens}};
     if (num_trainable(model.params) != model.num_params()) json["frozen_params_bytes"] = plan::frozen_bytes(chosen);
     json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
-    json["reduce_dtype"] = name_of(chosen.spec.strategy.policy.reduce_dtype);
+    json["reduce_dtype"] = reduce_name(chosen.spec.strategy.policy);
     json["world"] = spec.strategy.mesh.world();
     json["ranks_per_node"] = spec.topology.ranks_per_node;
     json["batch"] = {{"global", chosen.spec.batch.global_batch},

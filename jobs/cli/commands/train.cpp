@@ -25,6 +25,7 @@
 #include "kernels/threads.hpp"
 #include "models/lora_config.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/shard/memory.hpp"
 
 namespace tessera::jobs {
 
@@ -182,6 +183,11 @@ bool TrainRun::resume() {
       } else {
         require_states(reader.manifest(), candidate.checkpoint, trainer_options_.optimizer);
       }
+      const std::vector<std::string> saved = io::state_names(reader.manifest().files);
+      const bool new_residuals =
+          std::erase_if(state.states, [&](const StateSpec& spec) {
+            return spec == shard::residual_state() && std::ranges::find(saved, spec.name) == saved.end();
+          }) > 0;
       if (reader.manifest().base)
         read_base(world_.text_of_rank_0(
             [&] { return base_directory(reader.manifest(), candidate.checkpoint, config_.directory); }));
@@ -190,6 +196,7 @@ bool TrainRun::resume() {
       resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
                               progress_.samples) +
                        human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds)};
+      if (new_residuals) resume_lines_.push_back("resume    residuals of int8 gradients start at zero");
       if (only_model) resume_lines_.push_back("resume    the model alone: optimizer states start at zero");
       changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
       frozen_change_ = frozen_change(reader.manifest().frozen, model_.params);
@@ -281,7 +288,7 @@ std::string TrainRun::run_json() const {
                   {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
-  json["reduce_dtype"] = name_of(plan.spec.strategy.policy.reduce_dtype);
+  json["reduce_dtype"] = reduce_name(plan.spec.strategy.policy);
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
   json["parameters"] = model_.num_params();

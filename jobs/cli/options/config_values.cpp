@@ -91,6 +91,13 @@ bool ConfigFileReader::custom_deepspeed(const std::string& what, const io::Confi
         : word == "float32"                   ? "fp32"
                                               : text,
         node, key);
+  } else if (what.starts_with("zero_quantized_")) {
+    const auto on = parse_flag(text);
+    const bool gradients = what == "zero_quantized_gradients", frozen = what == "zero_quantized_nontrainable_weights";
+    if (!on) refuse(node, key + " " + text + ": expected true or false");
+    if (!*on) note(node, key, Outcome::harmless, "off");
+    else if (frozen && options_.text("gather_dtype") == "int8") note(node, key, Outcome::used, "see gather_dtype");
+    else set(gradients ? "reduce_dtype" : "gather_dtype", frozen ? "int8_frozen" : "int8", node, key);
   } else if (what == "steps_per_print") {
     const auto steps = parse_real(text);
     if (!steps || *steps < 1) refuse(node, key + " " + text + ": expected a number of steps");

@@ -17,7 +17,6 @@ constexpr const char* for_disk = "the schedule reads ahead and writes behind, wi
 constexpr const char* false_values = "false|0|no|none";
 constexpr const char* true_values = "true|1|yes";
 constexpr const char* no_offload = "Shard over more ranks: use --zero_stage 3";
-constexpr const char* no_quantized = "Quantized communication is missing: use bf16";
 constexpr const char* no_quantized_training = "Quantized training is missing: use bf16, or --optim adamw_8bit";
 constexpr const char* no_one_cycle = "LRRangeTest and OneCycle are missing: use --lr_scheduler_type";
 constexpr const char* no_muon = "Lamb, Lion and Muon are missing: use AdamW or SGD";
@@ -95,10 +94,10 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"zero_optimization", "mics_hierarchical_params_gather", KeyAction::harmless, "chosen by the transport"},
     {"zero_optimization", "mics_shard_size", KeyAction::custom, "mics_shard_size"},
     {"zero_optimization", "zero_hpz_partition_size", KeyAction::if_enabled, "zero_hpz_partition_size"},
-    {"zero_optimization", "zero_quantized_weights", KeyAction::if_enabled, "zero_quantized_weights"},
-    {"zero_optimization", "zero_quantized_nontrainable_weights", KeyAction::only, "communication is not quantized", false_values, no_quantized},
-    {"zero_optimization", "zero_quantized_gradients", KeyAction::if_enabled, "zero_quantized_gradients"},
-    {"zero_optimization", "zeropp_loco_param", KeyAction::switched, "", "", no_quantized},
+    {"zero_optimization", "zero_quantized_weights", KeyAction::custom, "zero_quantized_weights"},
+    {"zero_optimization", "zero_quantized_nontrainable_weights", KeyAction::custom, "zero_quantized_nontrainable_weights"},
+    {"zero_optimization", "zero_quantized_gradients", KeyAction::custom, "zero_quantized_gradients"},
+    {"zero_optimization", "zeropp_loco_param", KeyAction::switched, "", "", "LoCo is missing: zero_quantized_gradients has error feedback of its own"},
     {"zero_optimization", "offload_optimizer", KeyAction::block, "offload_optimizer"},
     {"zero_optimization", "offload_param", KeyAction::block, "offload_param"},
     {"zero_optimization", "cpu_offload", KeyAction::if_enabled, "offload_optimizer"},

@@ -19,10 +19,23 @@ const OptionSpec precision_table[] = {
      .help = "--mixed_precision bf16", .equivalents = "HF --bf16; DeepSpeed bf16.enabled", .commands = for_computing},
     {.name = "fp16", .type = Type::flag, .default_value = "false", .group = "Precision",
      .help = "--mixed_precision fp16", .equivalents = "HF --fp16; DeepSpeed fp16.enabled", .commands = for_computing},
-    {.name = "reduce_dtype", .type = Type::choice, .default_value = "fp32", .values = "fp32|bf16|fp16",
+    {.name = "reduce_dtype", .type = Type::choice, .default_value = "fp32", .values = "fp32|bf16|fp16|int8",
      .group = "Precision",
-     .help = "dtype in which gradients are sent: fp32, or the dtype of mixed_precision; they are summed in fp32",
-     .equivalents = "FSDP MixedPrecision(reduce_dtype); DeepSpeed communication_data_type"},
+     .help = "dtype in which gradients are sent: fp32, the dtype of mixed_precision, or int8 in blocks of 256 with a "
+             "scale (see compress_axes); they are summed in fp32",
+     .equivalents = "FSDP MixedPrecision(reduce_dtype); DeepSpeed communication_data_type, zero_quantized_gradients"},
+    {.name = "gather_dtype", .type = Type::choice, .default_value = "compute", .values = "compute|int8|int8_frozen",
+     .group = "Precision",
+     .help = "dtype in which parameters are gathered: that of mixed_precision, or int8 in blocks of 256 with a scale "
+             "(see compress_axes); int8_frozen: those of frozen units alone. Master weights stay fp32",
+     .equivalents = "DeepSpeed zero_quantized_weights, zero_quantized_nontrainable_weights"},
+    {.name = "compress_axes", .type = Type::choice, .default_value = "across_nodes", .values = "across_nodes|all",
+     .group = "Precision",
+     .help = "groups that send int8 where reduce_dtype or gather_dtype asks for it: those whose ranks are on several "
+             "nodes (in HYBRID_SHARD the replicas), or all"},
+    {.name = "error_feedback", .type = Type::flag, .default_value = "true", .group = "Precision",
+     .help = "reduce_dtype int8: each rank keeps what its int8 gradients lack and adds it to the next ones (4 bytes "
+             "for each number that it sends, and 4 for each of its shard)"},
     {.name = "initial_scale_power", .type = Type::integer, .default_value = "16", .values = "N", .group = "Precision",
      .help = "fp16: the first loss scale is 2^N; when a gradient overflows, the step is skipped and the scale halved",
      .equivalents = "DeepSpeed fp16.initial_scale_power", .min = 0, .max = 32},

@@ -93,8 +93,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"deepspeed_autotp_size", "1", "Tensor parallelism is missing: use --zero_stage 3"},
       {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
-      {"zero_quantized_weights", off_values, "Quantized communication is missing: use --mixed_precision bf16"},
-      {"zero_quantized_gradients", off_values, "Quantized communication is missing: use --reduce_dtype bf16"},
       // Fine-tuning.
       {"tuner_backend", "peft", "LoRA is built in"},
       {"use_dora", off_values, "DoRA is missing"},

@@ -57,7 +57,8 @@ void CheckpointManager::check_free_space() {
   const std::string& path = parts_.output->path();
   if (::statvfs(path.c_str(), &disk) != 0) throw io::system_error("ask for free space at", path, errno);
   const plan::RunSpec& run = parts_.trainer->plan().spec;
-  const auto states = options.flag("save_only_model") ? std::span<const StateSpec>() : std::span(run.states);
+  const std::vector<StateSpec> states =
+      options.flag("save_only_model") ? std::vector<StateSpec>() : parts_.trainer->plan().saved_states();
   const double needed =
       1.01 * static_cast<double>(io::state_bytes(run.model->params, states,
                                                  parts_.base ? io::SavedParams::trainable : io::SavedParams::all)) +
@@ -154,6 +155,7 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.step = saving_step_ = progress.step;
   request.params = trainer.plan().spec.model->params;
   request.layout = &trainer.plan().layout;
+  if (!options.flag("save_only_model")) trainer.collect_residuals();
   request.state = trainer.state();
   if (options.flag("save_only_model")) request.state.states.clear();
   request.base = parts_.base;

@@ -23,6 +23,7 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.strategy = strategy_of(options, world, topology.ranks_per_node);
   spec.strategy.policy.param_dtype = model.dtype;
   spec.strategy.policy.reduce_dtype = DType::f32;  // nothing is reduced
+  spec.strategy.policy.compression = {};
   if (options.has("nvme_path")) spec.nvme_path = options.text("nvme_path");
   spec.topology = topology;
   const std::int64_t rows =

@@ -123,9 +123,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
                          name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
-  const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
-  if (!precision.str().empty())
-    lines.push_back("precision " + precision.str() + " | " + state_precision(plan.spec.states));
+  if (const std::string precision = precision_text(plan); !precision.empty())
+    lines.push_back("precision " + precision + " | " + state_precision(plan.spec.states));
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
     lines.push_back(strfmt("compute   rank 0 on %s (GPU %d of its host) | ", device_name(plan.spec.device).c_str(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/precision.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::jobs {
@@ -50,6 +51,43 @@ Precision precision_of(const Options& options) {
         strfmt("--reduce_dtype %s, but the run computes in %s", name_of(precision.reduce), name_of(precision.compute)),
         strfmt("Reduce in fp32, or compute with --mixed_precision %s", name_of(precision.reduce)));
   return precision;
+}
+
+shard::Compression compression_of(const Options& options) {
+  using Gathers = shard::Compression::Gathers;
+  if ((options.commands & for_runs) == 0) return {};
+  const std::string& gathers = options.text("gather_dtype");
+  return {.gradients = options.text("reduce_dtype") == "int8",
+          .gathers = gathers == "int8"          ? Gathers::all
+                     : gathers == "int8_frozen" ? Gathers::frozen
+                                                : Gathers::none,
+          .everywhere = options.text("compress_axes") == "all",
+          .error_feedback = options.flag("error_feedback")};
+}
+
+const char* reduce_name(const shard::ShardPolicy& policy) {
+  return policy.compression.gradients ? "int8" : name_of(policy.reduce_dtype);
+}
+
+std::string precision_text(const plan::RunPlan& plan) {
+  const shard::ShardPolicy& policy = plan.spec.strategy.policy;
+  const shard::Compression& compression = policy.compression;
+  if (!compression.any()) return Precision{policy.param_dtype, policy.reduce_dtype}.str();
+  std::string text = name_of(policy.param_dtype);
+  if (compression.gradients)
+    text +=
+        std::string(", gradients reduced in int8 with") + (compression.error_feedback ? "" : "out") + " error feedback";
+  if (compression.gathers != shard::Compression::Gathers::none)
+    text += std::string(", ") + (compression.gathers == shard::Compression::Gathers::frozen ? "frozen " : "") +
+            "parameters gathered in int8";
+  text += compression.everywhere ? ", everywhere" : ", between nodes";
+  const auto sends_int8 = [](const shard::ScheduledUnit& unit) {
+    return unit.int8.gather || unit.int8.reduce_scatter || unit.int8.all_reduce;
+  };
+  if (std::ranges::none_of(plan.main().units, sends_int8))
+    text += compression.everywhere ? ": nothing is, since ranks read it in place or there is one"
+                                   : ": nothing is, since no group is on several nodes (--compress_axes all)";
+  return text;
 }
 
 std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {

@@ -7,6 +7,7 @@
 
 #include "jobs/cli/options/options.hpp"
 #include "runtime/base/dtype.hpp"
+#include "runtime/plan/plan.hpp"
 #include "runtime/train/loss_scale.hpp"
 
 namespace tessera::jobs {
@@ -19,8 +20,16 @@ struct Precision {
 };
 
 /// From --mixed_precision, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they contradict each other, or
-/// --reduce_dtype is neither fp32 nor the compute dtype. Generate and eval do not look at --reduce_dtype.
+/// --reduce_dtype is neither fp32, int8 (reduced in fp32, as compression_of says) nor the compute dtype. Generate and
+/// eval do not look at --reduce_dtype.
 [[nodiscard]] Precision precision_of(const Options& options);
+/// From --reduce_dtype int8, --gather_dtype, --compress_axes and --error_feedback; nothing for generate and eval.
+[[nodiscard]] shard::Compression compression_of(const Options& options);
+/// --reduce_dtype: "int8", "bf16", …
+[[nodiscard]] const char* reduce_name(const shard::ShardPolicy& policy);
+/// Precision::str(), and what is sent in int8: "fp32, gradients reduced in int8 with error feedback between nodes"; ""
+/// if all is fp32.
+[[nodiscard]] std::string precision_text(const plan::RunPlan& plan);
 /// None unless the run computes in fp16. Throws Error (usage): --min_loss_scale is no power of two or above the initial
 /// scale; loss-scale options on the command line of a run that is not fp16.
 [[nodiscard]] std::optional<train::LossScaleOptions> loss_scale_of(const Options& options);

@@ -11,6 +11,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/file/crc32c.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -184,7 +185,7 @@ Json training_settings(const train::TrainerOptions& options) {
   json.update({{"max_grad_norm", options.max_grad_norm},
                {"global_batch_size", options.run.batch.global_batch},
                {"compute_dtype", tessera::name_of(policy.param_dtype)},
-               {"reduce_dtype", tessera::name_of(policy.reduce_dtype)}});
+               {"reduce_dtype", reduce_name(policy)}});
   return json;
 }
 

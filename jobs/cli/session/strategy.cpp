@@ -92,6 +92,7 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   const Precision precision = precision_of(options);
   policy.param_dtype = precision.compute;
   policy.reduce_dtype = precision.reduce;
+  policy.compression = compression_of(options);
 }
 
 shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {

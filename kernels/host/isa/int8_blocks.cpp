@@ -8,7 +8,8 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr float rounder = 0x1.8p+23F;  // x + rounder - rounder is x rounded to nearest even, for |x| < 2^22
+constexpr float int8_rounder =
+    0x1.8p+23F;  // x + int8_rounder - int8_rounder is x rounded to nearest even, for |x| < 2^22
 
 /// Codes of a block of finite numbers x, and what these lack of x.
 void encode_block(const float* x, float scale, std::int8_t* codes, float* rest, std::int64_t n) {
@@ -20,17 +21,17 @@ void encode_block(const float* x, float scale, std::int8_t* codes, float* rest, 
   float rounded[quantization_block];
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    rounded[i] = x[i] / scale + rounder - rounder;
+    rounded[i] = x[i] / scale + int8_rounder - int8_rounder;
     rest[i] = x[i] - scale * rounded[i];
   }
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) codes[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(rounded[i]));
 }
 
-constexpr std::int64_t stride = quantization_block + static_cast<std::int64_t>(sizeof(float));  // of blocks, bytes
+constexpr std::int64_t int8_stride = quantization_block + static_cast<std::int64_t>(sizeof(float));  // of blocks, bytes
 
 void encode(const float* x, float* residual, unsigned char* to, std::int64_t n) {
-  for (std::int64_t begin = 0; begin < n; begin += quantization_block, to += stride) {
+  for (std::int64_t begin = 0; begin < n; begin += quantization_block, to += int8_stride) {
     auto* const codes = reinterpret_cast<std::int8_t*>(to + sizeof(float));
     const std::int64_t count = n - begin < quantization_block ? n - begin : quantization_block;
     float sum[quantization_block], rest[quantization_block];
@@ -60,7 +61,7 @@ void encode(const float* x, float* residual, unsigned char* to, std::int64_t n) 
 }
 
 void decode(const unsigned char* from, float* y, std::int64_t n) {
-  for (std::int64_t begin = 0; begin < n; begin += quantization_block, from += stride) {
+  for (std::int64_t begin = 0; begin < n; begin += quantization_block, from += int8_stride) {
     const std::int64_t count = n - begin < quantization_block ? n - begin : quantization_block;
     const auto* const codes = reinterpret_cast<const std::int8_t*>(from + sizeof(float));
     float scale;

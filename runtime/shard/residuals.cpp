@@ -1,0 +1,69 @@
+// Error feedback: where residuals lie, and their sum over ranks, which checkpoints hold.
+#include <algorithm>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/shard/manager.hpp"
+#include "runtime/shard/memory.hpp"
+
+namespace tessera::shard {
+
+void ShardManager::bind_int8(int u) {
+  const ShardLayout& layout = *parts_.layout;
+  const ScheduledUnit& record = scheduled(u);
+  Unit& unit = units_[static_cast<std::size_t>(u)];
+  const auto staging = [&](AxisSet axes) {
+    const std::string name = int8_staging_name(axes);
+    const auto slot = std::ranges::find(parts_.arena->slots(), name, &ArenaSlot::name);
+    TESSERA_ASSERT(slot != parts_.arena->slots().end(), "there is no slot %s", name.c_str());
+    return std::span(parts_.arena->data(name), slot->bytes);
+  };
+  if (record.int8.gather || record.int8.reduce_scatter) unit.shards_int8 = staging(record.shard_axes);
+  if (record.int8.all_reduce) unit.replicas_int8 = staging(record.replicate_axes);
+  if (!record.trainable || !shard::has_residuals(*parts_.train)) return;
+  const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
+  const bool feedback = record.int8.error_feedback;
+  if (feedback && record.int8.reduce_scatter) unit.scatter_residual = floats(scatter_residual_name(layout, u));
+  if (feedback && record.int8.all_reduce) unit.reduce_residual = floats(reduce_residual_name(layout, u));
+  unit.residual_sum = floats(residual_sum_name(layout, u));
+}
+
+TensorView ShardManager::residual_sum(int u) const {
+  float* const sum = units_[static_cast<std::size_t>(u)].residual_sum;
+  if (sum == nullptr) return {};
+  return {sum, DType::f32, Shape{parts_.layout->shard_numel(u)}, parts_.device};
+}
+
+void ShardManager::collect_residuals() {
+  for (int u = 0; u < parts_.layout->num_units(); ++u) {
+    const Unit& unit = units_[static_cast<std::size_t>(u)];
+    if (unit.scatter_residual == nullptr && unit.reduce_residual == nullptr) continue;
+    const CollectiveLabel label{"residual", parts_.layout->unit_name(u).c_str(), -1};
+    const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(u));
+    if (unit.scatter_residual == nullptr) {
+      std::copy_n(unit.reduce_residual, chunk, unit.residual_sum);
+    } else {
+      unit.shards->reduce_scatter(label, unit.scatter_residual, unit.residual_sum, chunk);
+      if (unit.reduce_residual != nullptr) kernels::add_to(unit.reduce_residual, unit.residual_sum, chunk, host_stream);
+    }
+    if (unit.replicas != nullptr) unit.replicas->all_reduce(label, unit.residual_sum, chunk);
+  }
+}
+
+void ShardManager::restore_residuals() {
+  for (int u = 0; u < parts_.layout->num_units(); ++u) {
+    const Unit& unit = units_[static_cast<std::size_t>(u)];
+    if (unit.residual_sum == nullptr) continue;
+    const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(u));
+    if (unit.scatter_residual != nullptr)
+      std::fill_n(unit.scatter_residual, static_cast<std::size_t>(scheduled(u).numel), 0.0F);
+    if (unit.reduce_residual != nullptr) std::fill_n(unit.reduce_residual, chunk, 0.0F);
+    float* own = unit.reduce_residual;
+    if (own == nullptr && unit.scatter_residual != nullptr)
+      own = unit.scatter_residual + static_cast<std::size_t>(unit.index) * chunk;
+    if (own == nullptr) std::fill_n(unit.residual_sum, chunk, 0.0F);  // the unit sends its gradients as they are
+    else if (unit.first_replica) std::copy_n(unit.residual_sum, chunk, own);
+  }
+}
+
+}  // namespace tessera::shard
