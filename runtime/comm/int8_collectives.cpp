@@ -8,6 +8,7 @@
 #include "kernels/int8_blocks.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/sum_to_f32.hpp"
+#include "runtime/comm/topology.hpp"
 
 namespace tessera::comm {
 namespace {

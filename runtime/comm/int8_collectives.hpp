@@ -16,8 +16,6 @@
 
 namespace tessera::comm {
 
-/// Bytes of `members` encoded chunks of `chunk` numbers: what GroupCosts::int8_traffic (topology.hpp) takes.
-[[nodiscard]] std::size_t int8_group_bytes(std::size_t members, std::size_t chunk);
 /// Bytes of staging for a sum of `members` chunks of `chunk` floats, and for a gather of them.
 [[nodiscard]] std::size_t int8_sum_staging(std::size_t members, std::size_t chunk);
 [[nodiscard]] std::size_t int8_gather_staging(std::size_t members, std::size_t chunk);

@@ -132,4 +132,9 @@ struct AxisLoad {
 ///     - Not included: NVLS buffers, the CUDA context. NCCL_MAX_NCHANNELS and NCCL_BUFFSIZE lower it.
 [[nodiscard]] std::size_t transport_bytes(const Topology&, const Mesh&, AxisSet, int rank);
 
+namespace comm {
+/// Bytes of `members` encoded chunks of `chunk` numbers: what GroupCosts::int8_traffic takes.
+[[nodiscard]] std::size_t int8_group_bytes(std::size_t members, std::size_t chunk);
+}  // namespace comm
+
 }  // namespace tessera

@@ -3,7 +3,6 @@
 
 #include <map>
 
-#include "runtime/comm/int8_collectives.hpp"
 #include "runtime/shard/manager.hpp"
 
 namespace tessera::plan {
