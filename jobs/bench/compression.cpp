@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tessera bench compression`: training steps whose collectives send int8 against the same steps in fp32, in one run.
 #include <nlohmann/json.hpp>
 

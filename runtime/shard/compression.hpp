@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a run's collectives send as block-wise int8 (runtime/comm/int8_collectives.hpp): as its policy says it, and for
 // one unit.

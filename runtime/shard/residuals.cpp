@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error feedback: where residuals lie, and their sum over ranks, which checkpoints hold.
 #include <algorithm>
 

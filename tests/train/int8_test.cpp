@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs that send int8: over which groups, close to fp32, the same bits on every rank and in every world of threads,
 // memory and bytes as planned; residuals through a checkpoint in another world.
 #include <gtest/gtest.h>
