@@ -20,7 +20,7 @@ namespace tessera::io {
 /// The least multiple of `to` that is not below n.
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
 
-/// Through the page cache, or past it (O_DIRECT; only DirectFile uses that).
+/// Through the page cache, or past it (O_DIRECT).
 enum class Cache : unsigned char { page, direct };
 
 /// Owns an open descriptor.

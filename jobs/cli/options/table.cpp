@@ -16,7 +16,6 @@ namespace {
 constexpr const char* sharding_strategies =
     "NO_SHARD|SHARD_GRAD_OP|FULL_SHARD|HYBRID_SHARD|HYBRID_SHARD_ZERO2|zero0|zero1|zero2|zero3";
 
-constexpr const char* device_group = "Devices and communication";
 
 const OptionSpec model_and_data[] = {
     {.name = "model", .aliases = "model_name_or_path model_id_or_path", .values = "DIR|config.json|ORG/NAME",
@@ -244,41 +243,6 @@ const OptionSpec sharding_options[] = {
      .help = "the same bits for any power-of-two number of ranks, any strategy and any micro-batch size"},
 };
 
-const OptionSpec device_options[] = {
-    {.name = "comm", .type = Type::choice, .default_value = "auto", .values = "auto|mpi|node|nccl",
-     .group = device_group,
-     .help = "transport: node uses shared memory within a node and MPI between nodes; mpi uses MPI only; nccl needs "
-             "--backend cuda", .commands = for_computing | for_tokenize},
-    {.name = "comm_timeout", .aliases = "ddp_timeout", .type = Type::duration, .default_value = "600",
-     .group = device_group, .help = "end the run if a rank reaches a collective later than this",
-     .equivalents = "ms-swift --ddp_timeout", .commands = for_computing | for_tokenize, .min = 0.001},
-    {.name = "ranks_per_node", .type = Type::integer, .values = "N", .group = device_group,
-     .help = "treat every N consecutive ranks as a node [by host name; plan: all ranks on one node]; "
-             "job-script: ranks of a node [one a GPU; without GPUs one a socket]",
-     .commands = for_computing | for_tokenize | for_job_script, .min = 1},
-    {.name = "threads", .aliases = "num_threads", .type = Type::integer, .values = "N", .group = device_group,
-     .help = "threads of a rank [its share of the cores in its affinity mask; convert and checkpoint: 2]",
-     .commands = for_computing | for_convert | for_checkpoint, .min = 1, .max = 4096},
-    {.name = "backend", .aliases = "device", .type = Type::choice, .default_value = "auto", .values = "auto|cpu|cuda",
-     .group = device_group,
-     .help = "where to compute; auto: on GPUs if CUDA is built in and every rank finds one (sm_80 or newer), otherwise "
-             "on the CPU", .commands = for_computing},
-    {.name = "use_cpu", .type = Type::flag, .group = device_group,
-     .help = "true: --backend cpu; false: --backend auto, which may use a GPU", .equivalents = "accelerate use_cpu",
-     .commands = for_computing},
-    {.name = "attention", .type = Type::choice, .default_value = "auto", .values = "auto|own|cudnn|measured",
-     .group = device_group,
-     .help = "attention kernels on GPUs: own is this program's (as is auto); cudnn needs sm_90, bf16 or fp16, and "
-             "heads of 64 or 128; measured times both in a warm-up step and takes the faster"},
-    {.name = "gemm_choice", .type = Type::choice, .default_value = "heuristic", .values = "heuristic|measured",
-     .group = device_group,
-     .help = "GEMM algorithms on GPUs: the first that cuBLASLt proposes, which gives the same bits in every run; or "
-             "the fastest of 16, timed before step 1"},
-    {.name = "gemm_choice_file", .values = "FILE", .group = device_group,
-     .help = "with --gemm_choice measured: read algorithms from FILE and add new ones, so that later runs give the "
-             "same bits [timed in every run]"},
-};
-
 const OptionSpec run_and_evaluation[] = {
     {.name = "output_dir", .default_value = "output", .values = "DIR", .group = "Run",
      .help = "the run writes to DIR/vN-<timestamp>/", .equivalents = "ms-swift --output_dir"},
@@ -388,7 +352,7 @@ std::vector<OptionSpec> all_options() {
   append(batch_and_optimizer);
   append(tuning_options());
   append(sharding_options);
-  append(device_options);
+  append(device_options());
   append(precision_options());
   append(logging_options());
   append(run_and_evaluation);

@@ -10,6 +10,7 @@ namespace tessera::jobs {
 
 [[nodiscard]] std::span<const OptionSpec> file_options();
 [[nodiscard]] std::span<const OptionSpec> precision_options();
+[[nodiscard]] std::span<const OptionSpec> device_options();
 [[nodiscard]] std::span<const OptionSpec> inference_options();
 [[nodiscard]] std::span<const OptionSpec> logging_options();
 [[nodiscard]] std::span<const OptionSpec> no_effect_options();
