@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t cast_block = io::block_bytes;
-constexpr int threads = 2;  // of a rank, for conversion and copy
+constexpr int copy_threads = 2;  // of a rank, for conversion and copy
 
 /// A thread's memory: a block, and its copy where a direct write needs one.
 struct Buffers {
@@ -33,7 +33,7 @@ void each_block(World& world, std::uint64_t bytes,
   const std::uint64_t blocks = (bytes + cast_block - 1) / cast_block, ranks = static_cast<std::uint64_t>(world.size()),
                       rank = static_cast<std::uint64_t>(world.rank());
   const std::uint64_t first = blocks * rank / ranks, last = blocks * (rank + 1) / ranks;
-  std::vector<Buffers> of_threads(threads);
+  std::vector<Buffers> of_threads(copy_threads);
   io::run_tasks(static_cast<std::size_t>(last - first), of_threads, [&](Buffers& buffers, std::size_t i) {
     const std::uint64_t at = (first + i) * cast_block;
     work(at, static_cast<std::size_t>(std::min(cast_block, bytes - at)), buffers);
@@ -120,7 +120,8 @@ double to_native(World& world, const std::string& from, const std::string& to) {
   world.run_and_agree([&] { stored = io::catalog_safetensors(from); });
   const auto start = Clock::now();
   (void)io::convert_to_checkpoint(world, stored, identity_tensors(stored, 0),
-                                  {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
+                                  {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1},
+                                  {.threads = copy_threads});
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -129,7 +130,8 @@ double to_hf(World& world, const std::string& from, const std::string& to) {
   const io::CheckpointReader checkpoint(world, from);
   const io::TensorCatalog stored = io::catalog_checkpoint(from, checkpoint.manifest());
   (void)io::convert_to_safetensors(world, stored, identity_tensors(stored, std::string("/model/").size()),
-                                   {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
+                                   {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1},
+                                   {.threads = copy_threads});
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -178,7 +180,7 @@ void bench_convert_command(const Call& call, World& world) {
   }
   log::info(version_line());
   log::info(strfmt("%s, %d ranks, %d threads each; medians of %ld turns; all of them sync", human_bytes(bytes).c_str(),
-                   world.size(), threads, turns));
+                   world.size(), copy_threads, turns));
   log::info(strfmt("%-34s %10s/s", "copy, O_DIRECT read and write", human_bytes(median(raw)).c_str()));
   log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked",
                    human_bytes(median(hf)).c_str(), 100 * median(hf) / median(raw)));

@@ -252,47 +252,49 @@ TEST(Offload, InTheWordsOfOtherTools) {
       options_of_yaml("deepspeed_config: {offload_param_device: nvme, offload_param_nvme_path: /local}\n");
   EXPECT_EQ(offload(accelerate) + " " + accelerate.text("nvme_path"), "none disk /local");
   EXPECT_FALSE(options_of_yaml("deepspeed_config: {offload_param_nvme_path: none}\n").has("nvme_path"));
-  TEST(Int8, KeysOfDeepSpeedAndTheirOptions) {
-    const Options all = options_of_yaml(
-        "zero_optimization: {zero_quantized_gradients: true, zero_quantized_weights: true, "
-        "zero_quantized_nontrainable_weights: true}\n");
-    EXPECT_EQ(all.text("reduce_dtype"), "int8");
-    EXPECT_EQ(all.text("gather_dtype"), "int8");
-    const Options frozen = options_of_yaml("zero_optimization: {zero_quantized_nontrainable_weights: true}\n");
-    EXPECT_EQ(frozen.text("gather_dtype"), "int8_frozen");
-    EXPECT_EQ(frozen.text("reduce_dtype"), "fp32");
-    EXPECT_EQ(options_of_yaml("zero_optimization: {zero_quantized_gradients: false}\n").text("reduce_dtype"), "fp32");
-    EXPECT_EQ(parsed({"train", "--zero_quantized_gradients", "true"}).options.text("reduce_dtype"), "int8");
-    EXPECT_EQ(parsed({"train", "--reduce_dtype", "int8"}).options.text("compress_axes"), "across_nodes");
-  }
+}
 
-  TEST(UseCpu, ChoosesTheBackend) {
-    const auto backend = [](const Options& options) { return options.text("backend"); };
-    EXPECT_EQ(backend(options_of_yaml("use_cpu: true\n")), "cpu");
-    EXPECT_EQ(backend(options_of_yaml("use_cpu: false\n")), "auto");
-    EXPECT_TRUE(options_of_yaml("use_cpu: false\n").without_effect.empty());
-    EXPECT_EQ(backend(options_of_yaml("use_cpu: false\nbackend: cpu\n")), "cpu");
-    EXPECT_EQ(backend(parsed({"train", "--use_cpu"}).options), "cpu");
-    EXPECT_EQ(backend(parsed({"train", "--use_cpu", "--backend", "auto"}).options), "cpu");
-    EXPECT_EQ(backend(parsed({"train", "--use_cpu", "false"}, {"TESSERA_BACKEND=cpu"}).options), "auto");
-    EXPECT_EQ(backend(parsed({"train", "--backend", "cuda"}, {"TESSERA_USE_CPU=true"}).options), "cuda");
-    EXPECT_EQ(parsed({"train", "--use_cpu"}).options.value("backend").source.text, "command line --use_cpu");
-    EXPECT_THAT(error_line({"train", "--use_cpu", "--backend", "cuda"}), HasSubstr("Keep one of the two"));
-  }
+TEST(Int8, KeysOfDeepSpeedAndTheirOptions) {
+  const Options all = options_of_yaml(
+      "zero_optimization: {zero_quantized_gradients: true, zero_quantized_weights: true, "
+      "zero_quantized_nontrainable_weights: true}\n");
+  EXPECT_EQ(all.text("reduce_dtype"), "int8");
+  EXPECT_EQ(all.text("gather_dtype"), "int8");
+  const Options frozen = options_of_yaml("zero_optimization: {zero_quantized_nontrainable_weights: true}\n");
+  EXPECT_EQ(frozen.text("gather_dtype"), "int8_frozen");
+  EXPECT_EQ(frozen.text("reduce_dtype"), "fp32");
+  EXPECT_EQ(options_of_yaml("zero_optimization: {zero_quantized_gradients: false}\n").text("reduce_dtype"), "fp32");
+  EXPECT_EQ(parsed({"train", "--zero_quantized_gradients", "true"}).options.text("reduce_dtype"), "int8");
+  EXPECT_EQ(parsed({"train", "--reduce_dtype", "int8"}).options.text("compress_axes"), "across_nodes");
+}
 
-  TEST(NoEffect, IsReported) {
-    const Options options = parsed({"train", "--reduce_bucket_size", "5e8"}).options;
-    ASSERT_EQ(options.without_effect.size(), 1u);
-    EXPECT_THAT(options.without_effect[0], HasSubstr("reduce_bucket_size has no effect"));
-  }
+TEST(UseCpu, ChoosesTheBackend) {
+  const auto backend = [](const Options& options) { return options.text("backend"); };
+  EXPECT_EQ(backend(options_of_yaml("use_cpu: true\n")), "cpu");
+  EXPECT_EQ(backend(options_of_yaml("use_cpu: false\n")), "auto");
+  EXPECT_TRUE(options_of_yaml("use_cpu: false\n").without_effect.empty());
+  EXPECT_EQ(backend(options_of_yaml("use_cpu: false\nbackend: cpu\n")), "cpu");
+  EXPECT_EQ(backend(parsed({"train", "--use_cpu"}).options), "cpu");
+  EXPECT_EQ(backend(parsed({"train", "--use_cpu", "--backend", "auto"}).options), "cpu");
+  EXPECT_EQ(backend(parsed({"train", "--use_cpu", "false"}, {"TESSERA_BACKEND=cpu"}).options), "auto");
+  EXPECT_EQ(backend(parsed({"train", "--backend", "cuda"}, {"TESSERA_USE_CPU=true"}).options), "cuda");
+  EXPECT_EQ(parsed({"train", "--use_cpu"}).options.value("backend").source.text, "command line --use_cpu");
+  EXPECT_THAT(error_line({"train", "--use_cpu", "--backend", "cuda"}), HasSubstr("Keep one of the two"));
+}
 
-  TEST(Shape, StartsFromScratch) {
-    EXPECT_TRUE(parsed({"train", "--shape", "small"}).options.flag("from_scratch"));
-    EXPECT_FALSE(parsed({"plan", "--shape", "small"}).options.flag("from_scratch"));
-    EXPECT_THAT(error_line({"train", "--shape", "small", "--from_scratch", "false"}),
-                HasSubstr("--shape has no weights"));
-    EXPECT_THAT(error_line({"train", "--shape", "smal"}), HasSubstr("expected"));
-  }
+TEST(NoEffect, IsReported) {
+  const Options options = parsed({"train", "--reduce_bucket_size", "5e8"}).options;
+  ASSERT_EQ(options.without_effect.size(), 1u);
+  EXPECT_THAT(options.without_effect[0], HasSubstr("reduce_bucket_size has no effect"));
+}
+
+TEST(Shape, StartsFromScratch) {
+  EXPECT_TRUE(parsed({"train", "--shape", "small"}).options.flag("from_scratch"));
+  EXPECT_FALSE(parsed({"plan", "--shape", "small"}).options.flag("from_scratch"));
+  EXPECT_THAT(error_line({"train", "--shape", "small", "--from_scratch", "false"}),
+              HasSubstr("--shape has no weights"));
+  EXPECT_THAT(error_line({"train", "--shape", "smal"}), HasSubstr("expected"));
+}
 
 }  // namespace
 }  // namespace tessera::jobs
