@@ -118,6 +118,7 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
                     .stream = args.stream});
   };
   const bool has_products = args.recompute && args.kept;
+  if (has_products && !args.writes_y) return;
 
   if (!has_products) route(args, s, w);
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);

@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 namespace tessera::io {
 
@@ -31,12 +33,12 @@ std::string scratch_host() {
 
 std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
 
-/// False if another process has the lock, or the file system has no locks.
-bool lock_scratch(int descriptor) {
+/// 0, EWOULDBLOCK: another process has the lock; else why there is none.
+int lock_scratch(int descriptor) {
   int result = -1;
   do result = ::flock(descriptor, LOCK_EX | LOCK_NB);
   while (result != 0 && errno == EINTR);
-  return result == 0;
+  return result == 0 ? 0 : errno;
 }
 
 /// Whether the file is still in its directory.
@@ -74,7 +76,7 @@ bool is_scratch_name(const std::string& name) {
 /// True if the file is a dead run's and was removed.
 bool remove_if_dead(const std::string& path) {
   const File file = File::open_to_read(path);
-  if (!lock_scratch(file.descriptor()) || !has_a_name(file.descriptor())) return false;
+  if (lock_scratch(file.descriptor()) != 0 || !has_a_name(file.descriptor())) return false;
   char text[scratch_magic.size()] = {};
   const bool empty = file.size() == 0;  // its run died between the file and the header
   if (!empty && (::pread(file.descriptor(), text, sizeof text, 0) != static_cast<ssize_t>(sizeof text) ||
@@ -108,12 +110,13 @@ ScratchFile::~ScratchFile() { remove_quietly(path()); }
 void ScratchFile::create(const std::string& directory, int rank, const std::string& option) {
   const std::string path = strfmt("%s/%s%s.%d.rank%d%s", directory.c_str(), scratch_prefix.data(),
                                   scratch_host().c_str(), static_cast<int>(::getpid()), rank, scratch_suffix.data());
-  // Another run that starts now may take the file, which has no lock yet, for a dead run's.
+  // Another rank that starts now may take the file, which has no lock yet, for a dead run's, and remove it.
   constexpr int attempts = 10;
   for (int i = 0; i < attempts; ++i) {
     file_ = File::create(path);
-    (void)lock_scratch(file_.descriptor());  // without locks nobody removes it
-    if (has_a_name(file_.descriptor())) return;
+    while (lock_scratch(file_.descriptor()) == EWOULDBLOCK)  // until the other has removed it, or let it be
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (has_a_name(file_.descriptor())) return;  // without locks nobody removes it
   }
   throw Error(ExitCode::data, "another process removes the scratch files of this one", option + " " + directory,
               "Choose a directory that only training runs use");

@@ -215,7 +215,10 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   check(spec);
   RunPlan plan;
   plan.spec = spec;
-  plan.units = make_units(*spec.model, spec.strategy);
+  shard::StatePlacement& placement = plan.spec.strategy.policy.placement;
+  // A GPU does not write to the disk: its gradients go to host memory, where the update reads them.
+  if (spec.device != host_device && placement.grads == shard::Tier::disk) placement.grads = shard::Tier::host;
+  plan.units = make_units(*spec.model, plan.spec.strategy);
   const Mesh& mesh = spec.strategy.mesh;
   for (shard::UnitSpec& unit : plan.units)
     if (unit.trainable) unit.granularity = granularity(spec.states);
@@ -234,12 +237,9 @@ RunPlan build(const RunSpec& spec, Proof proof) {
                            .int8 = int8_of(plan, u)});
   }
   input.mesh = mesh;
-  input.policy = spec.strategy.policy;
+  input.policy = plan.spec.strategy.policy;
   input.num_micro = spec.batch.accumulation;
   input.updates_on_host = input.policy.placement.optimizer != shard::Tier::device;
-  // A GPU does not read the disk: its gradients go to host memory, where the update reads them.
-  if (spec.device != host_device && input.policy.placement.grads == shard::Tier::disk)
-    input.policy.placement.grads = shard::Tier::host;
   check_int8(plan, input);
   build_schedules(plan, input);
   if (proof == Proof::full) {

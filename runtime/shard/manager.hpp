@@ -104,8 +104,8 @@ class ShardManager {
   /// Casts this rank's master weights to their low-precision copies, after others have written the masters.
   void cast_masters();
 
-  // The operations of a schedule. None allocates. All are collectives of the unit's groups, called
-  // in schedule order.
+  // The operations of a schedule. None allocates, but for small records of int8 reductions and of transfers to a disk.
+  // All are collectives of the unit's groups, called in schedule order.
   /// What the slots of an instruction hold; null: it names none.
   struct SlotMemory {
     std::byte *full = nullptr, *sum = nullptr, *stage = nullptr;  // Instruction::slot, sum, stage

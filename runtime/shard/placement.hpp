@@ -12,9 +12,8 @@ enum class Tier : unsigned char { device, host, disk };
 ///   params     what its gathers read: this rank's shard in ScheduledUnit::param_dtype, or as stored if it is frozen
 ///   grads      its gradient accumulators
 ///   optimizer  what only its update uses: fp32 master weights and the states of the optimizer
-/// Of a module: the activations that it saves for backward.
-enum class StateKind : unsigned char { params, grads, optimizer, activations };
-inline constexpr int num_state_kinds = 4;
+enum class StateKind : unsigned char { params, grads, optimizer };
+inline constexpr int num_state_kinds = 3;
 [[nodiscard]] const char* name_of(StateKind kind);
 
 /// The tier of each kind of a unit's states between its uses.

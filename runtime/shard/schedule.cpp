@@ -98,7 +98,7 @@ const char* name_of(StreamId stream) {
 }
 
 const char* name_of(StateKind kind) {
-  static constexpr std::array<const char*, num_state_kinds> names{"params", "grads", "optimizer", "activations"};
+  static constexpr std::array<const char*, num_state_kinds> names{"params", "grads", "optimizer"};
   return names[static_cast<std::size_t>(kind)];
 }
 

@@ -73,7 +73,7 @@ struct Instruction {
   Op op = Op::forward;
   StreamId stream = StreamId::compute;
   int unit = -1;              // gather, release, reduce_scatter, all_reduce, update; fetch, store of a unit's state
-  int module = -1;            // forward, recompute, backward; fetch, store of activations
+  int module = -1;            // forward, recompute, backward
   int instance = 0;           // forward: 0: the model itself; i: Schedule::references[i - 1]
   int micro = -1;             // micro-batch of this rank (gather: the first that reads it); -1: once per step
   int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot that

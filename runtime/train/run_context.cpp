@@ -91,9 +91,11 @@ std::unique_ptr<Arena> RunContext::make_arena() {
 std::unique_ptr<DiskMemory> RunContext::on_disk(const std::vector<ArenaSlot>& slots) {
   io::ScratchStore::Spec spec{.directory = plan.spec.nvme_path, .rank = world.rank()};
   for (const ArenaSlot& slot : slots) {
-    std::string unit = slot.name;
+    std::string unit;  // one name may be the end of another
     for (int u = 0; u < plan.layout.num_units(); ++u)
-      if (slot.name.ends_with("." + plan.layout.unit_name(u))) unit = plan.layout.unit_name(u);
+      if (const std::string& name = plan.layout.unit_name(u);
+          slot.name.ends_with("." + name) && name.size() > unit.size())
+        unit = name;
     spec.regions.push_back({unit, slot.name.substr(0, slot.name.size() - unit.size() - 1), slot.bytes});
   }
   auto memory = std::make_unique<io::ScratchMemory>(std::move(spec));

@@ -147,6 +147,20 @@ TEST(PlanDevice, CudnnsScratchIsPlanned) {
   EXPECT_GE(with, scratch);
 }
 
+TEST(PlanDevice, GradientsAreInHostMemoryWhereTheOptimizerIsOnDisk) {
+  plan::RunSpec spec = spec_of(model(), nccl);
+  using shard::Tier;
+  spec.strategy.policy.placement = {Tier::device, Tier::disk, Tier::disk};
+  std::size_t gradients = 0, states = 0;
+  for (const ArenaSlot& s : plan::make_plan(spec).slots) {
+    if (s.category == Category::grads) EXPECT_NE(s.memory, Memory::disk) << s.name;
+    gradients += s.category == Category::grads && s.memory == Memory::pinned ? 1 : 0;
+    states += s.category == Category::optimizer && s.memory == Memory::disk ? 1 : 0;
+  }
+  EXPECT_GT(gradients, 0u);
+  EXPECT_GT(states, 0u);
+}
+
 TEST(PlanDevice, StatesAreThoseOfTheHost) {
   plan::RunSpec host = spec_of(model(), {Transport::mpi, 4});
   host.device = host_device;

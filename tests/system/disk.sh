@@ -47,7 +47,7 @@ short() {
   [ $code = 0 ] || fail "the resident run ended with $code"
   local disk=(--offload_optimizer disk --nvme_path scratch) all=(--offload_optimizer nvme --offload_params nvme --nvme_path scratch)
   runs 2 --max_steps 6 --save_steps 3 --output_dir optimizer "${disk[@]}"
-  [ $code = 0 ] && grep -qE '^disk      read .* written .* while busy .* exposed ' log || fail "optimizer: exit $code"
+  [ $code = 0 ] && grep -qE '^disk      rank 0: read .* written .* while busy .* exposed ' log || fail "optimizer: exit $code"
   runs 2 --max_steps 3 --save_steps 3 --output_dir all "${all[@]}"
   [ $code = 0 ] || fail "all states: exit $code"
   nothing_left

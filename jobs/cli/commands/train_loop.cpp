@@ -213,14 +213,17 @@ void TrainRun::disk_line() {
   const auto rate = [](std::uint64_t bytes, double seconds) {
     return seconds > 0 ? static_cast<double>(bytes) / seconds / 1073741824.0 : 0.0;
   };
+  // A device's steps do not measure it.
+  const std::string exposed = world_.device() == host_device
+                                  ? strfmt(" | exposed %.1f s of %.1f s in steps", move_seconds_, step_seconds_)
+                                  : std::string();
   log::info(strfmt(
-      "disk      read %s, written %s, %.2f GiB/s while busy (%.1f s; reads alone %.2f, writes alone %.2f GiB/s) | "
-      "exposed %.1f s of %.1f s in steps",
+      "disk      rank 0: read %s, written %s, %.2f GiB/s while busy (%.1f s; reads alone %.2f, writes alone %.2f "
+      "GiB/s)%s",
       human_bytes(static_cast<double>(times->bytes_read)).c_str(),
       human_bytes(static_cast<double>(times->bytes_written)).c_str(),
       rate(times->bytes_read + times->bytes_written, times->busy_seconds), times->busy_seconds,
-      rate(times->bytes_read, times->read_seconds), rate(times->bytes_written, times->write_seconds), move_seconds_,
-      step_seconds_));
+      rate(times->bytes_read, times->read_seconds), rate(times->bytes_written, times->write_seconds), exposed.c_str()));
 }
 
 void TrainRun::print_baseline(const train::EvalReport& last) {
