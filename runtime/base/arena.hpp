@@ -33,9 +33,9 @@ enum class Placement : unsigned char {
 enum class Memory : unsigned char {
   host,
   pinned,  // page-locked host memory: what is copied to and from the device. Without a device, host memory that stands
-           // for it: states that are kept away from where the run computes
+           // for it: states that are offloaded
   device,
-  disk,  // states that are kept away, at addresses that only copies reach (runtime/base/disk_memory.hpp)
+  disk,  // offloaded states, at addresses that only copies reach (runtime/base/disk_memory.hpp)
 };
 inline constexpr int num_memories = 4;
 

@@ -24,7 +24,7 @@ struct GpuSpec {
 struct MinimumStepTime {
   double gemm_s = 0;    // model FLOPs of this rank's share of the global batch, recomputation included
   double states_s = 0;  // masters, optimizer states and gradient of the shard, each read and written as updates do;
-                         // 0 if the host updates them
+                        // 0 if the host updates them
 };
 /// Neither counts communication, the softmax of attention, norms or kernel launches.
 [[nodiscard]] MinimumStepTime minimum_step_time(const RunPlan& plan, const GpuSpec& gpu);

@@ -71,15 +71,15 @@ std::vector<int> add_slots(BufferPlan& plan, Slot::Kind kind, int num_slots) {
 
 /// Staging slots of the states that the schedule moves.
 void plan_stages(const ScheduleInput& in, BufferPlan& plan, ScheduleKind kind) {
-  const auto add = [&](StateKind state, const auto& away) {
-    if (!std::ranges::any_of(plan.units, away)) return;
+  const auto add = [&](StateKind state, const auto& offloaded) {
+    if (!std::ranges::any_of(plan.units, offloaded)) return;
     std::vector<int>& slots = plan.stage_slots[static_cast<std::size_t>(state)];
     slots = add_slots(plan, Slot::Kind::stage, in.policy.staging_slots);
     for (const int slot : slots) plan.slots[at(slot)].state = state;
   };
-  add(StateKind::params, &ScheduledUnit::params_away);
+  add(StateKind::params, &ScheduledUnit::params_offloaded);
   if (kind != ScheduleKind::train) return;
-  add(StateKind::grads, &ScheduledUnit::grads_away);
+  add(StateKind::grads, &ScheduledUnit::grads_offloaded);
   add(StateKind::optimizer, &ScheduledUnit::stages_update);
 }
 
@@ -151,11 +151,12 @@ void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, Sched
   unit.adds_in_slot = in.num_micro > 1 && (in.policy.reduce == Reduce::last ||
                                            (in.policy.reduce == Reduce::shard_each && replicated && !unit.sharded()));
   const bool reduced_once = in.num_micro == 1 || unit.adds_in_slot;
-  // A gradient that is neither sharded nor away is reduced where it is; one that is away leaves its slot at once.
-  const bool in_place = sums_fit && reduced_once && !unit.grads_away();
+  // A gradient that is neither sharded nor offloaded is reduced where it is; one that is offloaded leaves its slot at
+  // once.
+  const bool in_place = sums_fit && reduced_once && !unit.grads_offloaded();
   unit.grads_resident = unit.adds_in_slot || (unit.sharded() ? !policy.shard_grads : in_place);
   unit.num_accumulators = 1;
-  if (unit.grads_resident && reduced_once && sums_fit && !unit.grads_away()) unit.num_accumulators = 0;
+  if (unit.grads_resident && reduced_once && sums_fit && !unit.grads_offloaded()) unit.num_accumulators = 0;
   else if (in.policy.reproducible)
     for (int a = in.num_micro; a > 1; a /= 2) ++unit.num_accumulators;
 }
@@ -232,24 +233,25 @@ ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit) 
   const bool sharded = !shard_axes.empty(), in_place = sharded && unit.params_in_place.value_or(input.params_in_place);
   StatePlacement placement = policy.placement;
   if (!unit.trainable) placement = {.params = placement.params};
-  const bool away = placement.params != Tier::device;
-  if (placement.optimizer == Tier::device && (placement.grads != Tier::device || (unit.trainable && away)))
+  const bool offloaded = placement.params != Tier::device;
+  if (placement.optimizer == Tier::device && (placement.grads != Tier::device || (unit.trainable && offloaded)))
     throw std::logic_error("unit " + unit.name + ": only states of the optimizer would be on the device");
   if (placement.optimizer != Tier::device && input.updates_on_host && placement.grads == Tier::device)
     throw std::logic_error("unit " + unit.name + ": the host does not read gradients on the device");
-  return {.name = unit.name,
-          .numel = unit.numel,
-          .trainable = unit.trainable,
-          .shard_axes = shard_axes,
-          .replicate_axes = input.mesh.used(policy.replicate_axes),
-          .params_resident = !away && (!sharded || !policy.shard_params || !policy.reshard_after_forward || in_place),
-          .params_in_place = !away && in_place,
-          .storage_dtype = unit.storage_dtype,
-          .param_dtype = policy.param_dtype,
-          .reduce_dtype = policy.reduce_dtype,
-          .int8 = unit.int8,
-          .placement = placement,
-          .update_on_host = input.updates_on_host && placement.optimizer != Tier::device};
+  return {
+      .name = unit.name,
+      .numel = unit.numel,
+      .trainable = unit.trainable,
+      .shard_axes = shard_axes,
+      .replicate_axes = input.mesh.used(policy.replicate_axes),
+      .params_resident = !offloaded && (!sharded || !policy.shard_params || !policy.reshard_after_forward || in_place),
+      .params_in_place = !offloaded && in_place,
+      .storage_dtype = unit.storage_dtype,
+      .param_dtype = policy.param_dtype,
+      .reduce_dtype = policy.reduce_dtype,
+      .int8 = unit.int8,
+      .placement = placement,
+      .update_on_host = input.updates_on_host && placement.optimizer != Tier::device};
 }
 
 BufferPlan plan_buffers(const ScheduleInput& input, ScheduleKind kind) {

@@ -42,7 +42,8 @@ class Gathers {
                      .micro = resident ? -1 : plan_.executions[at(lifetime.first_read)].micro,
                      .slot = lifetime.slot};
       Staging::Taken shard;
-      if (s_.units[at(lifetime.unit)].params_away()) shard = staging_.fetch(StateKind::params, lifetime.unit, in.micro);
+      if (s_.units[at(lifetime.unit)].params_offloaded())
+        shard = staging_.fetch(StateKind::params, lifetime.unit, in.micro);
       in.stage = shard.slot;
       gather_index_[next_] = list_.add(std::move(in), {freed, shard.ready});
       if (shard.slot >= 0) staging_.free(shard.slot, gather_index_[next_]);
@@ -138,9 +139,9 @@ class Reduces {
   [[nodiscard]] int store_of(int unit) const { return store_[at(unit)]; }
 
  private:
-  /// If the accumulators of the unit are away: a staging slot, with the sums of the micro-batches before.
+  /// If the accumulators of the unit are offloaded: a staging slot, with the sums of the micro-batches before.
   Staging::Taken stage(int unit, int micro) {
-    if (!s_.units[at(unit)].grads_away()) return {};
+    if (!s_.units[at(unit)].grads_offloaded()) return {};
     const bool adds = micro > 0 && !s_.units[at(unit)].adds_in_slot;
     return adds ? staging_.fetch(StateKind::grads, unit, micro, store_[at(unit)])
                 : staging_.take(StateKind::grads, unit);

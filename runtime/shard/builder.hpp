@@ -31,7 +31,7 @@ struct ScheduleInput {
   ShardPolicy policy;
   int num_micro = 1;             // accumulation steps
   bool params_in_place = false;  // shard groups share memory: units are resident, and a gather is a barrier
-  bool updates_on_host = false;  // of units whose optimizer states are away: the run computes on a device
+  bool updates_on_host = false;  // of units whose optimizer states are offloaded: the run computes on a device
 };
 
 /// A training step (docs/strategies.md shows one for each strategy). S: size of a unit's shard group.
@@ -54,7 +54,7 @@ struct ScheduleInput {
 /// - accumulation: a running sum in accumulator 0, or with reproducible a binary-counter reduction tree over the
 ///   micro-batches. What is added is in a sum slot; between reduce_scatter and all_reduce there are two to take turns.
 /// - norm after all sums; then update of each unit with a gradient, in unit order.
-/// - states that are away (UnitPolicy::placement): a fetch of params before each gather; a store of the gradient
+/// - states that are offloaded (UnitPolicy::placement): a fetch of params before each gather; a store of the gradient
 ///   accumulators after each micro-batch's sum, and a fetch of them before the next one's; a fetch of what the update
 ///   works on, and a store of it after the update. They share ShardPolicy::staging_slots staging slots for each kind; a
 ///   fetch waits only until its slot is free. An update on the host follows the store of its gradient; with

@@ -67,9 +67,9 @@ void ShardManager::bind_unit(int u) {
                                         static_cast<std::size_t>(offset) * size_of(record.param_dtype)
                                   : nullptr;
   const bool separate = record.has_separate_masters();
-  const bool in_slot = interval != nullptr && !separate && !record.optimizer_away();
+  const bool in_slot = interval != nullptr && !separate && !record.optimizer_offloaded();
   unit.master = in_slot ? interval : parts_.arena->data(master_name(layout, u));
-  unit.low_precision = separate && !record.optimizer_away() ? interval : nullptr;
+  unit.low_precision = separate && !record.optimizer_offloaded() ? interval : nullptr;
   unit.device = device_of(record.trainable ? record.placement.optimizer : record.placement.params);
   bind_source(u, interval);
   for (const Segment& segment : layout.segments(u, unit.index))
@@ -103,14 +103,14 @@ void ShardManager::gather(const Instruction& instruction, const SlotMemory& memo
   const int u = instruction.unit;
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   const ScheduledUnit& record = scheduled(u);
-  if (unit.shards == nullptr && !record.params_away()) return;
+  if (unit.shards == nullptr && !record.params_offloaded()) return;
   const std::int64_t numel = parts_.layout->shard_numel(u);
   const auto chunk = static_cast<std::size_t>(numel) * size_of(record.param_dtype);
   std::byte* const own = memory.full + static_cast<std::size_t>(unit.index) * chunk;
-  const std::byte* mine = record.params_away() ? memory.stage : unit.shard != nullptr ? unit.shard : unit.master;
-  const DType dtype = record.params_away()      ? fetched_dtype(record)
-                      : record.optimizer_away() ? record.param_dtype
-                                                : record.storage_dtype;
+  const std::byte* mine = record.params_offloaded() ? memory.stage : unit.shard != nullptr ? unit.shard : unit.master;
+  const DType dtype = record.params_offloaded()      ? fetched_dtype(record)
+                      : record.optimizer_offloaded() ? record.param_dtype
+                                                     : record.storage_dtype;
   if (record.int8.gather) {
     const bool copied = unit.low_precision != nullptr;
     return comm::int8_all_gather(*unit.shards, {"gather", parts_.layout->unit_name(u).c_str(), instruction.micro},

@@ -169,9 +169,10 @@ class ShardManager {
     bool first_replica = true;                            // which adds the unit to the norm
     Communicator *shards = nullptr, *replicas = nullptr;  // null: groups of one rank
     std::byte* master = nullptr;
-    Device device;                // of the master
-    std::byte* shard = nullptr;   // with an update on the host: what gathers read on the device; null: params are away
-    std::byte* source = nullptr;  // on the host: what fetches of params read
+    Device device;  // of the master
+    /// With an update on the host: what gathers read on the device. Null: params are offloaded.
+    std::byte* shard = nullptr;
+    std::byte* source = nullptr;         // on the host: what fetches of params read
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
     std::vector<float*> accumulators;    // in their tier
     float* reduced = nullptr;            // the finished gradient

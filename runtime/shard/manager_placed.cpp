@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardManager: states that are kept away from where they are used.
+// ShardManager: states that are offloaded.
 #include <algorithm>
 #include <vector>
 
@@ -70,10 +70,10 @@ void ShardManager::for_each_staged(int u, std::byte* stage, const auto& move) co
 void ShardManager::bind_source(int u, std::byte* interval) {
   const ScheduledUnit& record = scheduled(u);
   Unit& unit = units_[static_cast<std::size_t>(u)];
-  if (!record.optimizer_away() && !record.params_away()) return;
+  if (!record.optimizer_offloaded() && !record.params_offloaded()) return;
   unit.source = has_host_copy(record) ? parts_.arena->data(host_copy_name(*parts_.layout, u)) : unit.master;
   unit.source_device = has_host_copy(record) && record.placement.params != Tier::disk ? host_device : unit.device;
-  if (!record.params_away())
+  if (!record.params_offloaded())
     unit.shard = interval != nullptr ? interval : parts_.arena->data(shard_name(*parts_.layout, u));
 }
 

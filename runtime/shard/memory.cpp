@@ -33,12 +33,12 @@ ArenaSlot own_slot(std::string name, Category category, std::size_t bytes, Tier 
   return {std::move(name), category, Placement::own, bytes, memory_of(tier)};
 }
 
-/// What gathers read of a unit whose optimizer states, or params, are away.
+/// What gathers read of a unit whose optimizer states, or params, are offloaded.
 void add_placed_params(const MemoryInput& in, int u, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
   const std::size_t shard = bytes_of(layout.shard_numel(u), unit.param_dtype);
-  if (unit.optimizer_away() && !unit.params_away() && !unit.params_resident)
+  if (unit.optimizer_offloaded() && !unit.params_offloaded() && !unit.params_resident)
     slots.push_back(own_slot(shard_name(layout, u), Category::params, shard));
   const Tier tier = unit.placement.params == Tier::disk ? Tier::disk : Tier::host;
   if (has_host_copy(unit)) slots.push_back(own_slot(host_copy_name(layout, u), Category::params, shard, tier));
@@ -75,7 +75,7 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   for (int u = 0; u < layout.num_units(); ++u) {
     const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
-    if (!unit.params_resident || unit.has_separate_masters() || unit.optimizer_away())
+    if (!unit.params_resident || unit.has_separate_masters() || unit.optimizer_offloaded())
       slots.push_back(own_slot(master_name(layout, u), Category::params,
                                bytes_of(layout.shard_numel(u), unit.storage_dtype),
                                unit.trainable ? unit.placement.optimizer : unit.placement.params));
@@ -227,7 +227,7 @@ StagedUpdate::StagedUpdate(const ScheduledUnit& unit, std::int64_t shard_numel, 
   };
   master = add(fp32_bytes(shard_numel));
   for (const StateSpec& spec : specs) states.push_back(add(spec.bytes(shard_numel)));
-  if (unit.grads_away() && !unit.update_reaches(unit.placement.grads))
+  if (unit.grads_offloaded() && !unit.update_reaches(unit.placement.grads))
     grad = static_cast<std::int64_t>(add(fp32_bytes(shard_numel)));
   if (has_host_copy(unit) && unit.placement.params == Tier::disk)
     copy = static_cast<std::int64_t>(add(bytes_of(shard_numel, unit.param_dtype)));

@@ -27,7 +27,7 @@ namespace tessera::shard {
 [[nodiscard]] std::string sum_slot_name(int slot);
 /// "stage.grads.1": a staging slot.
 [[nodiscard]] std::string staging_slot_name(const Schedule& schedule, int slot);
-/// Of a unit whose optimizer states are away: this rank's shard on the device, where gathers do not read it in a
+/// Of a unit whose optimizer states are offloaded: this rank's shard on the device, where gathers do not read it in a
 /// resident slot; and the low-precision copy on the host, which an update writes and a fetch reads.
 [[nodiscard]] std::string shard_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string host_copy_name(const ShardLayout& layout, int unit);

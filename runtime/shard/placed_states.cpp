@@ -70,7 +70,7 @@ void PlacedStates::store(const Instruction& in) {
   }
   order_.write(unit.optimizer, "the states that it stores");
   unit.optimizer.version = stage->version;
-  if (!record(in).params_away() || record(in).update_reaches(record(in).placement.params)) return;
+  if (!record(in).params_offloaded() || record(in).update_reaches(record(in).placement.params)) return;
   order_.write(unit.params, "the params that it stores");
   unit.params.version = stage->version;
 }
@@ -96,8 +96,8 @@ bool PlacedStates::update(const Instruction& in) {
   const ScheduledUnit& of = record(in);
   Stage* const stage = of.stages_update() ? stage_of(in) : nullptr;
   if (of.stages_update() && stage == nullptr) return false;
-  const bool staged_grads = of.grads_away() && !of.update_reaches(of.placement.grads);
-  if (of.grads_away()) {
+  const bool staged_grads = of.grads_offloaded() && !of.update_reaches(of.placement.grads);
+  if (of.grads_offloaded()) {
     if (!(staged_grads ? stage->finished : unit.finished)) {
       order_.fail("has no complete gradient in its tier");
       return false;
@@ -116,7 +116,7 @@ bool PlacedStates::update(const Instruction& in) {
   int& version = stage != nullptr ? stage->version : unit.optimizer.version;
   if (version != order_.step) order_.fail("reads states that are not those of this step");
   ++version;
-  if (of.params_away() && of.update_reaches(of.placement.params)) {
+  if (of.params_offloaded() && of.update_reaches(of.placement.params)) {
     order_.write(unit.params, "its params");
     unit.params.version = version;
   }
@@ -139,12 +139,12 @@ void PlacedStates::end_of_step(int updates) {
     if (stage.unit >= 0) end(strfmt("a staging slot has %s", order_.unit_name(stage.unit)));
   for (std::size_t u = 0; u < placed_.size(); ++u) {
     const ScheduledUnit& unit = s_.units[u];
-    if (!trains(static_cast<int>(u)) || !unit.optimizer_away() || s_.grad_slots.empty()) continue;
+    if (!trains(static_cast<int>(u)) || !unit.optimizer_offloaded() || s_.grad_slots.empty()) continue;
     const auto check = [&](const Home& home, const char* what) {
       if (home.version != updates) end(strfmt("%s of %s are not those of its update", what, unit.name.c_str()));
     };
     check(placed_[u].optimizer, "the states");
-    if (unit.params_away()) check(placed_[u].params, "the params");
+    if (unit.params_offloaded()) check(placed_[u].params, "the params");
     if (unit.fetches_updated()) check(placed_[u].shard, "the params on the device");
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The verifier's account of states that are kept away from where they are used: what their tiers and the staging slots
+// The verifier's account of offloaded states: what their tiers and the staging slots
 // hold.
 
 #include <vector>

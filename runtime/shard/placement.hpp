@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where the states of a unit are kept: in the memory that the run computes in, or away from it.
+// Where the states of a unit are kept: in the memory that the run computes in, or offloaded: on
+// the host beside a device, or on a disk.
 
 namespace tessera::shard {
 

@@ -49,8 +49,8 @@ struct UnitPolicy {
   DType reduce_dtype = DType::f32;    // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
   AxisSet shard_axes = Axis::shard;   // the ranks along these hold the shards of the unit …
   AxisSet replicate_axes = Axis::replicate;  // … and those along these the same shard; together all data axes
-  /// Gradients and, of a trainable unit, params are away only where the states of the optimizer are too. Params that
-  /// are away are gathered for each use.
+  /// Gradients and, of a trainable unit, params are offloaded only where the states of the optimizer are too. Params
+  /// that are offloaded are gathered for each use.
   StatePlacement placement;
   friend bool operator==(const UnitPolicy&, const UnitPolicy&) = default;
 };
@@ -63,7 +63,7 @@ struct ShardPolicy : UnitPolicy {
   Recompute recompute = Recompute::none;
   WrapPolicy wrap;
   ExpertUnits experts = ExpertUnits::own;
-  int staging_slots = 2;  // of each kind of state that is away: how many units of it are moved or used at a time
+  int staging_slots = 2;  // of each kind of state that is offloaded: how many units of it are moved or used at a time
   bool updates_before_norm = false;  // without clipping: updates on the host run while backward goes on
   bool reproducible = false;         // sum micro-batches by the binary counter over m = a·W + r
   Compression compression;

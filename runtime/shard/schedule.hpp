@@ -108,15 +108,15 @@ struct ScheduledUnit {
   Int8Collectives int8;                // which of its collectives send int8; sums are fp32
   StatePlacement placement;            // of a frozen unit: of params alone
   bool update_on_host = false;         // its update is on the host stream, beside the device
-  [[nodiscard]] bool params_away() const { return placement.params != Tier::device; }
-  [[nodiscard]] bool grads_away() const { return placement.grads != Tier::device; }
-  [[nodiscard]] bool optimizer_away() const { return placement.optimizer != Tier::device; }
+  [[nodiscard]] bool params_offloaded() const { return placement.params != Tier::device; }
+  [[nodiscard]] bool grads_offloaded() const { return placement.grads != Tier::device; }
+  [[nodiscard]] bool optimizer_offloaded() const { return placement.optimizer != Tier::device; }
   /// True if the update reads and writes a state of this tier where it is.
   [[nodiscard]] bool update_reaches(Tier tier) const { return tier == (update_on_host ? Tier::host : Tier::device); }
   /// True if the update works in a staging slot, with states of the optimizer and what else it does not reach.
-  [[nodiscard]] bool stages_update() const { return optimizer_away() && !update_reaches(placement.optimizer); }
+  [[nodiscard]] bool stages_update() const { return optimizer_offloaded() && !update_reaches(placement.optimizer); }
   /// True if params are on the device and updated on the host: a fetch after the update copies them.
-  [[nodiscard]] bool fetches_updated() const { return update_on_host && !params_away(); }
+  [[nodiscard]] bool fetches_updated() const { return update_on_host && !params_offloaded(); }
   /// True if master weights are separate buffers of another type, and the parameter slots hold low-precision copies.
   /// Where slots are resident, the update writes master and copy together.
   [[nodiscard]] bool has_separate_masters() const { return storage_dtype != param_dtype; }
@@ -124,9 +124,9 @@ struct ScheduledUnit {
   /// True if its gradient is summed over shard axes, then over replicate axes.
   [[nodiscard]] bool reduced_twice() const { return sharded() && !replicate_axes.empty(); }
   /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before. Params
-  /// that are away are gathered from a staging slot, also by a group of one rank.
+  /// that are offloaded are gathered from a staging slot, also by a group of one rank.
   [[nodiscard]] bool gathered_in_runs() const {
-    return params_away() || (sharded() && (trainable || !params_resident));
+    return params_offloaded() || (sharded() && (trainable || !params_resident));
   }
 };
 

@@ -12,7 +12,7 @@ Updates::Updates(const BufferPlan& plan, Schedule& schedule, InstructionList& li
 void Updates::finished(int unit, int stored, int execution) {
   const ScheduledUnit& record = s_.units[at(unit)];
   Pending pending{unit, stored, {}, -1};
-  const bool unread = !record.params_away() || last_read_[at(unit)] < execution;
+  const bool unread = !record.params_offloaded() || last_read_[at(unit)] < execution;
   if (!s_.updates_before_norm || !record.update_on_host || !unread) {
     pending_.push_back(pending);
     return;

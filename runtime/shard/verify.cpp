@@ -91,7 +91,7 @@ class Replay : UseOrder {
     if (unit.params_resident ? slot.unit != in.unit : slot.unit >= 0)
       fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
-    if (unit.params_away()) placed_.gather(in);
+    if (unit.params_offloaded()) placed_.gather(in);
     else if (!unit.params_in_place) read(units_[at(in.unit)].master, "its master shard");
     slot.unit = in.unit;
     slot.gathered = step;
@@ -166,7 +166,7 @@ class Replay : UseOrder {
     UnitState& unit = units_[at(in.unit)];
     const bool scatters = in.op == Op::reduce_scatter;
     joins(scatters ? scheduled.shard_axes : scheduled.replicate_axes);
-    if (scheduled.grads_away()) placed_.reduce(in);
+    if (scheduled.grads_offloaded()) placed_.reduce(in);
     const Sum x = scatters || !scheduled.sharded() ? sum_of_gradient(in) : sum_of_scattered(in);
     unit.complete = false;
     unit.last_reduce = event;
@@ -280,7 +280,7 @@ class Replay : UseOrder {
       const bool updated = units_[u].updates > step;  // on the host, before
       if (!units_[u].complete && !updated) {
         fail(strfmt("comes before the gradient of %s is complete", unit_name(static_cast<int>(u))));
-      } else if (s_.units[u].grads_away()) {
+      } else if (s_.units[u].grads_offloaded()) {
         ordered_after(units_[u].last_reduce, self, "a gradient");
       } else {
         read(gradient(units_[u]), "a gradient");
@@ -297,9 +297,9 @@ class Replay : UseOrder {
     if (norm_ < 0 && !early) fail("comes before norm");
     if (norm_ >= 0) ordered_after(norm_, self, "the clip factor");
     if (!unit.complete) return fail("has no complete gradient");
-    if (!scheduled.grads_away()) read(gradient(unit), "its gradient");
-    if (scheduled.optimizer_away() && !placed_.update(in)) return;
-    if (!scheduled.params_away() && !scheduled.update_on_host) overwrite_shard(in.unit);
+    if (!scheduled.grads_offloaded()) read(gradient(unit), "its gradient");
+    if (scheduled.optimizer_offloaded() && !placed_.update(in)) return;
+    if (!scheduled.params_offloaded() && !scheduled.update_on_host) overwrite_shard(in.unit);
     ++unit.updates;
     unit.complete = false;
     if (unit.accumulators.empty()) grads_[at(unit.grad_slot)].unit = -1;

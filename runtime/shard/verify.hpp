@@ -28,7 +28,7 @@ struct Violation {
 ///   of a reference has a backward: an activation is read before another one of the same buffer is written;
 /// - a resident unit that is not trainable has been gathered before the first run, by the list of `load`; it is not
 ///   updated;
-/// - a state that is kept away is fetched before it is used, and it is the one of the current step; what has changed in
+/// - an offloaded state is fetched before it is used, and it is the one of the current step; what has changed in
 ///   a staging slot is stored before the slot has another state; the params of a finished step are those of its update;
 /// - dependencies point to earlier instructions, and the collectives of a communicator have one order on every rank, on
 ///   streams of the host and of a device alike. So the list is one launch order over all communicators of a device:

@@ -93,8 +93,7 @@ class Form {
     if (int8.error_feedback && !int8.reduce_scatter && !int8.all_reduce) refuse("has residuals of nothing");
     if ((int8.reduce_scatter || (int8.all_reduce && !unit.sharded())) && unit.reduce_dtype != DType::f32)
       refuse("encodes gradients that are not fp32");
-    if (int8.gather && (!is_float(unit.param_dtype) || !is_float(unit.storage_dtype)))
-      refuse("gathers int8 of bytes");
+    if (int8.gather && (!is_float(unit.param_dtype) || !is_float(unit.storage_dtype))) refuse("gathers int8 of bytes");
     if (int8.gather && (unit.params_in_place || (unit.params_resident && !unit.has_separate_masters())))
       refuse("gathers int8 over its master weights");
   }
@@ -135,16 +134,16 @@ class Form {
     const ScheduledUnit none, &unit = has_unit ? s_.units[at(in.unit)] : none;
     StateKind state = in.state;
     bool wanted = false;
-    if (in.op == Op::gather) state = StateKind::params, wanted = unit.params_away();
-    if (reduces(in.op)) state = StateKind::grads, wanted = unit.grads_away();
+    if (in.op == Op::gather) state = StateKind::params, wanted = unit.params_offloaded();
+    if (reduces(in.op)) state = StateKind::grads, wanted = unit.grads_offloaded();
     if (in.op == Op::update) state = StateKind::optimizer, wanted = unit.stages_update();
     if (moves(in.op)) {
-      const bool away = state == StateKind::params  ? unit.params_away() && in.op == Op::fetch
-                        : state == StateKind::grads ? unit.grads_away()
-                                                    : state == StateKind::optimizer && unit.stages_update();
+      const bool offloaded = state == StateKind::params  ? unit.params_offloaded() && in.op == Op::fetch
+                             : state == StateKind::grads ? unit.grads_offloaded()
+                                                         : state == StateKind::optimizer && unit.stages_update();
       const bool to_device = in.op == Op::fetch && state == StateKind::params && unit.fetches_updated();
-      if (!away && !to_device) return fail(i, strfmt("moves %s, which are not away", name_of(state)));
-      wanted = away;
+      if (!offloaded && !to_device) return fail(i, strfmt("moves %s, which are not offloaded", name_of(state)));
+      wanted = offloaded;
     }
     if (wanted != (in.stage >= 0)) return fail(i, wanted ? "has no staging slot" : "has a staging slot");
     if (!wanted) return;

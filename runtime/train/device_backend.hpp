@@ -38,7 +38,7 @@ class DeviceBackend final : public Executor::Backend {
   // Last, so that they end before what they use. Null if no instruction is on the replicate stream.
   Stream comm_;
   std::unique_ptr<Stream> replicate_;
-  // Copies between the tiers, and updates on the host; null if no state is kept away.
+  // Copies between the tiers, and updates on the host; null if no state is offloaded.
   std::unique_ptr<Stream> fetch_, store_, host_;
 };
 

@@ -48,7 +48,7 @@ struct StepReport {
   double flops = 0;                           // model FLOPs of the global batch (Model::train_flops), without padding
   double seconds = 0;                         // of the step; of these:
   double data_seconds = 0, comm_seconds = 0;  // the compute stream waited for data; for communication
-  double move_seconds = 0;                    // without a GPU: it waited for states that are kept away
+  double move_seconds = 0;                    // without a GPU: it waited for offloaded states
   shard::ControlFlags flags;                  // summed over the ranks' callbacks
   double loss_scale = 1;                      // of this step
   bool skipped = false;                       // a gradient overflowed: nothing was updated

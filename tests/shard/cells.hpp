@@ -49,7 +49,7 @@ struct Stage : Cell {  // a staging slot, but for gradient accumulators, which a
   std::vector<Gradient> sums;
 };
 
-struct Home {  // states of a unit that are kept away
+struct Home {  // states of a unit that are offloaded
   Master params, optimizer;
   Master updated;  // params that the host has written for the device
   std::vector<Gradient> sums;

@@ -34,7 +34,7 @@ void Machine::begin_gather(Rank& r, const Instruction& in) {
   if (unit.params_resident ? view.unit != in.unit : view.unit >= 0) wrong(rank_, in, "its slot is not free");
   writes(view);
   if (unit.params_in_place) return;
-  if (unit.params_away()) {
+  if (unit.params_offloaded()) {
     const Stage& stage = r.stages[at(in.stage)];
     reads(stage);
     if (stage.unit != in.unit || stage.version != version(in.unit, step_)) wrong(rank_, in, "reads another shard");
@@ -160,15 +160,15 @@ void Machine::begin_update(Rank& r, const Instruction& in) {
     reads(r.norm);
     if (r.norm.step != step_) wrong(rank_, in, "there is no norm yet");
   }
-  const bool fetched = unit.grads_away() && !unit.update_reaches(unit.placement.grads);
-  const Gradient& gradient = fetched             ? r.stages[at(in.stage)].sums[0]
-                             : unit.grads_away() ? r.homes[at(in.unit)].sums[0]
-                                                 : reduced(r, in);
+  const bool fetched = unit.grads_offloaded() && !unit.update_reaches(unit.placement.grads);
+  const Gradient& gradient = fetched                  ? r.stages[at(in.stage)].sums[0]
+                             : unit.grads_offloaded() ? r.homes[at(in.unit)].sums[0]
+                                                      : reduced(r, in);
   reads(gradient);
   if (gradient.unit != in.unit || gradient.step != step_ || gradient.sum != full_[at(in.unit)] || gradient.over != 2)
     wrong(rank_, in, "its gradient is not complete");
-  if (unit.optimizer_away()) begin_placed_update(r, in);
-  if (!unit.params_away() && !unit.update_on_host) begin_shard(r, in.unit);
+  if (unit.optimizer_offloaded()) begin_placed_update(r, in);
+  if (!unit.params_offloaded() && !unit.update_on_host) begin_shard(r, in.unit);
 }
 
 void Machine::begin_shard(Rank& r, int unit) {
@@ -207,7 +207,7 @@ void Machine::complete_gather(Rank& r, const Instruction& in) {
   if (unit.params_in_place) return;
   for (int q = 0; q < shards_of(in.unit); ++q) {
     ParamMemory& part = memory(rank_, in.slot)[at(q)];
-    if (unit.params_away()) {  // every rank has checked its own shard
+    if (unit.params_offloaded()) {  // every rank has checked its own shard
       part.unit = in.unit;
       part.version = version(in.unit, step_);
       continue;
@@ -280,8 +280,8 @@ void Machine::complete_reduce(Rank& r, const Instruction& in) {
 
 void Machine::complete_update(Rank& r, const Instruction& in) {
   const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
-  if (unit.optimizer_away()) complete_placed_update(r, in);
-  if (unit.params_away() || unit.update_on_host) return;
+  if (unit.optimizer_offloaded()) complete_placed_update(r, in);
+  if (unit.params_offloaded() || unit.update_on_host) return;
   ++r.masters[at(in.unit)].version;
   complete_shard(r, in.unit);
 }

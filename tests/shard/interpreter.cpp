@@ -162,8 +162,8 @@ void Machine::finish() const {
         if (of.version != version(static_cast<int>(u), num_steps))
           throw Fault(strfmt("rank %zu: %s of %s end in version %d", r, what, s_.units[u].name.c_str(), of.version));
       };
-      check(s_.units[u].params_away() ? ranks_[r].homes[u].params : ranks_[r].masters[u], "params");
-      if (s_.units[u].optimizer_away()) check(ranks_[r].homes[u].optimizer, "states");
+      check(s_.units[u].params_offloaded() ? ranks_[r].homes[u].params : ranks_[r].masters[u], "params");
+      if (s_.units[u].optimizer_offloaded()) check(ranks_[r].homes[u].optimizer, "states");
     }
   }
 }

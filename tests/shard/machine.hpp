@@ -50,7 +50,7 @@ class Machine {
   [[nodiscard]] bool trains() const { return !s_.grad_slots.empty(); }
   /// Gathers copy the low-precision copies that updates have written, and do not read the masters.
   [[nodiscard]] static bool copies_last(const shard::ScheduledUnit& unit) {
-    return (unit.has_separate_masters() || unit.optimizer_away()) && unit.params_resident;
+    return (unit.has_separate_masters() || unit.optimizer_offloaded()) && unit.params_resident;
   }
   [[nodiscard]] bool resident_param(std::size_t slot) const {
     return s_.slots[slot].resident && s_.slots[slot].kind == Slot::Kind::param;

@@ -210,7 +210,7 @@ UnitPolicy no_shard(UnitPolicy policy) {
   return policy;
 }
 
-/// States that are away: of every strategy, on the host beside a device and on disk. The quick test has a seventh of
+/// Offloaded states: of every strategy, on the host beside a device and on disk. The quick test has a seventh of
 /// them.
 void add_placed(std::vector<Subject>& out, const char* word) {
   constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;

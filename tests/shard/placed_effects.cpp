@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fetch, store and update do to states that are kept away.
+// What fetch, store and update do to offloaded states.
 
 #include "tests/shard/machine.hpp"
 
@@ -63,7 +63,7 @@ void Machine::begin_store(Rank& r, const Instruction& in) {
   if (stage.unit != in.unit) wrong(rank_, in, "stores the states of another unit");
   reads(stage);
   writes(home.optimizer);
-  if (unit.params_away() && !unit.update_reaches(unit.placement.params)) writes(home.params);
+  if (unit.params_offloaded() && !unit.update_reaches(unit.placement.params)) writes(home.params);
 }
 
 void Machine::complete_store(Rank& r, const Instruction& in) {
@@ -72,7 +72,7 @@ void Machine::complete_store(Rank& r, const Instruction& in) {
   const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
   if (in.state != StateKind::grads) {
     home.optimizer.version = stage.version;
-    if (unit.params_away() && !unit.update_reaches(unit.placement.params)) home.params.version = stage.version;
+    if (unit.params_offloaded() && !unit.update_reaches(unit.placement.params)) home.params.version = stage.version;
     return;
   }
   for (std::size_t p = 0; p < home.sums.size(); ++p) {
@@ -96,7 +96,7 @@ void Machine::begin_placed_update(Rank& r, const Instruction& in) {
     writes(home.optimizer);
   }
   if (version_of_states != version(in.unit, step_)) wrong(rank_, in, "works on old states");
-  if (unit.params_away() && unit.update_reaches(unit.placement.params)) writes(home.params);
+  if (unit.params_offloaded() && unit.update_reaches(unit.placement.params)) writes(home.params);
   if (unit.fetches_updated()) writes(home.updated);
 }
 
@@ -104,7 +104,7 @@ void Machine::complete_placed_update(Rank& r, const Instruction& in) {
   Home& home = r.homes[at(in.unit)];
   const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
   const int updated = unit.stages_update() ? ++r.stages[at(in.stage)].version : ++home.optimizer.version;
-  if (unit.params_away() && unit.update_reaches(unit.placement.params)) home.params.version = updated;
+  if (unit.params_offloaded() && unit.update_reaches(unit.placement.params)) home.params.version = updated;
   if (unit.fetches_updated()) home.updated.version = updated;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules of units whose states are away: as text, and what the verifier says of broken ones.
+// Schedules of units whose states are offloaded: as text, and what the verifier says of broken ones.
 
 #include <gtest/gtest.h>
 
@@ -187,10 +187,11 @@ TEST(Placed, AStoreThatIsDropped) {
   Schedule s = build_train(in);
   drop(s, find(s, "store optimizer embed"));
   EXPECT_EQ(first_violation(s, in), "fetch optimizer head takes the staging slot of embed, which is not stored");
-  const ScheduleInput away = placed("2", {device, host, host}, 1, true);
-  s = build_train(away);
+  const ScheduleInput offloaded = placed("2", {device, host, host}, 1, true);
+  s = build_train(offloaded);
   drop(s, find(s, "fetch params embed"));
-  EXPECT_EQ(first_violation(s, away), "end of the step: the params on the device of embed are not those of its update");
+  EXPECT_EQ(first_violation(s, offloaded),
+            "end of the step: the params on the device of embed are not those of its update");
 }
 
 TEST(Placed, AStagingSlotThatIsReusedEarly) {

@@ -18,7 +18,7 @@ using shard::StatePlacement;
 using shard::Tier;
 
 constexpr StatePlacement optimizer_alone{Tier::device, Tier::host, Tier::disk},
-    optimizer_away{Tier::device, Tier::disk, Tier::disk}, params_on_host{Tier::host, Tier::host, Tier::disk},
+    optimizer_offloaded{Tier::device, Tier::disk, Tier::disk}, params_on_host{Tier::host, Tier::host, Tier::disk},
     all_away{Tier::disk, Tier::disk, Tier::disk};
 
 Outcome outcome(const models::Model& model, const Variant& v) {
@@ -48,9 +48,9 @@ TEST(Disk, SameBitsAsResident) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const models::Model model = models::make(config_json({}), "test", dtype);
     expect_same_bits(model, {.world = 2, .global_batch = 6, .dtype = dtype},
-                     {optimizer_alone, optimizer_away, params_on_host, all_away});
-    expect_same_bits(model, {.world = 1, .global_batch = 2, .dtype = dtype}, {optimizer_away, all_away});
-    expect_same_bits(model, {.world = 3, .strategy = "1", .global_batch = 7, .dtype = dtype}, {optimizer_away});
+                     {optimizer_alone, optimizer_offloaded, params_on_host, all_away});
+    expect_same_bits(model, {.world = 1, .global_batch = 2, .dtype = dtype}, {optimizer_offloaded, all_away});
+    expect_same_bits(model, {.world = 3, .strategy = "1", .global_batch = 7, .dtype = dtype}, {optimizer_offloaded});
     expect_same_bits(model, {.world = 4, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 8, .dtype = dtype},
                      {all_away});
   }
@@ -60,7 +60,7 @@ TEST(Disk, SameBitsWhateverTheOrderOfStreams) {
   const models::Model model = models::make(config_json({}), "test", DType::bf16);
   Variant v{.world = 2, .global_batch = 6, .recompute = true, .dtype = DType::bf16};
   v.streams = Stream::Mode::deferred;
-  expect_same_bits(model, v, {optimizer_away, all_away});
+  expect_same_bits(model, v, {optimizer_offloaded, all_away});
   v.reproducible = true;
   expect_same_bits(model, v, {all_away});
 }
@@ -68,10 +68,10 @@ TEST(Disk, SameBitsWhateverTheOrderOfStreams) {
 TEST(Disk, OtherOptimizersSkippedStepsAndFrozenParameters) {
   const models::Model model = models::make(config_json({}), "test");
   expect_same_bits(model, {.world = 2, .global_batch = 6, .optimizer = {.kind = train::OptimizerKind::adamw_8bit}},
-                   {optimizer_away, all_away});
+                   {optimizer_offloaded, all_away});
   const models::Model half = models::make(config_json({}), "test", DType::f16);
   expect_same_bits(half, {.world = 2, .dtype = DType::f16, .loss_scale = {.initial = 0x1p60}},  // overflows at first
-                   {optimizer_away, all_away});
+                   {optimizer_offloaded, all_away});
   models::Model adapted = models::make(config_json({.layers = 3}), "test", DType::bf16);
   models::add_lora(adapted, {.rank = 3, .alpha = 6, .dropout = 0.3});
   expect_same_bits(adapted, {.world = 2, .global_batch = 6, .dtype = DType::bf16}, {all_away});

@@ -13,7 +13,7 @@ namespace {
 using shard::StatePlacement;
 using shard::Tier;
 
-constexpr StatePlacement optimizer_away{Tier::device, Tier::host, Tier::host},
+constexpr StatePlacement optimizer_offloaded{Tier::device, Tier::host, Tier::host},
     all_away{Tier::host, Tier::host, Tier::host};
 
 Outcome outcome(const models::Model& model, const Variant& v) {
@@ -26,7 +26,7 @@ Outcome outcome(const models::Model& model, const Variant& v) {
 
 void expect_same_bits(const models::Model& model, const Variant& resident) {
   const Outcome expected = outcome(model, resident);
-  for (const StatePlacement& placement : {optimizer_away, all_away}) {
+  for (const StatePlacement& placement : {optimizer_offloaded, all_away}) {
     Variant v = resident;
     v.placement = placement;
     EXPECT_EQ(difference(outcome(model, v), expected), "") << v.str();
@@ -99,7 +99,7 @@ TEST(OffloadOf, UpdatesBesideBackwardWithoutClipping) {
     Variant v{.world = 2, .strategy = strategy, .global_batch = 6, .dtype = DType::bf16, .max_grad_norm = 0};
     const Outcome expected = outcome(model, v);
     v.updates_before_norm = true;
-    for (const StatePlacement& placement : {optimizer_away, all_away}) {
+    for (const StatePlacement& placement : {optimizer_offloaded, all_away}) {
       v.placement = placement;
       EXPECT_EQ(difference(outcome(model, v), expected), "") << v.str();
     }
@@ -125,7 +125,7 @@ TEST(OffloadOf, WhatMustFitFallsAsPlanned) {
       if (s.name == name) return s.bytes;
     return std::size_t{0};
   };
-  const plan::RunPlan resident = plan_of({}), optimizer = plan_of(optimizer_away), all = plan_of(all_away);
+  const plan::RunPlan resident = plan_of({}), optimizer = plan_of(optimizer_offloaded), all = plan_of(all_away);
   const std::size_t numel = shard_numel(resident);
   const auto near = [](std::size_t a, std::size_t b) {  // pages
     return static_cast<double>(a) / static_cast<double>(b) < 1.02 &&

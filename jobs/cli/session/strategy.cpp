@@ -36,8 +36,8 @@ shard::Tier tier_of(const Options& options, const char* name) {
   return word == "cpu" ? shard::Tier::host : word == "disk" ? shard::Tier::disk : shard::Tier::device;
 }
 
-/// The states that are away. Parameters are where the policy shards them: `tessera plan` compares with strategies that
-/// do not. Gradients are where the optimizer's states are.
+/// The states that are offloaded. Parameters are where the policy shards them: `tessera plan` compares with strategies
+/// that do not. Gradients are where the optimizer's states are.
 void apply_offload(const Options& options, shard::ShardPolicy& policy) {
   const shard::Tier params = tier_of(options, "offload_params"),
                     optimizer = std::max(tier_of(options, "offload_optimizer"), params);
