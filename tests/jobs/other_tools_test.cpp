@@ -158,8 +158,8 @@ TEST(Files, OfDeepSpeed) {
 TEST(Files, EveryRefusalIsNamedAtOnce) {
   const std::string line =
       error_line({"train", folder + "files/deepspeed_refused.json", "--optim", "lamb", "--zero_stge", "1"});
-  for (const char* key : {"offload_optimizer.ratio", "optimizer.type", "tensor_parallel.autotp_size",
-                          "flops_profiler", "wandb", "fp16.loss_scale", "--optim lamb", "--zero_stge"})
+  for (const char* key : {"offload_optimizer.ratio", "optimizer.type", "tensor_parallel.autotp_size", "flops_profiler",
+                          "wandb", "fp16.loss_scale", "--optim lamb", "--zero_stge"})
     EXPECT_THAT(line, HasSubstr(key)) << line;
 }
 
