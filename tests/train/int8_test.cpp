@@ -130,6 +130,27 @@ TEST(Int8Runs, MemoryAndTrafficAsPlanned) {
       }
 }
 
+TEST(Int8Runs, WithOffloadTheyHaveTheBitsOfTheResidentRun) {
+  using shard::Tier;
+  for (const char* strategy : {"1", "3", "HYBRID_SHARD"})
+    for (const Tier params : {Tier::device, Tier::host}) {
+      if (params == Tier::host && std::string(strategy) == "1") continue;
+      Variant v = hybrid();
+      v.strategy = strategy;
+      v.group = std::string(strategy) == "HYBRID_SHARD" ? 2 : 0;
+      v.copies = true;
+      v.compression.everywhere = true;
+      v.compression.gathers = std::string(strategy) == "1" ? Gathers::none : Gathers::all;
+      const Outcome resident = outcome(v, 3);
+      v.placement = {params, Tier::host, Tier::host};
+      RunInput input{&model(), &tokens(), 3, "", true, [&](train::Trainer& trainer) {
+                       EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "") << v.str();
+                       EXPECT_EQ(trainer.broken_canary(), "");
+                     }};
+      EXPECT_EQ(difference(resident, run(input, v)), "") << v.str();
+    }
+}
+
 TEST(Int8Runs, ReplicasSendAQuarterOfTheBytes) {
   const auto sent = [](const Variant& v) {
     std::uint64_t bytes = 0;
