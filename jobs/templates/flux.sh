@@ -13,7 +13,7 @@ set -u
 tessera=${TESSERA:-tessera}
 nodes=${NODES:-4} ranks=${RANKS:-32} cores=${CORES:-8} gpus=${GPUS_PER_RANK:-0}
 limit=${TIME_LIMIT:-3h50m} # below the job's: the run saves a checkpoint and exits with 75
-export RUN=${RUN:-tessera-$(flux getattr jobid)}
+export RUN=${RUN:-${JOB_NAME:-tessera}-$(flux getattr jobid)} # the job's name, as above, and its id
 
 flux run -N "$nodes" -n "$ranks" -c "$cores" -g "$gpus" -o cpu-affinity=per-task -o pmi=pmix \
   --env=OMP_PROC_BIND=close --env=OMP_PLACES=cores \

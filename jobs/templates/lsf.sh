@@ -22,7 +22,7 @@ gpus=${GPUS_PER_RANK:-0}                                           # for jsrun
 limit=${TIME_LIMIT:-3h50m} # below -W: the run saves a checkpoint and exits with 75
 
 # -Q: LSF requeues a job that exits with 75, under the same job id, and so with the same output directory.
-run=(train --output_dir "out/tessera-$LSB_JOBID" --time_limit "$limit" --resume_from_checkpoint auto "$@")
+run=(train --output_dir "out/$LSB_JOBNAME-$LSB_JOBID" --time_limit "$limit" --resume_from_checkpoint auto "$@")
 case $launcher in
   mpirun) # Open MPI built with LSF support finds the hosts by itself; other builds need the file and blaunch.
     "$tessera" launch -n "$ranks" --hostfile "$LSB_DJOB_HOSTFILE" --mca plm_rsh_agent blaunch \

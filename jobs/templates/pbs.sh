@@ -16,7 +16,7 @@ eval "set -- ${ARGS:-}"
 [ $# -gt 0 ] || set -- config.yaml
 tessera=${TESSERA:-tessera}
 limit=${TIME_LIMIT:-3h50m} # below the walltime: the run saves a checkpoint and exits with 75
-export RUN=${RUN:-tessera-${PBS_JOBID%%.*}}
+export RUN=${RUN:-$PBS_JOBNAME-${PBS_JOBID%%.*}}
 
 # One line a rank in the node file. Open MPI built with PBS support finds the nodes by itself; other builds need the file.
 ranks=$(wc -l < "$PBS_NODEFILE")

@@ -3,14 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/file_system.hpp"
 #include "jobs/cli/session/job_script.hpp"
 #include "jobs/cli/session/scheduler.hpp"
 #include "runtime/base/error.hpp"
+#include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
@@ -31,7 +34,11 @@ TEST(Scheduler, ReadsSinfo) {
   EXPECT_EQ(gpu.cores, 64);  // and not its 128 hardware threads
   EXPECT_EQ(gpu.gpus, 4);
   EXPECT_TRUE(gpu.simultaneous_threads);
-  EXPECT_THAT([&] { (void)slurm_nodes(answer, "mixed"); }, ThrowsMessage<Error>(HasSubstr("differ")));
+  EXPECT_THAT([&] { (void)slurm_nodes(answer, "mixed"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("differ"), HasSubstr("Name a --partition"))));
+  // What sinfo prints of the same nodes without --exact.
+  EXPECT_THAT([] { (void)slurm_nodes("mixed|2|4+|1|4+|1|(null)\n", "mixed"); },
+              ThrowsMessage<Error>(HasSubstr("\"4+\" where a number is expected")));
   EXPECT_THAT([&] { (void)slurm_nodes(answer, "none"); }, ThrowsMessage<Error>(HasSubstr("no partition none")));
   EXPECT_THAT([] { (void)slurm_nodes("", ""); }, ThrowsMessage<Error>(HasSubstr("no default partition")));
 }
@@ -42,6 +49,12 @@ TEST(Scheduler, ReadsPbsnodes) {
   EXPECT_EQ(nodes.count, 2);
   EXPECT_EQ(nodes.cores, 32);
   EXPECT_EQ(nodes.gpus, 2);
+  EXPECT_THAT(
+      [] {
+        (void)pbs_nodes(
+            R"({"nodes":{"a":{"resources_available":{"ncpus":32}},"b":{"resources_available":{"ncpus":64}}}})");
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("differ"), HasSubstr("--cores_per_node"), Not(HasSubstr("--partition")))));
   EXPECT_THROW((void)pbs_nodes("Connection refused"), Error);
   EXPECT_THROW((void)pbs_nodes(R"({"nodes":{}})"), Error);
 }
@@ -72,6 +85,29 @@ TEST(JobScript, QuotesArgumentsAndPaths) {
   EXPECT_THAT(script, HasSubstr(R"(tessera=${TESSERA:-/opt/my\ \$tools/tessera})"));
   EXPECT_THAT(script, HasSubstr("#SBATCH --signal=B:USR1@360\n"));
   EXPECT_THAT(script, Not(HasSubstr("--gpus-per-node")));
+}
+
+TEST(JobScript, NamesTheOutputDirectoryAfterTheJob) {
+  JobShape job;
+  job.name = "it's $long";
+  job.time_limit = 3600;
+  job.launcher = "mpirun";
+  job.scheduler = "pbs";
+  EXPECT_THAT(job_script(job), HasSubstr("RUN=${RUN:-$PBS_JOBNAME-${PBS_JOBID%%.*}}\n"));
+  job.scheduler = "lsf";
+  EXPECT_THAT(job_script(job), HasSubstr("--output_dir \"out/$LSB_JOBNAME-$LSB_JOBID\""));
+  job.launcher = "flux run";
+  job.scheduler = "flux";
+  EXPECT_THAT(job_script(job), HasSubstr(R"(RUN=${RUN:-${JOB_NAME:-it\'s\ \$long}-$(flux getattr jobid)})"));
+}
+
+TEST(JobScript, RefusesOptionsThatContradictOneAnother) {
+  const Invocation invocation = parsed({"job-script", "slurm", "--nodes", "2", "--", "train", "--eval_steps", "5"});
+  EXPECT_THAT(
+      [&] {
+        job_script_command({invocation, {}, {}});
+      },
+      ThrowsMessage<Error>(HasSubstr("--eval_steps needs validation data")));
 }
 
 TEST(FileSystem, KnowsTypes) {

@@ -66,15 +66,15 @@ for launcher in srun mpirun; do
 done
 
 unset TESSERA
-script slurm.sh slurm --nodes 2 --time_limit 90m --account physics --directive=--qos=high -- "${run[@]}"
+script slurm.sh slurm --nodes 2 --job_name long --time_limit 90m --account physics --directive=--qos=high -- "${run[@]}"
 for line in --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --time=01:30:00 --signal=B:USR1@540 --account=physics --qos=high; do
   grep -qxF -- "#SBATCH $line" slurm.sh || fail "no $line in $(cat slurm.sh)"
 done
 ! grep -q gpus slurm.sh || fail "GPUs on a cluster without"
 job '75 0' 0 sbatch slurm.sh
-started 2 "srun: 4 ranks, 2 a node, 2 cores: $slurm $rest"
+started 2 "srun: 4 ranks, 2 a node, 2 cores: ${slurm/tessera-7/long-7} $rest"
 job 0 0 sbatch slurm.sh sft.yaml
-started 1 "srun: 4 ranks, 2 a node, 2 cores: $slurm [sft.yaml]"
+started 1 "srun: 4 ranks, 2 a node, 2 cores: ${slurm/tessera-7/long-7} [sft.yaml]"
 export GPUS=4
 script slurm.sh slurm --nodes 2 --partition debug -- sft run.yaml
 grep -qx '#SBATCH --gpus-per-node=4' slurm.sh && grep -qx '#SBATCH --partition=debug' slurm.sh || fail "GPUs: $(cat slurm.sh)"
@@ -99,10 +99,10 @@ job 75 75 qsub -v TESSERA pbs.sh
 started 1 "mpirun: 4 ranks, 2 a node, 2 cores: ${template/NAME/tessera-8} [config.yaml]"
 expect '^not submitted again: SCRIPT.*RUN=tessera-8 continues it'
 unset TESSERA ARGS
-script pbs.sh pbs --nodes 2 --ranks_per_node 4 --time_limit 1h --partition work -- "${run[@]}"
+script pbs.sh pbs --nodes 2 --ranks_per_node 4 --job_name long --time_limit 1h --partition work -- "${run[@]}"
 job '75 0' 0 qsub -v SCRIPT pbs.sh
 limited=${pbs/LIMIT/3240s}
-started 2 "mpirun: 8 ranks, 4 a node, 1 cores: ${limited/NAME/tessera-8} $rest"
+started 2 "mpirun: 8 ranks, 4 a node, 1 cores: ${limited/NAME/long-8} $rest"
 GPUS=2 script pbs.sh pbs --nodes 2 -- "${run[@]}"
 grep -qx '#PBS -l select=2:ncpus=4:mpiprocs=2:ompthreads=2:ngpus=2' pbs.sh || fail "GPUs: $(cat pbs.sh)"
 GPUS=2 job 0 0 qsub pbs.sh
@@ -115,9 +115,10 @@ export TESSERA=$tessera ARGS="run.yaml --seed 7 --sample_prompt \"it's \\\$HOME\
 job '75 0' 0 submit
 started 2 "mpirun: 4 ranks, 2 a node, 2 cores: ${lsf/LIMIT/3h50m} $rest"
 unset TESSERA ARGS RANKS RANKS_PER_NODE CORES
-script lsf.sh lsf --nodes 2 --ranks_per_node 2 --time_limit 1h -- "${run[@]}"
+script lsf.sh lsf --nodes 2 --ranks_per_node 2 --job_name long --time_limit 1h -- "${run[@]}"
 job '75 0' 0 submit
-started 2 "mpirun: 4 ranks, 2 a node, 2 cores: ${lsf/LIMIT/3240s} $rest"
+limited=${lsf/LIMIT/3240s}
+started 2 "mpirun: 4 ranks, 2 a node, 2 cores: ${limited/tessera-9/long-9} $rest"
 export GPUS=2
 for launcher in mpirun jsrun; do
   script lsf.sh lsf --nodes 2 --gpus_per_node 2 --launcher $launcher -- "${run[@]}"
@@ -132,9 +133,10 @@ sed 's/nodes=4/nodes=2/' "$tree/jobs/templates/flux.sh" > flux.sh
 job '75 75 0' 0 flux batch flux.sh "${run[@]:1}"
 started 3 "flux: 4 ranks, 2 a node, 2 cores: ${flux/LIMIT/3h50m} $rest"
 unset TESSERA NODES RANKS CORES GPUS_PER_RANK
-script flux.sh flux --nodes 2 -- "${run[@]}"
+script flux.sh flux --nodes 2 --job_name long -- "${run[@]}"
 job '75 0' 0 flux batch flux.sh
-started 2 "flux: 4 ranks, 2 a node, 2 cores: ${flux/LIMIT/13800s} $rest"
+limited=${flux/LIMIT/13800s}
+started 2 "flux: 4 ranks, 2 a node, 2 cores: ${limited/tessera-f1/long-f1} $rest"
 unset GPUS
 
 # What does not fit is refused before it waits in a queue.
@@ -145,8 +147,11 @@ refused 2 '8 ranks on 4 cores \[--ranks_per_node' "$tessera" job-script slurm --
 refused 2 'srun does not start ranks under pbs \[--launcher' "$tessera" job-script pbs --launcher srun --ranks_per_node 2 -- "${run[@]}"
 refused 2 'the sockets of a node are not known.*--ranks_per_node' "$tessera" job-script pbs -- "${run[@]}"
 refused 2 'unknown option.*sede' "$tessera" job-script slurm -- train run.yaml --sede 7
+refused 2 'eval_steps needs validation data' "$tessera" job-script slurm -- train run.yaml --eval_steps 5
 refused 2 'no command train, sft or pt after --' "$tessera" job-script slurm --nodes 2 -- eval run.yaml
 refused 2 'no scheduler loadleveler' "$tessera" job-script loadleveler -- "${run[@]}"
+touch cluster/no_server
+refused 2 'the scheduler does not say what its nodes have: Connection refused \[pbsnodes\]' "$tessera" job-script pbs --ranks_per_node 2 -- "${run[@]}"
 rm bin/sinfo
 refused 2 'the scheduler does not say what its nodes have: No such file or directory \[sinfo\]. Give --cores_per_node' env PATH="$work/bin" "$tessera" job-script slurm -- "${run[@]}"
 script slurm.sh slurm --cores_per_node 4 --gpus_per_node 0 --ranks_per_node 2 -- "${run[@]}"

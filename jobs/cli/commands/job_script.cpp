@@ -24,12 +24,13 @@ std::string scheduler_of(const Invocation& invocation) {
               "command line", usage);
 }
 
-/// The arguments of `tessera train`, checked as train checks them. Throws Error as it does.
+/// The arguments of `tessera train`, checked as `tessera config check` does. Throws Error as it does.
 std::vector<std::string> checked_arguments(const std::vector<std::string>& command) {
   const CommandSpec* spec = command.empty() ? nullptr : find_command(command[0]);
   if (spec == nullptr || spec->bit != for_train)
     throw Error(ExitCode::usage, "job-script: no command train, sft or pt after --", "command line", usage);
   const Invocation parsed = parse_command_line(command, ::environ);
+  check_options(parsed.options);
   std::vector<std::string> arguments(command.begin() + 1, command.end());
   if (!parsed.stage.empty()) arguments.insert(arguments.end(), {"--stage", parsed.stage});
   return arguments;
@@ -91,7 +92,7 @@ void job_script_command(const Call& call) {
   job.nodes = static_cast<int>(options.integer("nodes"));
   if (nodes.count != 0 && job.nodes > nodes.count)
     throw options.refuse("nodes", strfmt("there are %d: %s", nodes.count, nodes.where.c_str()),
-                         "Lower it, or name another --partition");
+                         job.scheduler == "slurm" ? "Lower it, or name another --partition" : "Lower it");
   job.launcher = launcher_of(options, job.scheduler);
   job.ranks_per_node = ranks_of(options, nodes);
   job.cores_per_rank = nodes.cores / job.ranks_per_node;

@@ -48,7 +48,7 @@ const OptionSpec file_table[] = {
     {.name = "account", .values = "NAME", .group = "Job scripts",
      .help = "account to charge (LSF: project, Flux: bank)", .commands = for_job_script},
     {.name = "job_name", .default_value = "tessera", .values = "NAME", .group = "Job scripts",
-     .help = "name of the job and of its log", .commands = for_job_script},
+     .help = "name of the job, its log and its output directory", .commands = for_job_script},
     {.name = "launcher", .type = Type::choice, .default_value = "auto", .values = "auto|srun|jsrun|mpirun",
      .group = "Job scripts",
      .help = "who starts the ranks; auto: srun where it has PMIx, flux run under Flux, otherwise mpirun by tessera "

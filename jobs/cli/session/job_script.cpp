@@ -36,7 +36,7 @@ void set_default(std::string& text, const std::string& name, const std::string& 
   if (at == std::string::npos) throw Error(ExitCode::internal, "no " + start + " in a template", "job-script", "");
   std::string plain;
   for (const char c : value)
-    plain += (std::string_view("\\$`\"} ").find(c) != std::string_view::npos ? "\\" : "") + std::string(1, c);
+    plain += (std::string_view("\\$`\"'} ").find(c) != std::string_view::npos ? "\\" : "") + std::string(1, c);
   text.replace(at, end - at, start + plain);
 }
 
@@ -155,7 +155,10 @@ std::string job_script(const JobShape& job) {
     set_default(text, "GPUS_PER_RANK", std::to_string(job.gpus_per_node / job.ranks_per_node));
   }
   if (job.scheduler == "lsf") set_default(text, "RANKS_PER_NODE", std::to_string(job.ranks_per_node));
-  if (job.scheduler == "flux") set_default(text, "NODES", std::to_string(job.nodes));
+  if (job.scheduler == "flux") {
+    set_default(text, "NODES", std::to_string(job.nodes));
+    set_default(text, "JOB_NAME", job.name);  // the others tell the script
+  }
   return text;
 }
 

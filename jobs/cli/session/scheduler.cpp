@@ -2,6 +2,7 @@
 #include "jobs/cli/session/scheduler.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,51 +26,71 @@ constexpr const char* give_figures = "Give --cores_per_node N and --gpus_per_nod
 }
 
 struct Answer {
-  int status = 0;
-  std::string text;  // both outputs
+  int status = 0;  // of waitpid
+  std::string text, errors;
 };
+
+/// Reads both pipes until they end, each into its text, and closes them.
+void read_all(pollfd (&pipes)[2], std::string* (&texts)[2]) {
+  for (int left = 2; left > 0;) {
+    if (::poll(pipes, 2, -1) < 0) continue;  // EINTR
+    for (int i = 0; i < 2; ++i) {
+      if (pipes[i].revents == 0) continue;
+      char buffer[4096];
+      const ssize_t got = ::read(pipes[i].fd, buffer, sizeof buffer);
+      if (got > 0) {
+        texts[i]->append(buffer, static_cast<std::size_t>(got));
+      } else if (got == 0 || errno != EINTR) {
+        ::close(pipes[i].fd);
+        pipes[i] = {.fd = -1, .events = 0, .revents = 0};  // poll leaves it out
+        --left;
+      }
+    }
+  }
+}
 
 /// Runs a program of the PATH. Throws Error (usage) if it cannot be started.
 Answer answer_of(const std::vector<std::string>& command) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) cannot_ask(command[0], std::strerror(errno));
+  int text[2], errors[2];
+  if (::pipe2(text, O_CLOEXEC) != 0 || ::pipe2(errors, O_CLOEXEC) != 0) cannot_ask(command[0], std::strerror(errno));
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   posix_spawn_file_actions_t outputs;
   ::posix_spawn_file_actions_init(&outputs);
-  ::posix_spawn_file_actions_adddup2(&outputs, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&outputs, ends[1], STDERR_FILENO);
+  ::posix_spawn_file_actions_adddup2(&outputs, text[1], STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&outputs, errors[1], STDERR_FILENO);
   pid_t child = 0;
   const int failed = ::posix_spawnp(&child, words[0], &outputs, nullptr, words.data(), ::environ);
   ::posix_spawn_file_actions_destroy(&outputs);
-  ::close(ends[1]);
+  ::close(text[1]);
+  ::close(errors[1]);
   Answer answer;
-  char buffer[4096];
-  for (ssize_t got = 0; failed == 0 && ((got = ::read(ends[0], buffer, sizeof buffer)) > 0 || errno == EINTR);)
-    if (got > 0) answer.text.append(buffer, static_cast<std::size_t>(got));
-    else if (got == 0) break;
-  ::close(ends[0]);
+  pollfd pipes[] = {{.fd = text[0], .events = POLLIN, .revents = 0}, {.fd = errors[0], .events = POLLIN, .revents = 0}};
+  std::string* texts[] = {&answer.text, &answer.errors};
+  read_all(pipes, texts);
   if (failed != 0) cannot_ask(command[0], std::strerror(failed));
   while (::waitpid(child, &answer.status, 0) < 0 && errno == EINTR) {}
   return answer;
 }
 
+/// What the program prints on its standard output. Throws Error (usage) with the first line of its errors if it fails.
 std::string output_of(const std::vector<std::string>& command) {
   const Answer answer = answer_of(command);
-  if (answer.status != 0) cannot_ask(command[0], answer.text.substr(0, answer.text.find('\n')));
-  return answer.text;
+  if (answer.status == 0) return answer.text;
+  const std::string& why = answer.errors.empty() ? answer.text : answer.errors;
+  cannot_ask(command[0], why.empty() ? "it fails and does not say why" : why.substr(0, why.find('\n')));
 }
 
 /// Adds nodes of one shape to those seen before. Throws Error (usage) if they differ.
-void add(NodeShape& all, const NodeShape& more) {
+void add(NodeShape& all, const NodeShape& more, const std::string& what_to_do = give_figures) {
   if (more.count == 0) return;
   const bool first = all.count == 0;
   if (!first && (all.cores != more.cores || all.gpus != more.gpus || all.sockets != more.sockets))
     throw Error(ExitCode::usage,
                 strfmt("the nodes of %s differ: %d cores and %d GPUs, %d cores and %d GPUs", more.where.c_str(),
                        all.cores, all.gpus.value_or(0), more.cores, more.gpus.value_or(0)),
-                "job-script", std::string("Name a --partition of equal nodes. ") + give_figures);
+                "job-script", what_to_do);
   const int count = all.count + more.count;
   all = more;
   all.count = count;
@@ -100,13 +121,19 @@ NodeShape slurm_nodes(const std::string& sinfo, const std::string& partition) {
     const bool is_default = fields[0].ends_with('*');
     if (is_default) fields[0].pop_back();
     if (partition.empty() ? !is_default : fields[0] != partition) continue;
+    for (std::size_t i = 1; i < 6; ++i)  // "4+": nodes that differ, in one row
+      if (fields[i].find_first_not_of("0123456789") != std::string::npos)
+        cannot_ask("sinfo",
+                   strfmt("partition %s has \"%s\" where a number is expected", fields[0].c_str(), fields[i].c_str()));
     const int cpus = number(fields[2]), cores = number(fields[3]) * number(fields[4]);
-    add(all, {.count = number(fields[1]),
-              .cores = std::min(cpus, cores),
-              .sockets = number(fields[3]),
-              .simultaneous_threads = number(fields[5]) > 1 && cpus > cores,
-              .gpus = gpus_in(fields[6]),
-              .where = "partition " + fields[0] + " (sinfo)"});
+    add(all,
+        {.count = number(fields[1]),
+         .cores = std::min(cpus, cores),
+         .sockets = number(fields[3]),
+         .simultaneous_threads = number(fields[5]) > 1 && cpus > cores,
+         .gpus = gpus_in(fields[6]),
+         .where = "partition " + fields[0] + " (sinfo)"},
+        std::string("Name a --partition of equal nodes. ") + give_figures);
   }
   if (all.count == 0)
     cannot_ask("sinfo", partition.empty() ? "Slurm has no default partition: name a --partition"
@@ -162,7 +189,8 @@ NodeShape flux_nodes(const std::string& resource_list) {
 
 NodeShape node_shape(const std::string& scheduler, const std::string& partition) {
   if (scheduler == "slurm")
-    return slurm_nodes(output_of({"sinfo", "--noheader", "--format=%P|%D|%c|%X|%Y|%Z|%G"}), partition);
+    // --exact: nodes that differ are rows of their own.
+    return slurm_nodes(output_of({"sinfo", "--noheader", "--exact", "--format=%P|%D|%c|%X|%Y|%Z|%G"}), partition);
   if (scheduler == "pbs") return pbs_nodes(output_of({"pbsnodes", "-a", "-F", "json"}));
   if (scheduler == "lsf") return lsf_nodes(output_of({"lshosts", "-w"}));
   return flux_nodes(output_of({"flux", "resource", "list", "-s", "up", "-no", "{nnodes} {ncores} {ngpus}"}));
@@ -170,7 +198,8 @@ NodeShape node_shape(const std::string& scheduler, const std::string& partition)
 
 bool srun_has_pmix() {
   // Releases print the list on different outputs; its names are words of their own.
-  std::istringstream words(answer_of({"srun", "--mpi=list"}).text);
+  const Answer answer = answer_of({"srun", "--mpi=list"});
+  std::istringstream words(answer.text + "\n" + answer.errors);
   for (std::string word; words >> word;)
     if (word == "pmix" || word.starts_with("pmix_")) return true;
   return false;

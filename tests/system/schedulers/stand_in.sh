@@ -44,9 +44,15 @@ directives() {
 
 case $self in
   sinfo)
-    [ "$*" = '--noheader --format=%P|%D|%c|%X|%Y|%Z|%G' ] || refuse "unrecognized arguments $*"
+    case $* in
+      '--noheader --exact --format=%P|%D|%c|%X|%Y|%Z|%G') exact=1 ;;
+      '--noheader --format=%P|%D|%c|%X|%Y|%Z|%G') exact='' ;;
+      *) refuse "unrecognized arguments $*" ;;
+    esac
     gres='(null)'; [ "$gpus" = 0 ] || gres="gpu:a100:$gpus(S:0-1)"
-    printf 'debug*|%s|%s|2|2|1|%s\nfat|1|128|2|32|2|(null)\nmixed|1|4|2|2|1|(null)\nmixed|1|8|2|4|1|(null)\n' $nodes $cores "$gres" ;;
+    printf 'debug*|%s|%s|2|2|1|%s\nfat|1|128|2|32|2|(null)\n' $nodes $cores "$gres"
+    # Without --exact nodes that differ are one row, with the least of each figure.
+    if [ -n "$exact" ]; then printf 'mixed|1|4|2|2|1|(null)\nmixed|1|8|2|4|1|(null)\n'; else echo 'mixed|2|4+|2|2+|1|(null)'; fi ;;
 
   sbatch)
     given=()
@@ -133,6 +139,8 @@ case $self in
 
   pbsnodes)
     [ "$*" = '-a -F json' ] || refuse "usage: pbsnodes -a -F json"
+    [ ! -e "$CLUSTER/no_server" ] || { echo "Connection refused" >&2; exit 1; }
+    echo "pbsnodes: warning: this goes to stderr" >&2
     one="{\"state\":\"free\",\"resources_available\":{\"ncpus\":$cores,\"ngpus\":$gpus,\"mem\":\"8gb\"}}"
     echo "{\"timestamp\":1,\"pbs_server\":\"s\",\"nodes\":{\"n1\":$one,\"n2\":$one}}" ;;
 
@@ -159,11 +167,11 @@ case $self in
     while :; do
       cp "$script" "$CLUSTER/pbs_script"
       directives '#PBS' "$CLUSTER/pbs_script"
-      n=0
+      n=0 name=$(basename "$script")
       set -- "${options[@]}"
       while [ $# -gt 0 ]; do
         case $1 in
-          -N) matches "$2" '[A-Za-z0-9_.+-]{1,230}' ;;
+          -N) matches "$2" '[A-Za-z0-9_.+-]{1,230}'; name=$2 ;;
           -l)
             case $2 in
               select=*)
@@ -183,8 +191,8 @@ case $self in
       done
       : > "$CLUSTER/nodefile"
       for i in $(seq "$n"); do for _ in $(seq "$procs"); do echo "n$i" >> "$CLUSTER/nodefile"; done; done
-      (cd / && env -i HOME="$HOME" PATH="$PATH" CLUSTER="$CLUSTER" GPUS="$gpus" PBS_JOBID=$id.server PBS_O_WORKDIR="$OLDPWD" \
-        PBS_NODEFILE="$CLUSTER/nodefile" OMP_NUM_THREADS="$threads" "${variables[@]}" bash "$CLUSTER/pbs_script")
+      (cd / && env -i HOME="$HOME" PATH="$PATH" CLUSTER="$CLUSTER" GPUS="$gpus" PBS_JOBID=$id.server PBS_JOBNAME="$name" \
+        PBS_O_WORKDIR="$OLDPWD" PBS_NODEFILE="$CLUSTER/nodefile" OMP_NUM_THREADS="$threads" "${variables[@]}" bash "$CLUSTER/pbs_script")
       code=$?
       [ -e "$CLUSTER/queued" ] || exit $code
       script=$(cat "$CLUSTER/queued") id=$((id + 1))
@@ -202,11 +210,13 @@ case $self in
     script=$CLUSTER/lsf_script
     cat > "$script"
     directives '#BSUB' "$script"
-    n=0 ptile=0 rerunnable=0 requeue='' nodes_only=0
+    n=0 ptile=0 rerunnable=0 requeue='' nodes_only=0 name=''
     set -- "${options[@]}"
     while [ $# -gt 0 ]; do
       case $1 in
-        -J | -o | -q | -P) [ -n "$2" ] || refuse "empty $1" ;;
+        -J | -o | -q | -P)
+          [ -n "$2" ] || refuse "empty $1"
+          [ "$1" != -J ] || name=$2 ;;
         -n) matches "$2" '[0-9]+'; n=$2 ;;
         -nnodes) matches "$2" '[0-9]+'; nodes_only=$2 ;;
         -R)
@@ -225,7 +235,7 @@ case $self in
     : > "$CLUSTER/hostfile"
     for i in $(seq $((ptile > 0 ? n / ptile : 0))); do for _ in $(seq $ptile); do echo "n$i" >> "$CLUSTER/hostfile"; done; done
     while :; do
-      LSB_JOBID=9 LSB_DJOB_HOSTFILE=$CLUSTER/hostfile LSB_DJOB_NUMPROC=$n bash < "$script"
+      LSB_JOBID=9 LSB_JOBNAME=$name LSB_DJOB_HOSTFILE=$CLUSTER/hostfile LSB_DJOB_NUMPROC=$n bash < "$script"
       code=$?
       [ $code != "${requeue:-none}" ] || continue
       exit $code
