@@ -24,9 +24,10 @@ class Quantizer {
   /// `read` is called by read(); it must outlive the quantizer's use.
   Quantizer(const QuantizedMatrix& matrix, ReadElements read);
 
-  /// Bytes [first, first + to.size()) of the quantized matrix. Reads the elements that they depend on: for the 8-bit
-  /// absmax of nf4 and its mean all of them, once. int8 rounds elements to fp16 first, as bitsandbytes does. Throws
-  /// Error (data) with the index of a range that has an element which is not finite, or too large for fp16.
+  /// Bytes [first, first + to.size()) of the quantized matrix. For codes, reads the elements of their blocks or rows;
+  /// for any byte after the codes (absmax of either format, nf4's mean) the whole matrix, once. int8 rounds elements to
+  /// fp16 first, as bitsandbytes does. Throws Error (data) with the index of a range that has an element which is not
+  /// finite, or too large for fp16.
   void read(std::int64_t first, std::span<std::byte> to);
   /// nf4: the mean of the absmax that is subtracted before these are quantized, in place of the exact mean rounded to
   /// fp32. Before read().

@@ -2,66 +2,13 @@
 #include "models/quantize.hpp"
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "models/lora.hpp"
 #include "models/module.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::models {
-
-namespace {
-
-/// Finds the Linears of a model; gives none an adapter.
-class LinearFinder final : public AdapterMaker {
- public:
-  struct Found {
-    int param = -1;
-    bool transposed = false;
-  };
-  [[nodiscard]] std::optional<Positions> add(int weight, std::int64_t, std::int64_t, bool transposed,
-                                             Kind kind) override {
-    if (kind == Kind::linear) found_.push_back({(*indices_)[static_cast<std::size_t>(weight)], transposed});
-    return std::nullopt;
-  }
-  [[nodiscard]] std::optional<GroupPositions> add_group(const Group& group, std::int64_t, std::int64_t,
-                                                        bool transposed) override {
-    for (std::int64_t e = 0; e < group.groups; ++e)
-      found_.push_back({(*indices_)[static_cast<std::size_t>(group.weight + e * group.step)], transposed});
-    return std::nullopt;
-  }
-  [[nodiscard]] const LoraSpec& spec() const override { return spec_; }
-  [[nodiscard]] const std::vector<Found>& found() const { return found_; }
-
- private:
-  LoraSpec spec_;
-  std::vector<Found> found_;
-};
-
-}  // namespace
-
-void quantize(Model& model, QuantFormat format) {
-  TESSERA_ASSERT(format != QuantFormat::none);
-  LinearFinder finder;
-  for (const auto& module : model.modules) module->adapt(finder);
-  bool any = false;
-  for (const LinearFinder::Found& linear : finder.found()) {
-    ParamSpec& param = model.params[static_cast<std::size_t>(linear.param)];
-    if (param.trainable && model.lora) continue;  // modules_to_save
-    if (linear.transposed)
-      throw Error(ExitCode::usage,
-                  param.name + " is stored as (in, out), and bitsandbytes quantizes (out, in): models of the family " +
-                      model.family + " cannot be quantized",
-                  "--quant_bits", "Drop --quant_bits");
-    param.quantized = {format, param.shape[0], param.shape[1]};
-    param.shape = Shape{param.quantized.bytes()};
-    param.storage_dtype = DType::u8;
-    param.trainable = false;
-    any = true;
-  }
-  if (!any)
-    throw Error(ExitCode::usage, "no Linear of the model is frozen: there is nothing to quantize", "--quant_bits",
-                "Drop --quant_bits");
-}
 
 namespace {
 
@@ -78,7 +25,110 @@ Json quantization_config(const std::string& config_json) {
               "Give the model in bf16, and quantize it here with --quant_method bnb --quant_bits 4");
 }
 
+/// Finds the Linears of a model; gives none an adapter.
+class LinearFinder final : public AdapterMaker {
+ public:
+  struct Found {
+    int param = -1;
+    bool transposed = false, expert = false;
+  };
+  [[nodiscard]] std::optional<Positions> add(int weight, std::int64_t, std::int64_t, bool transposed,
+                                             Kind kind) override {
+    if (kind == Kind::linear) found_.push_back({(*indices_)[static_cast<std::size_t>(weight)], transposed});
+    return std::nullopt;
+  }
+  [[nodiscard]] std::optional<GroupPositions> add_group(const Group& group, std::int64_t, std::int64_t,
+                                                        bool transposed) override {
+    for (std::int64_t e = 0; e < group.groups; ++e)
+      found_.push_back({(*indices_)[static_cast<std::size_t>(group.weight + e * group.step)], transposed, true});
+    return std::nullopt;
+  }
+  [[nodiscard]] const LoraSpec& spec() const override { return spec_; }
+  [[nodiscard]] const std::vector<Found>& found() const { return found_; }
+
+ private:
+  LoraSpec spec_;
+  std::vector<Found> found_;
+};
+
+/// What the quantization_config of a model leaves in floats.
+class Skipped {
+ public:
+  explicit Skipped(const std::string& config_json) {
+    const Json config = quantization_config(config_json);
+    stored_ = !config.is_null();
+    if (!config.is_object() || !config.contains(skip_key) || config.at(skip_key).is_null()) return;
+    if (!config.at(skip_key).is_array())
+      refuse_quantization("config.json", "has llm_int8_skip_modules that are no list of names");
+    for (const Json& name : config.at(skip_key)) {
+      if (!name.is_string()) refuse_quantization("config.json", "has llm_int8_skip_modules that are no list of names");
+      names_.push_back(name.get<std::string>());
+      try {
+        patterns_.emplace_back(names_.back(), std::regex::ECMAScript);
+      } catch (const std::regex_error& error) {
+        refuse_quantization("config.json", "has llm_int8_skip_modules with \"" + names_.back() +
+                                               "\", which is no regular expression: " + error.what());
+      }
+    }
+  }
+  /// Whether the weight of this module is in floats, by its name in transformers.
+  [[nodiscard]] bool has(const std::string& module, bool expert) const {
+    if (stored_ && expert) return true;
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if (is_whole_part(module, names_[i]) || module.ends_with(names_[i]) || matches_start(module, patterns_[i]))
+        return true;
+    return false;
+  }
+
+ private:
+  static constexpr const char* skip_key = "llm_int8_skip_modules";
+  /// transformers 4: "mlp" is a part of "model.layers.0.mlp.up_proj".
+  static bool is_whole_part(const std::string& module, const std::string& name) {
+    return ("." + module + ".").find("." + name + ".") != std::string::npos;
+  }
+  /// transformers 5: the expression matches a leading part that ends at a dot or with the name.
+  static bool matches_start(const std::string& module, const std::regex& pattern) {
+    for (std::size_t end = 1; end <= module.size(); ++end) {
+      if (end < module.size() && module[end] != '.' && module[end - 1] != '.') continue;
+      const auto stop = module.begin() + static_cast<std::ptrdiff_t>(end);
+      if (std::regex_match(module.begin(), stop, pattern)) return true;
+    }
+    return false;
+  }
+
+  bool stored_ = false;
+  std::vector<std::string> names_;
+  std::vector<std::regex> patterns_;
+};
+
 }  // namespace
+
+void quantize(Model& model, QuantFormat format, const std::string& config_json) {
+  TESSERA_ASSERT(format != QuantFormat::none);
+  LinearFinder finder;
+  for (const auto& module : model.modules) module->adapt(finder);
+  const Skipped skipped(config_json);
+  bool any = false;
+  for (const LinearFinder::Found& linear : finder.found()) {
+    ParamSpec& param = model.params[static_cast<std::size_t>(linear.param)];
+    if (param.trainable && model.lora) continue;  // modules_to_save
+    const std::string name = huggingface_name(model, param.name);
+    if (skipped.has(name.substr(0, name.rfind('.')), linear.expert)) continue;
+    if (linear.transposed)
+      throw Error(ExitCode::usage,
+                  param.name + " is stored as (in, out), and bitsandbytes quantizes (out, in): models of the family " +
+                      model.family + " cannot be quantized",
+                  "--quant_bits", "Drop --quant_bits");
+    param.quantized = {format, param.shape[0], param.shape[1]};
+    param.shape = Shape{param.quantized.bytes()};
+    param.storage_dtype = DType::u8;
+    param.trainable = false;
+    any = true;
+  }
+  if (!any)
+    throw Error(ExitCode::usage, "no Linear of the model is frozen: there is nothing to quantize", "--quant_bits",
+                "Drop --quant_bits");
+}
 
 QuantFormat quantization_of(const std::string& config_json, const std::string& source) {
   const Json config = quantization_config(config_json);

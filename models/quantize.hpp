@@ -13,9 +13,11 @@ struct Model;
 /// Keeps the frozen weights of Linears in `format`: of attention, MLPs and experts. Norms, biases, embeddings, the
 /// head, routers and adapters stay what they are, as transformers' integration of bitsandbytes leaves lm_head. The
 /// parameters keep their places in Model::params and their names, and become vectors of bytes (ParamSpec::quantized).
+/// If `config_json`, the model's, has a quantization_config, its files hold quantized weights: experts, which
+/// transformers 5 does not quantize, and the modules that llm_int8_skip_modules names then stay what they are, too.
 /// After add_lora. Throws Error (usage): a weight that is stored as (in, out) (GPT-2), whose rows bitsandbytes
-/// transposes; a model without such weights.
-void quantize(Model& model, QuantFormat format);
+/// transposes; a model without such weights; llm_int8_skip_modules that are no list of regular expressions.
+void quantize(Model& model, QuantFormat format, const std::string& config_json = "");
 
 /// The format of a config.json's quantization_config; none: it has none. Throws Error (usage) with the key: another
 /// method than bitsandbytes, fp4, no double quantization, or a type of storage other than uint8.

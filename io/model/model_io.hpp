@@ -33,7 +33,7 @@ void require_model_files(const std::string& directory);
 /// and their padding with zeros; returns the bytes that this rank has read, headers included. `use` maps a tensor's
 /// name to parameters. Throws Error (data) on every rank alike: no files, or invalid ones (open_safetensors_model);
 /// tensors that do not match the parameters (match_model); a copy that differs from its parameter (E114); an element
-/// that the view's type cannot hold.
+/// that the view's type cannot hold; in a model that came quantized, a matrix in another form than the parameter's.
 std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params,
                          const shard::ShardLayout& layout, std::span<const ShardView> shards,
                          const std::function<TensorUse(const std::string&)>& use);

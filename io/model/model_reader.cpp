@@ -2,7 +2,9 @@
 // read_model: this rank's elements of each parameter.
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "io/file/text_file.hpp"
 #include "io/file/work_progress.hpp"
 #include "io/model/bnb_tensors.hpp"
 #include "io/model/model_files.hpp"
@@ -29,16 +31,27 @@ void require_model_files(const std::string& directory) {
 
 namespace {
 
+/// Whether the directory's config.json says that the weights beside it are quantized.
+bool has_quantization_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  if (!exists(path)) return false;
+  const auto config = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  return config.is_object() && config.contains("quantization_config") && !config.at("quantization_config").is_null();
+}
+
 /// A model's files and their tensors, in the order of match_model's.
 class ModelTensors {
  public:
-  explicit ModelTensors(const std::vector<SafetensorsFile>& files) : quantized_(all_of(files)) {
+  /// `came_quantized`: the config says so. Files that have a quantized matrix say it, too.
+  ModelTensors(const std::vector<SafetensorsFile>& files, bool came_quantized)
+      : quantized_(all_of(files)), came_quantized_(came_quantized) {
     for (const StoredTensor& tensor : all_of(files)) {
       const SafetensorsEntry& e = *tensor.entry;
       if (quantized_.is_part(e.name)) continue;
-      if (const BnbMatrix* matrix = quantized_.find(e.name))
+      if (const BnbMatrix* matrix = quantized_.find(e.name)) {
+        came_quantized_ = true;
         infos_.push_back({e.name, matrix->shape(), name_of(matrix->matrix().format), true});
-      else infos_.push_back({e.name, e.shape, e.type, e.known_dtype && is_float(e.dtype)});
+      } else infos_.push_back({e.name, e.shape, e.type, e.known_dtype && is_float(e.dtype)});
       tensors_.push_back(tensor);
     }
   }
@@ -47,11 +60,13 @@ class ModelTensors {
   [[nodiscard]] const std::string& name(int tensor) const { return at(tensor).entry->name; }
 
   /// Bytes of a quantized parameter from `first` on, which begins at element `begin` of a tensor: as they are stored,
-  /// if the tensor has the format; else quantized here.
+  /// if the model came quantized; else quantized here. Throws Error (data): a model that came quantized has the tensor
+  /// in floats, or as another matrix.
   void read_quantized(int tensor, std::int64_t begin, const QuantizedMatrix& matrix, std::int64_t first,
                       const TensorView& to) const {
     const BnbMatrix* const stored = quantized_.find(name(tensor));
     const bool same = stored != nullptr && begin == 0 && stored->matrix() == matrix;
+    if (came_quantized_ && !same) refuse_quantizing(tensor, matrix);
     kernels::Quantizer quantizer(matrix, [&](std::int64_t element, std::int64_t count, float* values) {
       read_fp32(tensor, begin + element, count, values);
     });
@@ -93,6 +108,21 @@ class ModelTensors {
   }
 
  private:
+  /// What a model that came quantized has in another form is not quantized here, or once more.
+  [[noreturn]] void refuse_quantizing(int tensor, const QuantizedMatrix& matrix) const {
+    const BnbMatrix* const stored = quantized_.find(name(tensor));
+    const std::string has = stored == nullptr
+                                ? std::string("in floats")
+                                : std::string(name_of(stored->matrix().format)) + " " + shape_text(stored->shape());
+    throw Error(ExitCode::data,
+                strfmt("%s: tensor %s is %s, and the run needs %s [%ld, %ld]: in a model that is quantized already, "
+                       "nothing is quantized here",
+                       path(tensor).c_str(), quote_name(name(tensor)).c_str(), has.c_str(), name_of(matrix.format),
+                       matrix.rows, matrix.columns),
+                {},
+                stored == nullptr ? "Name its module in llm_int8_skip_modules of config.json, or give the model in bf16"
+                                  : "Give the model in bf16, and quantize it here");
+  }
   void read_fp32(int tensor, std::int64_t first, std::int64_t count, float* to) const {
     if (const BnbMatrix* matrix = quantized_.find(name(tensor))) return matrix->read_elements(first, count, to);
     at(tensor).file->read(*at(tensor).entry, first, count, to);
@@ -105,6 +135,7 @@ class ModelTensors {
   }
   [[nodiscard]] const StoredTensor& at(int tensor) const { return tensors_[static_cast<std::size_t>(tensor)]; }
   BnbTensors quantized_;
+  bool came_quantized_ = false;
   std::vector<StoredTensor> tensors_;  // without what belongs to a quantized matrix
   std::vector<TensorInfo> infos_;
 };
@@ -173,7 +204,7 @@ std::uint64_t read_part(World& world, const std::string& path, std::span<const P
   world.run_and_agree([&] {
     if (part == ModelPart::base) require_model_files(path);
     const std::vector<SafetensorsFile> files = open_safetensors_model(path);
-    const ModelTensors tensors(files);
+    const ModelTensors tensors(files, part == ModelPart::base && has_quantization_config(path));
     const ModelMatch match = match_model(tensors.infos(), path, params, use, part);
     std::uint64_t elements = 0;
     for (const ShardView& view : shards) elements += static_cast<std::uint64_t>(layout.shard_numel(view.unit));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "io/model/bnb_tensors.hpp"
+#include "io/model/model_io.hpp"
 #include "io/model/safetensors.hpp"
 #include "kernels/quantize.hpp"
 #include "tests/io/files.hpp"
@@ -94,6 +95,56 @@ TEST(BnbTensors, OtherFormsAreRefusedByName) {
               HasSubstr("nested blocks"));
   EXPECT_THAT(error_with("/bnb-nf4", "\"shape\": [", "\"shapE\": ["), HasSubstr("is no matrix"));
   EXPECT_EQ(error_with("/bnb-nf4", "{", "{"), "read");
+}
+
+/// Reads a tensor of a model directory, of these matrices one after another, as quantized parameters.
+std::vector<std::byte> read_as(const std::string& directory, const std::string& tensor, const QuantizedMatrix& matrix,
+                               int matrices = 1) {
+  std::vector<ParamSpec> params;
+  std::vector<shard::UnitSpec> units(1);
+  units[0] = {.name = "all", .params = {}, .trainable = false, .storage_dtype = DType::u8};
+  TensorUse use{.parts = {}, .shape = {matrices * matrix.rows, matrix.columns}, .same_as = ""};
+  for (int i = 0; i < matrices; ++i) {
+    params.push_back({.name = "matrix." + std::to_string(i),
+                      .shape = {matrix.bytes()},
+                      .trainable = false,
+                      .storage_dtype = DType::u8,
+                      .quantized = matrix});
+    units[0].params.push_back(i);
+    use.parts.push_back(params.back().name);
+  }
+  const shard::ShardLayout layout(params, units, Mesh(1, 1));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(layout.shard_numel(0)));
+  run_local(1, [&](World& world) {
+    const std::vector<ShardView> views = {
+        {.unit = 0, .shard = 0, .data = {bytes.data(), DType::u8, Shape{layout.shard_numel(0)}}}};
+    (void)read_model(world, directory, params, layout, views,
+                     [&](const std::string& name) { return name == tensor ? use : TensorUse{}; });
+  });
+  bytes.resize(static_cast<std::size_t>(matrices * matrix.bytes()));
+  return bytes;
+}
+
+TEST(BnbTensors, NothingIsQuantizedInAModelThatCameQuantized) {
+  using test::expect_error;
+  const std::string embedding = "model.embed_tokens.weight";
+  const QuantizedMatrix whole{QuantFormat::nf4, 26, 38}, half{QuantFormat::nf4, 13, 38},
+      floats{QuantFormat::nf4, 67, 26};
+  EXPECT_TRUE(read_as(bnb_golden, bnb_name, whole) == read_as(bnb_golden + "/bnb-nf4", bnb_name, whole));
+  (void)read_as(bnb_golden, embedding, floats);  // quantized here
+  (void)read_as(bnb_golden, bnb_name, half, 2);
+  const auto refused = [&](const std::string& directory, const std::string& name, const QuantizedMatrix& matrix,
+                           const std::string& text, int matrices = 1) {
+    expect_error(ExitCode::data, "tensor \"" + name + "\" is " + text,
+                 [&] { (void)read_as(directory, name, matrix, matrices); });
+  };
+  refused(bnb_golden + "/bnb-nf4", embedding, floats, "in floats, and the run needs nf4 [67, 26]");
+  refused(bnb_golden + "/bnb-nf4", bnb_name, half, "nf4 [26, 38], and the run needs nf4 [13, 38]", 2);
+  refused(bnb_golden + "/bnb-int8", bnb_name, whole, "int8 [26, 38], and the run needs nf4 [26, 38]");
+  const test::TempDir dir;  // the config says that they are quantized, and none is
+  dir.file("model.safetensors", test::bytes_of(bnb_golden + "/model.safetensors"));
+  dir.file("config.json", test::bytes_of(bnb_golden + "/bnb-nf4/config.json"));
+  refused(dir.path(), bnb_name, whole, "in floats");
 }
 
 }  // namespace

@@ -187,6 +187,11 @@ TEST(Quantization, OptionsAreCheckedByName) {
             "");
   EXPECT_THAT(quantization_error({"--quant_method", "bnb"}), HasSubstr("Add --quant_bits 4"));
   EXPECT_THAT(quantization_error({"--quant_bits", "4"}), HasSubstr("Add --quant_method bnb"));
+  for (const auto& [name, value] : {std::pair{"--bnb_4bit_quant_type", "nf4"},
+                                    {"--bnb_4bit_quant_storage", "uint8"},
+                                    {"--bnb_4bit_compute_dtype", "float32"},
+                                    {"--bnb_4bit_use_double_quant", "true"}})
+    EXPECT_THAT(quantization_error({name, value}), HasSubstr(std::string(name) + " has no effect without"));
   EXPECT_THAT(quantization_error({"--quant_method", "bnb", "--quant_bits", "8", "--bnb_4bit_quant_type", "nf4"}),
               HasSubstr("is for --quant_bits 4"));
   EXPECT_THAT(
@@ -207,6 +212,55 @@ TEST(Quantization, LeavesNormsEmbeddingsHeadsRoutersAndWhatIsTrained) {
     quantized += param.quantized ? 1 : 0;
   }
   EXPECT_EQ(quantized, 28 * 6);
+}
+
+/// A model of a preset whose config.json says that it came quantized, with these llm_int8_skip_modules.
+models::Model came_quantized(const char* preset, const nlohmann::json& skipped) {
+  nlohmann::json config = nlohmann::json::parse(model_preset_config(preset));
+  config["quantization_config"] = {{"quant_method", "bitsandbytes"},
+                                   {"load_in_4bit", true},
+                                   {"bnb_4bit_quant_type", "nf4"},
+                                   {"bnb_4bit_use_double_quant", true},
+                                   {"llm_int8_skip_modules", skipped}};
+  return make_training_model(lora_options({}), config.dump(), preset, DType::f32);
+}
+
+TEST(Quantization, SkippedModulesOfAQuantizedModelStayInFloats) {
+  int floats = 0;
+  const models::Model model =
+      came_quantized("qwen3-0.6b", {"lm_head", "model.layers.1", "v_proj", R"(model.layers.\d.mlp.up)", "k_norm",
+                                    R"(model\.layers\.2\d\.mlp\.(up|gate)_proj)", "q_pro"});
+  for (const ParamSpec& param : model.params) {
+    if (param.adapter || param.name.find("_proj.weight") == std::string::npos) continue;
+    const bool of_20 = param.name.starts_with("model.layers.2") && param.name[14] != '.';
+    const bool gated = param.name.ends_with(".up_proj.weight") || param.name.ends_with(".gate_proj.weight");
+    const bool skipped =
+        param.name.starts_with("model.layers.1.") || param.name.ends_with(".v_proj.weight") || (of_20 && gated);
+    EXPECT_EQ(static_cast<bool>(param.quantized), !skipped) << param.name;
+    floats += skipped ? 1 : 0;
+  }
+  EXPECT_EQ(floats, 7 + 27 + 2 * 8);
+  const models::Model attention = came_quantized("qwen3-0.6b", nlohmann::json::array({"mlp"}));
+  for (const ParamSpec& param : attention.params) {
+    const bool projection = param.name.find("_proj.weight") != std::string::npos && !param.adapter;
+    EXPECT_EQ(static_cast<bool>(param.quantized), projection && param.name.find(".self_attn.") != std::string::npos);
+  }
+  EXPECT_THAT(error_of([] { (void)came_quantized("qwen3-0.6b", "lm_head"); }), HasSubstr("no list of names"));
+  EXPECT_THAT(error_of([] { (void)came_quantized("qwen3-0.6b", nlohmann::json::array({"("})); }),
+              HasSubstr("no regular expression"));
+}
+
+TEST(Quantization, ExpertsOfAQuantizedModelStayInFloats) {
+  const models::Model stored = came_quantized("mixtral-8x7b", nullptr);
+  for (const ParamSpec& param : stored.params) {
+    const bool attention = param.name.find("_proj.weight") != std::string::npos && !param.adapter;
+    EXPECT_EQ(static_cast<bool>(param.quantized), attention) << param.name;
+  }
+  int experts = 0;
+  const models::Model made = lora_model({"--quant_method", "bnb", "--quant_bits", "4"}, "mixtral-8x7b");
+  for (const ParamSpec& param : made.params)
+    experts += param.quantized && param.name.find(".experts.") != std::string::npos ? 1 : 0;
+  EXPECT_EQ(experts, 32 * 8 * 3);
 }
 
 }  // namespace

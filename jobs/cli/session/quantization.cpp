@@ -29,9 +29,13 @@ void check_quantization_options(const Options& options) {
     throw options.refuse("quant_method", "--quant_method bnb does not say how many bits", "Add --quant_bits 4, or 8");
   if (method == "none" && bits != "none")
     throw options.refuse("quant_bits", "--quant_bits has no effect without --quant_method", "Add --quant_method bnb");
-  for (const char* name : of_4_bits)
+  for (const char* name : of_4_bits) {
     if (options.given(name) && bits == "8")
       throw options.refuse(name, std::string("--") + name + " is for --quant_bits 4", "Drop it");
+    if (bits == "none" && options.value(name).source.precedence == precedence::command_line)
+      throw options.refuse(name, std::string("--") + name + " has no effect without --quant_bits 4",
+                           "Add --quant_method bnb --quant_bits 4, or drop it");
+  }
   if (!options.flag("bnb_4bit_use_double_quant"))
     throw options.refuse("bnb_4bit_use_double_quant", "nf4 without double quantization is not supported",
                          "Drop --bnb_4bit_use_double_quant false: with it the absmax of blocks take a quarter");
@@ -64,7 +68,7 @@ void quantize_base(models::Model& model, const Options& options, const std::stri
     throw Error(ExitCode::usage,
                 strfmt("quantized weights (%s) are not trained, and --tuner_type is full", name_of(format)),
                 "--quant_bits, --tuner_type", "Add --tuner_type lora, or train the model in bf16");
-  models::quantize(model, format);
+  models::quantize(model, format, config_json);
 }
 
 }  // namespace tessera::jobs
