@@ -254,6 +254,26 @@ TEST(Offload, InTheWordsOfOtherTools) {
   EXPECT_FALSE(options_of_yaml("deepspeed_config: {offload_param_nvme_path: none}\n").has("nvme_path"));
 }
 
+TEST(Offload, TwoTiersOrDirectoriesContradict) {
+  const std::string both = "Keep one of the two";
+  EXPECT_THAT(error_line({"train", "--offload_params", "disk", "--fsdp", "full_shard offload"}), HasSubstr(both));
+  EXPECT_THAT(error_line({"train", "--fsdp", "full_shard offload", "--offload_params", "disk"}),
+              HasSubstr("--offload_params is cpu, and it is also disk"));
+  EXPECT_THAT(error_line({"train", "--deepspeed", "zero2_offload", "--offload_optimizer", "none"}), HasSubstr(both));
+  EXPECT_THAT(error_line_of_yaml("zero_optimization:\n  cpu_offload: true\n  offload_optimizer: {device: nvme}\n"),
+              HasSubstr("conf.yaml:2; conf.yaml:3"));
+  const std::string paths = "zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /a}, offload_param: ";
+  EXPECT_THAT(error_line_of_yaml(paths + "{device: nvme, nvme_path: /b}}\n"), HasSubstr("--nvme_path is /a"));
+  EXPECT_EQ(options_of_yaml(paths + "{device: nvme, nvme_path: /a}}\n").text("nvme_path"), "/a");
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"train", "--offload_params", "cpu", "--fsdp", "full_shard offload"},
+        {"train", "--offload_params", "disk", "--offload_params", "cpu"}})
+    EXPECT_EQ(parsed(line).options.text("offload_params"), "cpu");
+  EXPECT_EQ(
+      parsed({"train", "--offload_params", "disk"}, {"TESSERA_OFFLOAD_PARAMS=cpu"}).options.text("offload_params"),
+      "disk");
+}
+
 TEST(Int8, KeysOfDeepSpeedAndTheirOptions) {
   const Options all = options_of_yaml(
       "zero_optimization: {zero_quantized_gradients: true, zero_quantized_weights: true, "

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <map>
 
+#include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
+#include "jobs/cli/session/trainable.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -158,6 +160,37 @@ TEST(Setup, Refusals) {
   const models::Model model = models::make(model_preset_config("small"), "small");
   EXPECT_THAT(refused([&] { (void)sequence_length(options_of({"--max_length", "4000"}), model); }), HasSubstr("1024"));
   EXPECT_EQ(sequence_length(options_of({}), model), 1024);
+}
+
+TEST(Setup, OptionsOfTheCommandLineWithoutAnEffectAreRefused) {
+  const auto check = [](const std::vector<std::string>& arguments) { check_options(options_of(arguments)); };
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--nvme_path", "x"},
+                                                    {"--nvme_path", "x", "--offload_optimizer", "cpu"},
+                                                    {"--compress_axes", "all"},
+                                                    {"--error_feedback", "false"},
+                                                    {"--error_feedback", "true", "--gather_dtype", "int8"}})
+    EXPECT_THAT(refused([&] { check(arguments); }), HasSubstr(arguments[0] + " has no effect without")) << arguments[0];
+  check({"--nvme_path", "x", "--offload_optimizer", "disk"});
+  check({"--nvme_path", "x", "--zero_stage", "3", "--offload_params", "nvme"});
+  check({"--compress_axes", "all", "--gather_dtype", "int8_frozen"});
+  check({"--compress_axes", "all", "--error_feedback", "false", "--reduce_dtype", "int8"});
+  check_options(options_of_yaml("deepspeed_config: {offload_optimizer_device: cpu, offload_optimizer_nvme_path: x}\n"));
+}
+
+TEST(Setup, TheChosenTiersAreARow) {
+  const auto rows = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--zero_stage", "3", "--max_length", "16", "--global_batch_size", "2"});
+    const Options options = options_of(std::move(arguments));
+    const models::Model model = make_training_model(options, model_preset_config("small"), "small", DType::f32);
+    return tier_rows(plan::make_plan(run_spec(options, model, 2, Topology{.ranks_per_node = 2})));
+  };
+  for (const TierRow& row : rows({})) EXPECT_EQ(row.chosen, row.name == std::string("resident")) << row.name;
+  const std::vector<TierRow> both =
+      rows({"--offload_params", "cpu", "--offload_optimizer", "disk", "--nvme_path", "scratch"});
+  for (const TierRow& row : both) EXPECT_EQ(row.chosen, &row == &both.back()) << row.name;
+  EXPECT_EQ(both.back().name, std::string("as chosen"));
+  EXPECT_EQ(both.back().options, "--offload_params cpu --offload_optimizer disk");
+  EXPECT_GT(both.back().disk, 0U);
 }
 
 TEST(Setup, BuiltInShapesHaveTheirSizes) {

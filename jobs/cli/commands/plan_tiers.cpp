@@ -16,6 +16,10 @@ namespace {
 // bandwidth of a server processor with eight channels of DDR4-3200 (204.8 GB/s).
 constexpr double link_bytes_s = 25e9, host_bytes_s = 25e9;
 
+const char* tier_word(shard::Tier tier) {
+  return tier == shard::Tier::disk ? "disk" : tier == shard::Tier::host ? "cpu" : "none";
+}
+
 }  // namespace
 
 double TierRow::link_s() const {
@@ -27,7 +31,7 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
   using shard::Tier;
   constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
   std::vector<TierRow> rows;
-  const auto add = [&](const char* name, const char* options, const shard::StatePlacement& placement) {
+  const auto add = [&](const char* name, const std::string& options, const shard::StatePlacement& placement) {
     plan::RunSpec spec = chosen.spec;
     const bool same = spec.strategy.policy.placement == placement;
     spec.strategy.policy.placement = placement;
@@ -43,6 +47,11 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
   add("optimizer on disk", "--offload_optimizer disk", {device, disk, disk});
   if (policy.shard_params && policy.reshard_after_forward && chosen.spec.device == host_device)
     add("and parameters", "--offload_params disk", {disk, disk, disk});
+  if (std::ranges::none_of(rows, &TierRow::chosen))
+    add("as chosen",
+        strfmt("--offload_params %s --offload_optimizer %s", tier_word(policy.placement.params),
+               tier_word(policy.placement.optimizer)),
+        policy.placement);
   return rows;
 }
 

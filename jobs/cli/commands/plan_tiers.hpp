@@ -3,6 +3,7 @@
 // `tessera plan`: the chosen strategy with states on the GPU, in host memory and on disk, side by side.
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "runtime/plan/plan.hpp"
@@ -12,7 +13,7 @@ namespace tessera::jobs {
 /// A placement of states, and what a run takes with it.
 struct TierRow {
   const char* name = "";  // "resident", "optimizer on the CPU", …
-  const char* options = "";
+  std::string options;    // "--offload_optimizer cpu"
   // Bytes of a rank: in the memory that it computes in; in host memory beside a GPU; in its scratch file.
   std::size_t computing = 0, host = 0, disk = 0;
   plan::MovedBytes moved;  // in a step
@@ -23,7 +24,8 @@ struct TierRow {
   [[nodiscard]] double host_s() const;
 };
 
-/// Of a training plan. Without the row of parameters on the CPU where the strategy does not shard them.
+/// Of a training plan. Without the row of parameters on the CPU where the strategy does not shard them. One row is the
+/// chosen one: the last, "as chosen", if the usual ones are others.
 [[nodiscard]] std::vector<TierRow> tier_rows(const plan::RunPlan& chosen);
 /// `device_memory`: 0, or bytes that a rank may use: then rows say whether they fit.
 void print_tiers(const std::vector<TierRow>& rows, std::uint64_t device_memory);

@@ -66,6 +66,19 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
   return item;
 }
 
+/// Options that other options or keys set, too: two of the same precedence must not differ. (Of the same option twice
+/// on the command line, the last wins.)
+void require_agreement(const OptionSpec& spec, const Value& before, const std::vector<std::string>& items,
+                       const Source& source) {
+  if (!is_named("offload_optimizer offload_params nvme_path", spec.name)) return;
+  const bool repeated = source.precedence == precedence::command_line && source.text == before.source.text;
+  if (source.precedence != before.source.precedence || repeated || items == before.items) return;
+  throw RefusedOption(
+      RefusedOption::Group::contradiction,
+      strfmt("--%s is %s, and it is also %s", spec.name, before.items.front().c_str(), items.front().c_str()),
+      both_sources(before.source, source), "Keep one of the two");
+}
+
 }  // namespace
 
 std::string both_sources(const Source& a, const Source& b) {
@@ -181,6 +194,7 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   Value& slot = values_.find(spec->name)->second;
   if (source.precedence < slot.source.precedence) return;
   for (std::string& item : items) item = canonical_value(*spec, item, source);
+  require_agreement(*spec, slot, items, source);
   if (spec->name == std::string("report_to") && items.size() > 1 && std::ranges::count(items, "none") > 0)
     throw RefusedOption(RefusedOption::Group::contradiction, "--report_to none cannot be combined with other values",
                         source.text, "Drop none, or the others");

@@ -86,11 +86,11 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
   } else if (name == "deepspeed" && (lower == "zero2_offload" || lower == "zero3_offload")) {  // ms-swift's names
     const bool params = lower == "zero3_offload";
     request_strategy(option, params ? "zero3" : "zero2", source);
-    take_offload(params ? "offload_params" : "offload_optimizer", source);
+    take_offload(params ? "offload_params" : "offload_optimizer", {source.precedence, source.text + " " + option});
   } else if (name == "fsdp") {
     // Hugging Face writes "full_shard auto_wrap offload"; units are transformer blocks with and without auto_wrap.
     for (const std::string& part : split_words(lower, ' ')) {
-      if (part == "offload") take_offload("offload_params", source);
+      if (part == "offload") take_offload("offload_params", {source.precedence, source.text + " " + option});
       else if (part != "auto_wrap") request_strategy(option, part, source);
     }
   } else {
@@ -100,10 +100,7 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
   return true;
 }
 
-void Options::take_offload(const char* name, const Source& source) {
-  Value& slot = values_.find(name)->second;
-  if (source.precedence >= slot.source.precedence) slot = {{"cpu"}, source};
-}
+void Options::take_offload(const char* name, const Source& source) { assign(name, {"cpu"}, source); }
 
 void Options::resolve_strategy() {
   const StrategyRequest* winner = nullptr;

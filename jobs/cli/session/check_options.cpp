@@ -94,6 +94,26 @@ void check_packing(const Options& options) {
                          "Add --packing true");
 }
 
+/// Throws Error (usage) of an option of the command line that does nothing; files of other tools may have it.
+void require_effect(const Options& options, const char* name, bool has_effect, const char* needed) {
+  if (has_effect || options.value(name).source.precedence < precedence::command_line) return;
+  throw options.refuse(name, strfmt("--%s has no effect without %s", name, needed),
+                       strfmt("Add what it is for, or drop --%s", name));
+}
+
+void check_scratch(const Options& options) {
+  require_effect(options, "nvme_path",
+                 options.text("offload_optimizer") == "disk" || options.text("offload_params") == "disk",
+                 "--offload_optimizer disk or --offload_params disk");
+}
+
+void check_int8(const Options& options) {
+  const bool gradients = options.text("reduce_dtype") == "int8";
+  require_effect(options, "error_feedback", gradients, "--reduce_dtype int8");
+  require_effect(options, "compress_axes", gradients || options.text("gather_dtype") != "compute",
+                 "--reduce_dtype int8 or --gather_dtype int8");
+}
+
 void check_save_only_trainable(const Options& options) {
   if (!options.flag("save_only_trainable")) return;
   if (!trains_lora(options) && !options.given("freeze_parameters") && !options.given("trainable_parameters"))
@@ -123,7 +143,8 @@ void check_options(const Options& options) {
   for (const auto rule :
        {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file,
         check_attention, check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram,
-        check_packing, check_lora_options, check_quantization_options, check_save_only_trainable, check_samples})
+        check_packing, check_scratch, check_int8, check_lora_options, check_quantization_options,
+        check_save_only_trainable, check_samples})
     errors.check([&] { rule(options); });
   for (const char* name :
        {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})
