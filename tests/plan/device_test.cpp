@@ -153,7 +153,7 @@ TEST(PlanDevice, GradientsAreInHostMemoryWhereTheOptimizerIsOnDisk) {
   spec.strategy.policy.placement = {Tier::device, Tier::disk, Tier::disk};
   std::size_t gradients = 0, states = 0;
   for (const ArenaSlot& s : plan::make_plan(spec).slots) {
-    if (s.category == Category::grads) EXPECT_NE(s.memory, Memory::disk) << s.name;
+    if (s.category == Category::grads) { EXPECT_NE(s.memory, Memory::disk) << s.name; }
     gradients += s.category == Category::grads && s.memory == Memory::pinned ? 1 : 0;
     states += s.category == Category::optimizer && s.memory == Memory::disk ? 1 : 0;
   }
