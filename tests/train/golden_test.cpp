@@ -4,25 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/train/golden.hpp"
+#include "tests/train/golden_checks.hpp"
 
 namespace tessera::test {
 namespace {
-
-/// Runs on ranks as threads; returns the curve.
-std::vector<double> check(const Golden& golden, const Variant& variant) {
-  std::vector<double> curve;
-  run_local(
-      variant.world,
-      [&](World& world) {
-        const GoldenRun run = run_golden(world, golden, variant);
-        for (const std::string& wrong : run.wrong) ADD_FAILURE() << wrong;
-        if (world.rank() == 0) curve = run.curve;
-      },
-      variant.copies);
-  EXPECT_EQ(curve.size(), 2 * golden.expected["steps"].get<std::size_t>());
-  return curve;
-}
 
 class GoldenShape : public ::testing::TestWithParam<const char*> {};
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "models/lora.hpp"
-#include "tests/train/golden_strategies.hpp"
+#include "tests/train/golden_checks.hpp"
 
 namespace tessera::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "runtime/base/at.hpp"
 #include "runtime/plan/units.hpp"
 #include "tests/models/weighted_loss.hpp"
-#include "tests/train/golden_strategies.hpp"
+#include "tests/train/golden_checks.hpp"
 
 namespace tessera::test {
 namespace {
