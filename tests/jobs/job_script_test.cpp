@@ -110,6 +110,20 @@ TEST(JobScript, RefusesOptionsThatContradictOneAnother) {
       ThrowsMessage<Error>(HasSubstr("--eval_steps needs validation data")));
 }
 
+TEST(JobScript, RefusesNamesThatASchedulerWouldReadOtherwise) {
+  for (const char* name : {"two words", "a\"b", "$x"}) {
+    const Invocation invocation =
+        parsed({"job-script", "flux", "--nodes", "1", "--cores_per_node", "8", "--gpus_per_node", "0",
+                "--ranks_per_node", "2", "--job_name", name, "--", "train"});
+    EXPECT_THAT(
+        [&] {
+          job_script_command({invocation, {}, {}});
+        },
+        ThrowsMessage<Error>(HasSubstr("a job's name has letters")))
+        << name;
+  }
+}
+
 TEST(FileSystem, KnowsTypes) {
   EXPECT_EQ(file_system_type(0xEF53).name, "ext2, ext3 or ext4");
   EXPECT_THAT(file_system_type(0x0BD00BD0).advice, HasSubstr("lfs setstripe"));

@@ -2,6 +2,8 @@
 // `tessera job-script SCHEDULER … -- train …`: a batch script with the figures of this cluster.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -45,6 +47,17 @@ std::string launcher_of(const Options& options, const std::string& scheduler) {
   const bool fits = wanted == "mpirun" ? scheduler != "flux" : scheduler == (wanted == "srun" ? "slurm" : "lsf");
   if (!fits) throw options.refuse("launcher", wanted + " does not start ranks under " + scheduler, "Use auto");
   return wanted;
+}
+
+/// A scheduler reads the name in a line of its own, by rules of its own: names that all of them take as they are.
+std::string job_name_of(const Options& options) {
+  const std::string name = options.text("job_name");
+  const bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; });
+  if (name.empty() || !plain)
+    throw options.refuse("job_name", "\"" + name + "\": a job's name has letters, digits, '.', '_' and '-' alone",
+                         "Choose another");
+  return name;
 }
 
 /// The nodes, by the options where given, asked of the scheduler otherwise.
@@ -98,7 +111,7 @@ void job_script_command(const Call& call) {
   job.cores_per_rank = nodes.cores / job.ranks_per_node;
   job.gpus_per_node = nodes.gpus.value_or(0);
   job.one_thread_per_core = nodes.simultaneous_threads;
-  job.name = options.text("job_name");
+  job.name = job_name_of(options);
   job.partition = options.text("partition");
   job.account = options.text("account");
   job.directives = options.list("directive");
