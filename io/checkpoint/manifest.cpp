@@ -93,7 +93,7 @@ class Reader {
   }
   /// A plain name inside the directory.
   std::string file_name(const Json& object) const {
-    const std::string name = text(object, "name");
+    std::string name = text(object, "name");
     if (name.empty() || name == "." || name == ".." || name == manifest_name || name.size() > 255 ||
         name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
       refuse("E110", quote_name(name) + " leaves the checkpoint's directory");

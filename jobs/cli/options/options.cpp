@@ -23,7 +23,8 @@ namespace {
 
 /// The one spelling in which the program reads a value.
 std::string canonical_value(const OptionSpec& spec, const std::string& item, const Source& source) {
-  const std::string name = spec.name, word = canonical_spelling(item);
+  const std::string name = spec.name;
+  std::string word = canonical_spelling(item);
   if (name == "gradient_checkpointing") {
     if (const auto on = parse_flag(word)) return *on ? "full" : "none";
     return word;
