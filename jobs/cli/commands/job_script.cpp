@@ -19,7 +19,7 @@ namespace {
 constexpr const char* usage = "tessera job-script slurm|pbs|lsf|flux --nodes 2 -- train run.yaml";
 
 std::string scheduler_of(const Invocation& invocation) {
-  const std::string name = invocation.operands.empty() ? "" : invocation.operands[0];
+  std::string name = invocation.operands.empty() ? "" : invocation.operands[0];
   for (const char* known : {"slurm", "pbs", "lsf", "flux"})
     if (name == known) return name;
   throw Error(ExitCode::usage, name.empty() ? "job-script needs a scheduler" : "job-script: no scheduler " + name,
@@ -39,7 +39,7 @@ std::vector<std::string> checked_arguments(const std::vector<std::string>& comma
 }
 
 std::string launcher_of(const Options& options, const std::string& scheduler) {
-  const std::string wanted = options.text("launcher");
+  std::string wanted = options.text("launcher");
   if (wanted == "auto") {
     if (scheduler == "flux") return "flux run";
     return scheduler == "slurm" && srun_has_pmix() ? "srun" : "mpirun";
@@ -51,7 +51,7 @@ std::string launcher_of(const Options& options, const std::string& scheduler) {
 
 /// A scheduler reads the name in a line of its own, by rules of its own: names that all of them take as they are.
 std::string job_name_of(const Options& options) {
-  const std::string name = options.text("job_name");
+  std::string name = options.text("job_name");
   const bool plain = std::ranges::all_of(
       name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; });
   if (name.empty() || !plain)
