@@ -22,8 +22,7 @@ void warn_about_threads(const ThreadAllocation& share) {
 }
 
 ThreadAllocation set_rank_threads(const Options& options, World& world) {
-  const ThreadAllocation share =
-      allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
+  ThreadAllocation share = allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
   warn_about_threads(share);
   for (const std::string& text : options.without_effect) log::warn(24, text);

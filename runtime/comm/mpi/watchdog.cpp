@@ -3,10 +3,10 @@
 #include "runtime/comm/mpi/watchdog.hpp"
 
 #include <mpi.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
 #include "runtime/base/start_thread.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
