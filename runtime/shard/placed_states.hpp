@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The verifier's account of offloaded states: what their tiers and the staging slots
-// hold.
+// The verifier's account of offloaded states: what their tiers and the staging slots hold.
 
 #include <vector>
 

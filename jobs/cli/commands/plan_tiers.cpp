@@ -44,7 +44,8 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
   add("optimizer on the CPU", "--offload_optimizer cpu", {device, host, host});
   if (policy.shard_params && policy.reshard_after_forward)
     add("and parameters", "--offload_params cpu", {host, host, host});
-  add("optimizer on disk", "--offload_optimizer disk", {device, disk, disk});
+  const Tier gradients = chosen.spec.device == host_device ? disk : host;  // as plans place them
+  add("optimizer on disk", "--offload_optimizer disk", {device, gradients, disk});
   if (policy.shard_params && policy.reshard_after_forward && chosen.spec.device == host_device)
     add("and parameters", "--offload_params disk", {disk, disk, disk});
   if (std::ranges::none_of(rows, &TierRow::chosen))
