@@ -175,7 +175,7 @@ int run_program(const std::vector<std::string>& arguments, char** environment) {
   log::set_rank(launcher_environment().rank, launcher_environment().size, "this node");  // until MPI starts
   Invocation invocation;
   try {
-    invocation = parse_command_line(arguments, environment);
+    invocation = parse_command_line(arguments, environment, check_options);
     if (print_information(invocation)) return static_cast<int>(ExitCode::ok);
     if (invocation.command.empty()) {
       if (arguments.empty()) {

@@ -254,6 +254,18 @@ TEST(Offload, InTheWordsOfOtherTools) {
   EXPECT_FALSE(options_of_yaml("deepspeed_config: {offload_param_nvme_path: none}\n").has("nvme_path"));
 }
 
+TEST(Offload, AnOptionPrecedesABlockOfTheSameCommandLine) {
+  const std::string block = R"({"offload_params": true})";
+  EXPECT_EQ(parsed({"train", "--fsdp_config", block}).options.text("offload_params"), "cpu");
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"--offload_params", "disk", "--fsdp_config", block},
+        {"--fsdp_config", block, "--offload_params", "disk"}}) {
+    std::vector<std::string> arguments{"train"};
+    arguments.insert(arguments.end(), line.begin(), line.end());
+    EXPECT_EQ(parsed(arguments).options.text("offload_params"), "disk");
+  }
+}
+
 TEST(Offload, TwoTiersOrDirectoriesContradict) {
   const std::string both = "Keep one of the two";
   EXPECT_THAT(error_line({"train", "--offload_params", "disk", "--fsdp", "full_shard offload"}), HasSubstr(both));

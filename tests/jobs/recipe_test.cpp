@@ -159,6 +159,26 @@ TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
   }
 }
 
+TEST(Refusals, AcceptedOptionsThatContradictAreNamedBesideThem) {
+  const OptionCheck further = [](const Options& options) {
+    throw SeveralErrors(ExitCode::usage, {"seed " + options.text("seed"), "second"});
+  };
+  char* none = nullptr;
+  const auto line_of = [&](const char* command) {
+    try {
+      (void)parse_command_line({command, "--lr", "fast", "--seed", "3"}, &none, further);
+    } catch (const RefusedOption& refused) { return refused.line(); } catch (const RefusedOptions& refused) {
+      return refused.line();
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(line_of("train"), AllOf(HasSubstr("3 options are refused; wrong value: --lr fast"),
+                                      HasSubstr("among the other options: seed 3; among the other options: second")));
+  EXPECT_THAT(line_of("plan"), HasSubstr("3 options are refused"));
+  EXPECT_THAT(line_of("generate"), Not(HasSubstr("among")));
+  EXPECT_EQ(parse_command_line({"train", "--seed", "3"}, &none, further).options.text("seed"), "3");
+}
+
 TEST(Refusals, OfAFileToo) {
   const std::string line = error_line_of_yaml(
       "use_dora: true\nlearning_rat: 1\nseed: x\nfsdp_config: {fsdp_x: 1}\nzero_optimization: "

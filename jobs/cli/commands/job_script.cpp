@@ -31,7 +31,7 @@ std::vector<std::string> checked_arguments(const std::vector<std::string>& comma
   const CommandSpec* spec = command.empty() ? nullptr : find_command(command[0]);
   if (spec == nullptr || spec->bit != for_train)
     throw Error(ExitCode::usage, "job-script: no command train, sft or pt after --", "command line", usage);
-  const Invocation parsed = parse_command_line(command, ::environ);
+  const Invocation parsed = parse_command_line(command, ::environ, check_options);
   check_options(parsed.options);
   std::vector<std::string> arguments(command.begin() + 1, command.end());
   if (!parsed.stage.empty()) arguments.insert(arguments.end(), {"--stage", parsed.stage});

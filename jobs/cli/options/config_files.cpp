@@ -232,7 +232,7 @@ void Options::assign_block(const std::string& name, const std::string& text, con
     return read_included(text, precedence::file + ++files_ * precedence::file_step, name);
   }
   const io::ConfigNode root = io::parse_json_config(text, source.text);
-  ConfigFileReader(*this, source.text, source.precedence, false).read_block(name, root, "--" + name);
+  ConfigFileReader(*this, source.text, source.precedence - 1, false).read_block(name, root, "--" + name);
 }
 
 void Options::read_tree(const io::ConfigNode& root, const std::string& path) {

@@ -4,6 +4,7 @@
 // defaults < --preset < configuration files, left to right < TESSERA_* environment variables < command line.
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -19,10 +20,10 @@
 namespace tessera::jobs {
 
 /// Sources by precedence. Configuration file number i, from 1, has precedence::file + i * file_step - 1; a file that it
-/// includes is one below it.
+/// includes is one below it, and a block of keys that is an option's value is one below that option.
 namespace precedence {
 inline constexpr int default_value = 0, preset = 1, file = 2, file_step = 16, environment = 1 << 20,
-                     command_line = environment + 1;
+                     command_line = environment + 2;
 }  // namespace precedence
 
 struct Source {
@@ -50,6 +51,10 @@ struct ExternalKey {
   /// "used", "mapped to sharding_strategy FULL_SHARD", "harmless: set by the launcher (mpirun, srun)".
   [[nodiscard]] std::string str() const;
 };
+
+class Options;
+/// Throws Error of options that contradict one another.
+using OptionCheck = std::function<void(const Options&)>;
 
 class Options {
  public:
@@ -97,8 +102,8 @@ class Options {
   /// Call once, after the last source: sets sharding_strategy and backend from the options that stand for them, and the
   /// defaults that depend on the stage. If two options of the same source contradict each other, that is refused too.
   void resolve();
-  /// Throws RefusedOption or RefusedOptions if anything was refused.
-  void throw_refused() const;
+  /// Throws RefusedOption or RefusedOptions if anything was refused; with it, what `further` throws of these options.
+  void throw_refused(const OptionCheck& further = {}) const;
 
   /// JSON object: every option's value and source.
   [[nodiscard]] std::string json() const;
@@ -162,8 +167,10 @@ struct Invocation {
   std::vector<std::string> ranks_command = {};  // job-script: what follows "--", as it is
 };
 
-/// Parses the arguments of main, without the program's name, and resolves all sources. Throws Error (usage, data).
-[[nodiscard]] Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment);
+/// Parses the arguments of main, without the program's name, and resolves all sources. Throws Error (usage, data); with
+/// refused options of a command that trains, plans or evaluates, also what `further` throws of the accepted ones.
+[[nodiscard]] Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment,
+                                            const OptionCheck& further = {});
 
 /// Arguments in one form, and what is not an option of Tessera.
 struct ScannedArguments {

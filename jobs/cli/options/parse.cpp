@@ -120,7 +120,8 @@ void assign_stage(Options& options, const std::string& stage) {
 
 }  // namespace
 
-Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment) {
+Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment,
+                              const OptionCheck& further) {
   Invocation result;
   std::vector<std::string> rest = arguments;
   if (!rest.empty() && rest[0] == "help") {  // help COMMAND is COMMAND --help
@@ -176,7 +177,9 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
   if (!result.stage.empty()) assign_stage(result.options, result.stage);
   result.options.resolve();
   const bool explains = result.command == "config" && !result.operands.empty() && result.operands[0] == "explain";
-  if (!explains) result.options.throw_refused();  // explain prints its table first
+  constexpr unsigned checked = for_train | for_plan | for_eval | for_config;
+  if (!explains)  // explain prints its table first
+    result.options.throw_refused((result.options.commands & checked) != 0 ? further : OptionCheck{});
   return result;
 }
 

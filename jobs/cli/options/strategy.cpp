@@ -205,6 +205,17 @@ void Options::resolve() {
   }
 }
 
-void Options::throw_refused() const { throw_refusals(refusals_); }
+void Options::throw_refused(const OptionCheck& further) const {
+  if (refusals_.empty()) return;
+  std::vector<RefusedOption> all = refusals_;
+  if (further) {
+    try {
+      further(*this);
+    } catch (const SeveralErrors& several) {
+      for (const std::string& line : several.lines) all.emplace_back(RefusedOption::Group::among_others, line);
+    } catch (const Error& error) { all.emplace_back(RefusedOption::Group::among_others, error.line()); }
+  }
+  throw_refusals(all);
+}
 
 }  // namespace tessera::jobs
