@@ -24,6 +24,7 @@ struct SaveRequest {
   /// Refuse to save if replicas differ. Reads the whole state once more. The same on every rank.
   bool compare_replicas = true;
   std::uint64_t file_bytes = default_file_bytes;
+  std::uint64_t alignment = hdf5_alignment;  // of large data sets in their files, as lay_out_hdf5
   std::vector<AuxiliaryFile> auxiliary_files;
   std::string training = "{}", run_metadata = "{}";  // JSON objects; used on rank 0
   std::span<std::byte> snapshot;                     // empty: memory must not change until commit

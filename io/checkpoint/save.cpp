@@ -93,7 +93,8 @@ struct CheckpointSave::Parts {
                                                        saved_params(request)),
                              .auxiliary_files = request.auxiliary_files,
                              .frozen = frozen_names(request.params),
-                             .base = request.base}) {
+                             .base = request.base,
+                             .alignment = request.alignment}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
     const std::vector<std::string> frozen = frozen_names(request.params);

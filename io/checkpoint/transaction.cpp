@@ -95,12 +95,13 @@ void CheckpointTransaction::lay_out() {
   if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
   for (std::size_t f = 0; f < spec_.files.size(); ++f) {
     StateFile& file = spec_.files[f];
-    const Hdf5Layout layout =
-        lay_out_hdf5(file.datasets, {{"format", "tessera-checkpoint", 0},
-                                     {"version", {}, 1},
-                                     {"step", {}, spec_.step},
-                                     {"file", {}, static_cast<std::int64_t>(f + 1)},
-                                     {"files", {}, static_cast<std::int64_t>(spec_.files.size())}});
+    const Hdf5Layout layout = lay_out_hdf5(file.datasets,
+                                           {{"format", "tessera-checkpoint", 0},
+                                            {"version", {}, 1},
+                                            {"step", {}, spec_.step},
+                                            {"file", {}, static_cast<std::int64_t>(f + 1)},
+                                            {"files", {}, static_cast<std::int64_t>(spec_.files.size())}},
+                                           spec_.alignment);
     file.bytes = layout.file_bytes;
     File out = File::create(temporary() + "/" + file.name);
     out.allocate(file.bytes);

@@ -21,9 +21,10 @@ class CheckpointTransaction {
     bool optimizer = false;
     std::vector<StateFile> files;  // plan_state_files
     std::vector<AuxiliaryFile> auxiliary_files;
-    std::string backup = {};               // what an existing directory is renamed to; "": it is removed
-    std::vector<std::string> frozen = {};  // as Manifest::frozen
-    std::optional<BaseModel> base = {};    // as Manifest::base
+    std::string backup = {};                   // what an existing directory is renamed to; "": it is removed
+    std::vector<std::string> frozen = {};      // as Manifest::frozen
+    std::optional<BaseModel> base = {};        // as Manifest::base
+    std::uint64_t alignment = hdf5_alignment;  // as lay_out_hdf5
   };
   /// Collective. Rank 0 makes DIRECTORY.tmp (removing an older one), lays out the HDF5 files and allocates their space;
   /// all ranks get the offsets. Throws Error (data) on every rank alike; then nothing is left behind.

@@ -33,7 +33,7 @@ struct Hdf5Contents {
   std::vector<Hdf5Attribute> attributes;  // by name
 };
 
-/// Offsets of data sets of hdf5_aligned_from bytes or more are multiples of hdf5_alignment.
+/// Offsets of data sets of hdf5_aligned_from bytes or more are multiples of hdf5_alignment, if nothing else is asked.
 inline constexpr std::uint64_t hdf5_alignment = 4096, hdf5_aligned_from = 512;
 
 /// A file without its elements: the bytes outside data sets, zeros included.
@@ -48,8 +48,10 @@ struct Hdf5Layout {
 
 /// Lays out a file with these data sets in memory (superblock 2, with checksums and without times), and sets their
 /// offset and bytes. The same arguments give the same bytes in any process. Throws Error (data): an invalid name, a
-/// size above the process's file-size limit.
-[[nodiscard]] Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes);
+/// size above the process's file-size limit. `alignment`, a power of two of at least hdf5_alignment: offsets of data
+/// sets of so many bytes or more are multiples of it (of hdf5_aligned_from bytes or more for hdf5_alignment itself).
+[[nodiscard]] Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes,
+                                      std::uint64_t alignment = hdf5_alignment);
 
 /// What a file holds. Throws Error (data) naming the file: not HDF5, truncated, or with a feature that could reach
 /// outside the file or run code (external storage, soft or external links, virtual data sets, filters, committed or

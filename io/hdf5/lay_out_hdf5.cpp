@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <set>
 
@@ -88,8 +89,8 @@ void make_dataset(hid_t file, Hdf5Dataset& d) {
 }
 
 /// Creates the file at `path`, which is in memory.
-void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
-             const std::vector<Hdf5Attribute>& attributes) {
+void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes,
+             std::uint64_t alignment) {
   const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file properties");
   check(H5Pset_obj_track_times(creation, false), "no times");
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file properties");
@@ -97,7 +98,8 @@ void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
   check(H5Pset_fapl_stdio(access), "the stdio driver");
   // Superblock 2 with checksummed headers: damage in older forms crashes the library.
   check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18), "the format's version");
-  check(H5Pset_alignment(access, hdf5_aligned_from, hdf5_alignment), "alignment");
+  const std::uint64_t aligned_from = alignment == hdf5_alignment ? hdf5_aligned_from : alignment;
+  check(H5Pset_alignment(access, aligned_from, alignment), "alignment");
   check(H5Pset_meta_block_size(access, header_bytes(datasets)), "room for headers");
 #if H5_VERSION_GE(1, 10, 7)
   check(H5Pset_file_locking(access, false, true), "no file locks");
@@ -142,11 +144,13 @@ void check_names(const std::vector<Hdf5Dataset>& datasets) {
 
 }  // namespace
 
-Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes) {
+Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes,
+                        std::uint64_t alignment) {
+  TESSERA_ASSERT(alignment >= hdf5_alignment && std::has_single_bit(alignment), "alignment %lu", alignment);
   prepare_library();
   check_names(datasets);
   std::uint64_t most = header_bytes(datasets) + (1u << 20);
-  for (auto& d : datasets) most += round_up(d.bytes = bytes_of(d), hdf5_alignment) + hdf5_alignment;
+  for (auto& d : datasets) most += round_up(d.bytes = bytes_of(d), alignment) + alignment;
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < most)
     throw Error(
@@ -155,7 +159,7 @@ Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hd
                limit.rlim_cur, most),
         "ulimit -f", "Raise the limit, or lower --checkpoint_file_size");
   const MemoryFile memory;
-  lay_out(memory.path(), datasets, attributes);
+  lay_out(memory.path(), datasets, attributes, alignment);
 
   std::vector<const Hdf5Dataset*> by_offset;
   for (const auto& d : datasets) by_offset.push_back(&d);

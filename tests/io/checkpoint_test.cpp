@@ -73,13 +73,15 @@ struct Rank {
 };
 
 void save_from(const Mesh& mesh, const std::string& directory,
-               std::uint64_t file_bytes = SaveRequest::default_file_bytes, std::int64_t step = 7) {
+               std::uint64_t file_bytes = SaveRequest::default_file_bytes, std::int64_t step = 7,
+               std::uint64_t alignment = hdf5_alignment) {
   run_local(mesh.world(), [&](World& world) {
     Rank rank(mesh, world.rank());
     rank.fill();
     SaveRequest request = rank.request(directory);
     request.file_bytes = file_bytes;
     request.step = step;
+    request.alignment = alignment;
     CheckpointSave save(world, request);
     const SaveReport report = save.commit();
     std::uint64_t all = 0;
@@ -118,6 +120,32 @@ TEST(Checkpoint, SeveralFilesHoldCompleteTensors) {
   for (const auto& file : manifest.files)
     EXPECT_TRUE(test::bytes_of(folder / ("checkpoint-7/" + file.name)) ==
                 test::bytes_of(folder / ("checkpoint-8/" + file.name)));
+  run_local(2, [&](World& world) {
+    Rank rank({1, 2}, world.rank());
+    (void)CheckpointReader(world, folder / "checkpoint-7").load(params, rank.layout, rank.state);
+    rank.expect_filled();
+  });
+}
+
+TEST(Checkpoint, LargeTensorsAreAlignedAsAsked) {
+  const TempDir folder;
+  constexpr std::uint64_t alignment = 64 << 10;
+  save_from({1, 3}, folder / "checkpoint-7", SaveRequest::default_file_bytes, 7, alignment);
+  save_from({2, 2}, folder / "checkpoint-8", SaveRequest::default_file_bytes, 7, alignment);
+  save_from({1, 1}, folder / "checkpoint-9");
+  const Manifest manifest = read_manifest(folder / "checkpoint-7"), plain = read_manifest(folder / "checkpoint-9");
+  int large = 0, moved = 0;
+  for (std::size_t i = 0; i < manifest.files[0].datasets.size(); ++i) {
+    const Hdf5Dataset &d = manifest.files[0].datasets[i], &p = plain.files[0].datasets[i];
+    if (d.bytes < alignment) continue;
+    ++large;
+    moved += d.offset != p.offset;
+    EXPECT_EQ(d.offset % alignment, 0u) << d.path;
+  }
+  EXPECT_GT(large, 1);
+  EXPECT_GT(moved, 0);
+  const std::string name = manifest.files[0].name;
+  EXPECT_TRUE(test::bytes_of(folder / ("checkpoint-7/" + name)) == test::bytes_of(folder / ("checkpoint-8/" + name)));
   run_local(2, [&](World& world) {
     Rank rank({1, 2}, world.rank());
     (void)CheckpointReader(world, folder / "checkpoint-7").load(params, rank.layout, rank.state);

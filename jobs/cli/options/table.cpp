@@ -294,6 +294,9 @@ const OptionSpec run_and_evaluation[] = {
      .help = "if a checkpoint cannot be written: end the run (exit 3), or log a warning and continue training"},
     {.name = "checkpoint_file_size", .type = Type::size, .default_value = "32GiB", .group = "Checkpoints",
      .help = "split a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert},
+    {.name = "checkpoint_alignment", .type = Type::size, .default_value = "4KiB", .group = "Checkpoints",
+     .help = "in a checkpoint's files, tensors of at least this size begin at multiples of it: a power of two, 4KiB to "
+             "4MiB"},
     {.name = "time_limit", .type = Type::duration, .values = "1h30m", .group = "Checkpoints",
      .help = "save a checkpoint and exit with 75 before this time is over [under Slurm: SLURM_JOB_END_TIME]; "
              "job-script: of the job [4h]",

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options that contradict one another, where no file is needed to see it.
+#include <bit>
+
+#include "io/hdf5/hdf5_file.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -125,6 +128,13 @@ void check_save_only_trainable(const Options& options) {
                 {"save_only_trainable", "from_scratch"});
 }
 
+void check_alignment(const Options& options) {
+  const std::uint64_t alignment = options.bytes("checkpoint_alignment");
+  if (!std::has_single_bit(alignment) || alignment < io::hdf5_alignment || alignment > (4u << 20))
+    throw options.refuse("checkpoint_alignment", strfmt("--checkpoint_alignment is %lu bytes", alignment),
+                         "Give a power of two from 4KiB to 4MiB");
+}
+
 void check_samples(const Options& options) {
   if (options.has("sample_prompt") && options.text("sample_prompt").empty())
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
@@ -144,7 +154,7 @@ void check_options(const Options& options) {
        {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file,
         check_attention, check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram,
         check_packing, check_scratch, check_int8, check_lora_options, check_quantization_options,
-        check_save_only_trainable, check_samples})
+        check_save_only_trainable, check_samples, check_alignment})
     errors.check([&] { rule(options); });
   for (const char* name :
        {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})

@@ -160,6 +160,7 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   if (options.flag("save_only_model")) request.state.states.clear();
   request.base = parts_.base;
   request.file_bytes = options.bytes("checkpoint_file_size");
+  request.alignment = options.bytes("checkpoint_alignment");
   request.auxiliary_files = parts_.auxiliary_files;
   saving_best_ = best_with(progress.step);
   Progress recorded = progress;
