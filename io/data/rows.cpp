@@ -8,6 +8,7 @@
 
 #include "io/data/data_kind.hpp"
 #include "io/tokenizer/utf8.hpp"
+#include "runtime/base/local_work.hpp"
 
 namespace tessera::io {
 
@@ -179,6 +180,7 @@ void for_each_row(std::string_view bytes, RowLayout layout, const std::function<
   if (layout == RowLayout::array) {
     for_each_element(bytes, [&](std::size_t begin, std::size_t end) {
       row({bytes.substr(begin, end - begin), begin});
+      note_local_work();
       return true;
     });
     return;
@@ -187,6 +189,7 @@ void for_each_row(std::string_view bytes, RowLayout layout, const std::function<
     const std::size_t end = std::min(bytes.find('\n', at), bytes.size());
     const std::string_view line = bytes.substr(at, end - at);
     if (line.find_first_not_of(white) != line.npos) row({line, at});
+    note_local_work();
     at = end + 1;
   }
 }

@@ -12,6 +12,8 @@
 #include <new>
 #include <utility>
 
+#include "runtime/base/local_work.hpp"
+
 namespace tessera::io {
 
 namespace {
@@ -58,6 +60,7 @@ std::span<const std::byte> DirectFile::read(std::uint64_t first, std::uint64_t l
     else if (more > 0 && static_cast<std::uint64_t>(more) % page == 0) got += static_cast<std::size_t>(more);
     else direct_ = false;  // the page cache delivers the rest, or says what is wrong
   }
+  note_local_work();
   if (got < n) file_.read_at(begin + got, {to + got, n - got});
   return {to + (first - begin), static_cast<std::size_t>(last - first)};
 }
@@ -88,6 +91,7 @@ bool DirectFile::write_pages(std::uint64_t offset, std::span<const std::byte> by
     return !copy && direct_ && write_pages(offset, bytes, bounce);
   }
   if (put < 0) throw system_error("write", path(), errno);
+  note_local_work();
   // A short write may end anywhere: the page cache takes the rest, or says what is wrong.
   file_.write_at(offset + static_cast<std::uint64_t>(put), bytes.subspan(static_cast<std::size_t>(put)));
   return true;

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/local_work.hpp"
+
 namespace tessera::io {
 
 Error system_error(const std::string& verb, const std::string& path, int error_number) {
@@ -60,6 +62,11 @@ const char* kind_of(mode_t mode) {
 }
 }  // namespace
 
+namespace {
+/// Of one call: a slow disk shows that it works.
+constexpr std::size_t most_at_once = 64 << 20;
+}  // namespace
+
 File File::open_to_read(const std::string& path, Cache cache) {
   File file(path, open_in("read", path, O_RDONLY | O_NONBLOCK | O_NOCTTY, cache));
   if (file.fd_ < 0) return file;
@@ -98,8 +105,8 @@ std::uint64_t File::size() const {
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t got =
-        ::pread(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(fd_, bytes.data(), std::min(bytes.size(), most_at_once), static_cast<off_t>(offset));
+    note_local_work();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error("read", path_, errno);
     if (got == 0)
@@ -111,8 +118,8 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
 
 void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t put =
-        ::pwrite(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(offset));
+    const ssize_t put = ::pwrite(fd_, bytes.data(), std::min(bytes.size(), most_at_once), static_cast<off_t>(offset));
+    note_local_work();
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw system_error("write", path_, errno);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
@@ -153,6 +160,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 void MappedFile::release(std::size_t offset, std::size_t length) const {
+  note_local_work();  // what was read there is done with
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t end = std::min(offset + length, size_);
   const std::size_t first = offset / page * page, last = end == size_ ? end : end / page * page;
@@ -191,9 +199,26 @@ void make_directories(const std::string& path) {
   if (failed) throw system_error("make the directory", path, failed.value());
 }
 
+namespace {
+/// What the tree has, each entry noted as work: large files take long. Returns the first failure.
+std::error_code remove_tree(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed, ignored;
+  if (fs::is_directory(fs::symlink_status(path, ignored)))
+    for (fs::directory_iterator entry(path, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+      (void)::unlink(entry->path().c_str());  // not of a directory; remove_all says what stays
+      note_local_work();
+    }
+  fs::remove_all(path, failed);
+  return failed;
+}
+}  // namespace
+
 void remove_tree_quietly(const std::string& path) noexcept {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
+  try {
+    (void)remove_tree(path);
+  } catch (const std::exception&) {  // no memory for a path
+  }
 }
 
 void remove_directory(const std::string& path) {
@@ -201,9 +226,7 @@ void remove_directory(const std::string& path) {
   remove_tree_quietly(trash);
   // The rename removes all of it at once; then the files go one by one.
   if (::rename(path.c_str(), trash.c_str()) != 0) throw system_error("remove", path, errno);
-  std::error_code error;
-  std::filesystem::remove_all(trash, error);
-  if (error) throw system_error("remove", trash, error.value());
+  if (const std::error_code error = remove_tree(trash); error) throw system_error("remove", trash, error.value());
 }
 
 void publish_directory(const std::string& from, const std::string& to, const std::string& backup) {

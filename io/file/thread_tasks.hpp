@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/local_work.hpp"
 #include "runtime/base/start_thread.hpp"
 
 namespace tessera::io {
@@ -26,6 +27,7 @@ void run_tasks(std::size_t count, std::vector<State>& states, const auto& work) 
     for (std::size_t i = next++; i < count; i = next++) {
       try {
         work(state, i);
+        note_local_work();
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (i < error_at) error = std::current_exception();

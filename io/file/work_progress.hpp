@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "runtime/base/local_work.hpp"
+
 namespace tessera::io {
 
 /// The work's name ("load", "save" or "verify"), and the bytes done on this rank of those to do.
@@ -23,6 +25,7 @@ class WorkCounter {
   WorkCounter(const WorkCounter&) = delete;
   /// Any thread.
   void add(std::uint64_t bytes) {
+    note_local_work();
     const std::uint64_t done = done_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (done < total_) report_work(work_, done, total_);
   }

@@ -23,20 +23,20 @@ class StragglerDiagnosis {
                      const std::vector<std::string>& names)
       : statuses_(statuses), groups_(groups), names_(names), behind_(statuses.size()) {}
 
-  std::string line() {
+  Stragglers stragglers() {
     for (std::size_t g = 0; g < groups_.size(); ++g) each_group(static_cast<int>(g) + 1);
     std::vector<int> late_ranks;
     for (const auto& s : statuses_)  // processes that do not run
       if (!s.answered || !s.responsive) late_ranks.push_back(s.rank);
-    if (late_ranks.empty() && !mismatch_.empty()) return mismatch_;
+    if (late_ranks.empty() && !mismatch_.empty()) return {{}, mismatch_};
     if (late_ranks.empty())  // ranks that are behind and do not themselves wait for a rank that is behind
       for (const auto& s : statuses_)
         if (behind_[at(s.rank)].by && !waits_on_late(s)) late_ranks.push_back(s.rank);
     if (late_ranks.empty())
       for (const auto& s : statuses_)
         if (behind_[at(s.rank)].by) late_ranks.push_back(s.rank);
-    return late_ranks.empty() ? "a collective has not ended in time, though every rank has entered it"
-                              : report(late_ranks);
+    if (late_ranks.empty()) return {{}, "a collective has not ended in time, though every rank has entered it"};
+    return {late_ranks, report(late_ranks)};
   }
 
  private:
@@ -150,17 +150,28 @@ class StragglerDiagnosis {
 
 }  // namespace
 
-std::string diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
-                                const std::vector<std::string>& names) {
+Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
+                               const std::vector<std::string>& names) {
   // A mismatch within a node is diagnosed from that node's statuses: other ranks count as running and behind.
-  if (statuses.size() == names.size()) return StragglerDiagnosis(statuses, groups, names).line();
+  if (statuses.size() == names.size()) return StragglerDiagnosis(statuses, groups, names).stragglers();
   std::vector<StatusCopy> all(names.size());
   for (std::size_t r = 0; r < all.size(); ++r) {
     all[r].rank = static_cast<int>(r);
     all[r].answered = all[r].responsive = 1;
   }
   for (const auto& s : statuses) all[static_cast<std::size_t>(s.rank)] = s;
-  return StragglerDiagnosis(all, groups, names).line();
+  return StragglerDiagnosis(all, groups, names).stragglers();
+}
+
+std::int64_t patience_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses, std::int64_t timeout_ns) {
+  std::int64_t longer = late.ranks.empty() ? 0 : timeout_ns;
+  for (const int rank : late.ranks) {
+    const auto status = std::ranges::find(statuses, rank, &StatusCopy::rank);
+    const bool works = status != statuses.end() && status->answered && status->responsive && status->since_work_ns >= 0;
+    longer = works ? std::min(longer, timeout_ns - status->since_work_ns) : 0;
+    if (longer <= 0) return 0;
+  }
+  return longer;
 }
 
 }  // namespace tessera::comm

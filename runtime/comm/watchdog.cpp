@@ -2,6 +2,7 @@
 // Records of issued collectives, and the choice of the one rank that reports a late peer.
 #include "runtime/comm/watchdog.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tessera::comm {
@@ -39,6 +40,7 @@ StatusCopy copy(const RankStatus& status, int rank, bool responsive) {
   out.responsive = responsive;
   out.ended = status.ended.load() != 0;
   out.step = status.step.load();
+  if (const auto worked = status.worked_ns.load(); worked != 0) out.since_work_ns = monotonic_ns() - worked;
   for (int r = 0; r < max_records; ++r) {
     const Record& from = status.records[r];
     RecordCopy& to = out.records[r];
@@ -109,7 +111,7 @@ Error Watchdog::root_or(const Error& error) const {
 }
 
 void Watchdog::mismatch() {
-  Error error(ExitCode::communication, diagnose_stragglers(own_node(), groups(), names_), {},
+  Error error(ExitCode::communication, diagnose_stragglers(own_node(), groups(), names_).line, {},
               "Every rank must issue the same collectives in the same order: this is a bug, please report it");
   fail(error);
   throw error;
@@ -119,13 +121,21 @@ void Watchdog::poll(const Waiting& waiting) {
   if (failed_.load()) throw Error(ExitCode::communication, "the run has failed on this rank; see its first error");
   if (const auto elsewhere = failed_elsewhere(); !elsewhere.empty()) throw Error(ExitCode::communication, elsewhere);
   const double waited = std::chrono::duration<double>(Clock::now() - waiting.since).count();
-  if (waited < timeout_s_ + defer_s()) return;
+  const double patient = static_cast<double>(monotonic_ns() - node_status_->patient_until_ns.load()) * 1e-9;
+  const double late_by = std::min(waited - timeout_s_, patient);
+  if (late_by < defer_s()) return;
   // One rank of a node reports. The others wait 1.5 s for it, in case it is stopped itself.
   std::int32_t nobody = 0;
-  if (!node_status_->reporting.compare_exchange_strong(nobody, rank_ + 1) && waited < timeout_s_ + defer_s() + 1.5)
+  if (!node_status_->reporting.compare_exchange_strong(nobody, rank_ + 1) && late_by < defer_s() + 1.5) return;
+  const auto statuses = collect();
+  const Stragglers late = diagnose_stragglers(statuses, groups(), names_);
+  if (const std::int64_t longer = patience_ns(late, statuses, static_cast<std::int64_t>(timeout_s_ * 1e9));
+      longer > 0) {
+    node_status_->patient_until_ns.store(monotonic_ns() + longer);
+    node_status_->reporting.store(0);
     return;
-  auto statuses = collect();
-  Error error(ExitCode::communication, diagnose_stragglers(statuses, groups(), names_), {},
+  }
+  Error error(ExitCode::communication, late.line, {},
               strfmt("Waited --comm_timeout = %g s in %s", timeout_s_, waiting.operation));
   fail(error);
   throw error;

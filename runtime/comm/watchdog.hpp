@@ -39,11 +39,13 @@ struct Record {
 struct RankStatus {
   std::atomic<std::int64_t> pid, pid_namespace, step, alive_ns, ended;
   std::atomic<std::int64_t> blocking_calls;  // of MPI, that it has begun (mpi/mpi.hpp)
+  std::atomic<std::int64_t> worked_ns;       // runtime/base/local_work.hpp; 0: never
   Record records[max_records];
 };
 struct NodeStatus {
   std::atomic<std::int32_t> aborting,
       reporting;  // rank + 1 of the rank that ends the run, and of the one that reports; 0: none
+  std::atomic<std::int64_t> patient_until_ns;  // the ranks that others wait for are at work; 0: they are not
 };
 
 /// A copy of a status, to send and compare.
@@ -58,6 +60,8 @@ struct RecordCopy {
 struct StatusCopy {
   std::int32_t rank = 0, answered = 0, responsive = 0, ended = 0;
   std::int64_t step = 0;
+  std::int64_t since_work_ns = -1;  // time since its last sign of local work; -1: none yet
+  std::int64_t question = 0;        // the one that this copy answers, between nodes
   RecordCopy records[max_records] = {};
 };
 [[nodiscard]] StatusCopy copy(const RankStatus& status, int rank, bool responsive);
@@ -68,10 +72,19 @@ struct Group {
   AxisSet axes = Axis::replicate;
 };
 
-/// The ranks that the others wait for, as one line: "rank 2@node1 is late: step 7, reduce_scatter h.3 m0; it was last
-/// seen at gather h.4 (sequence 31)". Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
-[[nodiscard]] std::string diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
-                                              const std::vector<std::string>& names);
+/// The ranks that the others wait for, and as one line: "rank 2@node1 is late: step 7, reduce_scatter h.3 m0; it was
+/// last seen at gather h.4 (sequence 31)".
+struct Stragglers {
+  std::vector<int> ranks;  // none: no rank is behind the others, or ranks have issued different collectives
+  std::string line;
+};
+/// Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
+[[nodiscard]] Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
+                                             const std::vector<std::string>& names);
+/// How much longer, in nanoseconds, to wait for stragglers that do local work: until the first of them has shown none
+/// for `timeout_ns`. 0: there are none, or one does not run or has shown none for so long. Pure.
+[[nodiscard]] std::int64_t patience_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses,
+                                       std::int64_t timeout_ns);
 
 /// What a communicator waits for, and since when.
 struct Waiting {
@@ -99,7 +112,8 @@ class Watchdog {
   Record& record(int index);
 
   /// Every wait calls it some times a second. Throws Error (communication) when the run has failed on any rank, and,
-  /// with the name of the late rank, when the wait is longer than the timeout.
+  /// with the name of the late rank, when the wait is longer than the timeout. A rank that does local work
+  /// (runtime/base/local_work.hpp) is late once it has shown none for the timeout.
   void poll(const Waiting& waiting);
   /// Throws: ranks of this node issued different collectives; says which.
   [[noreturn]] void mismatch();

@@ -4,6 +4,8 @@
 //   kill       the victim's process dies               throw      it throws in the middle of a step
 //   stop       it is stopped between two collectives   stop_in    it is stopped while it waits in one
 //   skip       it skips a collective and continues     idle       it skips one and does nothing more
+//   work       it does local work for longer than the timeout, then continues
+//   work_idle  it does local work for as long, then nothing more
 //   split      it is stopped in MPI_Comm_split, while the others create a communicator
 //   hang_split, hang_window  it does nothing more in MPI_Comm_split, or while shared memory is created
 #include <mpi.h>
@@ -18,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/local_work.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/comm/world.hpp"
 
@@ -50,6 +53,16 @@ struct Run {
   int victim = 0;
 };
 
+/// Ten seconds of local work.
+void work(const Run& run) {
+  for (int part = 0; part < 100; ++part) {
+    sleep_s(0.1);
+    note_local_work();
+  }
+  std::fprintf(stderr, "the work is done\n");
+  if (run.how == "work_idle") sleep_s(30);
+}
+
 void steps(World& world, const Run& run) {
   const Mesh mesh(1, world.size());
   if (world.rank() == run.victim && run.how == "split") fault = Fault::stop_split;
@@ -77,6 +90,7 @@ void steps(World& world, const Run& run) {
     if (now && run.how == "kill") ::raise(SIGKILL);
     if (now && run.how == "throw") throw Error(ExitCode::diverged, "loss is not finite in step 3", "h.1");
     if (now && run.how == "stop") ::kill(::getpid(), SIGSTOP);
+    if (now && run.how.starts_with("work")) work(run);
     std::thread stopper;
     if (step == 3 && run.how == "stop_in") {
       if (now)

@@ -5,13 +5,17 @@
 # seconds of the timeout, which only an idle machine can promise.
 mpirun=$1 program=$2 kind=$3 transport=$4 width=$5 victim=$6 in_time=${7:-}
 timeout_s=2
-codes=6 lines=1 most=$((timeout_s + 2)) at='step 3, reduce h\.1 m0'
+codes=6 lines=1
+case $kind in work*) timeout_s=4 ;; esac
+most=$((timeout_s + 2)) at='step 3, reduce h\.1 m0'
 case $kind in
   kill)           codes='137 6 1' lines='0 1' most=5 text='has died|^$' ;;
   throw)          codes=5 most=5 text='loss is not finite in step 3 \[h.1\]' ;;
   stop | stop_in) text="rank $victim@.* is late: $at.*" ;;
   skip)           text="rank $victim@.* $at.* issued reduce h\\.0 m0" ;;
   idle)           text="rank $victim@.* is late: $at; it was last seen at gather h\\.1 \\(sequence 10\\)" ;;
+  work)           codes=0 lines=0 text='^$' ;;
+  work_idle)      text="rank $victim@.* is late: $at; it was last seen at gather h\\.1 \\(sequence 10\\).*" ;;
   split)          text="rank $victim@.* is late: creating a communicator \(MPI_Comm_split\)" ;;
   hang_split)     text='creating a communicator \(MPI_Comm_split\) has not ended|is late: creating a communicator' ;;
   hang_window)    text='creating shared memory has not ended|is late: creating shared memory' ;;
@@ -33,6 +37,7 @@ case " $codes " in *" $code "*) ;; *) fail "exit code $code, expected one of $co
 count=$(grep -c '^error:' "$out")
 case " $lines " in *" $count "*) ;; *) fail "$count error lines" ;; esac
 grep '^error:' "$out" | grep -Eqv "$text" && fail "the line does not say $text"
+case $kind in work*) grep -q 'the work is done' "$out" || fail "it ended during the work" ;; esac
 # stop_in begins 0.3 s late; the timeout counts from the victim's last sign of life.
 if [ -n "$in_time" ]; then
   awk -v took="$took" -v most="$most" -v slack="$slack" 'BEGIN { exit !(took <= most + slack) }' || fail "took $took s"

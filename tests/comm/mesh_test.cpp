@@ -168,11 +168,33 @@ TEST(Watchdog, NamesTheAxesOfAMismatch) {
     record.operation[0] = r == 2 ? 'b' : 'a';
     names.push_back(std::to_string(r));
   }
-  const std::string all = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), data_axes}}, names);
+  const std::string all = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), data_axes}}, names).line;
   EXPECT_NE(all.find("rank 2 is missing"), std::string::npos) << all;
   EXPECT_NE(all.find("collective 5 of the {replicate, shard} axes, where rank 0"), std::string::npos) << all;
-  const std::string one = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), Axis::shard}}, names);
+  const std::string one = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), Axis::shard}}, names).line;
   EXPECT_NE(one.find("of the shard axis, where rank"), std::string::npos) << one;
+}
+
+TEST(Watchdog, WaitsForRanksThatWork) {
+  constexpr std::int64_t timeout = 100;
+  std::vector<comm::StatusCopy> statuses(3);
+  for (int r = 0; r < 3; ++r) {
+    comm::StatusCopy& status = statuses[static_cast<std::size_t>(r)];
+    status.rank = r;
+    status.answered = status.responsive = 1;
+  }
+  const comm::Stragglers one{{1}, ""}, two{{1, 2}, ""};
+  EXPECT_EQ(comm::patience_ns({{}, ""}, statuses, timeout), 0);
+  EXPECT_EQ(comm::patience_ns(one, statuses, timeout), 0) << "it has never worked";
+  statuses[1].since_work_ns = 30;
+  EXPECT_EQ(comm::patience_ns(one, statuses, timeout), 70);
+  EXPECT_EQ(comm::patience_ns(two, statuses, timeout), 0) << "the other one hangs";
+  statuses[2].since_work_ns = 60;
+  EXPECT_EQ(comm::patience_ns(two, statuses, timeout), 40);
+  statuses[2].since_work_ns = 101;
+  EXPECT_EQ(comm::patience_ns(two, statuses, timeout), 0);
+  statuses[1].responsive = 0;
+  EXPECT_EQ(comm::patience_ns(one, statuses, timeout), 0) << "its process is stopped";
 }
 
 TEST(Topology, InPlaceWhereEveryGroupIsOnOneNode) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "runtime/base/local_work.hpp"
 #include "runtime/base/start_thread.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 
@@ -21,6 +22,12 @@ constexpr std::int64_t second = 1'000'000'000;
 struct MpiWatchdog::Reply {
   std::vector<StatusCopy> statuses;
   MPI_Request request = MPI_REQUEST_NULL;
+};
+
+/// Sent to every rank of the other nodes.
+struct MpiWatchdog::Question {
+  std::int64_t number = 0;
+  std::vector<MPI_Request> requests;
 };
 
 MpiWatchdog::MpiWatchdog(int rank, int world, double timeout_s, int communicator, int ranks_per_node,
@@ -63,6 +70,7 @@ bool MpiWatchdog::responsive(const RankStatus& status) const {
 void MpiWatchdog::heartbeat() {
   const auto now = monotonic_ns();
   mine().alive_ns.store(now);
+  mine().worked_ns.store(last_local_work_ns());
   try {
     if (failed_ns_.load() && now - failed_ns_.load() > second / 2)
       end_(root_or(Error(ExitCode::communication, "the run has failed")));
@@ -95,9 +103,13 @@ void MpiWatchdog::check_blocking_call() {
   const double waited = static_cast<double>(monotonic_ns() - call.since_ns) / static_cast<double>(second);
   if (call.name == nullptr || waited < timeout_s_) return;
   std::string late;
-  for (int i = 0; i < count_; ++i)
-    if (!responsive(statuses_[i]) || statuses_[i].blocking_calls.load() < call.begun)
-      late += (late.empty() ? "rank " : ", rank ") + name_of(first_ + i);
+  Stragglers stragglers;
+  for (int i = 0; i < count_; ++i) {
+    if (responsive(statuses_[i]) && statuses_[i].blocking_calls.load() >= call.begun) continue;
+    stragglers.ranks.push_back(first_ + i);
+    late += (late.empty() ? "rank " : ", rank ") + name_of(first_ + i);
+  }
+  if (patience_ns(stragglers, own_node(), static_cast<std::int64_t>(timeout_s_ * 1e9)) > 0) return;
   end_(Error(ExitCode::communication,
              late.empty() ? strfmt("%s has not ended, though every rank of this node has begun it", call.name)
                           : late + strfmt(" is late: %s", call.name),
@@ -116,17 +128,39 @@ void MpiWatchdog::answer_questions() {
     MPI_Status status;
     TESSERA_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag_question, comm, &flag, &status));
     if (!flag) break;
-    TESSERA_MPI(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag_question, comm, MPI_STATUS_IGNORE));
+    std::int64_t number = 0;
+    TESSERA_MPI(MPI_Recv(&number, sizeof number, MPI_BYTE, status.MPI_SOURCE, tag_question, comm, MPI_STATUS_IGNORE));
     if (status.MPI_SOURCE / ranks_per_node_ < node_) asked_ns_.store(monotonic_ns());
-    auto& reply = *replies_.emplace_back(std::make_unique<Reply>());  // kept until the end: a run asks once
+    auto& reply = *replies_.emplace_back(std::make_unique<Reply>());
     reply.statuses = own_node();
+    for (StatusCopy& own : reply.statuses) own.question = number;
     TESSERA_MPI(MPI_Isend(reply.statuses.data(), static_cast<int>(reply.statuses.size() * sizeof(StatusCopy)), MPI_BYTE,
                           status.MPI_SOURCE, tag_answer, comm, &reply.request));
   }
-  for (auto& reply : replies_) {
+  std::erase_if(replies_, [](const auto& reply) {
     int done = 0;
     TESSERA_MPI(MPI_Test(&reply->request, &done, MPI_STATUS_IGNORE));
-  }
+    return done != 0;
+  });
+}
+
+/// Asks every rank of the other nodes; any that runs answers for its node. With mpi_mutex held.
+std::int64_t MpiWatchdog::ask() {
+  MPI_Comm comm = MPI_Comm_f2c(communicator_);
+  std::erase_if(questions_, [](const auto& earlier) {  // the others wait on for a node that does not receive
+    int done = 0;
+    TESSERA_MPI(
+        MPI_Testall(static_cast<int>(earlier->requests.size()), earlier->requests.data(), &done, MPI_STATUSES_IGNORE));
+    return done != 0;
+  });
+  auto& question = *questions_.emplace_back(std::make_unique<Question>());
+  question.number = ++asked_;
+  question.requests.reserve(static_cast<std::size_t>(world_));
+  for (int r = 0; r < world_; ++r)
+    if (r / ranks_per_node_ != node_)
+      TESSERA_MPI(MPI_Isend(&question.number, sizeof question.number, MPI_BYTE, r, tag_question, comm,
+                            &question.requests.emplace_back(MPI_REQUEST_NULL)));
+  return question.number;
 }
 
 double MpiWatchdog::defer_s() const {
@@ -137,6 +171,7 @@ double MpiWatchdog::defer_s() const {
 }
 
 std::vector<StatusCopy> MpiWatchdog::collect() {
+  const std::lock_guard one_question(collecting_);
   std::vector<StatusCopy> all(static_cast<std::size_t>(world_));
   for (int r = 0; r < world_; ++r) all[static_cast<std::size_t>(r)].rank = r;
   const auto take = [&](const std::vector<StatusCopy>& statuses) {
@@ -145,16 +180,13 @@ std::vector<StatusCopy> MpiWatchdog::collect() {
   };
   take(own_node());
   MPI_Comm comm = MPI_Comm_f2c(communicator_);
-  std::vector<MPI_Request> questions(static_cast<std::size_t>(world_), MPI_REQUEST_NULL);
   const auto nodes = static_cast<std::size_t>((world_ + ranks_per_node_ - 1) / ranks_per_node_);
   std::vector<bool> heard(nodes, false);
   heard[static_cast<std::size_t>(node_)] = true;
+  std::int64_t question = 0;
   {
-    // Asks every rank of the other nodes; any that runs answers for its node.
     std::lock_guard lock(mpi_mutex());
-    for (int r = 0; r < world_; ++r)
-      if (r / ranks_per_node_ != node_)
-        TESSERA_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, r, tag_question, comm, &questions[static_cast<std::size_t>(r)]));
+    question = ask();
   }
   const auto end = monotonic_ns() + second * 6 / 10;
   while (monotonic_ns() < end && std::find(heard.begin(), heard.end(), false) != heard.end()) {
@@ -167,6 +199,7 @@ std::vector<StatusCopy> MpiWatchdog::collect() {
         TESSERA_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
         std::vector<StatusCopy> statuses(static_cast<std::size_t>(bytes) / sizeof(StatusCopy));
         TESSERA_MPI(MPI_Recv(statuses.data(), bytes, MPI_BYTE, status.MPI_SOURCE, tag_answer, comm, MPI_STATUS_IGNORE));
+        if (statuses.empty() || statuses.front().question != question) continue;  // of an earlier one
         take(statuses);
         heard[static_cast<std::size_t>(status.MPI_SOURCE / ranks_per_node_)] = true;
         continue;

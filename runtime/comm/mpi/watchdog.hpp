@@ -29,6 +29,7 @@ class MpiWatchdog final : public Watchdog {
 
   void heartbeat();
   void answer_questions();
+  [[nodiscard]] std::int64_t ask();
   void find_dead_peers();
   void check_blocking_call();
 
@@ -39,7 +40,11 @@ class MpiWatchdog final : public Watchdog {
   std::atomic<std::int64_t> failed_ns_{0}, asked_ns_{0};
   int missing_ = -1;
   struct Reply;
-  std::vector<std::unique_ptr<Reply>> replies_;
+  std::vector<std::unique_ptr<Reply>> replies_;  // being sent, as are questions_
+  struct Question;
+  std::vector<std::unique_ptr<Question>> questions_;
+  std::int64_t asked_ = 0;
+  std::mutex collecting_;  // of asked_ and questions_
 };
 
 }  // namespace tessera::comm
