@@ -65,6 +65,7 @@
   X(gather_rows, const TensorView& x, const Dispatch& dispatch, const TensorView& y) \
   X(normals, const NormalArgs& args)                                                 \
   X(add_to, const float* x, float* y, std::size_t count)                             \
+  X(add_16bit_to, const void* x, DType dtype, float* y, std::size_t count)           \
   X(fill, float* x, std::size_t count, float value)
 
 namespace tessera::kernels {

@@ -21,6 +21,11 @@ void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
   TESSERA_DISPATCH(stream, add_to, x, y, count);
 }
 
+void add_16bit_to(const void* x, DType dtype, float* y, std::size_t count, StreamView stream) {
+  TESSERA_ASSERT(dtype == DType::bf16 || dtype == DType::f16, "x of %s", name_of(dtype));
+  TESSERA_DISPATCH(stream, add_16bit_to, x, dtype, y, count);
+}
+
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream) {
   TESSERA_ASSERT(count % norm_block == 0, "%zu elements", count);
   if constexpr (cuda_built)

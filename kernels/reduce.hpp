@@ -36,6 +36,8 @@ void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream);
 
 /// y = x + y, fp32, on the calling thread alone (one step of the counter).
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);
+/// The same of x in bf16 or fp16, widened.
+void add_16bit_to(const void* x, DType dtype, float* y, std::size_t count, StreamView stream);
 
 /// Adds Σ x² to `sum`, independent of how the elements are spread over ranks. Blocks of norm_block elements are summed
 /// in double in a fixed order (lane j of 16 takes elements j, j + 16, …; then lanes j and j + 8 are added, j and j + 4,

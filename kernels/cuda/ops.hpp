@@ -4,7 +4,7 @@
 // on the stream and do not wait for it. Pointers are device memory, scalars too. fp32, bf16 and fp16; statistics are
 // fp32; an fp64 tensor is refused. What differs from the host's side:
 //   adamw, adamw_8bit, sgd, normals, balance_*   the same bits as the host's
-//   sum_tree, sum_tree_16bit              the same bits as the host's; sum_tree takes at most 256 parts
+//   sum_tree*, add_to, add_16bit_to       the same bits as the host's; sum_tree takes at most 256 parts
 //   accumulate_norm, carry_sums           the same integers as the host's
 //   sum_of_squares                        adds to the int64 counters of an ExactSum: the same integers as the host's
 //   gemm                                  cuBLASLt

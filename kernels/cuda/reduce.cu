@@ -112,6 +112,27 @@ void run_sum_tree(const Pointers& from, float* out, std::size_t count, StreamVie
   check_launch("sum_tree");
 }
 
+/// y = x + y of unlike types, for for_each.
+template <class T>
+struct AddTo {
+  const T* x;
+  float* y;
+  template <int N>
+  __device__ void run(std::int64_t at) const {
+    float v[N], w[N];
+    load<N>(x + at, v);
+    load<N>(y + at, w);
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] += w[i];
+    store<N>(y + at, v);
+  }
+};
+
+template <class T>
+void add_wider(const void* x, float* y, std::int64_t count, StreamView stream) {
+  for_each<vector_length<T>>(AddTo<T>{static_cast<const T*>(x), y}, count, {x, y}, stream, "add_16bit_to");
+}
+
 }  // namespace
 
 void sum_tree(const SumTreeArgs& args, StreamView stream) {
@@ -125,6 +146,12 @@ void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
 
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
   for_each<4>(Binary<sum, float>{x, y, y}, static_cast<std::int64_t>(count), {x, y}, stream, "add_to");
+}
+
+void add_16bit_to(const void* x, DType dtype, float* y, std::size_t count, StreamView stream) {
+  const auto n = static_cast<std::int64_t>(count);
+  if (dtype == DType::bf16) add_wider<bf16>(x, y, n, stream);
+  else add_wider<f16>(x, y, n, stream);
 }
 
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* counters, StreamView stream) {

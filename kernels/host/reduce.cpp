@@ -141,6 +141,15 @@ void sum_16bit(const SumTree16BitArgs& args) {
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
 }
 
+template <class T>
+void add_narrow(const void* x, float* y, std::size_t count) {
+  NarrowParts<T> part(std::span(&x, 1));
+  for (std::size_t offset = 0; offset < count; offset += block_numel) {
+    const auto n = static_cast<std::int64_t>(std::min(block_numel, count - offset));
+    reduce().sum2(part.get(0, 0, offset, n), y + offset, y + offset, n);
+  }
+}
+
 }  // namespace
 
 void sum_tree(const SumTreeArgs& args) {
@@ -170,6 +179,11 @@ void sum_tree_int8(const SumTreeInt8Args& args) {
 }
 
 void add_to(const float* x, float* y, std::size_t count) { reduce().sum2(x, y, y, static_cast<std::int64_t>(count)); }
+
+void add_16bit_to(const void* x, DType dtype, float* y, std::size_t count) {
+  if (dtype == DType::bf16) add_narrow<bf16>(x, y, count);
+  else add_narrow<f16>(x, y, count);
+}
 
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum) {
   static_assert(norm_block == 128, "host/isa/reduce.cpp sums blocks of 128");

@@ -163,7 +163,7 @@ void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, Sched
 
 /// Where a reduced gradient is before it is added to an accumulator. One instruction reduces and adds it, in one slot
 /// that all such units share, since these instructions are on one stream; or reduce_scatter reduces it and all_reduce
-/// adds it, in two slots, so that the next reduce_scatter need not wait.
+/// adds it, in two slots, so that the next reduce_scatter need not wait. A running sum of one rank alone needs none.
 void plan_sums(const ScheduleInput& in, BufferPlan& plan) {
   plan.sum_slots.resize(plan.units.size());
   for (const bool two : {false, true}) {
@@ -171,7 +171,8 @@ void plan_sums(const ScheduleInput& in, BufferPlan& plan) {
     for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
       const ScheduledUnit& unit = plan.units[at(u)];
       const bool adds = plan.last_contributor[at(u)] >= 0 && in.num_micro > 1 && !unit.adds_in_slot;
-      if (!adds || two != (unit.reduced_twice() && in.policy.reduce == Reduce::each)) continue;
+      const bool from_gradient = unit.summed_alone() && !in.policy.reproducible;
+      if (!adds || from_gradient || two != (unit.reduced_twice() && in.policy.reduce == Reduce::each)) continue;
       if (slots.empty()) slots = add_slots(plan, Slot::Kind::sum, two ? 2 : 1);
       plan.sum_slots[at(u)] = slots;
     }

@@ -171,7 +171,8 @@ class Reduces {
                    .slot = slot,
                    .accumulation = accumulation_of(unit, micro),
                    .last_reduce = micro + 1 == in_.num_micro};
-    if (!in.accumulation.inputs.empty()) in.sum = take(plan_.sum_slots[at(unit)], unit);
+    if (const std::vector<int>& sums = plan_.sum_slots[at(unit)]; !in.accumulation.inputs.empty() && !sums.empty())
+      in.sum = take(sums, unit);
     const Staging::Taken staged = stage(unit, micro);
     in.stage = staged.slot;
     last_use_[at(slot)] = list_.add(std::move(in), {backward, staged.ready});

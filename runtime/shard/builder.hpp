@@ -53,6 +53,7 @@ struct ScheduleInput {
 ///   micro-batch; with reduce == shard_each, all_reduce follows the last only; with last, both do.
 /// - accumulation: a running sum in accumulator 0, or with reproducible a binary-counter reduction tree over the
 ///   micro-batches. What is added is in a sum slot; between reduce_scatter and all_reduce there are two to take turns.
+///   A running sum of one rank alone adds from the gradient slot.
 /// - norm after all sums; then update of each unit with a gradient, in unit order.
 /// - states that are offloaded (UnitPolicy::placement): a fetch of params before each gather; a store of the gradient
 ///   accumulators after each micro-batch's sum, and a fetch of them before the next one's; a fetch of what the update

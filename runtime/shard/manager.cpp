@@ -160,6 +160,12 @@ void ShardManager::reduce_scatter(const Instruction& instruction, const SlotMemo
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   const SourceBuffer gradient(memory.full, scheduled(instruction.unit).reduce_dtype);
   float* x = memory.sum != nullptr ? reinterpret_cast<float*>(memory.sum) : target_of(instruction, memory);
+  if (memory.sum == nullptr && !instruction.accumulation.inputs.empty()) {  // x is the only input, and the target
+    if (gradient.dtype == DType::f32)
+      kernels::add_to(static_cast<const float*>(gradient.data), x, chunk, stream_of(instruction));
+    else kernels::add_16bit_to(gradient.data, gradient.dtype, x, chunk, stream_of(instruction));
+    return end_accumulation(instruction, x);
+  }
   if (unit.shards == nullptr) widen(gradient, x, chunk);
   else if (scheduled(instruction.unit).int8.reduce_scatter)
     comm::int8_reduce_scatter(*unit.shards, label_of(instruction), reinterpret_cast<const float*>(memory.full), x,
@@ -198,6 +204,10 @@ void ShardManager::accumulate(const Instruction& instruction, float* x, const Sl
     else kernels::add_to(input, x, chunk, stream);
     if (i + 1 == inputs.size() && input != target) copy_bytes(target, x, chunk * sizeof(float), stream);
   }
+  end_accumulation(instruction, target);
+}
+
+void ShardManager::end_accumulation(const Instruction& instruction, const float* target) {
   if (!instruction.last_reduce) return;
   TESSERA_ASSERT(instruction.accumulation.target == 0, "the gradient of unit %d ends in accumulator %d",
                  instruction.unit, instruction.accumulation.target);

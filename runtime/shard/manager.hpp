@@ -201,6 +201,7 @@ class ShardManager {
   [[nodiscard]] float* accumulator(const Instruction& instruction, int p, const SlotMemory& memory) const;
   [[nodiscard]] float* target_of(const Instruction& instruction, const SlotMemory& memory) const;
   void accumulate(const Instruction& instruction, float* x, const SlotMemory& memory);
+  void end_accumulation(const Instruction& instruction, const float* target);
   void bind_source(int unit, std::byte* interval);
   [[nodiscard]] CollectiveLabel label_of(const Instruction& instruction) const;
   void widen(const SourceBuffer& source, float* out, std::size_t count) const;

@@ -62,7 +62,8 @@ struct ReferenceModel {
 
 /// How the reduced gradient x of a micro-batch is added to those of earlier ones: for i in inputs, in order,
 /// x = accumulator[i] + x; then accumulator[target] = x. Without inputs, x is reduced into accumulator[target], unless
-/// the instruction names a sum slot: then x stays there, for the all_reduce that follows.
+/// the instruction names a sum slot: then x stays there, for the all_reduce that follows. If the sum is local and
+/// target is the one input, x is added from the gradient slot, without a sum slot.
 struct Accumulation {
   std::vector<int> inputs;
   int target = 0;
@@ -121,6 +122,8 @@ struct ScheduledUnit {
   /// Where slots are resident, the update writes master and copy together.
   [[nodiscard]] bool has_separate_masters() const { return storage_dtype != param_dtype; }
   [[nodiscard]] bool sharded() const { return !shard_axes.empty(); }
+  /// True if no other rank has a part of its gradient: its sum is local.
+  [[nodiscard]] bool summed_alone() const { return !sharded() && replicate_axes.empty(); }
   /// True if its gradient is summed over shard axes, then over replicate axes.
   [[nodiscard]] bool reduced_twice() const { return sharded() && !replicate_axes.empty(); }
   /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before. Params

@@ -160,7 +160,10 @@ class Form {
     if (in.op == Op::reduce_scatter || !unit.sharded()) uses_slot(i, in.slot, Slot::Kind::grad);
     else if (in.slot >= 0) fail(i, "reads a gradient slot after its reduce_scatter has");
     if (in.sum >= 0) uses_slot(i, in.sum, Slot::Kind::sum);
-    if (in.sum < 0 && !in.accumulation.inputs.empty()) fail(i, "adds accumulators and names no sum slot");
+    const bool from_gradient =
+        unit.summed_alone() && in.accumulation.inputs == std::vector<int>{in.accumulation.target};
+    if (in.sum < 0 && !in.accumulation.inputs.empty() && !from_gradient)
+      fail(i, "adds accumulators and names no sum slot");
     if (in.sum >= 0 && unit.num_accumulators == 0) fail(i, "names a sum slot, and there are no accumulators");
     if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
     const auto accumulator = [&unit](int p) { return p >= 0 && p < std::max(unit.num_accumulators, 1); };

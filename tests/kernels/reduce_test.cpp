@@ -109,6 +109,23 @@ TEST(Reduce, AddTo) {
   EXPECT_TRUE(same_bits(y, sum));
 }
 
+template <class T>
+void expect_widened_sum(DType dtype) {
+  constexpr std::size_t n = 5001;
+  const auto given = random_vector<float>(n, 1);
+  auto y = random_vector<float>(n, 2), sum = y;
+  std::vector<T> x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = T(given[i]);
+  for (std::size_t i = 0; i < n; ++i) sum[i] = static_cast<float>(x[i]) + y[i];
+  add_16bit_to(x.data(), dtype, y.data(), n, host_stream);
+  EXPECT_TRUE(same_bits(y, sum));
+}
+
+TEST(Reduce, AddTo16Bit) {
+  expect_widened_sum<bf16>(DType::bf16);
+  expect_widened_sum<f16>(DType::f16);
+}
+
 /// The order documented in the header.
 double block_of(const float* x) {
   std::array<double, 16> lanes{};

@@ -257,6 +257,11 @@ void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
   require(y, count * sizeof(float));
   simulated::launch(stream, [=] { kernels::add_to(x, y, count, host_stream); });
 }
+void add_16bit_to(const void* x, DType dtype, float* y, std::size_t count, StreamView stream) {
+  require(x, count * size_of(dtype));
+  require(y, count * sizeof(float));
+  simulated::launch(stream, [=] { kernels::add_16bit_to(x, dtype, y, count, host_stream); });
+}
 void fill(float* x, std::size_t count, float value, StreamView stream) {
   require(x, count * sizeof(float));
   simulated::launch(stream, [=] { kernels::fill(x, count, value, host_stream); });

@@ -58,6 +58,19 @@ TEST(CudaReduce, SumTree16BitToTheBit) {
   }
 }
 
+TEST(CudaReduce, Add16Bit) {
+  TESSERA_NEEDS_DEVICE();
+  for (const int n : {1003, 1024}) {
+    const HostDeviceTensor<bf16> x(normals_of<bf16>(n, 1), Shape{n});
+    HostDeviceTensor<float> y(normals_of<float>(n, 2), Shape{n});
+    DeviceStream stream;
+    add_16bit_to(x.host().data(), DType::bf16, y.host().data(), static_cast<std::size_t>(n), host_stream);
+    add_16bit_to(x.data(), DType::bf16, y.data(), static_cast<std::size_t>(n), stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host()));
+  }
+}
+
 TEST(CudaReduce, AddAndFill) {
   TESSERA_NEEDS_DEVICE();
   HostDeviceTensor<float> x(normals_of<float>(1003, 1), Shape{1003}), y(normals_of<float>(1003, 2), Shape{1003}),
