@@ -11,6 +11,7 @@ namespace tessera::jobs {
 void bench_command(const Call& call, World& world);
 void bench_collectives_command(const Call& call, World& world);
 void bench_dequantize_command(const Call& call, World& world);
+void bench_kernels_command(const Call& call, World& world);
 void bench_step_command(const Call& call, World& world);
 void bench_compression_command(const Call& call, World& world);
 void bench_io_command(const Call& call, World& world);

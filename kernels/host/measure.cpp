@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the speed of GEMM and of reading memory with this rank's threads.
+// Measures the speed of GEMM, and of reading and copying memory, with this rank's threads.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
 
 #include "kernels/bandwidth.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/host/bandwidth.hpp"
 #include "kernels/host/parallel.hpp"
 
 namespace tessera::kernels {
@@ -43,28 +45,60 @@ double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int rep
   return measure<bf16>(m, n, k, repeats);
 }
 
-double measure_read_bandwidth(std::size_t bytes, int repeats) {
-  TESSERA_ASSERT(bytes >= 64 && repeats > 0);
-  const auto words = static_cast<std::int64_t>(bytes / sizeof(std::uint64_t));
-  const auto memory = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(words));
-  // Each page is first touched by the thread that will read it.
-  host::parallel_ranges(words, 512, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(memory.get() + begin, memory.get() + end, 1);
-  });
-  std::atomic<std::uint64_t> seen{0};
-  double best = 0;
+namespace {
+
+/// An array whose pages are first touched by the thread that will use them.
+class Words {
+ public:
+  explicit Words(std::size_t bytes) : count_(static_cast<std::int64_t>(bytes / sizeof(std::uint64_t))) {
+    TESSERA_ASSERT(bytes >= 64);
+    words_ = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(count_));
+    each_range([this](std::int64_t begin, std::int64_t n) { std::fill_n(words_.get() + begin, n, 1); });
+  }
+  [[nodiscard]] std::uint64_t* at(std::int64_t i) const { return words_.get() + i; }
+  [[nodiscard]] double bytes() const { return static_cast<double>(count_) * sizeof(std::uint64_t); }
+  template <class F>
+  void each_range(const F& f) const {
+    host::parallel_ranges(count_, 512, [&](std::int64_t begin, std::int64_t end) { f(begin, end - begin); });
+  }
+
+ private:
+  std::int64_t count_;
+  std::unique_ptr<std::uint64_t[]> words_;
+};
+
+/// The shortest of `repeats` calls, in seconds.
+template <class F>
+double shortest(int repeats, const F& f) {
+  TESSERA_ASSERT(repeats > 0);
+  double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    host::parallel_ranges(words, 512, [&](std::int64_t begin, std::int64_t end) {
-      std::uint64_t any = 0;
-      for (std::int64_t w = begin; w < end; ++w) any |= memory[static_cast<std::size_t>(w)];
-      seen |= any;
-    });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(words) * sizeof(std::uint64_t) / seconds.count() / 1e9);
+    f();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  TESSERA_ASSERT(seen == 1);  // so that the compiler keeps the reads
   return best;
+}
+
+}  // namespace
+
+double measure_read_bandwidth(std::size_t bytes, int repeats) {
+  const Words words(bytes);
+  std::atomic<std::uint64_t> seen{0};
+  const double seconds = shortest(repeats, [&] {
+    words.each_range([&](std::int64_t begin, std::int64_t n) { seen |= host::bandwidth().read(words.at(begin), n); });
+  });
+  TESSERA_ASSERT(seen == 1);  // so that the compiler keeps the reads
+  return words.bytes() / seconds / 1e9;
+}
+
+double measure_copy_bandwidth(std::size_t bytes, int repeats) {
+  const Words from(bytes), to(bytes);
+  const double seconds = shortest(repeats, [&] {
+    from.each_range(
+        [&](std::int64_t begin, std::int64_t n) { host::bandwidth().copy(from.at(begin), to.at(begin), n); });
+  });
+  return 2 * from.bytes() / seconds / 1e9;
 }
 
 }  // namespace tessera::kernels

@@ -64,7 +64,8 @@ const OptionSpec tool_table[] = {
     {.name = "bench_bytes", .type = Type::size, .default_value = "64MiB", .group = "Bench",
      .help = "bench collectives: size of the buffer", .commands = for_bench | for_config},
     {.name = "size", .type = Type::size, .default_value = "2GiB", .group = "Bench",
-     .help = "bench io: size of the training state; bench scratch: of the files; bench convert: size of the model",
+     .help = "bench io: size of the training state; bench scratch: of the files; bench convert: size of the "
+             "model; bench kernels: of an operand, 8MiB by default",
      .commands = for_bench | for_config},
     {.name = "dir", .default_value = ".", .values = "DIR", .group = "Bench",
      .help = "bench io, scratch and convert: directory to write to and read from; doctor: look at its file system too",

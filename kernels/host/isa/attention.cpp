@@ -6,6 +6,7 @@
 
 #include "kernels/host/attention.hpp"
 #include "kernels/host/isa/attention_tiles.hpp"
+#include "kernels/host/isa/horizontal_sum.hpp"
 #include "kernels/host/isa/math.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
@@ -81,15 +82,14 @@ template <class T>
     const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
     for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = -infinity<A>;
     const A tile_max = largest_of_tile(x, end), old_max = max[r], new_max = tile_max > old_max ? tile_max : old_max;
-    A row_sum = 0;
-#pragma omp simd reduction(+ : row_sum)
-    for (std::int64_t c = 0; c < end; ++c) {
-      const A p = exp(x[c] - new_max);
-      x[c] = widen(T(p));
-      row_sum += p;
+    Vec<T> sums{};
+    for (std::int64_t c = 0; c < end; c += vec_width<T>) {
+      const Vec<T> p = exp(load<A>(x + c) - new_max);
+      store<A>(x + c, rounded<T>(p));
+      sums += p;
     }
     const A rescale = exp(old_max - new_max);
-    sum[r] = sum[r] * rescale + row_sum;
+    sum[r] = sum[r] * rescale + sum_of<T>(sums);
     max[r] = new_max;
     if (rescale == 1 || old_max == -infinity<A>) continue;
     A* const row = o + r * width;
@@ -123,8 +123,8 @@ void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Ac
     T* const to = p.out_w + h.out(g, row + r);
     const A* const from = o + r * h.width;
     const A inverse = 1 / sum[r];
-#pragma omp simd
-    for (std::int64_t c = 0; c < d; ++c) put(to[c], from[c] * inverse);
+    for_each_register<T>(d,
+                         [=](std::int64_t c, const auto& part) { part.store(to + c, part.load(from + c) * inverse); });
     if (p.lse) p.lse[h.lse(g) + row + r] = max[r] + log(sum[r]) + (sum[r] - sum[r]);  // log() does not propagate NaN
   }
 }
@@ -163,11 +163,10 @@ template <class T>
     A* const y = dp + r * score_stride<T>;
     const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
     const A row_lse = lse[r], row_delta = delta[r];
-#pragma omp simd
-    for (std::int64_t c = 0; c < end; ++c) {
-      const A p = exp(x[c] - row_lse);
-      x[c] = widen(T(p));
-      y[c] = widen(T(p * (y[c] - row_delta)));
+    for (std::int64_t c = 0; c < end; c += vec_width<T>) {
+      const Vec<T> p = exp(load<A>(x + c) - row_lse);
+      store<A>(x + c, rounded<T>(p));
+      store<A>(y + c, rounded<T>(p * (load<A>(y + c) - row_delta)));
     }
     for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = y[c] = 0;
   }
@@ -189,10 +188,10 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
   pack_rows<T>({p.dout + h.out(g, row), h.ld_out, rows, d}, A(1), h.width, do_rows);
   for (std::int64_t r = 0; r < rows; ++r) {
     const T *x = p.out + h.out(g, row + r), *y = p.dout + h.out(g, row + r);
-    A dot = 0;
-#pragma omp simd reduction(+ : dot)
-    for (std::int64_t c = 0; c < d; ++c) dot += widen(x[c]) * widen(y[c]);
-    delta[r] = dot;
+    Vec<T> dots{};
+    for_each_register<T>(d,
+                         [=, &dots](std::int64_t c, const auto& part) { dots += part.load(x + c) * part.load(y + c); });
+    delta[r] = sum_of<T>(dots);
   }
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
@@ -207,7 +206,9 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const to = p.dqkv + h.q(g, row + r);
-    for (std::int64_t c = 0; c < d; ++c) put(to[c], p.scale * dq[r * h.width + c]);
+    const A* const from = dq + r * h.width;
+    for_each_register<T>(
+        d, [=, &p](std::int64_t c, const auto& part) { part.store(to + c, p.scale * part.load(from + c)); });
   }
 }
 
@@ -231,9 +232,12 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
     for (std::int64_t i = 0; i < h.blocks; ++i) backward_block(h, g, i * q_block, key_side, scratch);
   }
   for (std::int64_t t = 0; t < p.tokens; ++t) {
-    T *dk = p.dqkv + h.k(t), *dv = p.dqkv + h.v(t);
-    for (std::int64_t c = 0; c < d; ++c) put(dk[c], key_side.dk[t * h.width + c]);
-    for (std::int64_t c = 0; c < d; ++c) put(dv[c], key_side.dv[t * h.width + c]);
+    T *const dk = p.dqkv + h.k(t), *const dv = p.dqkv + h.v(t);
+    const Acc<T>*const from_dk = key_side.dk + t * h.width, *const from_dv = key_side.dv + t * h.width;
+    for_each_register<T>(d, [=](std::int64_t c, const auto& part) {
+      part.store(dk + c, part.load(from_dk + c));
+      part.store(dv + c, part.load(from_dv + c));
+    });
   }
 }
 

@@ -90,14 +90,17 @@ void run(const CachedAttentionGroup<T>& g) {
       for (std::int64_t i = 0; i < g.group; ++i) {
         A* const out = outs + i * d;
         const A p = widen(T(g.scratch[i * cached_tile + j]));  // rounded, as tensor cores do
-#pragma omp simd
-        for (std::int64_t c = 0; c < d; ++c) out[c] = madd(p, widen(value[c]), out[c]);
+        for_each_register<T>(d, [=](std::int64_t c, const auto& part) {
+          part.store(out + c, madd(all<Vec<T>>(p), part.load(value + c), part.load(out + c)));
+        });
       }
     }
   }
   for (std::int64_t i = 0; i < g.group; ++i) {
-    const A inverse = 1 / sums[i];
-    for (std::int64_t c = 0; c < d; ++c) put(g.out[i * d + c], outs[i * d + c] * inverse);
+    const A inverse = 1 / sums[i], *const from = outs + i * d;
+    T* const to = g.out + i * d;
+    for_each_register<T>(d,
+                         [=](std::int64_t c, const auto& part) { part.store(to + c, part.load(from + c) * inverse); });
   }
 }
 

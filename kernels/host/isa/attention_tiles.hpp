@@ -28,8 +28,8 @@ template <class T>
   for (std::int64_t r = 0; r < rows; ++r, to += width) {
     const T* const from = x.data + r * x.ld;
     const std::int64_t columns = r < x.rows ? x.columns : 0;
-#pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * widen(from[c]);
+    for_each_register<T>(columns,
+                         [=](std::int64_t c, const auto& part) { part.store(to + c, factor * part.load(from + c)); });
     for (std::int64_t c = columns; c < width; ++c) to[c] = 0;
   }
 }

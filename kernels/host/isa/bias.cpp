@@ -2,7 +2,7 @@
 // Column sums and element-wise addition.
 #include "kernels/host/bias.hpp"
 
-#include <cstddef>
+#include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
@@ -14,31 +14,24 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
   std::int64_t row = 0;
   for (; row + 8 <= rows; row += 8) {  // eight rows for one load and store of the sums, still added in order
     const T* p = x + row * stride;
-#pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) {
-      Acc<T> sum = out[c];
-      sum += widen(p[c]);
-      sum += widen(p[c + stride]);
-      sum += widen(p[c + 2 * stride]);
-      sum += widen(p[c + 3 * stride]);
-      sum += widen(p[c + 4 * stride]);
-      sum += widen(p[c + 5 * stride]);
-      sum += widen(p[c + 6 * stride]);
-      sum += widen(p[c + 7 * stride]);
-      out[c] = sum;
-    }
+    for_each_register<T>(columns, [=](std::int64_t c, const auto& part) {
+      Vec<T> sum = part.load(out + c);
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) sum += part.load(p + c + r * stride);
+      part.store(out + c, sum);
+    });
   }
   for (; row < rows; ++row) {
     const T* p = x + row * stride;
-#pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) out[c] += widen(p[c]);
+    for_each_register<T>(
+        columns, [=](std::int64_t c, const auto& part) { part.store(out + c, part.load(out + c) + part.load(p + c)); });
   }
 }
 
 template <class T>
 void add(const T* x, T* y, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) put(y[i], widen(y[i]) + widen(x[i]));
+  for_each_register<T>(
+      n, [=](std::int64_t i, const auto& part) { part.store(y + i, part.load(y + i) + part.load(x + i)); });
 }
 
 }  // namespace

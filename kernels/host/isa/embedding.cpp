@@ -2,13 +2,15 @@
 // Embedding rows: sum, and scatter-add.
 #include "kernels/host/embedding.hpp"
 
+#include "kernels/host/isa/vec.hpp"
+
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 template <class T>
 void sum(const T* a, const T* b, T* y, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) put(y[i], widen(a[i]) + widen(b[i]));
+  for_each_register<T>(
+      n, [=](std::int64_t i, const auto& part) { part.store(y + i, part.load(a + i) + part.load(b + i)); });
 }
 
 template <class T>
@@ -18,8 +20,9 @@ void scatter(const std::int32_t* ids, std::int64_t period, const T* dy, std::int
     const std::int64_t index = ids ? ids[row] : row % period;
     const T* from = dy + row * channels;
     Acc<T>* to = table + index * channels;
-#pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) to[c] += widen(from[c]);
+    for_each_register<T>(columns, [=](std::int64_t c, const auto& part) {
+      part.store(to + c, part.load(to + c) + part.load(from + c));
+    });
   }
 }
 

@@ -10,8 +10,9 @@ namespace {
 
 template <class T>
 inline void apply_row(const T* x, const T* weight, const T* bias, T* y, Acc<T> mean, Acc<T> rstd, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) put(y[i], madd((widen(x[i]) - mean) * rstd, widen(weight[i]), widen(bias[i])));
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    part.store(y + i, madd((part.load(x + i) - mean) * rstd, part.load(weight + i), part.load(bias + i)));
+  });
 }
 
 template <class T>
@@ -43,12 +44,11 @@ inline void sum_row(const LayerNormGradRows<T>& args, std::int64_t row) {
   using A = Acc<T>;
   A *dweight = args.dweight, *dbias = args.dbias;
   const A mean = args.mean[row], rstd = args.rstd[row];
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const A hat = (widen(x[i]) - mean) * rstd, d = widen(dy[i]);
-    dweight[i] = madd(d, hat, dweight[i]);
-    dbias[i] += d;
-  }
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    const Vec<T> hat = (part.load(x + i) - mean) * rstd, d = part.load(dy + i);
+    part.store(dweight + i, madd(d, hat, part.load(dweight + i)));
+    part.store(dbias + i, part.load(dbias + i) + d);
+  });
 }
 
 /// dx of a row; with Sums also what sum_row does.
@@ -60,24 +60,22 @@ inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
   using A = Acc<T>;
   A *dweight = args.dweight, *dbias = args.dbias;
   const A mean = args.mean[row], rstd = args.rstd[row];
-  A sum = 0, sum_hat = 0;
-#pragma omp simd reduction(+ : sum, sum_hat)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const A hat = (widen(x[i]) - mean) * rstd, d = widen(dy[i]), scaled = d * widen(weight[i]);
+  Vec<T> sums{}, sums_hat{};
+  for_each_register<T>(n, [=, &sums, &sums_hat](std::int64_t i, const auto& part) {
+    const Vec<T> hat = (part.load(x + i) - mean) * rstd, d = part.load(dy + i), scaled = d * part.load(weight + i);
     if constexpr (Sums) {
-      dweight[i] = madd(d, hat, dweight[i]);
-      dbias[i] += d;
+      part.store(dweight + i, madd(d, hat, part.load(dweight + i)));
+      part.store(dbias + i, part.load(dbias + i) + d);
     }
-    sum += scaled;
-    sum_hat = madd(scaled, hat, sum_hat);
-  }
-  const A a = sum / static_cast<A>(n), b = sum_hat / static_cast<A>(n);
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const A hat = (widen(x[i]) - mean) * rstd;
-    const A d = rstd * (madd(widen(dy[i]), widen(weight[i]), -a) - hat * b);
-    put(dx[i], Add ? widen(dx[i]) + d : d);
-  }
+    sums += scaled;  // of numbers past n: 0
+    sums_hat = madd(scaled, hat, sums_hat);
+  });
+  const A a = sum_of<T>(sums) / static_cast<A>(n), b = sum_of<T>(sums_hat) / static_cast<A>(n);
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    const Vec<T> hat = (part.load(x + i) - mean) * rstd;
+    const Vec<T> d = rstd * (madd(part.load(dy + i), part.load(weight + i), all<Vec<T>>(-a)) - hat * b);
+    part.store(dx + i, Add ? part.load(dx + i) + d : d);
+  });
 }
 
 template <class T>

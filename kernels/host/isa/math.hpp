@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// exp, log and fused multiply-add for host/isa: no branches and no calls, so that loops of them vectorize. Internal
-// linkage: each instruction set has its own.
+// exp, log and fused multiply-add for host/isa, of a number or of a register of them (Vec, with the same bits in every
+// lane): no branches and no calls, so that loops of them vectorize. Internal linkage: each instruction set has its own.
 
 #include <cstdint>
 
 #ifndef TESSERA_ISA
 #error "host/isa sources are compiled by kernels/CMakeLists.txt, once per instruction set"
 #endif
+
+#include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
@@ -18,14 +20,37 @@ inline To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
+template <class T>
+constexpr bool is_register = !std::is_arithmetic_v<T>;
+template <class T>
+struct NumberOf {
+  using type = std::conditional_t<std::is_same_v<T, Vec<float>>, float, double>;
+};
+template <class T>
+requires std::is_arithmetic_v<T>
+struct NumberOf<T> {
+  using type = T;
+};
+/// The type of a number, or of a register's numbers.
+template <class T>
+using Number = typename NumberOf<T>::type;
+
+/// `value` as a T: in every lane of a register.
+template <class T>
+inline T all(Number<T> value) {
+  if constexpr (is_register<T>) return splat<Number<T>>(value);
+  else return value;
+}
+
 /// a·b + c in the fastest way, one rounding or two: for results that are held to a tolerance.
 template <class T>
 inline T madd(T a, T b, T c) {
+  if constexpr (is_register<T>) return multiply_add<Number<T>>(a, b, c);
 #ifdef __FMA__
-  if constexpr (sizeof(T) == 4) return __builtin_fmaf(a, b, c);
+  else if constexpr (sizeof(T) == 4) return __builtin_fmaf(a, b, c);
   else return __builtin_fma(a, b, c);
 #else
-  return a * b + c;
+  else return a * b + c;
 #endif
 }
 
@@ -76,18 +101,29 @@ struct Real<double> {
   static constexpr Bits sqrt_half = 0x3fe6a09e667f3bcd;
   static constexpr int log_coefficients = 11;
 };
+template <>
+struct Real<Vec<float>> : Real<float> {
+  typedef std::uint32_t Bits __attribute__((vector_size(vec_bytes)));
+  typedef std::int32_t Signed __attribute__((vector_size(vec_bytes)));
+};
+template <>
+struct Real<Vec<double>> : Real<double> {
+  typedef std::uint64_t Bits __attribute__((vector_size(vec_bytes)));
+  typedef std::int64_t Signed __attribute__((vector_size(vec_bytes)));
+};
 
 /// The polynomial of these coefficients, the highest power's first, by Horner's rule.
 template <class T, class... Rest>
-inline T polynomial(T x, T first, Rest... rest) {
-  ((first = madd(first, x, rest)), ...);
-  return first;
+inline T polynomial(T x, Number<T> first, Rest... rest) {
+  T sum = all<T>(first);
+  ((sum = madd(sum, x, all<T>(rest))), ...);
+  return sum;
 }
 
 /// (e^r - 1 - r)/r² on |r| <= ln2/2: a fit of degree 4 (1e-8 in e^r) in float, Taylor's series in double.
 template <class T>
 inline T exp_tail(T r) {
-  if constexpr (sizeof(T) == 4)
+  if constexpr (sizeof(Number<T>) == 4)
     return polynomial(r, 0.001392621346615414F, 0.008363202971575855F, 0.041666554437688616F, 0.16666576845993977F,
                       0.5F);
   else
@@ -95,35 +131,51 @@ inline T exp_tail(T r) {
                       1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5);
 }
 
-/// x with its magnitude clamped to `limit`, NaN too. On integers, whose minimum compiles without a branch.
+/// x with its magnitude clamped to `limit`, NaN too: by vrangeps (the smaller magnitude, the sign of x) or on integers,
+/// whose minimum compiles without a branch.
 template <class T>
-inline T clamp_magnitude(T x, T limit) {
+inline T clamp_magnitude(T x, Number<T> limit) {
+#ifdef __AVX512DQ__
+  if constexpr (std::is_same_v<T, Vec<float>>)
+    return _mm512_maskz_range_ps(0xffff, x, all<T>(limit), 0b0010);  // see vec.hpp
+#endif
   using Signed = typename Real<T>::Signed;
-  constexpr Signed rest = Real<T>::all_but_sign;
-  const Signed bits = bits_as<Signed>(x), magnitude = bits & rest, most = bits_as<Signed>(limit);
+  constexpr auto rest = Real<T>::all_but_sign;
+  const Signed bits = bits_as<Signed>(x), magnitude = bits & rest, most = bits_as<Signed>(all<T>(limit));
   return bits_as<T>((magnitude < most ? magnitude : most) | (bits & ~rest));
+}
+
+/// p·2^n for whole n, whose bits `shifted` = n + magic has at its end; the result is a normal number.
+template <class T>
+inline T scale_by_power(T p, [[maybe_unused]] T n, [[maybe_unused]] T shifted) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same_v<T, Vec<float>>) return _mm512_maskz_scalef_ps(0xffff, p, n);  // see vec.hpp
+#endif
+  using R = Real<T>;
+  using Bits = typename R::Bits;
+  return p * bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + (R::bias << R::mantissa_bits));
 }
 
 /// e^x within 2 ulp for |x| <= exp_limit; undefined beyond.
 template <class T>
 inline T exp_bounded(T x) {
   using R = Real<T>;
-  using Bits = typename R::Bits;
-  const T shifted = madd(x, static_cast<T>(1.4426950408889634074), R::magic);
+  using N = Number<T>;
+  const T shifted = madd(x, all<T>(static_cast<N>(1.4426950408889634074)), all<T>(R::magic));
   const T n = shifted - R::magic;
-  const T r = madd(n, -R::ln2_low, madd(n, -R::ln2_high, x));
-  const T p = madd(r * r, exp_tail(r), r) + T(1);
-  return p * bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + (R::bias << R::mantissa_bits));
+  const T r = madd(n, all<T>(-R::ln2_low), madd(n, all<T>(-R::ln2_high), x));
+  const T p = madd(r * r, exp_tail(r), r) + N(1);
+  return scale_by_power(p, n, shifted);
 }
 
 /// e^x within 2 ulp; 0 below -exp_limit (where the result would be near the smallest normal number), inf above it; NaN
 /// of NaN.
 template <class T>
 inline T exp(T x) {
-  constexpr T limit = Real<T>::exp_limit;
-  const T result = exp_bounded(clamp_magnitude(x, limit));
-  const T beyond = x < T(0) ? T(0) : x + static_cast<T>(__builtin_inff());
-  return x >= -limit && x <= limit ? result : beyond;
+  constexpr auto limit = Real<T>::exp_limit;
+  const T result = exp_bounded(clamp_magnitude(x, limit)), zero = all<T>(0);
+  const T beyond = x < zero ? zero : x + static_cast<Number<T>>(__builtin_inff());
+  return (x >= -limit) & (x <= limit) ? result : beyond;
 }
 
 /// Natural logarithm within 2 ulp or so of x, normal and positive; anything else gives nonsense.

@@ -2,6 +2,7 @@
 // Rows of routers and of experts: softmax, scaling, dot products.
 #include "kernels/host/moe.hpp"
 
+#include "kernels/host/isa/horizontal_sum.hpp"
 #include "kernels/host/isa/math.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
@@ -25,33 +26,33 @@ void softmax(const T* x, T* y, std::int64_t n) {
 template <class T>
 void scale(const T* x, Acc<T> factor, Acc<T>* y, std::int64_t n, bool add) {
   if (add) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) y[i] = madd(factor, widen(x[i]), y[i]);
+    for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+      part.store(y + i, madd(all<Vec<T>>(factor), part.load(x + i), part.load(y + i)));
+    });
   } else {
-#pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) y[i] = factor * widen(x[i]);
+    for_each_register<T>(n, [=](std::int64_t i, const auto& part) { part.store(y + i, factor * part.load(x + i)); });
   }
 }
 
 template <class T>
 void multiply(T* x, Acc<T> factor, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) put(x[i], factor * widen(x[i]));
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) { part.store(x + i, factor * part.load(x + i)); });
 }
 
 template <class T>
 Acc<T> dot(const T* a, const T* b, std::int64_t n) {
-  Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < n; ++i) sum = madd(widen(a[i]), widen(b[i]), sum);
-  return sum;
+  Vec<T> sums{};
+  for_each_register<T>(
+      n, [=, &sums](std::int64_t i, const auto& part) { sums = madd(part.load(a + i), part.load(b + i), sums); });
+  return sum_of<T>(sums);
 }
 
 template <class T>
 void softmax_backward(const Acc<T>* p, const Acc<T>* dp, T* dlogits, std::int64_t n) {
   const Acc<T> mean = dot(p, dp, n);
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) put(dlogits[i], p[i] * (dp[i] - mean));
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    part.store(dlogits + i, part.load(p + i) * (part.load(dp + i) - mean));
+  });
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 
 template <class T>
 inline void apply_group(const T* x, const T* weight, T* y, Acc<T> rstd, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) put(y[i], widen(x[i]) * rstd * widen(weight[i]));
+  for_each_register<T>(
+      n, [=](std::int64_t i, const auto& part) { part.store(y + i, part.load(x + i) * rstd * part.load(weight + i)); });
 }
 
 template <class T>
@@ -39,11 +39,10 @@ void apply(const RmsNormRows<T>& args) {
 /// Adds a group to the gradient of the weight.
 template <class T>
 inline void sum_group(const T* dy, const T* x, Acc<T> rstd, Acc<T>* dweight, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Acc<T> hat = widen(x[i]) * rstd, d = widen(dy[i]);
-    dweight[i] = madd(d, hat, dweight[i]);
-  }
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    const Vec<T> hat = part.load(x + i) * rstd;
+    part.store(dweight + i, madd(part.load(dy + i), hat, part.load(dweight + i)));
+  });
 }
 
 /// dx of a group; with Sums also what sum_group does.
@@ -51,19 +50,17 @@ template <bool Add, bool Sums, class T>
 inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd, T* dx, Acc<T>* dweight,
                            std::int64_t n) {
   using A = Acc<T>;
-  A dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const A hat = widen(x[i]) * rstd, d = widen(dy[i]);
-    if constexpr (Sums) dweight[i] = madd(d, hat, dweight[i]);
-    dot = madd(d * widen(weight[i]), hat, dot);
-  }
-  const A mean = dot / static_cast<A>(n);
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const A d = rstd * madd(widen(dy[i]), widen(weight[i]), -(widen(x[i]) * rstd * mean));
-    put(dx[i], Add ? widen(dx[i]) + d : d);
-  }
+  Vec<T> dots{};
+  for_each_register<T>(n, [=, &dots](std::int64_t i, const auto& part) {
+    const Vec<T> hat = part.load(x + i) * rstd, d = part.load(dy + i);
+    if constexpr (Sums) part.store(dweight + i, madd(d, hat, part.load(dweight + i)));
+    dots = madd(d * part.load(weight + i), hat, dots);  // of numbers past n: 0
+  });
+  const A mean = sum_of<T>(dots) / static_cast<A>(n);
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    const Vec<T> d = rstd * madd(part.load(dy + i), part.load(weight + i), -(part.load(x + i) * rstd * mean));
+    part.store(dx + i, Add ? part.load(dx + i) + d : d);
+  });
 }
 
 template <class T>

@@ -11,12 +11,12 @@ template <class T>
 void rotate(T* x, const Acc<T>* cosines, const Acc<T>* sines, std::int64_t heads, std::int64_t half, Acc<T> sign) {
   for (std::int64_t h = 0; h < heads; ++h, x += 2 * half) {
     T *low = x, *high = x + half;
-#pragma omp simd
-    for (std::int64_t j = 0; j < half; ++j) {
-      const Acc<T> a = widen(low[j]), b = widen(high[j]), c = cosines[j], s = sign * sines[j];
-      put(low[j], madd(a, c, -(b * s)));
-      put(high[j], madd(b, c, a * s));
-    }
+    for_each_register<T>(half, [=](std::int64_t j, const auto& part) {
+      const Vec<T> a = part.load(low + j), b = part.load(high + j), c = part.load(cosines + j),
+                   s = sign * part.load(sines + j);
+      part.store(low + j, madd(a, c, -(b * s)));
+      part.store(high + j, madd(b, c, a * s));
+    });
   }
 }
 

@@ -8,31 +8,29 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 /// e^-x, clamped: beyond ±80 the sigmoid is 0 or 1 in the result, and e·s stays finite.
-template <class T>
-inline T exp_minus(T x) {
-  return exp_bounded(-clamp_magnitude(x, T(80)));
+template <class V>
+inline V exp_minus(V x) {
+  return exp_bounded(-clamp_magnitude(x, Number<V>(80)));
 }
 
 template <class T>
 void forward(const T* gate, const T* up, T* y, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Acc<T> v = widen(gate[i]);
-    put(y[i], v / (Acc<T>(1) + exp_minus(v)) * widen(up[i]));
-  }
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    const Vec<T> v = part.load(gate + i);
+    part.store(y + i, v / (Acc<T>(1) + exp_minus(v)) * part.load(up + i));
+  });
 }
 
 template <class T>
 void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    using A = Acc<T>;
-    const A v = widen(gate[i]), u = widen(up[i]), d = widen(dy[i]);
-    const A e = exp_minus(v);
-    const A s = A(1) / (A(1) + e);
-    put(dgate[i], d * u * (s * madd(v, e * s, A(1))));
-    put(dup[i], d * (v * s));
-  }
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    using V = Vec<T>;
+    const V v = part.load(gate + i), u = part.load(up + i), d = part.load(dy + i), one = all<V>(1);
+    const V e = exp_minus(v);
+    const V s = one / (one + e);
+    part.store(dgate + i, d * u * (s * madd(v, e * s, one)));
+    part.store(dup + i, d * (v * s));
+  });
 }
 
 }  // namespace

@@ -41,19 +41,31 @@ inline constexpr int vec_width = vec_bytes / static_cast<int>(sizeof(Acc<T>));
 template <class T>
 inline constexpr int tile_cols = 2 * vec_width<T>;
 
+/// The bits of a register of floats.
+typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
+
+// Intrinsics where one instruction does it: g++ 12 makes several of __builtin_convertvector. The AVX-512 ones in the
+// form with a mask, since it warns of its header's plain ones.
+
 /// One register of floats from 16-bit floats in memory.
 [[gnu::always_inline]] inline Vec<float> load_half(const bf16* p) {
+#if defined(__AVX512F__)
+  const auto bits = reinterpret_cast<VecBits>(
+      _mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+#elif defined(__AVX2__)
+  const auto bits =
+      reinterpret_cast<VecBits>(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#else
   typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
-  typedef std::uint32_t Bits __attribute__((vector_size(vec_bytes)));
   Stored stored;
   __builtin_memcpy(&stored, p, sizeof stored);
-  return reinterpret_cast<Vec<float>>(__builtin_convertvector(stored, Bits) << 16);
+  const auto bits = __builtin_convertvector(stored, VecBits);
+#endif
+  return reinterpret_cast<Vec<float>>(bits << 16);
 }
 [[gnu::always_inline]] inline Vec<float> load_half(const f16* p) {
 #if defined(__AVX512F__)
-  return _mm512_maskz_cvtph_ps(
-      0xffff,
-      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));  // plain: g++ 12 warns of its header
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__AVX2__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
@@ -63,17 +75,36 @@ inline constexpr int tile_cols = 2 * vec_width<T>;
 #endif
 }
 
-/// Stores one register of floats as 16-bit floats. bf16 is rounded with integers (vcvtneps2bf16 would flush subnormal
-/// numbers); f16 by the instruction if there is one, which agrees with the integer form in every bit.
+/// bf16 is rounded with integers (vcvtneps2bf16 would flush subnormal numbers); f16 by the instruction if there is one,
+/// which agrees with the integer form in every bit.
+/// The bits of x rounded to bf16, in the upper halves; the lower ones are of no use.
+[[gnu::always_inline]] inline VecBits bf16_bits(const Vec<float>& x) {
+  const auto b = reinterpret_cast<VecBits>(x);
+#if defined(__AVX512F__)
+  const VecBits rounded = b + 0x7fff + (b >> 16 & 1);
+  return reinterpret_cast<VecBits>(_mm512_mask_or_epi32(reinterpret_cast<__m512i>(rounded),
+                                                        _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                                                        reinterpret_cast<__m512i>(b), _mm512_set1_epi32(0x400000)));
+#else
+  typedef std::int32_t Signed __attribute__((vector_size(vec_bytes)));
+  return reinterpret_cast<Signed>(b & 0x7fffffff) > 0x7f800000 ? b | 0x400000 : b + 0x7fff + (b >> 16 & 1);
+#endif
+}
+/// Stores one register of floats as 16-bit floats.
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
-  typedef std::int32_t Bits __attribute__((vector_size(vec_bytes)));
+  const VecBits upper = bf16_bits(x) >> 16;
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(upper)));
+#elif defined(__AVX2__)
+  const auto both = reinterpret_cast<__m256i>(upper);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm_packus_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+#else
   typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
-  typedef std::uint32_t Unsigned __attribute__((vector_size(vec_bytes)));
-  const auto b = reinterpret_cast<Unsigned>(x), upper = b >> 16;
-  const Unsigned rounded = (b + 0x7fff + (upper & 1)) >> 16, nan = upper | 0x40;
-  const Unsigned chosen = reinterpret_cast<Bits>(b & 0x7fffffff) > 0x7f800000 ? nan : rounded;
-  const Stored out = __builtin_convertvector(chosen, Stored);
+  const Stored out = __builtin_convertvector(upper, Stored);
   __builtin_memcpy(to, &out, sizeof out);
+#endif
 }
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, f16* to) {
 #if defined(__AVX512F__)
@@ -99,7 +130,58 @@ template <class T>
 }
 template <class T>
 [[gnu::always_inline]] inline void store(T* p, const Vec<T>& v) {
-  __builtin_memcpy(p, &v, sizeof v);
+  if constexpr (is_half<T>) store_half(v, p);
+  else __builtin_memcpy(p, &v, sizeof v);
+}
+/// What would be loaded after v was stored as T.
+template <class T>
+[[gnu::always_inline]] inline Vec<T> rounded(const Vec<T>& v) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return reinterpret_cast<Vec<float>>(bf16_bits(v) & 0xffff0000);
+  } else if constexpr (is_half<T>) {
+    T stored[vec_width<T>];
+    store<T>(stored, v);
+    return load<T>(stored);
+  } else {
+    return v;
+  }
+}
+
+/// Which numbers a loop over registers takes at once: a whole register, or the last ones of an array, whose register
+/// is filled with zeros.
+struct WholeRegister {
+  template <class T>
+  [[gnu::always_inline]] Vec<T> load(const T* p) const {
+    return TESSERA_ISA::load<T>(p);
+  }
+  template <class T>
+  [[gnu::always_inline]] void store(T* p, const Vec<T>& v) const {
+    TESSERA_ISA::store<T>(p, v);
+  }
+};
+struct LastNumbers {
+  std::int64_t count;
+  template <class T>
+  [[gnu::always_inline]] Vec<T> load(const T* p) const {
+    T padded[vec_width<T>] = {};
+    for (std::int64_t i = 0; i < count; ++i) padded[i] = p[i];
+    return TESSERA_ISA::load<T>(padded);
+  }
+  template <class T>
+  [[gnu::always_inline]] void store(T* p, const Vec<T>& v) const {
+    T padded[vec_width<T>];
+    TESSERA_ISA::store<T>(padded, v);
+    for (std::int64_t i = 0; i < count; ++i) p[i] = padded[i];
+  }
+};
+
+/// Calls body(i, part) for the registers of [0, n): part.load<U>(p + i) and part.store<U>(p + i, v). All numbers go
+/// through registers, so that bits do not depend on where in an array a number is.
+template <class T, class Body>
+[[gnu::always_inline]] inline void for_each_register(std::int64_t n, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + vec_width<T> <= n; i += vec_width<T>) body(i, WholeRegister{});
+  if (i < n) body(i, LastNumbers{n - i});
 }
 template <class T>
 [[gnu::always_inline]] inline Vec<T> splat(T x) {

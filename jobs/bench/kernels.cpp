@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera bench kernels`: element-wise kernels in fp32, bf16 and fp16, beside copying as many bytes.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/bandwidth.hpp"
+#include "kernels/bias.hpp"
+#include "kernels/convert.hpp"
+#include "kernels/gelu.hpp"
+#include "kernels/layer_norm.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/swiglu.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr std::int64_t bench_channels = 1024, bench_head = 64;
+constexpr std::uint64_t operand_bytes = std::uint64_t{8} << 20;
+constexpr int most_arrays = 5;
+
+struct BenchedKernel {
+  const char* name;
+  int arrays;  // of tokens × channels numbers, read or written; one that is read and written counts twice
+  std::function<void()> call;
+};
+
+/// The operands of all kernels, in one type: activations, and the small ones.
+class Operands {
+ public:
+  Operands(DType dtype, std::int64_t tokens) : dtype_(dtype), tokens_(tokens) {
+    for (auto& array : arrays_) array = random(tokens_ * bench_channels);
+    for (auto& vector : vectors_) vector = random(bench_channels);
+    for (auto& numbers : floats_) numbers.assign(static_cast<std::size_t>(tokens_ * bench_head), 0.5F);
+    workspace_.resize(std::max(kernels::layer_norm_backward_workspace(bench_channels, dtype),
+                               kernels::rms_norm_backward_workspace(bench_channels, dtype)));
+  }
+  [[nodiscard]] std::vector<BenchedKernel> kernels() {
+    const TensorView x = matrix(0), y = matrix(1), z = matrix(2), u = matrix(3), v = matrix(4), weight = vector(0),
+                     bias = vector(1), dweight = vector(2), dbias = vector(3), mean = statistic(0), rstd = statistic(1),
+                     workspace{workspace_.data(), DType::f32,
+                               Shape{static_cast<std::int64_t>(workspace_.size() / sizeof(float))}};
+    const TensorView table{floats_[2].data(), Shape{tokens_, bench_head}};
+    return {
+        {"gelu", 2, [=] { kernels::gelu_forward({.x = x, .y = y}, host_stream); }},
+        {"gelu, backward", 3, [=] { kernels::gelu_backward({.x = x, .dy = y, .dx = z}, host_stream); }},
+        {"swiglu", 3, [=] { kernels::swiglu_forward({.gate = x, .up = y, .y = z}, host_stream); }},
+        {"swiglu, backward", 5,
+         [=] { kernels::swiglu_backward({.gate = x, .up = y, .dy = z, .dgate = u, .dup = v}, host_stream); }},
+        {"add", 3, [=] { kernels::add({.x = x, .y = y}, host_stream); }},
+        {"bias, backward", 1, [=] { kernels::bias_backward({.dy = x, .dbias = dbias}, host_stream); }},
+        {"rope", 2, [=] { kernels::rope({.x = y, .head_dim = bench_head, .table = table}, host_stream); }},
+        {"layer_norm", 2,
+         [=] {
+           kernels::layer_norm_forward({.x = x, .weight = weight, .bias = bias, .y = y, .mean = mean, .rstd = rstd},
+                                       host_stream);
+         }},
+        {"layer_norm, backward", 4,
+         [=] {
+           kernels::layer_norm_backward({.dy = y,
+                                         .x = x,
+                                         .weight = weight,
+                                         .mean = mean,
+                                         .rstd = rstd,
+                                         .dx = z,
+                                         .add_to_dx = true,
+                                         .dweight = dweight,
+                                         .dbias = dbias,
+                                         .workspace = workspace},
+                                        host_stream);
+         }},
+        {"rms_norm", 2,
+         [=] { kernels::rms_norm_forward({.x = x, .weight = weight, .y = y, .rstd = rstd}, host_stream); }},
+        {"rms_norm, backward", 4,
+         [=] {
+           kernels::rms_norm_backward({.dy = y,
+                                       .x = x,
+                                       .weight = weight,
+                                       .rstd = rstd,
+                                       .dx = z,
+                                       .add_to_dx = true,
+                                       .dweight = dweight,
+                                       .workspace = workspace},
+                                      host_stream);
+         }},
+    };
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::byte> random(std::int64_t count) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(dtype_));
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i)
+      values[static_cast<std::size_t>(i)] = static_cast<float>(2 * uniform(5, static_cast<std::uint64_t>(i)) - 1);
+    if (dtype_ == DType::f32) std::memcpy(bytes.data(), values.data(), bytes.size());
+    else
+      kernels::convert({.from = {values.data(), Shape{count}}, .to = {bytes.data(), dtype_, Shape{count}}},
+                       host_stream);
+    return bytes;
+  }
+  [[nodiscard]] TensorView matrix(std::size_t i) { return {arrays_[i].data(), dtype_, Shape{tokens_, bench_channels}}; }
+  [[nodiscard]] TensorView vector(std::size_t i) { return {vectors_[i].data(), dtype_, Shape{bench_channels}}; }
+  [[nodiscard]] TensorView statistic(std::size_t i) { return {floats_[i].data(), Shape{tokens_}}; }
+
+  DType dtype_;
+  std::int64_t tokens_;
+  std::array<std::vector<std::byte>, most_arrays> arrays_;
+  std::array<std::vector<std::byte>, 4> vectors_;
+  std::array<std::vector<float>, 3> floats_;  // mean, rstd, table of rope
+  std::vector<std::byte> workspace_;
+};
+
+/// Collective: seconds of the slowest rank, the best of `repeats` after one to warm up.
+double kernel_seconds(World& world, const BenchedKernel& kernel, int repeats) {
+  double best = std::numeric_limits<double>::infinity();
+  kernel.call();
+  world.barrier();
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    kernel.call();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return 1e-9 * static_cast<double>(world.max(std::llround(1e9 * best)));
+}
+
+}  // namespace
+
+void bench_kernels_command(const Call& call, World& world) {
+  const Options& options = call.options();
+  const int threads = set_rank_threads(options, world).threads;
+  const auto repeats = static_cast<int>(options.integer("bench_repeats"));
+  const std::uint64_t size = options.given("size") ? options.bytes("size") : operand_bytes;
+  nlohmann::ordered_json json{{"ranks", world.size()}, {"threads_per_rank", threads}};
+  if (!options.flag("json")) {
+    log::info(version_line());
+    log::info(
+        strfmt("Element-wise kernels, operands of %.1f MiB in rows of %ld, %d ranks at once, %d threads each, best of "
+               "%d. Bytes: each "
+               "operand once for reading and once for writing, as a share of copying as large operands",
+               static_cast<double>(size) / (1 << 20), bench_channels, world.size(), threads, repeats));
+    log::info(strfmt("%6s %-22s %12s %18s %10s", "", "", "ns/element", "GB/s of a rank", "of a copy"));
+  }
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const std::int64_t tokens = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(size / (static_cast<std::uint64_t>(bench_channels) * size_of(dtype))));
+    Operands operands(dtype, tokens);
+    const std::int64_t elements = tokens * bench_channels;
+    const auto bytes = static_cast<double>(elements) * static_cast<double>(size_of(dtype));
+    world.barrier();
+    const double copy =
+        1e-3 *
+        static_cast<double>(
+            world.sum(std::llround(1e3 * kernels::measure_copy_bandwidth(static_cast<std::size_t>(bytes), repeats)))) /
+        world.size();
+    if (!options.flag("json")) log::info(strfmt("%6s %-22s %12s %18.1f", name_of(dtype), "copy", "", copy));
+    for (const BenchedKernel& kernel : operands.kernels()) {
+      const double seconds = kernel_seconds(world, kernel, repeats), rate = kernel.arrays * bytes / seconds / 1e9;
+      json["kernels"].push_back({{"dtype", name_of(dtype)},
+                                 {"name", kernel.name},
+                                 {"ns_per_element", 1e9 * seconds / static_cast<double>(elements)},
+                                 {"gb_per_s", rate},
+                                 {"copy_gb_per_s", copy}});
+      if (!options.flag("json"))
+        log::info(strfmt("%6s %-22s %12.3f %18.1f %8.0f %%", name_of(dtype), kernel.name,
+                         1e9 * seconds / static_cast<double>(elements), rate, 100 * rate / copy));
+    }
+  }
+  if (options.flag("json")) log::info(json.dump(2));
+}
+
+}  // namespace tessera::jobs
