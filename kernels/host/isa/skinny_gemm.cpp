@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM of a few rows. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added,
-// eight at a time, into a block of C that fits in L1. The order of the sums of an element does not depend on m or on
-// the split of columns.
+// GEMM of a few rows. Transposed: dot products along rows of B. Plain: rows of B scaled and added, eight at a time,
+// into a block of C that fits in L1. Numbers of B are widened once for several rows of A. The order of the sums of an
+// element does not depend on m or on the split of columns.
 
 #include "kernels/host/skinny_gemm.hpp"
 
@@ -12,57 +12,117 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t b_rows = 4;          // transposed: rows of B together
 constexpr std::int64_t depth = 8;           // plain: rows of B together
 constexpr std::int64_t column_block = 512;  // plain: columns of C together
 
-/// c[j] += a·b[j] for N rows b[j] of B.
-template <class T, int N>
-inline void dots(const T* a, const T* b, std::int64_t ldb, std::int64_t k, Acc<T>* c) {
-  constexpr std::int64_t w = vec_width<T>;
-  Vec<T> low[N], high[N];
+/// Rows of A and of B whose products are summed together; one more of B costs registers, one less of A another pass
+/// over B.
+struct Rows {
+  int a, b;
+};
+constexpr Rows one_row{1, 4}, four_rows{4, 2};
+static_assert(vec_width<double> % 2 == 0);
+
+/// sums[r·w + j], j below of.b: the products of row r of A and row j of B, for k in [0, whole), two registers at a
+/// time.
+template <Rows of, class T>
+inline void dots(const T* a, std::int64_t lda, const T* b, std::int64_t ldb, std::int64_t whole, Vec<T>* sums) {
+  constexpr int w = vec_width<T>;
+  Vec<T> low[of.a * of.b], high[of.a * of.b];
+#pragma GCC unroll 8
+  for (int i = 0; i < of.a * of.b; ++i) low[i] = high[i] = Vec<T>{};
+  for (std::int64_t i = 0; i < whole; i += 2 * w) {
+    Vec<T> x[of.b], y[of.b];
 #pragma GCC unroll 4
-  for (int j = 0; j < N; ++j) low[j] = high[j] = Vec<T>{};
-  std::int64_t i = 0;
-  for (; i + 2 * w <= k; i += 2 * w) {
-    const Vec<T> x = load<T>(a + i), y = load<T>(a + i + w);
+    for (int j = 0; j < of.b; ++j) {
+      __builtin_prefetch(b + (of.b + j) * ldb + i);
+      x[j] = load<T>(b + j * ldb + i), y[j] = load<T>(b + j * ldb + i + w);
+    }
 #pragma GCC unroll 4
-    for (int j = 0; j < N; ++j) {
-      low[j] = multiply_add<T>(x, load<T>(b + j * ldb + i), low[j]);
-      high[j] = multiply_add<T>(y, load<T>(b + j * ldb + i + w), high[j]);
+    for (int r = 0; r < of.a; ++r) {
+      const Vec<T> p = load<T>(a + r * lda + i), q = load<T>(a + r * lda + i + w);
+#pragma GCC unroll 4
+      for (int j = 0; j < of.b; ++j) {
+        low[r * of.b + j] = multiply_add<T>(p, x[j], low[r * of.b + j]);
+        high[r * of.b + j] = multiply_add<T>(q, y[j], high[r * of.b + j]);
+      }
     }
   }
-  for (int j = 0; j < N; ++j) {
-    Acc<T> sum = sum_of<T>(low[j] + high[j]);
-    for (std::int64_t rest = i; rest < k; ++rest) sum = madd(widen(a[rest]), widen(b[j * ldb + rest]), sum);
-    c[j] += sum;
+#pragma GCC unroll 4
+  for (int r = 0; r < of.a; ++r)
+#pragma GCC unroll 4
+    for (int j = 0; j < of.b; ++j) sums[r * w + j] = low[r * of.b + j] + high[r * of.b + j];
+}
+
+/// C += products for of.a rows of A and w rows of B; the sums of the lanes in the lanes' order.
+template <Rows of, class T>
+inline void square(const T* a, const T* b, const SkinnyGemmArgs<T>& p, Acc<T>* c) {
+  constexpr int w = vec_width<T>, b_rows = of.b < w ? of.b : w;
+  constexpr Rows step{of.a, b_rows};
+  const std::int64_t whole = p.k / (2 * w) * (2 * w);
+  Vec<T> sums[of.a * w];
+  for (int j = 0; j < w; j += b_rows) dots<step, T>(a, p.lda, b + j * p.ldb, p.ldb, whole, sums + j);
+  for (int r = 0; r < of.a; ++r) {
+    Vec<T> lanes[w];
+    for (int j = 0; j < w; ++j) lanes[j] = sums[r * w + j];
+    transpose<Acc<T>>(lanes);
+    Vec<T> sum = lanes[0];
+#pragma GCC unroll 16
+    for (int l = 1; l < w; ++l) sum += lanes[l];
+    for (std::int64_t i = whole; i < p.k; ++i) {
+      Vec<T> x{};
+      for (int j = 0; j < w; ++j) x[j] = widen(b[j * p.ldb + i]);
+      sum = madd(all<Vec<T>>(widen(a[r * p.lda + i])), x, sum);
+    }
+    Acc<T>* const to = c + r * p.ldc;
+    store<Acc<T>>(to, load<Acc<T>>(to) + sum);
   }
+}
+
+/// c += a·b for one row of each.
+template <class T>
+inline void dot(const T* a, const T* b, std::int64_t k, Acc<T>& c) {
+  constexpr std::int64_t w = vec_width<T>;
+  Vec<T> low{}, high{};
+  std::int64_t i = 0;
+  for (; i + 2 * w <= k; i += 2 * w) {
+    low = multiply_add<T>(load<T>(a + i), load<T>(b + i), low);
+    high = multiply_add<T>(load<T>(a + i + w), load<T>(b + i + w), high);
+  }
+  Acc<T> sum = sum_of<T>(low + high);
+  for (; i < k; ++i) sum = madd(widen(a[i]), widen(b[i]), sum);
+  c += sum;
 }
 
 template <class T>
 void transposed(const SkinnyGemmArgs<T>& p) {
-  for (std::int64_t j = p.first; j < p.last; j += b_rows) {
+  constexpr std::int64_t w = vec_width<T>;
+  std::int64_t j = p.first;
+  for (; j + w <= p.last; j += w) {
     const T* const b = p.b + j * p.ldb;
-    for (std::int64_t r = 0; r < p.m; ++r) {  // the rows of B are in L1 after the first
-      const T* const a = p.a + r * p.lda;
-      Acc<T>* const c = p.c + r * p.ldc + j;
-      if (j + b_rows <= p.last) dots<T, b_rows>(a, b, p.ldb, p.k, c);
-      else
-        for (std::int64_t one = 0; one < p.last - j; ++one) dots<T, 1>(a, b + one * p.ldb, p.ldb, p.k, c + one);
-    }
+    std::int64_t r = 0;
+    for (; r + four_rows.a <= p.m; r += four_rows.a) square<four_rows, T>(p.a + r * p.lda, b, p, p.c + r * p.ldc + j);
+    for (; r < p.m; ++r) square<one_row, T>(p.a + r * p.lda, b, p, p.c + r * p.ldc + j);
   }
+  for (; j < p.last; ++j)
+    for (std::int64_t r = 0; r < p.m; ++r) dot(p.a + r * p.lda, p.b + j * p.ldb, p.k, p.c[r * p.ldc + j]);
 }
 
-/// c[0, n) += Σ over `count` rows of B of a[i]·b[i][0, n).
+/// c[r·ldc + j] += Σ over N rows of B of a[r·N + i]·b[i·ldb + j], for j in [0, n) and m rows.
 template <class T, int N>
-inline void add_rows(const T* a, const T* b, std::int64_t ldb, std::int64_t n, Acc<T>* c) {
-#pragma omp simd
-  for (std::int64_t j = 0; j < n; ++j) {
-    Acc<T> sum = c[j];
+inline void add_rows(const Acc<T>* a, std::int64_t m, const T* b, std::int64_t ldb, std::int64_t n, Acc<T>* c,
+                     std::int64_t ldc) {
+  for_each_register<T>(n, [=](std::int64_t j, const auto& part) {
+    Vec<T> x[N];
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) sum = madd(widen(a[i]), widen(b[i * ldb + j]), sum);
-    c[j] = sum;
-  }
+    for (int i = 0; i < N; ++i) x[i] = part.load(b + i * ldb + j);
+    for (std::int64_t r = 0; r < m; ++r) {
+      Vec<T> sum = part.load(c + r * ldc + j);
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) sum = madd(all<Vec<T>>(a[r * N + i]), x[i], sum);
+      part.store(c + r * ldc + j, sum);
+    }
+  });
 }
 
 template <class T>
@@ -71,12 +131,18 @@ void plain(const SkinnyGemmArgs<T>& p) {
     const std::int64_t n = p.last - j < column_block ? p.last - j : column_block;
     for (std::int64_t i = 0; i < p.k; i += depth) {
       const T* const b = p.b + i * p.ldb + j;
-      for (std::int64_t r = 0; r < p.m; ++r) {
-        const T* const a = p.a + r * p.lda + i;
-        Acc<T>* const c = p.c + r * p.ldc + j;
-        if (i + depth <= p.k) add_rows<T, depth>(a, b, p.ldb, n, c);
-        else
-          for (std::int64_t one = 0; one < p.k - i; ++one) add_rows<T, 1>(a + one, b + one * p.ldb, p.ldb, n, c);
+      Acc<T>* const c = p.c + j;
+      const std::int64_t rows = p.k - i < depth ? p.k - i : depth;
+      Acc<T> a[max_skinny_rows * depth];
+      if (rows == depth) {
+        for (std::int64_t r = 0; r < p.m; ++r)
+          for (std::int64_t one = 0; one < depth; ++one) a[r * depth + one] = widen(p.a[r * p.lda + i + one]);
+        add_rows<T, depth>(a, p.m, b, p.ldb, n, c, p.ldc);
+        continue;
+      }
+      for (std::int64_t one = 0; one < rows; ++one) {
+        for (std::int64_t r = 0; r < p.m; ++r) a[r] = widen(p.a[r * p.lda + i + one]);
+        add_rows<T, 1>(a, p.m, b + one * p.ldb, p.ldb, n, c, p.ldc);
       }
     }
   }
