@@ -12,14 +12,18 @@ namespace tessera {
 /// buffer.
 struct CollectiveBench {
   std::size_t bytes = 0;
-  int rounds = 0;
-  double gather_s = 0, mpi_gather_s = 0;  // ours over the world; MPI_Allgather
-  double reduce_s = 0, mpi_reduce_s = 0;  // reduce-scatter; MPI_Reduce_scatter_block
-  double memcpy_bytes_per_s = 0;          // copy speed of one rank while all ranks copy
+  struct Times {
+    double ours_s = 0, mpi_s = 0;
+    double least_bytes = 0;  // that a host has to send; 0 on one host
+  };
+  Times gather, reduce, all_reduce;  // MPI_Allgather, MPI_Reduce_scatter_block, MPI_Allreduce
+  double socket_bytes_per_s = 0;     // of TCP between hosts, both directions at once (mpi/socket_rate.hpp); 0: one host
+  double memcpy_bytes_per_s = 0;     // copy speed of one rank while all ranks copy
   double waiting_share = 0;  // share of a core that a rank's threads use while it waits a second for a late peer
 };
 
-/// Collective. Takes about four times `bytes` per rank. Throws Error (usage) for a world of threads.
-[[nodiscard]] CollectiveBench bench_collectives(World& world, std::size_t bytes);
+/// Collective. `rounds` of each, after one that is not counted. Takes about four times `bytes` per rank. Throws Error
+/// (usage) for a world of threads.
+[[nodiscard]] CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds);
 
 }  // namespace tessera

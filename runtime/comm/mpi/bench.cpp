@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/comm/mpi/mpi.hpp"
+#include "runtime/comm/mpi/socket_rate.hpp"
 
 namespace tessera {
 
@@ -62,7 +63,7 @@ double waiting_share(World& world, Communicator& comm) {
 
 }  // namespace
 
-CollectiveBench bench_collectives(World& world, std::size_t bytes) {
+CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
   if (world.topology().transport == Transport::local || !comm::mpi_usable())
     throw Error(ExitCode::usage, "collectives are measured between processes", "bench collectives");
   const auto n = static_cast<std::size_t>(world.size()), r = static_cast<std::size_t>(world.rank());
@@ -70,12 +71,13 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
   auto comm = world.communicator(mesh, Axis::shard);
   const std::size_t chunk = std::max<std::size_t>(1, bytes / sizeof(float) / n / 128) * 128, count = chunk * n,
                     part = chunk * sizeof(float);
-  CollectiveBench bench{.bytes = count * sizeof(float), .rounds = 9};
+  CollectiveBench bench;
+  bench.bytes = count * sizeof(float);
   std::vector<std::byte> staging(staging_bytes(world.topology(), mesh, Axis::shard, world.rank(), bench.bytes));
   comm->set_staging(staging);
 
   // Tessera's buffers lie in shared memory if the transport has it; MPI's are ordinary ones.
-  std::vector<float> mine(chunk, 1.0F), full(count, 2.0F), result(chunk);
+  std::vector<float> mine(chunk, 1.0F), full(count, 2.0F), result(count);
   const auto gathered = comm->share(part), grads = comm->share(bench.bytes);
   auto* own_full = gathered ? gathered.base : reinterpret_cast<std::byte*>(full.data());
   auto* own_mine = gathered ? own_full + r * part : reinterpret_cast<std::byte*>(mine.data());
@@ -87,43 +89,50 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
     std::lock_guard lock(comm::mpi_mutex());
     TESSERA_MPI(call());
   };
-  std::vector<double> gather, mpi_gather, reduce, mpi_reduce, copy;
-  for (int round = 0; round < bench.rounds + 1; ++round) {
-    const bool counts = round > 0;  // the first round touches pages and opens connections
-    const auto note = [&](std::vector<double>& to, double seconds) {
-      if (counts) to.push_back(seconds);
+  const int mpi_chunk = static_cast<int>(chunk), mpi_count = static_cast<int>(count);
+  std::vector<double> gather, mpi_gather, reduce, mpi_reduce, all_reduce, mpi_all_reduce, copy, socket;
+  for (int round = 0; round < rounds + 1; ++round) {
+    const auto note = [&](std::vector<double>& to, std::size_t read_bytes, const void* data, const auto& work) {
+      const double seconds = timed(world, [&] {
+        work();
+        sink = read(data, read_bytes);
+      });
+      if (round > 0) to.push_back(seconds);  // the first round touches pages and opens connections
     };
-    note(gather, timed(world, [&] {
-           comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part);
-           sink = read(own_full, bench.bytes);
-         }));
-    note(mpi_gather, timed(world, [&] {
-           in_mpi([&] {
-             return MPI_Allgather(mine.data(), static_cast<int>(chunk), MPI_FLOAT, full.data(), static_cast<int>(chunk),
-                                  MPI_FLOAT, MPI_COMM_WORLD);
-           });
-           sink = read(full.data(), bench.bytes);
-         }));
-    note(reduce, timed(world, [&] {
-           comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
-           sink = read(result.data(), part);
-         }));
-    note(mpi_reduce, timed(world, [&] {
-           in_mpi([&] {
-             return MPI_Reduce_scatter_block(full.data(), result.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_SUM,
-                                             MPI_COMM_WORLD);
-           });
-           sink = read(result.data(), part);
-         }));
-    note(copy, timed(world, [&] {
-           std::memcpy(full.data(), own_grads == full.data() ? full.data() + count / 2 : own_grads, bench.bytes / 2);
-         }));
+    const double rate = comm::socket_rate(world, bench.bytes / 2);
+    if (round > 0) socket.push_back(rate);
+    note(gather, bench.bytes, own_full, [&] { comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part); });
+    note(mpi_gather, bench.bytes, full.data(), [&] {
+      in_mpi([&] {
+        return MPI_Allgather(mine.data(), mpi_chunk, MPI_FLOAT, full.data(), mpi_chunk, MPI_FLOAT, MPI_COMM_WORLD);
+      });
+    });
+    note(reduce, part, result.data(), [&] {
+      comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
+    });
+    note(mpi_reduce, part, result.data(), [&] {
+      in_mpi([&] {
+        return MPI_Reduce_scatter_block(full.data(), result.data(), mpi_chunk, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      });
+    });
+    note(all_reduce, bench.bytes, result.data(), [&] {
+      comm->all_reduce({"reduce", "bench", -1}, SourceBuffer(own_grads), result.data(), count);
+    });
+    note(mpi_all_reduce, bench.bytes, result.data(), [&] {
+      in_mpi([&] { return MPI_Allreduce(full.data(), result.data(), mpi_count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+    });
+    note(copy, 0, result.data(), [&] { std::memcpy(result.data(), own_grads, bench.bytes / 2); });
   }
   bench.waiting_share = waiting_share(world, *comm);
-  bench.gather_s = median(gather);
-  bench.mpi_gather_s = median(mpi_gather);
-  bench.reduce_s = median(reduce);
-  bench.mpi_reduce_s = median(mpi_reduce);
+  // An all-gather brings a host what the others have, a reduce-scatter takes as much from it.
+  const double local = static_cast<double>(world.topology().ranks_per_node),
+               least = world.node_count() > 1
+                           ? static_cast<double>(bench.bytes) * (1 - local / static_cast<double>(world.size()))
+                           : 0;
+  bench.gather = {median(gather), median(mpi_gather), least};
+  bench.reduce = {median(reduce), median(mpi_reduce), least};
+  bench.all_reduce = {median(all_reduce), median(mpi_all_reduce), 2 * least};
+  bench.socket_bytes_per_s = median(socket);
   bench.memcpy_bytes_per_s = static_cast<double>(bench.bytes / 2) / median(copy);
   return bench;
 }
