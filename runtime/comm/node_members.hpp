@@ -30,7 +30,7 @@ struct NodeMembers {
 
 /// Bytes of shared scratch that a communicator allocates for each of its members on a node.
 inline constexpr std::size_t node_scratch = std::size_t{256} << 10;     // one node: for buffers that are not shared
-inline constexpr std::size_t two_level_scratch = std::size_t{1} << 20;  // several nodes: all data passes through it
+inline constexpr std::size_t two_level_scratch = std::size_t{4} << 20;  // several nodes: all data passes through it
 
 /// Bytes of the region that `members` of a node share for one communicator: the state of their barrier, and their
 /// scratch.
@@ -43,7 +43,8 @@ inline constexpr std::size_t barrier_state_bytes = 128, barrier_member_bytes = 1
 }
 
 /// Bytes of a chunk that one round of a two-level gather, reduce-scatter or all-to-all moves: what fits the smallest
-/// node's scratch. A multiple of 64, the same on every member.
+/// node's scratch, twice in a gather or reduce-scatter, of which two rounds are in flight. A multiple of 64, the same
+/// on every member.
 [[nodiscard]] std::size_t gather_slice(const std::vector<NodeMembers>& node_members);
 [[nodiscard]] std::size_t reduce_slice(const std::vector<NodeMembers>& node_members);
 [[nodiscard]] std::size_t exchange_slice(const std::vector<NodeMembers>& node_members);

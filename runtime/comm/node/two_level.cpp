@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two-level collectives: the ranks of a node share scratch, and the first of them, the leader, exchanges with the
-// leaders of other nodes. Data moves in slices that fit the scratch. A node whose members are a subtree of the
-// reduction tree sends their sum, any other node sends each member's data, so that the bits equal those of the other
-// transports. The scratch holds fp32: 16-bit inputs are widened on the way in.
+// leaders of other nodes. Data moves in slices that fit the scratch; two are on their way at a time. A node whose
+// members are a subtree of the reduction tree sends their sum, any other node sends each member's data, so that the
+// bits equal those of the other transports. The scratch holds fp32: 16-bit inputs are widened on the way in.
 #include <algorithm>
 #include <cstring>
 
@@ -86,34 +86,52 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   }
   void barrier() { group_.barrier(*this, phase_++); }
 
-  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
+  /// Two rounds at a time are in flight between the leaders: while one is received, the next is copied to the scratch
+  /// and posted. `begin` posts a round on a lane, `end` completes it. The buffers of a round are free when the barrier
+  /// after `end` has passed.
+  void pipeline(std::size_t rounds, const auto& begin, const auto& end) {
     phase_ = 0;
-    for (std::size_t first = 0; first < chunk; first += gather_slice_) {
-      const std::size_t slice = std::min(gather_slice_, chunk - first);
-      // Scratch: one slice of every member, in member order.
-      std::memcpy(scratch(at(rank()) * slice), mine + first, slice);
-      barrier();
-      if (leaders_) exchange_slices(slice);
-      barrier();
-      for (std::size_t i = 0; i < members_; ++i) {
-        std::byte* to = full + i * chunk + first;
-        if (i != at(rank())) std::memcpy(to, scratch(i * slice), slice);
-        else if (to != mine + first) std::memcpy(to, mine + first, slice);
-      }
-      count_within((local_ - 1) * slice + (leaders_ ? 0 : (members_ - local_) * slice));
+    if (rounds > 0) begin(std::size_t{0}, 0);
+    for (std::size_t round = 0; round < rounds; ++round) {
+      const int lane = static_cast<int>(round % 2);
+      if (round + 1 < rounds) begin(round + 1, 1 - lane);
+      if (leaders_) finish(*leaders_, lane, *this);
+      end(round, lane);
       barrier();
     }
   }
 
-  void exchange_slices(std::size_t slice) {
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    const auto length = [&](std::size_t round) { return std::min(gather_slice_, chunk - round * gather_slice_); };
+    // Scratch of a round: one slice of every member, in member order.
+    const auto buffer = [&](int lane) { return scratch(at(lane) * members_ * gather_slice_); };
+    const auto begin = [&](std::size_t round, int lane) {
+      const std::size_t slice = length(round);
+      std::memcpy(buffer(lane) + at(rank()) * slice, mine + round * gather_slice_, slice);
+      barrier();
+      if (leaders_) exchange_slices(buffer(lane), slice, lane);
+    };
+    const auto end = [&](std::size_t round, int lane) {
+      const std::size_t slice = length(round), first = round * gather_slice_;
+      barrier();
+      for (std::size_t i = 0; i < members_; ++i) {
+        std::byte* to = full + i * chunk + first;
+        if (i != at(rank())) std::memcpy(to, buffer(lane) + i * slice, slice);
+        else if (to != mine + first) std::memcpy(to, mine + first, slice);
+      }
+      count_within((local_ - 1) * slice + (leaders_ ? 0 : (members_ - local_) * slice));
+    };
+    pipeline((chunk + gather_slice_ - 1) / gather_slice_, begin, end);
+  }
+
+  void exchange_slices(std::byte* slices, std::size_t slice, int lane) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-      leaders_->receive(0, static_cast<int>(from), scratch(at(node_members_[from].first) * slice),
+      leaders_->receive(lane, static_cast<int>(from), slices + at(node_members_[from].first) * slice,
                         at(node_members_[from].count) * slice, tag());
-      leaders_->send(0, static_cast<int>(to), scratch(at(here().first) * slice), local_ * slice, tag());
+      leaders_->send(lane, static_cast<int>(to), slices + at(here().first) * slice, local_ * slice, tag());
       count_across(local_ * slice);
     }
-    finish(*leaders_, 0, *this);
   }
 
   /// Scratch: to (local chunks for another node), [source][destination]; in (from that node), the same; home, of this
@@ -148,41 +166,40 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     }
   }
 
-  /// Scratch regions: home (local operands of this node's chunks), out (local operands of another node's chunks), in
-  /// (received from other nodes), each as [operand][destination][slice].
+  /// Scratch regions: home (local operands of this node's chunks), out (local operands of another node's chunks, two of
+  /// them), in (received from other nodes, for two slices), each as [operand][destination][slice]. A round exchanges a
+  /// slice with one node; nodes - 1 rounds make the sums of the slice.
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
-    phase_ = 0;
-    // Their offsets do not depend on the size of the slice: the last slice is shorter, and is written while a peer
-    // still adds the one before.
-    const std::size_t home = 0, out = local_ * local_ * reduce_slice_, in = out + local_ * widest_ * reduce_slice_;
-    for (std::size_t first = 0; first < chunk; first += reduce_slice_) {
-      const std::size_t slice = std::min(reduce_slice_, chunk - first);
-      for (std::size_t step = 1; step < nodes_; ++step) {
-        const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-        lay_out(full, chunk, first, slice, node_members_[to], out);
-        barrier();
-        if (here().subtree() && local_ > 1) {
-          sum_share(out, at(node_members_[to].count) * slice);
-          barrier();
-        }
-        if (leaders_) {
-          const std::size_t sent = at(here().operands() * node_members_[to].count) * slice * sizeof(float);
-          leaders_->receive(0, static_cast<int>(from), floats(in + received_before(from) * local_ * slice),
-                            at(node_members_[from].operands()) * local_ * slice * sizeof(float), tag());
-          leaders_->send(0, static_cast<int>(to), floats(out), sent, tag());
-          count_across(sent);
-          finish(*leaders_, 0, *this);
-        } else {
-          count_within(at(node_members_[to].count) * slice * sizeof(float));
-        }
-        if (step + 1 == nodes_) lay_out(full, chunk, first, slice, here(), home);
+    const std::size_t steps = nodes_ - 1, home = 0, outs = local_ * local_ * reduce_slice_,
+                      out_size = local_ * widest_ * reduce_slice_, ins = outs + 2 * out_size,
+                      in_size = received_before(nodes_) * local_ * reduce_slice_;
+    const auto first = [&](std::size_t round) { return round / steps * reduce_slice_; };
+    const auto length = [&](std::size_t round) { return std::min(reduce_slice_, chunk - first(round)); };
+    const auto in = [&](std::size_t round) { return ins + round / steps % 2 * in_size; };
+    const auto begin = [&](std::size_t round, int lane) {
+      const std::size_t slice = length(round), step = round % steps + 1, to = (node() + step) % nodes_,
+                        from = (node() + nodes_ - step) % nodes_, out = outs + at(lane) * out_size;
+      lay_out(full, chunk, first(round), slice, node_members_[to], out);
+      barrier();
+      if (here().subtree() && local_ > 1) {
+        sum_share(out, at(node_members_[to].count) * slice);
         barrier();
       }
-      combine(home, in, slice, mine + first);
-      // The next slice is first written to `out`, which no rank reads now; `home` and `in` are written after its first
-      // barrier.
-    }
-    if (chunk > 0) barrier();  // the scratch is free for the next collective
+      const std::size_t sent = at(here().operands() * node_members_[to].count) * slice * sizeof(float);
+      if (!leaders_) return count_within(at(node_members_[to].count) * slice * sizeof(float));
+      leaders_->receive(lane, static_cast<int>(from), floats(in(round) + received_before(from) * local_ * slice),
+                        at(node_members_[from].operands()) * local_ * slice * sizeof(float), tag());
+      leaders_->send(lane, static_cast<int>(to), floats(out), sent, tag());
+      count_across(sent);
+    };
+    const auto end = [&](std::size_t round, int) {
+      const bool last = round % steps + 1 == steps;
+      if (!last) return;
+      lay_out(full, chunk, first(round), length(round), here(), home);
+      barrier();
+      combine(home, in(round), length(round), mine + first(round));
+    };
+    pipeline((chunk + reduce_slice_ - 1) / reduce_slice_ * steps, begin, end);
   }
 
   /// Copies this rank's operands for the members of `group` to the scratch.
