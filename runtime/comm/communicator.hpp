@@ -52,6 +52,12 @@ struct TrafficCount {
   std::uint64_t within_node = 0;
   std::uint64_t across_nodes = 0;
   std::uint64_t collectives = 0;
+  TrafficCount& operator+=(const TrafficCount& other) {
+    within_node += other.within_node;
+    across_nodes += other.across_nodes;
+    collectives += other.collectives;
+    return *this;
+  }
   friend bool operator==(const TrafficCount&, const TrafficCount&) = default;
 };
 

@@ -3,9 +3,12 @@
 #include "runtime/comm/topology.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 
 #include "runtime/comm/device/staged.hpp"
 #include "runtime/comm/node_members.hpp"
+#include "runtime/comm/reduction_tree.hpp"
 
 namespace tessera {
 
@@ -37,18 +40,18 @@ std::size_t gather_slice(const std::vector<NodeMembers>& node_members) {
     members += node.count;
     narrowest = std::min(narrowest, node.count);
   }
-  return round_down(two_level_scratch * static_cast<std::size_t>(narrowest) / static_cast<std::size_t>(members));
+  return round_down(two_level_scratch * static_cast<std::size_t>(narrowest) / static_cast<std::size_t>(2 * members));
 }
 
 std::size_t reduce_slice(const std::vector<NodeMembers>& node_members) {
-  // Per byte of a slice, the scratch of a node with L members holds L·L own operands, L·widest to send, and L·(operands
-  // received from other nodes).
+  // Per byte of a slice, the scratch of a node with L members holds L·L own operands, twice L·widest to send, and twice
+  // L·(operands received from other nodes).
   int operands = 0, widest = 0, most = 0;
   for (const auto& node : node_members) {
     operands += node.operands();
     widest = std::max(widest, node.count);
   }
-  for (const auto& node : node_members) most = std::max(most, node.count + widest + operands - node.operands());
+  for (const auto& node : node_members) most = std::max(most, node.count + 2 * (widest + operands - node.operands()));
   return round_down(two_level_scratch / static_cast<std::size_t>(most));
 }
 
@@ -101,11 +104,48 @@ TrafficCount GroupCosts::direct(int member, std::uint64_t bytes) const {
   return {(local - 1) * bytes, (size_ - local) * bytes, 0};
 }
 
+/// The member sends `bytes` to member `to`.
+TrafficCount GroupCosts::sent(int member, int to, std::uint64_t bytes) const {
+  return &node_of(to) == &node_of(member) ? TrafficCount{bytes, 0, 0} : TrafficCount{0, bytes, 0};
+}
+
 /// The member sends `bytes` to its successor.
 TrafficCount GroupCosts::ring(int member, std::uint64_t bytes) const {
-  if (size_ == 1) return {};
-  const int next = (member + 1) % static_cast<int>(size_);
-  return &node_of(next) == &node_of(member) ? TrafficCount{bytes, 0, 0} : TrafficCount{0, bytes, 0};
+  return size_ == 1 ? TrafficCount{} : sent(member, (member + 1) % static_cast<int>(size_), bytes);
+}
+
+bool GroupCosts::by_messages() const {
+  return topology_.transport != Transport::nccl && (!shared(topology_) || nodes_.size() == size_);
+}
+
+TrafficCount GroupCosts::gather_by_messages(int member, std::uint64_t chunk) const {
+  if (size_ <= comm::tree_radix) return direct(member, chunk);
+  TrafficCount count;
+  for (std::uint64_t held = 1; held < size_; held *= 2)
+    count += sent(member, static_cast<int>((static_cast<std::uint64_t>(member) + held) % size_),
+                  std::min(held, size_ - held) * chunk);
+  return count;
+}
+
+/// `term`, `sum`: bytes of a chunk as given and in fp32.
+TrafficCount GroupCosts::reduce_by_messages(int member, std::uint64_t term, std::uint64_t sum) const {
+  if (size_ <= comm::tree_radix) return direct(member, term);
+  TrafficCount count;
+  const auto add = [&](int peer, int chunks, bool terms) {
+    count += sent(member, peer, static_cast<std::uint64_t>(chunks) * (terms ? term : sum));
+  };
+  comm::visit_sends(static_cast<int>(size_), member, std::cref(add));
+  return count;
+}
+
+TrafficCount GroupCosts::counters_by_messages(int member, std::uint64_t bytes) const {
+  if (size_ <= comm::tree_radix) return direct(member, bytes);
+  const int size = static_cast<int>(size_), doubling = static_cast<int>(std::bit_floor(size_));
+  if (member >= doubling) return sent(member, member - doubling, bytes);
+  TrafficCount count;
+  for (int distance = 1; distance < doubling; distance *= 2) count += sent(member, member ^ distance, bytes);
+  if (member + doubling < size) count += sent(member, member + doubling, bytes);
+  return count;
 }
 
 TrafficCount GroupCosts::two_level(int member, std::uint64_t chunk, CollectiveKind kind) const {
@@ -145,7 +185,9 @@ TrafficCount GroupCosts::traffic(int member, CollectiveKind kind, std::uint64_t 
   TrafficCount count;
   if (kind == CollectiveKind::all_reduce) count = all_reduce(member, bytes);
   else if (topology_.transport == Transport::nccl) count = ring(member, (size_ - 1) * chunk);
-  else if (!shared(topology_) || nodes_.size() == size_) count = direct(member, chunk);
+  else if (by_messages() && kind == CollectiveKind::all_gather) count = gather_by_messages(member, chunk);
+  else if (by_messages() && kind == CollectiveKind::reduce_scatter) count = reduce_by_messages(member, chunk, chunk);
+  else if (by_messages()) count = direct(member, chunk);
   else if (nodes_.size() > 1) count = two_level(member, chunk, kind);
   else if (kind != CollectiveKind::all_gather || !in_place_) count.within_node = (size_ - 1) * chunk;
   count.collectives = 1;
@@ -156,6 +198,10 @@ TrafficCount GroupCosts::sum_traffic(int member, CollectiveKind kind, std::uint6
   const bool two_levels = shared(topology_) && nodes_.size() > 1 && nodes_.size() < size_;
   const std::uint64_t sums = numel * sizeof(float), input = two_levels ? sums : numel * size_of(dtype);
   TrafficCount count = traffic(member, CollectiveKind::reduce_scatter, input);
+  if (by_messages()) {
+    count = reduce_by_messages(member, input / size_, sums / size_);
+    count.collectives = 1;
+  }
   if (kind == CollectiveKind::reduce_scatter) return count;
   TrafficCount full = traffic(member, kind, sums);  // less the difference of the narrower reduce_scatter
   const TrafficCount half = traffic(member, CollectiveKind::reduce_scatter, sums);
@@ -180,8 +226,8 @@ TrafficCount GroupCosts::counters_traffic(int member, std::uint64_t counters) co
   TrafficCount count;
   if (topology_.transport == Transport::nccl) {
     count = ring(member, bytes);
-  } else if (!shared(topology_) || nodes_.size() == size_) {
-    count = direct(member, bytes);
+  } else if (by_messages()) {
+    count = counters_by_messages(member, bytes);
   } else {
     const auto& node = node_of(member);
     if (nodes_.size() == 1) count.within_node = (size_ - 1) * bytes;
@@ -234,10 +280,11 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, AxisSet ax
            staging_bytes(host, mesh, axes, rank, members.size() * staged_slice(size));
   }
   if (shared(topology) && split_by_node(members, topology.ranks_per_node).size() < members.size()) return 0;
-  // One slice of every peer's chunk, or two slices, so that one arrives while the other is added.
-  constexpr std::size_t budget = std::size_t{8} << 20, least_slice = 4096;
-  const std::size_t peers = members.size() - 1, full = (peers * (bytes / members.size()) + 63) / 64 * 64;
-  return std::min(full, std::max(budget, 2 * peers * least_slice));
+  // Whole chunks, or two slices of them, so that one arrives while the other is added.
+  constexpr std::size_t budget = std::size_t{8} << 20, least_slice = 1024;
+  const std::size_t slots = comm::tree_slots(static_cast<int>(members.size())),
+                    full = (slots * (bytes / members.size()) + 63) / 64 * 64;
+  return std::min(full, std::max(budget, 2 * slots * least_slice));
 }
 
 namespace {

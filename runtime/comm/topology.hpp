@@ -35,7 +35,9 @@ enum class CollectiveKind : unsigned char { all_gather, all_to_all, reduce_scatt
 /// Bytes that `rank` sends for one collective over `bytes` (the whole padded buffer). S members along `axes`, chunks of
 /// c = bytes / S, L members on this node. A byte that a rank reads from a peer's shared memory counts as sent within
 /// the node. An all_reduce is a reduce_scatter, then an all_gather.
-///   mpi        c to each of the S-1 others.
+///   mpi        (S-1)c in all. Up to 8 members c to each of the others. Beyond: a reduce_scatter as reduction_tree.hpp
+///              says, to the 7 nearest members first, then sums to farther ones; an all_gather min(h, S-h)c to the
+///              member h behind, h = 1, 2, 4, …; an all_to_all c to each of the others.
 ///   node, all members on one node: (S-1)c read by a reduce_scatter and by an all_gather that is not in place; 0 for an
 ///              all_gather in place.
 ///   node, members on several nodes (two-level): only the node's leader sends to other nodes. all_gather: L·c to each
@@ -70,7 +72,13 @@ class GroupCosts {
   GroupCosts(const Topology& topology, std::span<const int> members, bool in_place);
   [[nodiscard]] const comm::NodeMembers& node_of(int member) const;
   [[nodiscard]] TrafficCount direct(int member, std::uint64_t bytes) const;
+  [[nodiscard]] TrafficCount sent(int member, int to, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount ring(int member, std::uint64_t bytes) const;
+  // Over messages (endpoint.hpp).
+  [[nodiscard]] bool by_messages() const;
+  [[nodiscard]] TrafficCount gather_by_messages(int member, std::uint64_t chunk) const;
+  [[nodiscard]] TrafficCount reduce_by_messages(int member, std::uint64_t term, std::uint64_t sum) const;
+  [[nodiscard]] TrafficCount counters_by_messages(int member, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount two_level(int member, std::uint64_t chunk, CollectiveKind kind) const;
   /// An all_gather into a full buffer of the rank's own, even over shared memory.
   [[nodiscard]] TrafficCount copied_gather(int member, std::uint64_t bytes) const;
@@ -105,9 +113,9 @@ class AxisCosts {
 ///   ring (nccl)          K·(S-1)c: one edge of each ring leaves the node and carries (S-1)/S of the buffer. NCCL's
 ///                        channels spread it over the node's ranks and cards; their sum is the same.
 ///   two-level (node)     K·(S-L)c, where the node's members are a subtree
-///   mpi                  K·L·(S-L)c
-/// A reduce_scatter loads it alike, an all_reduce twice. One rank does not show this: the ring neighbor of most ranks
-/// is on their own node.
+///   mpi                  K·L·(S-L)c; beyond 8 members K·(S-L)c of a reduce_scatter if L is 8, 64, …: sums leave a node
+/// A reduce_scatter loads it alike otherwise, an all_reduce twice. One rank does not show this: the ring neighbor of
+/// most ranks is on their own node.
 struct AxisLoad {
   std::uint64_t busiest_rank = 0, node_uplink = 0;
   friend bool operator==(const AxisLoad&, const AxisLoad&) = default;

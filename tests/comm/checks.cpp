@@ -312,6 +312,11 @@ void check_collectives(World& world, std::size_t largest) {
   }
 }
 
+void check_collective(World& world, const Mesh& mesh, Axis axis, const std::vector<std::size_t>& chunks) {
+  Checker checker(world, mesh, axis, chunks.back());
+  for (const std::size_t chunk : chunks) checker.run(chunk);
+}
+
 void check_world(World& world) {
   const int n = world.size(), r = world.rank();
   require(world.sum(r + 1) == n * (n + 1) / 2, "sum");

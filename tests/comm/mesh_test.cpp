@@ -250,8 +250,10 @@ TEST(Topology, LoadOfFullShardOn64RanksByHand) {
   const Topology levels{Transport::node, 8};
   EXPECT_EQ(load(levels, Kind::all_gather), (AxisLoad{63000, 56000}));
   EXPECT_EQ(load(levels, Kind::reduce_scatter), (AxisLoad{70000, 56000}));
-  // mpi: each of 8 ranks sends its chunk to 56 ranks elsewhere.
-  EXPECT_EQ(load({Transport::mpi, 8}, Kind::all_gather), (AxisLoad{63000, 448000}));
+  // mpi: 1, 2 and 4 chunks of the last 1, 2 and 4 ranks of a node, then 8, 16 and 32 of each of its 8 ranks. In a
+  // reduction the members of a node add first: sums of 8 chunks for each of 7 nodes leave it.
+  EXPECT_EQ(load({Transport::mpi, 8}, Kind::all_gather), (AxisLoad{63000, 469000}));
+  EXPECT_EQ(load({Transport::mpi, 8}, Kind::reduce_scatter), (AxisLoad{63000, 56000}));
 }
 
 TEST(Topology, LoadOfHybridShardOn64RanksByHand) {

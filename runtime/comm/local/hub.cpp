@@ -10,36 +10,56 @@
 
 namespace tessera::comm {
 
-void Mailbox::post(const Message& message, std::deque<Message>& same, std::deque<Message>& other, Direction direction) {
+void Mailbox::set_size(std::size_t members) {
   std::lock_guard lock(mutex_);
+  while (boxes_.size() < members) boxes_.push_back(std::make_unique<Box>());
+}
+
+namespace {
+void complete(Mailbox::Open& open) {
+  std::lock_guard lock(open.mutex);  // the rank that waits may end, with `open`, once the count is 0
+  if (--open.count == 0) open.changed.notify_all();
+}
+}  // namespace
+
+void Mailbox::post(const Message& message, Direction direction) {
+  {
+    std::lock_guard lock(message.open->mutex);
+    ++message.open->count;
+  }
+  const bool sending = direction == Direction::out;
+  Box& box = *boxes_[static_cast<std::size_t>(message.to)];
+  std::lock_guard lock(box.mutex);
+  auto& same = sending ? box.sends : box.receives;
+  auto& other = sending ? box.receives : box.sends;
   const auto match = std::find_if(other.begin(), other.end(), [&](const Message& m) {
     return m.from == message.from && m.to == message.to && m.tag == message.tag;
   });
-  ++*message.open;
   if (match == other.end()) {
     same.push_back(message);
     return;
   }
   TESSERA_ASSERT(match->bytes == message.bytes, "%zu bytes meet %zu", match->bytes, message.bytes);
-  const bool sending = direction == Direction::out;
   if (message.bytes > 0)
     std::memcpy(sending ? match->data : message.data, sending ? message.data : match->data, message.bytes);
-  --*message.open;
-  --*match->open;
+  Open* const theirs = match->open;
   other.erase(match);
-  changed_.notify_all();
+  complete(*theirs);
+  complete(*message.open);
 }
 
-bool Mailbox::wait(const int& open, double seconds) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return open == 0; });
+bool Mailbox::wait(Open& open, double seconds) {
+  std::unique_lock lock(open.mutex);
+  return open.changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return open.count == 0; });
 }
 
-void Mailbox::drop(const int* first, const int* last) {
-  std::lock_guard lock(mutex_);
-  const auto posted_there = [&](const Message& m) { return m.open >= first && m.open < last; };
-  std::erase_if(sends_, posted_there);
-  std::erase_if(receives_, posted_there);
+void Mailbox::drop(const Open& open) {
+  const auto posted_there = [&](const Message& m) { return m.open == &open; };
+  for (auto& box : boxes_) {
+    std::lock_guard lock(box->mutex);
+    std::erase_if(box->sends, posted_there);
+    std::erase_if(box->receives, posted_there);
+  }
 }
 
 std::byte* GroupMemory::block(std::size_t index, std::size_t bytes) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -15,29 +16,40 @@
 
 namespace tessera::comm {
 
-/// Messages of one group. A send and its receive are matched here; the later of the two copies.
+/// Messages of one group. A send and its receive are matched in the receiver's box; the later of the two copies.
 class Mailbox {
  public:
+  /// A rank's messages that are not yet complete, of one lane. It waits for them.
+  struct Open {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int count = 0;
+  };
   struct Message {
     int from, to;
     std::uint64_t tag;
     std::byte* data;
     std::size_t bytes;
-    int* open;  // count of the lane's messages not yet complete
+    Open* open;
   };
-  void post_send(const Message& message) { post(message, sends_, receives_, Direction::out); }
-  void post_receive(const Message& message) { post(message, receives_, sends_, Direction::in); }
-  /// Waits up to `seconds` for open == 0; returns whether it is.
-  [[nodiscard]] bool wait(const int& open, double seconds);
-  /// Removes messages whose `open` is in [first, last).
-  void drop(const int* first, const int* last);
+  /// Collective in effect: every member says how many there are before it posts.
+  void set_size(std::size_t members);
+  void post_send(const Message& message) { post(message, Direction::out); }
+  void post_receive(const Message& message) { post(message, Direction::in); }
+  /// Waits up to `seconds` for open.count == 0; returns whether it is.
+  [[nodiscard]] static bool wait(Open& open, double seconds);
+  /// Removes messages of `open`.
+  void drop(const Open& open);
 
  private:
   enum class Direction : unsigned char { in, out };
-  void post(const Message& message, std::deque<Message>& same, std::deque<Message>& other, Direction direction);
+  struct Box {
+    std::mutex mutex;
+    std::deque<Message> sends, receives;
+  };
+  void post(const Message& message, Direction direction);
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Message> sends_, receives_;
+  std::vector<std::unique_ptr<Box>> boxes_;  // of each receiver
 };
 
 /// Shared memory of one group: a member's n-th request gives the group's n-th block.

@@ -42,23 +42,32 @@ int index_in(const Hub::Group& group, int rank) {
 class LocalEndpoint final : public Endpoint {
  public:
   LocalEndpoint(std::shared_ptr<Hub::Group> group, int rank)
-      : group_(std::move(group)), rank_(index_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
+      : group_(std::move(group)), rank_(index_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {
+    group_->mailbox.set_size(group_->keys.size());
+  }
   ~LocalEndpoint() override { LocalEndpoint::abandon(); }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
-    auto* from = static_cast<std::byte*>(const_cast<void*>(data));
-    group_->mailbox.post_send({rank_, to, tag, from, bytes, &open_[lane]});
-  }
   void receive(int lane, int from, void* data, std::size_t bytes, std::uint64_t tag) override {
     group_->mailbox.post_receive({from, rank_, tag, static_cast<std::byte*>(data), bytes, &open_[lane]});
   }
-  bool wait(int lane, double seconds) override { return group_->mailbox.wait(open_[lane], seconds); }
-  void abandon() override { group_->mailbox.drop(open_, open_ + num_lanes); }
+  bool wait(int lane, double seconds) override { return Mailbox::wait(open_[lane], seconds); }
+  void abandon() override {
+    for (auto& open : open_) {
+      group_->mailbox.drop(open);
+      open.count = 0;
+    }
+  }
 
  private:
+  void start_send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
+    auto* from = static_cast<std::byte*>(const_cast<void*>(data));
+    group_->mailbox.post_send({rank_, to, tag, from, bytes, &open_[lane]});
+  }
+
   std::shared_ptr<Hub::Group> group_;
-  int rank_, size_, open_[num_lanes] = {};
+  int rank_, size_;
+  Mailbox::Open open_[num_lanes];
 };
 
 class LocalSharedMemory final : public SharedMemory {

@@ -31,17 +31,6 @@ class MpiEndpoint final : public Endpoint {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  void send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
-    std::lock_guard lock(mpi_mutex());
-    const auto* from = static_cast<const char*>(data);
-    do {
-      const std::size_t part = std::min(bytes, longest);
-      TESSERA_MPI(MPI_Isend(from, static_cast<int>(part), MPI_BYTE, to, short_tag(tag), comm_, &add(lane)));
-      from += part;
-      bytes -= part;
-    } while (bytes > 0);
-  }
-
   void receive(int lane, int from, void* data, std::size_t bytes, std::uint64_t tag) override {
     std::lock_guard lock(mpi_mutex());
     auto* to = static_cast<char*>(data);
@@ -81,6 +70,17 @@ class MpiEndpoint final : public Endpoint {
   }
 
  private:
+  void start_send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
+    std::lock_guard lock(mpi_mutex());
+    const auto* from = static_cast<const char*>(data);
+    do {
+      const std::size_t part = std::min(bytes, longest);
+      TESSERA_MPI(MPI_Isend(from, static_cast<int>(part), MPI_BYTE, to, short_tag(tag), comm_, &add(lane)));
+      from += part;
+      bytes -= part;
+    } while (bytes > 0);
+  }
+
   static constexpr std::size_t longest = std::size_t{1} << 30;  // bytes of one message; MPI counts are int
 
   [[nodiscard]] int short_tag(std::uint64_t tag) const { return static_cast<int>(tag % tags_); }
