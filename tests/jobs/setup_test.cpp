@@ -13,6 +13,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
+#include "kernels/attention.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -139,6 +140,17 @@ TEST(Setup, Refusals) {
                   choose_attention(options_of({"--attention", word, "--bf16"}), host_device);
                 }),
                 HasSubstr("on the CPU"));
+  const auto planned = [](std::vector<std::string> words, Device device) {
+    choose_attention(options_of(std::move(words)), device);
+    const bool library = kernels::device_attention() == kernels::DeviceAttention::cudnn;
+    kernels::set_device_attention(kernels::DeviceAttention::own);
+    return library;
+  };
+  const Device gpu{Device::Kind::cuda, 0};
+  EXPECT_TRUE(planned({"--bf16"}, gpu));
+  EXPECT_FALSE(planned({"--bf16"}, host_device));
+  for (const char* word : {"--packing", "--reproducible", "--attention=own", "--bf16=false"})
+    EXPECT_FALSE(planned({"--bf16", word}, gpu)) << word;
   EXPECT_THAT(refused([] {
                 check_options(options_of({"--attention", "measured", "--reproducible"}));
               }),

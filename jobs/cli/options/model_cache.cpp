@@ -24,16 +24,11 @@ fs::path expanded(const std::string& path) {
   return path.starts_with("~/") || path == "~" ? fs::path(environment_value("HOME") + path.substr(1)) : fs::path(path);
 }
 
-fs::path user_cache() {
-  const std::string xdg = environment_value("XDG_CACHE_HOME");
-  return xdg.empty() ? expanded("~/.cache") : expanded(xdg);
-}
-
 fs::path hub_cache() {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
     if (const std::string value = environment_value(name); !value.empty()) return expanded(value);
   const std::string home = environment_value("HF_HOME");
-  return (home.empty() ? user_cache() / "huggingface" : expanded(home)) / "hub";
+  return (home.empty() ? fs::path(user_cache_directory()) / "huggingface" : expanded(home)) / "hub";
 }
 
 bool is_model(const fs::path& directory) {
@@ -67,7 +62,7 @@ std::string in_hub_cache(const std::string& name, const std::string& revision) {
 /// [hub/][models/]ORG/NAME, by version of ModelScope; dots of the name may be "___".
 std::string in_modelscope_cache(const std::string& name) {
   const std::string given = environment_value("MODELSCOPE_CACHE");
-  const fs::path cache = given.empty() ? user_cache() / "modelscope" : expanded(given);
+  const fs::path cache = given.empty() ? fs::path(user_cache_directory()) / "modelscope" : expanded(given);
   std::string spelled = name;
   for (std::size_t at = 0; (at = spelled.find('.', at)) != std::string::npos; at += 3) spelled.replace(at, 1, "___");
   for (const char* folder : {"hub/models", "models", "hub", ""})
@@ -77,6 +72,12 @@ std::string in_modelscope_cache(const std::string& name) {
 }
 
 }  // namespace
+
+std::string user_cache_directory() {
+  const std::string xdg = environment_value("XDG_CACHE_HOME");
+  if (!xdg.empty()) return expanded(xdg);
+  return environment_value("HOME").empty() ? "" : expanded("~/.cache").string();
+}
 
 bool is_hub_name(const std::string& model) {
   const auto allowed = [](char c) {

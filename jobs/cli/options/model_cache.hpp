@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Models that Hugging Face's and ModelScope's tools have downloaded before, by name. Nothing is downloaded here.
+// Models that Hugging Face's and ModelScope's tools have downloaded before, by name. Nothing is downloaded here. The
+// user's cache directory.
 
 #include <string>
 
 namespace tessera::jobs {
+
+/// XDG_CACHE_HOME, else ~/.cache; "" if neither is known.
+[[nodiscard]] std::string user_cache_directory();
 
 /// True if `model` is spelled as the name of a model of a hub: "gpt2", "Qwen/Qwen3-0.6B".
 [[nodiscard]] bool is_hub_name(const std::string& model);

@@ -35,12 +35,14 @@ const OptionSpec device_table[] = {
      .commands = for_computing},
     {.name = "attention", .type = Type::choice, .default_value = "auto", .values = "auto|own|cudnn|measured",
      .group = device_group,
-     .help = "attention kernels on GPUs: own is this program's (as is auto); cudnn needs sm_90, bf16 or fp16, and "
-             "heads of 64 or 128; measured times both in a warm-up step and takes the faster"},
-    {.name = "gemm_choice", .type = Type::choice, .default_value = "heuristic", .values = "heuristic|measured",
+     .help = "attention kernels on GPUs: own is this program's; cudnn needs sm_90, bf16 or fp16, and heads of 64 or "
+             "128; measured times both in a warm-up step and takes the faster; auto: cudnn where every rank can, own "
+             "with --reproducible"},
+    {.name = "gemm_choice", .type = Type::choice, .default_value = "auto", .values = "auto|heuristic|measured",
      .group = device_group,
      .help = "GEMM algorithms on GPUs: the first that cuBLASLt proposes, which gives the same bits in every run; or "
-             "the fastest of 16, timed before step 1"},
+             "the fastest of 16, timed before step 1; auto: the fastest, kept for later runs in ~/.cache/tessera, the "
+             "first with --reproducible"},
     {.name = "gemm_choice_file", .values = "FILE", .group = device_group,
      .help = "with --gemm_choice measured: read algorithms from FILE and add new ones, so that later runs give the "
              "same bits [timed in every run]"},

@@ -2,7 +2,6 @@
 #include "jobs/cli/session/tokenized_data.hpp"
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 
 #include "io/chat/template_format.hpp"
@@ -10,6 +9,7 @@
 #include "io/data/documents.hpp"
 #include "io/data/loss_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "runtime/base/log.hpp"
@@ -110,9 +110,7 @@ std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Co
 std::string cache_directory(const Options& options) {
   if (options.has("cache_dir")) return options.text("cache_dir");
   if (options.commands != for_eval) return options.text("output_dir") + "/cache";
-  const char *xdg = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  if (xdg != nullptr && xdg[0] != '\0') return std::string(xdg) + "/tessera";
-  if (home != nullptr && home[0] != '\0') return std::string(home) + "/.cache/tessera";
+  if (std::string directory = user_cache_directory(); !directory.empty()) return directory + "/tessera";
   throw Error(ExitCode::usage, "there is no directory for what is made of the data: HOME is not set", "--cache_dir",
               "Give --cache_dir DIR");
 }
