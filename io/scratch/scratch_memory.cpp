@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 namespace tessera::io {
 
@@ -27,11 +28,6 @@ struct BlockSpan {
   std::uint64_t begin, end;
 };
 
-/// Whether the store moves these bytes from and to where they are.
-bool moves_in_place(const BlockSpan& blocks, std::uint64_t first, std::size_t count, const void* memory) {
-  return blocks.begin == first && blocks.size() == count && on_a_page(memory);
-}
-
 /// Calls `part`(first, count) for windows of blocks.
 void for_each_window(std::uint64_t first, std::size_t count, const auto& part) {
   for (std::uint64_t at = first; at < first + count;) {
@@ -45,12 +41,46 @@ void for_each_window(std::uint64_t first, std::size_t count, const auto& part) {
 
 ScratchMemory::ScratchMemory(ScratchStore::Spec spec) : DiskMemory(sizes_of(spec.regions)), store_(std::move(spec)) {}
 
-void ScratchMemory::read_region(std::size_t region, std::size_t first, std::span<std::byte> to) {
-  const BlockSpan blocks(first, first + to.size(), store_.regions()[region].bytes);
-  if (moves_in_place(blocks, first, to.size(), to.data())) return store_.read(region, to, first).wait();
-  for_each_window(first, to.size(), [&](std::uint64_t at, std::size_t count) {
-    read_window(region, at, to.subspan(static_cast<std::size_t>(at - first), count));
-  });
+void ScratchMemory::move_parts(std::span<const Part> parts, const auto& begin, const auto& by_windows) {
+  const auto in_place = [&](const Part& part) {
+    const BlockSpan blocks(part.first, part.first + part.memory.size(), store_.regions()[part.region].bytes);
+    return blocks.begin == part.first && blocks.size() == part.memory.size() && on_a_page(part.memory.data());
+  };
+  std::vector<ScratchTransfer> begun;
+  std::exception_ptr error;
+  const auto keep_error = [&error](const auto& action) {
+    try {
+      action();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  };
+  for (const Part& part : parts)
+    if (in_place(part)) begun.push_back(begin(part));
+  for (const Part& part : parts)
+    if (!in_place(part)) keep_error([&] { by_windows(part); });
+  for (const ScratchTransfer& transfer : begun) keep_error([&] { transfer.wait(); });
+  if (error) std::rethrow_exception(error);
+}
+
+void ScratchMemory::read_parts(std::span<const Part> parts) {
+  move_parts(
+      parts, [this](const Part& part) { return store_.read(part.region, part.memory, part.first); },
+      [this](const Part& part) {
+        for_each_window(part.first, part.memory.size(), [&](std::uint64_t at, std::size_t count) {
+          read_window(part.region, at, part.memory.subspan(static_cast<std::size_t>(at) - part.first, count));
+        });
+      });
+}
+
+void ScratchMemory::write_parts(std::span<const Part> parts) {
+  move_parts(
+      parts, [this](const Part& part) { return store_.write(part.region, part.memory, part.first); },
+      [this](const Part& part) {
+        for_each_window(part.first, part.memory.size(), [&](std::uint64_t at, std::size_t count) {
+          write_window(part.region, at, part.memory.subspan(static_cast<std::size_t>(at) - part.first, count));
+        });
+      });
 }
 
 void ScratchMemory::read_window(std::size_t region, std::uint64_t first, std::span<std::byte> to) {
@@ -58,14 +88,6 @@ void ScratchMemory::read_window(std::size_t region, std::uint64_t first, std::sp
   const DirectBuffer window(blocks.size());
   store_.read(region, window.span(), blocks.begin).wait();
   std::memcpy(to.data(), window.span().data() + (first - blocks.begin), to.size());
-}
-
-void ScratchMemory::write_region(std::size_t region, std::size_t first, std::span<const std::byte> from) {
-  const BlockSpan blocks(first, first + from.size(), store_.regions()[region].bytes);
-  if (moves_in_place(blocks, first, from.size(), from.data())) return store_.write(region, from, first).wait();
-  for_each_window(first, from.size(), [&](std::uint64_t at, std::size_t count) {
-    write_window(region, at, from.subspan(static_cast<std::size_t>(at - first), count));
-  });
 }
 
 void ScratchMemory::write_window(std::size_t region, std::uint64_t first, std::span<const std::byte> from) {

@@ -21,8 +21,10 @@ class ScratchMemory final : public DiskMemory {
   [[nodiscard]] const ScratchStore& store() const { return store_; }
 
  private:
-  void read_region(std::size_t region, std::size_t first, std::span<std::byte> to) override;
-  void write_region(std::size_t region, std::size_t first, std::span<const std::byte> from) override;
+  void read_parts(std::span<const Part> parts) override;
+  void write_parts(std::span<const Part> parts) override;
+  /// Begins all parts that the store moves in place; then moves the others, by `by_windows`(part); then waits.
+  void move_parts(std::span<const Part> parts, const auto& begin, const auto& by_windows);
   /// Bytes [first, first + count) of the region's blocks from `block` on, which fit into a window.
   void read_window(std::size_t region, std::uint64_t first, std::span<std::byte> to);
   void write_window(std::size_t region, std::uint64_t first, std::span<const std::byte> from);

@@ -113,8 +113,9 @@ ScratchTransfer ScratchStore::begin(Direction direction, std::size_t region, std
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     for (std::uint64_t at = 0; at < bytes; at += block_bytes) {
-      tasks_.push_back({transfer.progress_, direction, region, (first + at) / block_bytes, memory + at,
-                        static_cast<std::size_t>(std::min(block_bytes, bytes - at))});
+      tasks_[static_cast<int>(direction)].push_back({transfer.progress_, direction, region, (first + at) / block_bytes,
+                                                     memory + at,
+                                                     static_cast<std::size_t>(std::min(block_bytes, bytes - at))});
       busy_[static_cast<int>(direction)].begin(now);
       either_.begin(now);
     }
@@ -123,14 +124,24 @@ ScratchTransfer ScratchStore::begin(Direction direction, std::size_t region, std
   return transfer;
 }
 
+/// The next block of the direction that has its turn; if that has none, of the other.
+ScratchStore::Task ScratchStore::take() {
+  auto direction = static_cast<int>(next_);
+  if (tasks_[direction].empty()) direction = 1 - direction;
+  Task task = std::move(tasks_[direction].front());
+  tasks_[direction].pop_front();
+  next_ = static_cast<Direction>(1 - direction);
+  return task;
+}
+
 void ScratchStore::work() {
+  const auto idle = [this] { return tasks_[0].empty() && tasks_[1].empty(); };
   const DirectBuffer page(direct_alignment);
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;  // stopped, and nothing is left to do
-    const Task task = std::move(tasks_.front());
-    tasks_.pop_front();
+    changed_.wait(lock, [&] { return stop_ || !idle(); });
+    if (idle()) return;  // stopped, and nothing is left to do
+    const Task task = take();
     lock.unlock();
     std::exception_ptr error;
     try {

@@ -31,6 +31,19 @@ struct ScratchTimes {
   std::uint64_t bytes_read = 0, bytes_written = 0;
   double read_seconds = 0, write_seconds = 0;
   double busy_seconds = 0;  // of either
+
+  /// What was moved since.
+  [[nodiscard]] ScratchTimes since(const ScratchTimes& earlier) const {
+    return {bytes_read - earlier.bytes_read, bytes_written - earlier.bytes_written, read_seconds - earlier.read_seconds,
+            write_seconds - earlier.write_seconds, busy_seconds - earlier.busy_seconds};
+  }
+  void add(const ScratchTimes& other) {
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    read_seconds += other.read_seconds;
+    write_seconds += other.write_seconds;
+    busy_seconds += other.busy_seconds;
+  }
 };
 
 /// A read or a write that was begun. Copies stand for the same one.
@@ -51,7 +64,7 @@ class ScratchTransfer {
 };
 
 /// Any thread may call it. Transfers of one region must not overlap in time if one of them writes; those of several
-/// regions may. They begin in the order of the calls.
+/// regions may. Those of a direction begin in the order of the calls; while both have something to do, they take turns.
 class ScratchStore {
  public:
   /// Bytes of a block: the unit of a disk request and of a checksum. 1 MiB: larger ones are not faster (decision 0040).
@@ -106,6 +119,7 @@ class ScratchStore {
   ScratchTransfer begin(Direction direction, std::size_t region, std::byte* memory, std::size_t bytes,
                         std::uint64_t first);
   void work();
+  [[nodiscard]] Task take();
   void move(const Task& task, const DirectBuffer& page);
   [[noreturn]] void fail(const Task& task, const std::string& what, int error_number) const;
   [[nodiscard]] static std::vector<std::uint64_t> place(const std::vector<ScratchRegion>& regions);
@@ -123,7 +137,8 @@ class ScratchStore {
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  std::deque<Task> tasks_;
+  std::deque<Task> tasks_[2];         // by direction
+  Direction next_ = Direction::read;  // takes the next turn
   bool stop_ = false;
   std::uint64_t bytes_[2] = {};
   Busy busy_[2], either_;

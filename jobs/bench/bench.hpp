@@ -16,6 +16,7 @@ void bench_step_command(const Call& call, World& world);
 void bench_compression_command(const Call& call, World& world);
 void bench_io_command(const Call& call, World& world);
 void bench_scratch_command(const Call& call, World& world);
+void bench_scratch_steps(const Call& call, World& world);  // of bench_scratch_command, with a model
 void bench_convert_command(const Call& call, World& world);
 void bench_generate_command(const Call& call, World& world);
 void bench_tokenizer_command(const Call& call, World& world);

@@ -63,14 +63,28 @@ std::size_t DiskMemory::region_of(const std::byte* address, std::size_t bytes) c
   return region;
 }
 
+DiskMemory::Part DiskMemory::part_of(const Copy& copy) const {
+  const std::size_t region = region_of(copy.disk, copy.bytes);
+  return {region, static_cast<std::size_t>(copy.disk - data(region)), {copy.memory, copy.bytes}};
+}
+
+std::vector<DiskMemory::Part> DiskMemory::parts_of(std::span<const Copy> copies) const {
+  std::vector<Part> parts;
+  for (const Copy& copy : copies) parts.push_back(part_of(copy));
+  return parts;
+}
+
+void DiskMemory::read(std::span<const Copy> copies) { read_parts(parts_of(copies)); }
+void DiskMemory::write(std::span<const Copy> copies) { write_parts(parts_of(copies)); }
+
 void DiskMemory::read(const std::byte* address, std::span<std::byte> to) {
-  const std::size_t region = region_of(address, to.size());
-  read_region(region, static_cast<std::size_t>(address - data(region)), to);
+  const Part part = part_of({const_cast<std::byte*>(address), to.data(), to.size()});
+  read_parts({&part, 1});
 }
 
 void DiskMemory::write(std::byte* address, std::span<const std::byte> from) {
-  const std::size_t region = region_of(address, from.size());
-  write_region(region, static_cast<std::size_t>(address - data(region)), from);
+  const Part part = part_of({address, const_cast<std::byte*>(from.data()), from.size()});
+  write_parts({&part, 1});
 }
 
 }  // namespace tessera

@@ -31,11 +31,29 @@ class DiskMemory {
   void read(const std::byte* address, std::span<std::byte> to);
   void write(std::byte* address, std::span<const std::byte> from);
 
+  /// A copy between host memory and [disk, disk + bytes), which lies in one region.
+  struct Copy {
+    std::byte* disk = nullptr;
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// As read and write, of copies that do not overlap: the disk has the requests of all of them at once. On return,
+  /// also by an exception, none is in progress.
+  void read(std::span<const Copy> copies);
+  void write(std::span<const Copy> copies);
+
  protected:
-  virtual void read_region(std::size_t region, std::size_t first, std::span<std::byte> to) = 0;
-  virtual void write_region(std::size_t region, std::size_t first, std::span<const std::byte> from) = 0;
+  /// Bytes of a region from `first` on.
+  struct Part {
+    std::size_t region = 0, first = 0;
+    std::span<std::byte> memory;
+  };
+  virtual void read_parts(std::span<const Part> parts) = 0;
+  virtual void write_parts(std::span<const Part> parts) = 0;
 
  private:
+  [[nodiscard]] Part part_of(const Copy& copy) const;
+  [[nodiscard]] std::vector<Part> parts_of(std::span<const Copy> copies) const;
   [[nodiscard]] std::size_t region_of(const std::byte* address, std::size_t bytes) const;
 
   std::vector<std::size_t> begins_, sizes_;

@@ -115,11 +115,31 @@ void ShardManager::cast_masters() {
 
 namespace {
 
-/// A part of a state, between its tier (`device`) and memory that `stream` reaches.
-void move_part(std::byte* to, const std::byte* from, Device device, std::size_t bytes, StreamView stream) {
-  if (device == disk_device) copy_now(disk_device, to, from, bytes);
-  else copy_bytes(to, from, bytes, stream);
-}
+/// The copies of a fetch or a store, between tiers and memory that a stream reaches. Those of a disk are made together,
+/// at its end.
+class TierCopies {
+ public:
+  explicit TierCopies(StreamView stream) : stream_(stream) {}
+  /// `tier`: the device of `from` in a fetch, of `to` in a store.
+  void fetch(std::byte* to, const std::byte* from, Device tier, std::size_t bytes) {
+    if (tier == disk_device) disk_.push_back({const_cast<std::byte*>(from), to, bytes});
+    else copy_bytes(to, from, bytes, stream_);
+  }
+  void store(std::byte* to, const std::byte* from, Device tier, std::size_t bytes) {
+    if (tier == disk_device) disk_.push_back({to, const_cast<std::byte*>(from), bytes});
+    else copy_bytes(to, from, bytes, stream_);
+  }
+  void read_disk() const {
+    if (!disk_.empty()) DiskMemory::of(disk_.front().disk)->read(disk_);
+  }
+  void write_disk() const {
+    if (!disk_.empty()) DiskMemory::of(disk_.front().disk)->write(disk_);
+  }
+
+ private:
+  StreamView stream_;
+  std::vector<DiskMemory::Copy> disk_;
+};
 
 }  // namespace
 
@@ -128,39 +148,43 @@ void ShardManager::fetch(const Instruction& instruction, const SlotMemory& memor
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   const auto numel = static_cast<std::size_t>(parts_.layout->shard_numel(u));
   const Device gradients = gradient_device(u);
+  const auto bytes = numel * sizeof(float);
+  TierCopies copies(stream);
   if (instruction.state == StateKind::params) {
     std::byte* const to = memory.stage != nullptr ? memory.stage : unit.shard;
-    return move_part(to, unit.source, unit.source_device, numel * size_of(fetched_dtype(scheduled(u))), stream);
-  }
-  const auto bytes = numel * sizeof(float);
-  if (instruction.state == StateKind::optimizer) {
+    copies.fetch(to, unit.source, unit.source_device, numel * size_of(fetched_dtype(scheduled(u))));
+  } else if (instruction.state == StateKind::optimizer) {
     for_each_staged(u, memory.stage, [&](const std::byte* home, Device device, std::byte* staged, std::size_t count) {
-      move_part(staged, home, device, count, stream);
+      copies.fetch(staged, home, device, count);
     });
     const StagedUpdate at(scheduled(u), parts_.layout->shard_numel(u), parts_.states);
     if (at.grad >= 0)
-      move_part(memory.stage + at.grad, reinterpret_cast<const std::byte*>(unit.reduced), gradients, bytes, stream);
-    return;
+      copies.fetch(memory.stage + at.grad, reinterpret_cast<const std::byte*>(unit.reduced), gradients, bytes);
+  } else {
+    for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
+      copies.fetch(reinterpret_cast<std::byte*>(accumulator(instruction, static_cast<int>(p), memory)),
+                   reinterpret_cast<const std::byte*>(unit.accumulators[p]), gradients, bytes);
   }
-  for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
-    move_part(reinterpret_cast<std::byte*>(accumulator(instruction, static_cast<int>(p), memory)),
-              reinterpret_cast<const std::byte*>(unit.accumulators[p]), gradients, bytes, stream);
+  copies.read_disk();
 }
 
 void ShardManager::store(const Instruction& instruction, const SlotMemory& memory, StreamView stream) {
   const int u = instruction.unit;
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   const Device gradients = gradient_device(u);
-  if (instruction.state == StateKind::optimizer)
-    return for_each_staged(u, memory.stage,
-                           [&](std::byte* home, Device device, const std::byte* staged, std::size_t count) {
-                             move_part(home, staged, device, count, stream);
-                           });
-  const auto bytes = static_cast<std::size_t>(parts_.layout->shard_numel(u)) * sizeof(float);
-  for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
-    move_part(reinterpret_cast<std::byte*>(unit.accumulators[p]),
-              reinterpret_cast<const std::byte*>(accumulator(instruction, static_cast<int>(p), memory)), gradients,
-              bytes, stream);
+  TierCopies copies(stream);
+  if (instruction.state == StateKind::optimizer) {
+    for_each_staged(u, memory.stage, [&](std::byte* home, Device device, const std::byte* staged, std::size_t count) {
+      copies.store(home, staged, device, count);
+    });
+  } else {
+    const auto bytes = static_cast<std::size_t>(parts_.layout->shard_numel(u)) * sizeof(float);
+    for (std::size_t p = 0; p < unit.accumulators.size(); ++p)
+      copies.store(reinterpret_cast<std::byte*>(unit.accumulators[p]),
+                   reinterpret_cast<const std::byte*>(accumulator(instruction, static_cast<int>(p), memory)), gradients,
+                   bytes);
+  }
+  copies.write_disk();
 }
 
 }  // namespace tessera::shard

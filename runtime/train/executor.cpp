@@ -54,8 +54,9 @@ void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
     Stream& stream = backend_->stream(instruction.stream);
+    const bool computes = &stream == &backend_->stream(StreamId::compute);  // without a device updates of the host too
     for (const int before : instruction.after) {
-      if (instruction.stream == StreamId::compute) backend_->wait_for(program, before);
+      if (computes) backend_->wait_for(program, before);
       else stream.wait(program.events[static_cast<std::size_t>(before)]);
     }
     // Here and not in the backend's norm(), which runs on the communication thread.
@@ -90,9 +91,11 @@ void Executor::update(BoundSchedule& program, const shard::Instruction& instruct
   if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
   const shard::UpdateView& view = parts_.manager->update_view(instruction, memory);
   const bool on_host = instruction.stream == StreamId::host;
+  const double begin = trace_.now();
   parts_.optimizer->update(view, on_host ? backend_->host_scalars(program) : backend_->pointers(program).scalars,
                            on_host ? host_stream : compute_);
   if (on_host) parts_.manager->copy_updated(instruction.unit, view);
+  program.block->update_seconds += trace_.now() - begin;
 }
 
 models::Batch Executor::batch(const BoundSchedule& program, int micro, int instance) {

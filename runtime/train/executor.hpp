@@ -106,7 +106,9 @@ struct StepBlock {
   double grad_norm = 0;     // before clipping
   double data_seconds = 0;  // the compute stream waited for data
   double comm_seconds = 0;  // the compute stream waited for communication
-  double move_seconds = 0;  // on the host: it waited for fetches and stores, and gathers after them, and for their end
+  // On the host: it waited for fetches and stores, for gathers and reductions that use their slots, and for their end.
+  double move_seconds = 0;
+  double update_seconds = 0;  // in updates; of those on a device, until they are launched
 };
 
 class Executor {

@@ -38,8 +38,7 @@ void HostBackend::wait_for(Executor::BoundSchedule& program, int instruction) {
   event.wait();
   const double end = trace_.now();
   const shard::Instruction& awaited = program.schedule->list[static_cast<std::size_t>(instruction)];
-  const bool moves = awaited.op == shard::Op::fetch || awaited.op == shard::Op::store ||
-                     (awaited.op == shard::Op::gather && awaited.stage >= 0);
+  const bool moves = awaited.op == shard::Op::fetch || awaited.op == shard::Op::store || awaited.stage >= 0;
   (moves ? program.block->move_seconds : program.block->comm_seconds) += end - begin;
   trace_.add({program.schedule, instruction, true, begin, end}, StreamId::compute);
 }

@@ -174,6 +174,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   const auto begin = Clock::now();
   const std::int64_t step = p.done.steps + 1;
   const std::int64_t updates = p.done.steps - p.done.skipped;
+  const io::ScratchTimes disk_before = p.scratch != nullptr ? p.scratch->times() : io::ScratchTimes();
   StepReport report{.step = step, .learning_rate = p.options.lr.at(updates), .samples = count};
   p.world.set_step(step);
   p.batches.set(tokens, &sampler, first, count);
@@ -199,6 +200,8 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.data_seconds = block.data_seconds;
   report.comm_seconds = block.comm_seconds;
   report.move_seconds = block.move_seconds;
+  report.update_seconds = block.update_seconds;
+  if (p.scratch != nullptr) report.disk = p.scratch->times().since(disk_before);
   report.flags = block.sums.flags;
   report.seconds = seconds_since(begin);
   return report;

@@ -11,6 +11,7 @@
 #include "io/checkpoint/state.hpp"
 #include "io/data/dataset.hpp"
 #include "io/model/model_io.hpp"
+#include "io/scratch/scratch_store.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
@@ -49,6 +50,8 @@ struct StepReport {
   double seconds = 0;                         // of the step; of these:
   double data_seconds = 0, comm_seconds = 0;  // the compute stream waited for data; for communication
   double move_seconds = 0;                    // without a GPU: it waited for offloaded states
+  double update_seconds = 0;                  // the host updated
+  io::ScratchTimes disk;                      // of this rank's scratch file, within the step
   shard::ControlFlags flags;                  // summed over the ranks' callbacks
   double loss_scale = 1;                      // of this step
   bool skipped = false;                       // a gradient overflowed: nothing was updated

@@ -47,7 +47,7 @@ short() {
   [ $code = 0 ] || fail "the resident run ended with $code"
   local disk=(--offload_optimizer disk --nvme_path scratch) all=(--offload_optimizer nvme --offload_params nvme --nvme_path scratch)
   runs 2 --max_steps 6 --save_steps 3 --output_dir optimizer "${disk[@]}"
-  [ $code = 0 ] && grep -qE '^disk      rank 0: read .* written .* while busy .* exposed ' log || fail "optimizer: exit $code"
+  [ $code = 0 ] && grep -qE '^disk      rank 0: steps read .* written .* while busy .* exposed .* updates .* in steps: most ' log || fail "optimizer: exit $code"
   runs 2 --max_steps 3 --save_steps 3 --output_dir all "${all[@]}"
   [ $code = 0 ] || fail "all states: exit $code"
   nothing_left
@@ -118,6 +118,8 @@ larger() {
   code=$?
   [ $code != 0 ] || fail "the resident run fits in the cgroup"
   "$tessera" bench scratch --size 1GiB --dir . --bench_repeats 3
+  (echo "$BASHPID" > "$group/cgroup.procs" && "$tessera" bench scratch --model config.json --from_scratch --max_length 16 --max_grad_norm 1.0 \
+    --per_device_train_batch_size 1 --global_batch_size 2 --bf16 true --offload_optimizer disk --offload_params disk --nvme_path scratch --bench_steps 5)
 }
 
 $part

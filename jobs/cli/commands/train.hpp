@@ -103,7 +103,8 @@ class TrainRun {
   std::vector<io::AuxiliaryFile> changed_files_;  // of saved models and checkpoints: generation_config.json
   DType save_dtype_ = DType::f32;
   std::optional<train::EvalReport> last_evaluation_;  // after the last step
-  double step_seconds_ = 0, move_seconds_ = 0;        // of rank 0: in steps, and of these waiting for offloaded states
+  StepShares step_shares_;                            // of this rank's steps
+  io::ScratchTimes disk_in_steps_;                    // likewise
   double train_seconds_ = 0;                          // until then
   std::int64_t first_step_ = 0;                       // steps done before this process
   std::string resumed_from_;                          // a checkpoint; "" for a new run

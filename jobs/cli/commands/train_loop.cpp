@@ -73,8 +73,10 @@ train::StepReport TrainRun::one_step() {
     output_->fail();
     world_.abort(error);
   }
-  move_seconds_ += report.move_seconds;
-  step_seconds_ += report.seconds;
+  step_shares_.seconds += report.seconds;
+  step_shares_.exposed += report.move_seconds;
+  step_shares_.updates += report.update_seconds;
+  disk_in_steps_.add(report.disk);
   progress_ = {done,
                progress_.samples + count,
                progress_.tokens + report.tokens,
@@ -210,20 +212,21 @@ void TrainRun::memory_line() {
 void TrainRun::disk_line() {
   const std::optional<io::ScratchTimes> times = trainer_->disk_times();
   if (!times) return;
-  const auto rate = [](std::uint64_t bytes, double seconds) {
-    return seconds > 0 ? static_cast<double>(bytes) / seconds / 1073741824.0 : 0.0;
-  };
-  // A device's steps do not measure it.
-  const std::string exposed = world_.device() == host_device
-                                  ? strfmt(" | exposed %.1f s of %.1f s in steps", move_seconds_, step_seconds_)
-                                  : std::string();
-  log::info(strfmt(
-      "disk      rank 0: read %s, written %s, %.2f GiB/s while busy (%.1f s; reads alone %.2f, writes alone %.2f "
-      "GiB/s)%s",
-      human_bytes(static_cast<double>(times->bytes_read)).c_str(),
-      human_bytes(static_cast<double>(times->bytes_written)).c_str(),
-      rate(times->bytes_read + times->bytes_written, times->busy_seconds), times->busy_seconds,
-      rate(times->bytes_read, times->read_seconds), rate(times->bytes_written, times->write_seconds), exposed.c_str()));
+  const io::ScratchTimes& steps = disk_in_steps_;
+  const auto text = [](std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  const double rate = static_cast<double>(steps.bytes_read + steps.bytes_written) / std::max(steps.busy_seconds, 1e-9);
+  // A device's steps do not measure what is exposed.
+  const std::string exposed =
+      world_.device() == host_device
+          ? strfmt(" | exposed %.1f s and updates %.1f s of %.1f s in steps: %s", step_shares_.exposed,
+                   step_shares_.updates, step_shares_.seconds, step_bound(step_shares_).c_str())
+          : std::string();
+  log::info(strfmt("disk      rank 0: steps read %s, written %s, %.2f GiB/s while busy (%.1f s)%s",
+                   text(steps.bytes_read).c_str(), text(steps.bytes_written).c_str(), rate / 1073741824.0,
+                   steps.busy_seconds, exposed.c_str()));
+  log::info(strfmt("          outside of steps (initial values, evaluation, checkpoints): read %s, written %s",
+                   text(times->bytes_read - steps.bytes_read).c_str(),
+                   text(times->bytes_written - steps.bytes_written).c_str()));
 }
 
 void TrainRun::print_baseline(const train::EvalReport& last) {

@@ -175,6 +175,12 @@ void Interval::add(const train::StepReport& report) {
   comm_seconds += report.comm_seconds;
 }
 
+std::string step_bound(const StepShares& shares) {
+  const double rest = shares.seconds - shares.exposed - shares.updates;
+  if (shares.exposed >= std::max(shares.updates, rest)) return "most waits for the disk";
+  return shares.updates >= rest ? "most is updates, which the host's memory bounds" : "most is computation";
+}
+
 std::string step_line(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
   const double share =

@@ -61,6 +61,12 @@ struct StepLine {
   double elapsed = 0, remaining = 0;
 };
 [[nodiscard]] std::string step_line(const StepLine& line);
+/// Seconds of steps without a GPU; of these, waiting for offloaded states, and updating on the host.
+struct StepShares {
+  double seconds = 0, exposed = 0, updates = 0;
+};
+/// What took most of them: "most waits for the disk".
+[[nodiscard]] std::string step_bound(const StepShares& shares);
 /// `set`: the data set's name; "": all.
 [[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report,
                                     const std::string& set = {});

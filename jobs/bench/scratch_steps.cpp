@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera bench scratch --model …`: training steps with states on disk and the bare disk, in turns in one run.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "jobs/bench/bench.hpp"
+#include "jobs/bench/plain_disk.hpp"
+#include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/checkpointing.hpp"
+#include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/trainable.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr std::uint64_t bare_turn_bytes = 512u << 20, bare_file_step = 8u << 20;
+
+/// Of rank 0; one element for each turn: a step, then the bare disk.
+struct DiskTurns {
+  std::vector<train::StepReport> steps;
+  std::vector<double> bare, share;  // bytes a second by plain requests in the step's mix; the step's rate over it
+
+  [[nodiscard]] double median_of(const auto& value) const {
+    std::vector<double> values;
+    for (const train::StepReport& step : steps) values.push_back(value(step));
+    return median(values);
+  }
+};
+
+double rate_of(const io::ScratchTimes& disk) {
+  return static_cast<double>(disk.bytes_read + disk.bytes_written) / std::max(disk.busy_seconds, 1e-9);
+}
+
+/// A step, and the bare disk with as large a share of reads, on all ranks at once.
+void take_turn(DiskTurns& turns, const train::StepReport& step, PlainDisk& plain, World& world) {
+  const auto read = static_cast<double>(step.disk.bytes_read), written = static_cast<double>(step.disk.bytes_written);
+  const double reads = read / std::max(read + written, 1.0);
+  // The faster of one thread with large requests and several threads with the store's.
+  const double one = timed(world, [&] { plain.move(reads, 1, 8u << 20, bare_turn_bytes); }),
+               several = timed(
+                   world, [&] { plain.move(reads, raw_disk_threads, io::ScratchStore::block_bytes, bare_turn_bytes); });
+  turns.steps.push_back(step);
+  turns.bare.push_back(static_cast<double>(bare_turn_bytes) / std::min(one, several));
+  turns.share.push_back(rate_of(step.disk) / turns.bare.back());
+}
+
+void print_turns(const DiskTurns& turns, bool json) {
+  const double rate = turns.median_of([](const train::StepReport&s) { return rate_of(s.disk); }),
+               seconds = turns.median_of([](const train::StepReport&s) { return s.seconds; }),
+               busy = turns.median_of([](const train::StepReport&s) { return s.disk.busy_seconds; }),
+               exposed = turns.median_of([](const train::StepReport&s) { return s.move_seconds; }),
+               updates = turns.median_of([](const train::StepReport&s) { return s.update_seconds; });
+  const io::ScratchTimes& disk = turns.steps.back().disk;
+  if (json) {
+    const nlohmann::ordered_json result = {{"steps", turns.steps.size()},
+                                           {"bytes_read", disk.bytes_read},
+                                           {"bytes_written", disk.bytes_written},
+                                           {"busy_rate", rate},
+                                           {"bare_rate", median(turns.bare)},
+                                           {"busy_over_bare", median(turns.share)},
+                                           {"step_s", seconds},
+                                           {"busy_s", busy},
+                                           {"exposed_s", exposed},
+                                           {"updates_s", updates}};
+    return log::info(result.dump(2));
+  }
+  constexpr double gib = 1073741824.0;
+  log::info(strfmt("a step    reads %s, writes %s: %.2f GiB/s while busy, %.1f%% of the bare disk's %.2f GiB/s",
+                   human_bytes(static_cast<double>(disk.bytes_read)).c_str(),
+                   human_bytes(static_cast<double>(disk.bytes_written)).c_str(), rate / gib, 100 * median(turns.share),
+                   median(turns.bare) / gib));
+  log::info(strfmt("          busy %.2f s | exposed %.2f s of %.2f s | updates %.2f s | %s", busy, exposed, seconds,
+                   updates, step_bound({seconds, exposed, updates}).c_str()));
+}
+
+}  // namespace
+
+void bench_scratch_steps(const Call& call, World& world) {
+  const Options& options = call.options();
+  check_options(options);
+  const int threads = set_rank_threads(options, world).threads;
+  const ModelConfig config = read_model_config(options, &world);
+  const models::Model model = make_training_model(options, config.text, config.path, precision_of(options).compute);
+  const train::TrainerOptions run = trainer_options(options, model, world, 1000000);
+  if (run.run.nvme_path.empty())
+    throw Error(ExitCode::usage, "no state of this model is on disk", "command line",
+                "Add --offload_optimizer disk --nvme_path DIR");
+  const std::int64_t global = run.run.batch.global_batch, steps = options.integer("bench_steps");
+  const RandomTokens tokens((steps + 1) * global * run.run.tokens + 1, model.vocab);
+  const io::Sampler sampler(io::count_samples(tokens.size(), run.run.tokens).samples, false, 1);
+  train::Trainer trainer(world, run);
+  trainer.initialize();
+  std::optional<PlainDisk> plain;
+  world.run_and_agree([&] {
+    // As large as the states: what caches below the file system hold is as much of it.
+    const std::uint64_t states = trainer.plan().costs.in[static_cast<int>(Memory::disk)];
+    plain.emplace(options.text("nvme_path"), world.rank(), io::round_up(states, bare_file_step), "--nvme_path");
+    plain->move(0, 1, 8u << 20);  // a first write to allocated space is slower
+  });
+  if (!options.flag("json")) {
+    log::info(version_line());
+    log::info(strfmt("model     %s | %s parameters | T %ld | %s | %d threads a rank", config.path.c_str(),
+                     human_count(model.num_params()).c_str(), run.run.tokens, batch_line(run.run.batch).c_str(),
+                     threads));
+    log::info(strfmt("disk      %s of rank 0 in %s, %d ranks | medians of %ld steps, of rates and of ratios in turns",
+                     human_bytes(trainer.plan().costs.in[static_cast<int>(Memory::disk)]).c_str(),
+                     options.text("nvme_path").c_str(), world.size(), steps));
+  }
+  DiskTurns turns;
+  for (std::int64_t step = 0; step <= steps; ++step) {
+    const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
+    if (step > 0) take_turn(turns, report, *plain, world);  // the first step writes what was never written
+  }
+  print_turns(turns, options.flag("json"));
+}
+
+}  // namespace tessera::jobs
