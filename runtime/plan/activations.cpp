@@ -38,6 +38,70 @@ bool splits_saved(const RunSpec& spec, const shard::Schedule& train, int module)
              .split();
 }
 
+/// What forward of a module keeps for backward, in memory of its own.
+static std::size_t kept_bytes(const RunSpec& spec, const shard::ModuleUse& use, int module,
+                              const models::BatchShape& shape) {
+  const models::SavedBytes parts =
+      spec.model->modules[static_cast<std::size_t>(module)]->split_saved_bytes(shape, spec.model->dtype);
+  const shard::Recompute recompute = use.recomputable ? spec.strategy.policy.recompute : shard::Recompute::none;
+  if (recompute == shard::Recompute::none) return parts.total();
+  return recompute == shard::Recompute::selective && parts.split() ? parts.kept : 0;
+}
+
+static std::size_t boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
+  return static_cast<std::size_t>(tokens * spec.model->hidden) * size_of(spec.model->dtype);
+}
+
+void mark_offloaded(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
+  if (spec.strategy.policy.activations == shard::Tier::device) return;
+  const models::Model& model = *spec.model;
+  for (std::size_t m = model.embedding_modules; m < modules.size() - model.head_modules; ++m) {
+    modules[m].offloads = true;
+    modules[m].saves = kept_bytes(spec, modules[m], static_cast<int>(m), spec.train_shape()) > 0;
+  }
+}
+
+std::string activation_slot_name(const shard::Schedule& train, int slot) {
+  const shard::Slot& of = train.slots[static_cast<std::size_t>(slot)];
+  const auto before = std::count_if(train.slots.begin(), train.slots.begin() + slot, [&](const shard::Slot& s) {
+    return s.kind == shard::Slot::Kind::stage && s.state == of.state;
+  });
+  return of.state == shard::StateKind::input ? boundary_name(static_cast<int>(before))
+                                             : "saved.s" + std::to_string(before);
+}
+
+std::string activation_home_name(const shard::Schedule& train, const shard::Instruction& instruction) {
+  return std::string("host.") + shard::name_of(instruction.state) + "." + train.use_of(instruction).name;
+}
+
+std::size_t moved_activation_bytes(const RunSpec& spec, const shard::Schedule& train,
+                                   const shard::Instruction& instruction, const models::BatchShape& shape) {
+  if (instruction.state == shard::StateKind::input) return boundary_bytes(spec, shape.batch * shape.tokens);
+  return kept_bytes(spec, train.use_of(instruction), instruction.module, shape);
+}
+
+/// Staging slots, and what is in host memory.
+static void offloaded_slots(const RunSpec& spec, const shard::Schedule& train, std::int64_t most_tokens,
+                            std::vector<ArenaSlot>& slots) {
+  const models::BatchShape shape = spec.train_shape();
+  std::size_t most_saved = 0;
+  for (std::size_t m = 0; m < train.modules.size(); ++m)
+    if (train.modules[m].saves)
+      most_saved = std::max(most_saved, kept_bytes(spec, train.modules[m], static_cast<int>(m), shape));
+  for (int k = 0, inputs = 0; k < static_cast<int>(train.slots.size()); ++k) {
+    const shard::Slot& slot = train.slots[static_cast<std::size_t>(k)];
+    if (slot.kind != shard::Slot::Kind::stage || !is_activation(slot.state)) continue;
+    const bool input = slot.state == shard::StateKind::input;
+    const std::int64_t tokens = input && inputs++ < 2 ? most_tokens : shape.batch * shape.tokens;
+    slots.push_back({activation_slot_name(train, k), Category::activations, Placement::own,
+                     input ? boundary_bytes(spec, tokens) : most_saved});
+  }
+  for (const shard::Instruction& in : train.list)
+    if (in.op == shard::Op::store && is_activation(in.state) && in.micro == 0)
+      slots.push_back({activation_home_name(train, in), Category::activations, Placement::own,
+                       moved_activation_bytes(spec, train, in, shape), Memory::pinned});
+}
+
 std::string pinned_name(std::string_view slot) { return "pinned." + std::string(slot); }
 
 std::string cache_name(const models::Model& model, int module) {
@@ -127,23 +191,24 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const models::Model& model = *spec.model;
   const models::BatchShape train = spec.train_shape(), eval = spec.eval_shape();
   const std::int64_t trained = train.batch * train.tokens, most = std::max(trained, eval.batch * eval.tokens);
-  const auto boundary = [&](std::int64_t tokens) {
-    return static_cast<std::size_t>(tokens * model.hidden) * size_of(model.dtype);
-  };
+  const auto boundary = [&](std::int64_t tokens) { return boundary_bytes(spec, tokens); };
   const int last = static_cast<int>(model.modules.size()) - 1;
 
   std::vector<ArenaSlot> slots;
   const int first = first_backward(schedule.modules);
   // Evaluation, generation and a reference model use the first two alternately.
   const int reference_last = static_cast<int>(model.reference.size()) - 1;
-  for (int i = 0; i < std::max(last, std::min(2, reference_last)); ++i)
+  if (schedule.offloads_activations()) offloaded_slots(spec, schedule, most, slots);
+  for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations(); ++i)
     if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
       slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? most : trained)});
   for (int i = first; i <= last; ++i) {
     const models::SavedBytes parts = model.modules[static_cast<std::size_t>(i)]->split_saved_bytes(train, model.dtype);
     if (parts.total() == 0) continue;
     const bool splits = splits_saved(spec, schedule, i);
-    if (splits) slots.push_back({kept_name(schedule, i), Category::activations, Placement::own, parts.kept});
+    const bool staged = schedule.modules[static_cast<std::size_t>(i)].saves;  // what is kept is
+    if (splits && !staged) slots.push_back({kept_name(schedule, i), Category::activations, Placement::own, parts.kept});
+    if (!splits && staged) continue;
     const std::size_t bytes = splits ? parts.recomputed : parts.total();
     const std::string name = saved_name(schedule, i);
     const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });

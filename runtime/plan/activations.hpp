@@ -24,6 +24,17 @@ namespace tessera::plan {
 [[nodiscard]] std::string kept_name(const shard::Schedule& train, int module);
 /// Whether selective checkpointing divides what module i saves.
 [[nodiscard]] bool splits_saved(const RunSpec& spec, const shard::Schedule& train, int module);
+// Where activations are offloaded (shard::Schedule::offloads_activations):
+/// A staging slot. The first two slots of inputs are what evaluation and reference models use alternately.
+[[nodiscard]] std::string activation_slot_name(const shard::Schedule& train, int slot);
+/// "host.input.h.3": where a fetch or a store of a module's activations keeps them.
+[[nodiscard]] std::string activation_home_name(const shard::Schedule& train, const shard::Instruction& instruction);
+/// Bytes that it moves of a micro-batch of this shape.
+[[nodiscard]] std::size_t moved_activation_bytes(const RunSpec& spec, const shard::Schedule& train,
+                                                 const shard::Instruction& instruction,
+                                                 const models::BatchShape& shape);
+/// Sets ModuleUse::offloads and saves, if the policy offloads activations.
+void mark_offloaded(const RunSpec& spec, std::vector<shard::ModuleUse>& modules);
 inline constexpr const char* gradient_name = "dx";  // (B, T, C), gradient of the current module output
 inline constexpr const char* workspace_name = "workspace";
 /// The quantized matrices that a module reads, in the type that it computes in. Modules use it in turn.

@@ -93,6 +93,11 @@ void check(const RunSpec& spec) {
   if (spec.device != host_device && policy.placement.params == shard::Tier::disk)
     throw Error(ExitCode::usage, "parameters on disk are built for runs without a GPU only", "offload_params",
                 "Use --offload_params cpu, with --offload_optimizer disk");
+  if (policy.activations != shard::Tier::device && spec.model->in_row_parts)
+    throw Error(ExitCode::usage,
+                "--max_unit_size splits embedding and head into modules that share one activation, which "
+                "--offload_activations does not support",
+                "--offload_activations, --max_unit_size", "Keep one of the two");
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
     throw Error(ExitCode::usage,
                 strfmt("reduce_dtype %s with parameters of %s is not supported", name_of(policy.reduce_dtype),
@@ -112,6 +117,9 @@ MovedBytes moved_bytes(const RunPlan& plan) {
   MovedBytes moved;
   const shard::Schedule& schedule = plan.main();
   for (const shard::Instruction& in : schedule.list) {
+    if ((in.op == shard::Op::fetch || in.op == shard::Op::store) && is_activation(in.state))
+      (in.op == shard::Op::fetch ? moved.fetched : moved.stored) +=
+          moved_activation_bytes(plan.spec, schedule, in, plan.spec.train_shape());
     if (in.unit < 0) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(in.unit)];
     const auto numel = static_cast<std::uint64_t>(plan.layout.shard_numel(in.unit));
@@ -200,6 +208,7 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
     for (std::size_t m = 0; m < input.modules.size() && input.policy.recompute == shard::Recompute::selective; ++m)
       if (spec.model->modules[m]->split_saved_bytes(spec.train_shape(), spec.model->dtype).recomputed == 0)
         input.modules[m].recomputable = false;
+    mark_offloaded(spec, input.modules);
     plan.train = shard::build_train(input);
   }
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
@@ -300,10 +309,9 @@ std::size_t frozen_bytes(const RunPlan& plan) {
 
 std::size_t offloaded_bytes(const RunPlan& plan, Category category, Memory memory) {
   std::size_t bytes = 0;
-  const auto holds_states =
-      category == Category::params || category == Category::grads || category == Category::optimizer;
+  const auto offloadable = category != Category::buffers && category != Category::comm;
   for (const ArenaSlot& slot : plan.slots)
-    if (holds_states && slot.category == category && slot.memory == memory) bytes += slot.bytes;
+    if (offloadable && slot.category == category && slot.memory == memory) bytes += slot.bytes;
   return bytes;
 }
 
@@ -321,10 +329,14 @@ std::string compare_memory(const RunPlan& plan, const MemoryTable& measured) {
 }
 
 std::size_t memory_needed(const RunPlan& plan) {
+  if (plan.spec.device != host_device) return plan.costs.in[static_cast<int>(Memory::device)];
   // Beside states on disk, staging slots in host memory are part of what a run without a device computes in.
   const bool beside = plan.spec.strategy.policy.placement.optimizer == shard::Tier::host;
-  const std::size_t pinned = beside ? plan.costs.in[static_cast<int>(Memory::pinned)] : 0;
-  return plan.spec.device == host_device ? plan.costs.total - pinned : plan.costs.in[static_cast<int>(Memory::device)];
+  std::vector<ArenaSlot> computing = plan.slots;
+  std::erase_if(computing, [&](const ArenaSlot& slot) {
+    return slot.memory == Memory::pinned && (beside || slot.category == Category::activations);
+  });
+  return planned_memory(computing).total();
 }
 
 RunPlan make_plan(const RunSpec& spec) { return build(spec, Proof::full); }

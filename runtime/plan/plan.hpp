@@ -111,8 +111,8 @@ struct RunPlan {
 /// Bytes of Category::params that a rank keeps for frozen parameters: their shards, and copies that stay gathered.
 [[nodiscard]] std::size_t frozen_bytes(const RunPlan& plan);
 
-/// Bytes of states of a category that a rank keeps on the host beside a device (without one: in the part of host memory
-/// where it computes).
+/// Bytes of states, or activations, of a category that a rank keeps on the host beside a device (without one: in the
+/// part of host memory where it computes).
 [[nodiscard]] std::size_t offloaded_bytes(const RunPlan& plan, Category category, Memory memory);
 
 /// "" if the measured memory equals the plan's, else where they differ: "params 8192 bytes planned, 12288 measured".

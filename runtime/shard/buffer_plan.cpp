@@ -18,6 +18,9 @@ void check(const ScheduleInput& in, ScheduleKind kind) {
   if (in.policy.forward_prefetch < 0 || in.policy.backward_prefetch < 0)
     throw std::logic_error("a prefetch depth below 0");
   if (in.policy.staging_slots < 1) throw std::logic_error("no staging slots");
+  if (in.policy.activations == Tier::disk) throw std::logic_error("activations on disk");
+  if (in.policy.activations != Tier::device && std::ranges::any_of(in.modules, &ModuleUse::in_place))
+    throw std::logic_error("activations of modules that work in place are not offloaded");
   if (in.policy.reproducible && in.policy.reduce == Reduce::last)
     throw std::logic_error("reproducible sums reduce each micro-batch: it cannot be combined with reduce = last");
   for (const ModuleUse& m : in.modules)
@@ -71,16 +74,21 @@ std::vector<int> add_slots(BufferPlan& plan, Slot::Kind kind, int num_slots) {
 
 /// Staging slots of the states that the schedule moves.
 void plan_stages(const ScheduleInput& in, BufferPlan& plan, ScheduleKind kind) {
-  const auto add = [&](StateKind state, const auto& offloaded) {
-    if (!std::ranges::any_of(plan.units, offloaded)) return;
+  const auto stage = [&](StateKind state, int num_slots) {
     std::vector<int>& slots = plan.stage_slots[static_cast<std::size_t>(state)];
-    slots = add_slots(plan, Slot::Kind::stage, in.policy.staging_slots);
+    slots = add_slots(plan, Slot::Kind::stage, num_slots);
     for (const int slot : slots) plan.slots[at(slot)].state = state;
+  };
+  const auto add = [&](StateKind state, const auto& offloaded) {
+    if (std::ranges::any_of(plan.units, offloaded)) stage(state, in.policy.staging_slots);
   };
   add(StateKind::params, &ScheduledUnit::params_offloaded);
   if (kind != ScheduleKind::train) return;
   add(StateKind::grads, &ScheduledUnit::grads_offloaded);
   add(StateKind::optimizer, &ScheduledUnit::stages_update);
+  if (in.policy.activations == Tier::device) return;
+  stage(StateKind::input, in.policy.staging_slots + 1);
+  if (std::ranges::any_of(in.modules, &ModuleUse::saves)) stage(StateKind::saved, in.policy.staging_slots);
 }
 
 /// A slot of the unit's own.

@@ -8,6 +8,7 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/activation_stages.hpp"
 #include "runtime/shard/buffer_plan.hpp"
 #include "runtime/shard/instruction_list.hpp"
 #include "runtime/shard/update_order.hpp"
@@ -248,6 +249,8 @@ Schedule new_schedule(const ScheduleInput& input, const BufferPlan& plan, int nu
   return schedule;
 }
 
+using Indices = std::vector<int>;
+
 /// The instruction of a module execution, after the gathers of the units it reads, and `wants`.
 struct ModuleInstruction {
   Op op = Op::forward;
@@ -283,6 +286,7 @@ Schedule build_train(const ScheduleInput& input) {
   Gathers gathers(plan, schedule, list, staging);
   Reduces reduces(input, plan, schedule, list, staging);
   Updates updates(plan, schedule, list, staging);
+  ActivationStages activations(input, plan, schedule, list);
   const auto reduce = [&](int backward, int execution) {
     for (const int unit : reduces.emit(backward)) updates.finished(unit, reduces.store_of(unit), execution);
   };
@@ -293,15 +297,20 @@ Schedule build_train(const ScheduleInput& input) {
     gathers.emit_gathers(t);
     reduce(last, t);
     if (execution.forward) {
-      last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
+      const bool itself = execution.instance == 0;
+      last = add(
+          list, gathers,
+          {Op::forward, &execution, execution.units, itself ? activations.begin_forward(module, micro) : Indices()});
+      if (itself) activations.end_forward(module, micro, last);
     } else {
       const ModuleUse& use = input.modules[at(module)];
+      std::vector<int> wants = activations.begin_backward(module, micro);
       if (schedule.recomputes(module))
-        add(list, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), {}});
-      std::vector<int> wants;
+        add(list, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), wants});
       for (const int u : use.grad_units)
         if (plan.first_contributor[at(u)] == module) wants.push_back(reduces.take_slot(u, micro));
       last = add(list, gathers, {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants)});
+      activations.end_backward(module, last);
       for (const int u : union_of({}, use.grad_units))
         if (plan.last_contributor[at(u)] == module) reduces.complete(u, micro);
     }

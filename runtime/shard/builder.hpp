@@ -60,6 +60,9 @@ struct ScheduleInput {
 ///   works on, and a store of it after the update. They share ShardPolicy::staging_slots staging slots for each kind; a
 ///   fetch waits only until its slot is free. An update on the host follows the store of its gradient; with
 ///   updates_before_norm it does not wait for norm. What it has written is fetched to the device after it and norm.
+/// - activations that are offloaded (ShardPolicy::activations): the inputs of modules take turns in staging_slots + 1
+///   staging slots, and what forward saves in staging_slots. A module's store follows its forward, and its fetch the
+///   backward that frees a slot. What no later module's forward overwrites stays in its slot.
 [[nodiscard]] Schedule build_train(const ScheduleInput& input);
 
 /// Forward passes of one micro-batch, for evaluation and generation; with_loss: ends in `norm`, which sums the loss.

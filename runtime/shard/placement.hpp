@@ -13,9 +13,15 @@ enum class Tier : unsigned char { device, host, disk };
 ///   params     what its gathers read: this rank's shard in ScheduledUnit::param_dtype, or as stored if it is frozen
 ///   grads      its gradient accumulators
 ///   optimizer  what only its update uses: fp32 master weights and the states of the optimizer
-enum class StateKind : unsigned char { params, grads, optimizer };
-inline constexpr int num_state_kinds = 3;
+/// Of a module, in a micro-batch (offloaded activations):
+///   input      the activation that it reads
+///   saved      what its forward leaves for its backward
+enum class StateKind : unsigned char { params, grads, optimizer, input, saved };
+inline constexpr int num_state_kinds = 5;
 [[nodiscard]] const char* name_of(StateKind kind);
+[[nodiscard]] constexpr bool is_activation(StateKind kind) {
+  return kind == StateKind::input || kind == StateKind::saved;
+}
 
 /// The tier of each kind of a unit's states between its uses.
 struct StatePlacement {

@@ -64,6 +64,8 @@ struct ShardPolicy : UnitPolicy {
   WrapPolicy wrap;
   ExpertUnits experts = ExpertUnits::own;
   int staging_slots = 2;  // of each kind of state that is offloaded: how many units of it are moved or used at a time
+  /// host: what blocks read and save is stored there after their forward, and fetched before their backward.
+  Tier activations = Tier::device;
   bool updates_before_norm = false;  // without clipping: updates on the host run while backward goes on
   bool reproducible = false;         // sum micro-batches by the binary counter over m = a·W + r
   Compression compression;

@@ -48,6 +48,22 @@ std::string encoding_word(const Schedule& schedule, const Instruction& in) {
   return int8.error_feedback ? "int8 + residual" : "int8";
 }
 
+std::string join_words(const std::vector<std::string>& words, const char* between) {
+  std::string out;
+  for (const std::string& word : words)
+    if (!word.empty()) out += (out.empty() ? "" : between) + word;
+  return out;
+}
+
+/// "in si0 ss0 to si1": the staging slots of a module's activations.
+std::string activations_word(const Schedule& schedule, const Instruction& in) {
+  if (!schedule.offloads_activations() || in.instance > 0) return {};
+  const ActivationSlots& slots = schedule.activation_slots(in);
+  const std::string own = join_words({slot_word(schedule, slots.input), slot_word(schedule, slots.saved)}, " ");
+  const std::string output = in.op == Op::forward ? slot_word(schedule, schedule.output_slot(in)) : std::string();
+  return join_words({own.empty() ? "" : "in " + own, output.empty() ? "" : "to " + output}, " ");
+}
+
 /// The last column. reduce_scatter, all_reduce: "a0 = x + a0, last", the accumulation; backward: "adds", if it adds to
 /// gradients of earlier micro-batches. gather, update: "from sp0", "in so0", the staging slot.
 std::string detail_word(const Schedule& schedule, const Instruction& in) {
@@ -59,8 +75,10 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
   if (in.op == Op::update && in.stage >= 0) return "in " + stage;
   if (in.op == Op::backward) {
     const auto adds = [&](int u) { return in.micro > 0 && schedule.units[at(u)].adds_in_slot; };
-    return std::ranges::any_of(schedule.modules[at(in.module)].grad_units, adds) ? "adds" : "";
+    const bool any = std::ranges::any_of(schedule.modules[at(in.module)].grad_units, adds);
+    return join_words({activations_word(schedule, in), any ? "adds" : ""}, ", ");
   }
+  if (in.op == Op::forward || in.op == Op::recompute) return activations_word(schedule, in);
   if (in.op != Op::reduce_scatter && in.op != Op::all_reduce) return {};
   const ScheduledUnit& unit = schedule.units[at(in.unit)];
   const bool keeps_sum = in.sum >= 0 && unit.reduced_twice(), first = in.op == Op::reduce_scatter;
@@ -98,7 +116,7 @@ const char* name_of(StreamId stream) {
 }
 
 const char* name_of(StateKind kind) {
-  static constexpr std::array<const char*, num_state_kinds> names{"params", "grads", "optimizer"};
+  static constexpr std::array<const char*, num_state_kinds> names{"params", "grads", "optimizer", "input", "saved"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -108,6 +126,17 @@ const std::vector<ModuleUse>& Schedule::modules_of(int instance) const {
 
 const ModuleUse& Schedule::use_of(const Instruction& instruction) const {
   return modules_of(instruction.instance)[at(instruction.module)];
+}
+
+const ActivationSlots& Schedule::activation_slots(const Instruction& in) const {
+  return (in.op == Op::forward ? forward_slots : backward_slots)[at(in.micro) * modules.size() + at(in.module)];
+}
+
+int Schedule::output_slot(const Instruction& in) const {
+  if (at(in.module) + 1 == modules.size()) return -1;
+  Instruction next = in;
+  ++next.module;
+  return activation_slots(next).input;
 }
 
 int Schedule::grad_slot(int unit, int micro) const {

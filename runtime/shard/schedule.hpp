@@ -31,8 +31,10 @@ enum class Op : unsigned char {
   update,  // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream, or
            // host stream: the host's processor beside a device)
   fetch,   // unit, state: copies the state from its tier into a staging slot, or, of params that are kept on
-           // the device and updated on the host, into the unit's shard on the device (fetch stream)
-  store,   // unit, state: copies the content of a staging slot to the state's tier (store stream)
+           // the device and updated on the host, into the unit's shard on the device; or module, state, micro: the
+           // same of activations (fetch stream)
+  store,   // unit, state; or module, state, micro: copies the content of a staging slot to the state's tier (store
+           // stream)
 };
 enum class StreamId : unsigned char { compute, gather, reduce, replicate, host, fetch, store };
 inline constexpr int num_streams = 7;
@@ -48,6 +50,9 @@ struct ModuleUse {
   bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head; with
                                     // Recompute::selective only one that saves anything which is not kept
   bool in_place = false;            // its output is in the memory of its input
+  /// Where activations are offloaded: its input is, which backward reads; and forward leaves something in a slot of
+  /// saved activations.
+  bool offloads = false, saves = false;
 };
 
 /// A model that is run forward beside the one that is trained, in the same step: a frozen reference model, or the base
@@ -74,7 +79,7 @@ struct Instruction {
   Op op = Op::forward;
   StreamId stream = StreamId::compute;
   int unit = -1;              // gather, release, reduce_scatter, all_reduce, update; fetch, store of a unit's state
-  int module = -1;            // forward, recompute, backward
+  int module = -1;            // forward, recompute, backward; fetch, store of a module's activations
   int instance = 0;           // forward: 0: the model itself; i: Schedule::references[i - 1]
   int micro = -1;             // micro-batch of this rank (gather: the first that reads it); -1: once per step
   int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot that
@@ -136,12 +141,18 @@ struct ScheduledUnit {
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.
 struct Slot {
   /// Gathered parameters; an unsharded gradient; this rank's shard of a reduced gradient, in fp32, before it is added
-  /// to an accumulator; this rank's shard of a state that is kept elsewhere, while it is used.
+  /// to an accumulator; this rank's shard of a state that is kept elsewhere, or activations, while they are used.
   enum class Kind : unsigned char { param, grad, sum, stage };
   Kind kind = Kind::param;
   bool resident = false;
-  std::vector<int> units;  // that use it, ascending
+  std::vector<int> units;  // that use it, ascending; of activations none: any module may
   StateKind state{};       // of a staging slot
+};
+
+/// Where activations are offloaded: the staging slots of a module's input and of what it saves; -1: it has none.
+struct ActivationSlots {
+  int input = -1, saved = -1;
+  friend bool operator==(const ActivationSlots&, const ActivationSlots&) = default;
 };
 
 /// Each stream runs its instructions in list order; `after` adds dependencies between streams; a step ends before the
@@ -168,6 +179,14 @@ struct Schedule {
   /// The gradient slot that backward of `micro` writes for `unit`; -1: none.
   [[nodiscard]] int grad_slot(int unit, int micro) const;
   std::vector<int> grad_slots;  // [micro · units + unit]
+  /// Of a training step whose activations are offloaded (else empty): [micro · modules + module], in forward, and in
+  /// recompute and backward. A module's output is in the slot of the next one's input.
+  std::vector<ActivationSlots> forward_slots, backward_slots;
+  [[nodiscard]] bool offloads_activations() const { return !forward_slots.empty(); }
+  /// Of an instruction of a module of the model itself.
+  [[nodiscard]] const ActivationSlots& activation_slots(const Instruction& instruction) const;
+  /// The slot of its output; -1: the last module has none.
+  [[nodiscard]] int output_slot(const Instruction& instruction) const;
   /// Per instruction (forward, recompute, backward): the units it reads, and the parameter slot of each.
   std::vector<std::vector<std::pair<int, int>>> reads;
 
@@ -184,9 +203,10 @@ struct Schedule {
 ///   forward         h.0     m0      on compute          after gather h.0 m0
 ///   reduce_scatter  h.1     m0  g0  on reduce   a0 = x  after backward h.1 m0
 /// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, a: gradient
-/// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit; sp, sg, so:
-/// staging slot of params, gradient accumulators, states of the optimizer. A line that sends int8 says "int8"; with
-/// error feedback, "int8 + residual".
+/// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit; sp, sg, so,
+/// si, ss: staging slot of params, gradient accumulators, states of the optimizer, inputs, saved activations ("in si0
+/// ss1": those of a module; "to si1": of its output). A line that sends int8 says "int8"; with error feedback, "int8 +
+/// residual".
 [[nodiscard]] std::string text(const Schedule& schedule);
 
 /// Hash of the sequence of collectives (operation, unit, micro-batch, accumulation, what is sent as int8), which ranks

@@ -13,6 +13,7 @@
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/shard/groups.hpp"
+#include "runtime/shard/placed_activations.hpp"
 #include "runtime/shard/placed_states.hpp"
 #include "runtime/shard/verify_form.hpp"
 
@@ -32,6 +33,7 @@ class Replay : UseOrder {
         sums_(schedule.slots.size()),
         units_(schedule.units.size()),
         placed_(schedule, *this, units_),
+        activations_(schedule, *this),
         norm_axes_(groups_of(schedule.units, mesh).norm) {
     for (std::size_t u = 0; u < units_.size(); ++u) units_[u].accumulators.resize(at(s_.units[u].num_accumulators));
     for (const ModuleUse& m : s_.modules) {
@@ -72,15 +74,18 @@ class Replay : UseOrder {
     switch (in.op) {
       case Op::gather: return gather(in);
       case Op::release: return release(in);
-      case Op::forward:
-      case Op::recompute: return use(s_.use_of(in).forward_units);
-      case Op::backward: use(s_.modules[at(in.module)].backward_units); return contribute(in);
+      case Op::forward: use(s_.use_of(in).forward_units); return activations_.forward(in);
+      case Op::recompute: use(s_.use_of(in).forward_units); return activations_.recompute(in);
+      case Op::backward:
+        use(s_.modules[at(in.module)].backward_units);
+        activations_.backward(in);
+        return contribute(in);
       case Op::reduce_scatter:
       case Op::all_reduce: return reduce(in);
       case Op::norm: return norm();
       case Op::update: return update(in);
       case Op::fetch: return fetch(in);
-      case Op::store: return placed_.store(in);
+      case Op::store: return is_activation(in.state) ? activations_.store(in) : placed_.store(in);
     }
   }
 
@@ -311,6 +316,7 @@ class Replay : UseOrder {
 
   /// A fetch of params into the unit's shard on the device changes what an update changes elsewhere.
   void fetch(const Instruction& in) {
+    if (is_activation(in.state)) return activations_.fetch(in);
     placed_.fetch(in);
     if (in.stage >= 0) return;
     if (norm_ < 0) fail("comes before norm");
@@ -342,6 +348,7 @@ class Replay : UseOrder {
         end(strfmt("%s is still gathered", unit_name(params_[k].unit)));
     }
     placed_.end_of_step(step + 1);
+    activations_.end_of_step();
     if (s_.grad_slots.empty()) return;
     if (norm_ < 0) end("no norm");
     for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -364,6 +371,7 @@ class Replay : UseOrder {
   std::vector<SumBuffer> sums_;       // by slot
   std::vector<UnitState> units_;
   PlacedStates placed_;
+  PlacedActivations activations_;
   std::vector<AxisSet> norm_axes_;
   std::map<std::string, int> collectives_;  // axes of a communicator → its latest collective
 };

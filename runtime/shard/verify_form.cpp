@@ -28,7 +28,11 @@ StreamId stream_of(Op op, const ScheduledUnit* unit) {
 bool of_module(Op op) { return op == Op::forward || op == Op::recompute || op == Op::backward; }
 bool reduces(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
 bool moves(Op op) { return op == Op::fetch || op == Op::store; }
-bool of_unit(Op op) { return op == Op::gather || op == Op::release || reduces(op) || op == Op::update || moves(op); }
+bool moves_activations(const Instruction& in) { return moves(in.op) && is_activation(in.state); }
+bool of_unit(const Instruction& in) {
+  return in.op == Op::gather || in.op == Op::release || reduces(in.op) || in.op == Op::update ||
+         (moves(in.op) && !is_activation(in.state));
+}
 
 class Form {
  public:
@@ -81,6 +85,7 @@ class Form {
     if (s_.num_micro < 1 || std::ranges::any_of(s_.units, negative)) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
       fail(-1, "the table of gradient slots has a wrong size");
+    if (s_.offloads_activations() || !s_.backward_slots.empty()) activation_tables();
   }
 
   /// Of what is sent as int8, codes and residuals are of fp32 numbers, and the gather writes all of the slot, which may
@@ -100,17 +105,18 @@ class Form {
 
   void instruction(int i) {
     const Instruction& in = s_.list[at(i)];
-    if (of_unit(in.op) && !unit(in.unit)) return fail(i, "names no unit");
-    if (in.stream != stream_of(in.op, of_unit(in.op) ? &s_.units[at(in.unit)] : nullptr))
+    if (of_unit(in) && !unit(in.unit)) return fail(i, "names no unit");
+    if (in.stream != stream_of(in.op, of_unit(in) ? &s_.units[at(in.unit)] : nullptr))
       fail(i, strfmt("is on the %s stream", name_of(in.stream)));
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
     }
     if (in.instance < 0 || at(in.instance) > s_.references.size() || (in.instance > 0 && in.op != Op::forward))
       return fail(i, strfmt("is of model instance %d", in.instance));
-    if (of_module(in.op) && (in.module < 0 || at(in.module) >= s_.modules_of(in.instance).size() || in.micro < 0 ||
-                             in.micro >= s_.num_micro)) {
-      fail(i, "names no module or no micro-batch");
+    if ((of_module(in.op) || moves_activations(in)) &&
+        (in.module < 0 || at(in.module) >= s_.modules_of(in.instance).size() || in.micro < 0 ||
+         in.micro >= s_.num_micro)) {
+      return fail(i, "names no module or no micro-batch");
     }
     if (in.op == Op::gather || in.op == Op::release) uses_slot(i, in.slot, Slot::Kind::param);
     if (reduces(in.op)) reduction(i);
@@ -127,10 +133,11 @@ class Form {
     else if (!fits(s_.list[at(i)].unit, index)) fail(i, strfmt("uses slot %d, which was not made for it", index));
   }
 
-  /// Whether an instruction has a staging slot, and of which kind, follows from its unit.
+  /// Whether an instruction of a unit has a staging slot, and of which kind, follows from its unit.
   void staging(int i) {
     const Instruction& in = s_.list[at(i)];
-    const bool has_unit = of_unit(in.op);
+    if (moves_activations(in)) return activations(i);
+    const bool has_unit = of_unit(in);
     const ScheduledUnit none, &unit = has_unit ? s_.units[at(in.unit)] : none;
     StateKind state = in.state;
     bool wanted = false;
@@ -150,6 +157,35 @@ class Form {
     uses_slot(i, in.stage, Slot::Kind::stage);
     if (slot(in.stage, Slot::Kind::stage) && s_.slots[at(in.stage)].state != state)
       fail(i, strfmt("uses slot %d, which was not made for it", in.stage));
+  }
+
+  void activations(int i) {
+    const Instruction& in = s_.list[at(i)];
+    if (!s_.offloads_activations() || in.module < first_backward(s_.modules) || !s_.modules[at(in.module)].offloads)
+      return fail(i, strfmt("moves %s, which is not offloaded", name_of(in.state)));
+    if (!staged(in.stage, in.state)) fail(i, strfmt("names slot %d", in.stage));
+  }
+  [[nodiscard]] bool staged(int index, StateKind state) const {
+    return slot(index, Slot::Kind::stage) && s_.slots[at(index)].state == state;
+  }
+
+  /// The tables of activation slots: inputs of all modules but the first, and what those with a backward save.
+  void activation_tables() {
+    const std::size_t n = s_.modules.size(), first = at(first_backward(s_.modules));
+    for (const auto* table : {&s_.forward_slots, &s_.backward_slots}) {
+      if (table->size() != at(s_.num_micro) * n) return fail(-1, "a table of activation slots has a wrong size");
+      for (std::size_t k = 0; k < table->size(); ++k) {
+        const ActivationSlots& of = (*table)[k];
+        const bool used = table == &s_.forward_slots || k % n >= first;
+        const bool input = used && k % n > 0, saved = k % n >= first && s_.modules[k % n].saves;
+        if (input ? !staged(of.input, StateKind::input) : of.input >= 0)
+          fail(-1, strfmt("the input of %s has slot %d", s_.modules[k % n].name.c_str(), of.input));
+        if (saved ? !staged(of.saved, StateKind::saved) : of.saved >= 0)
+          fail(-1, strfmt("what %s saves has slot %d", s_.modules[k % n].name.c_str(), of.saved));
+      }
+    }
+    if (std::ranges::any_of(s_.modules, &ModuleUse::in_place))
+      fail(-1, "a module works in place of an offloaded input");
   }
 
   void reduction(int i) {

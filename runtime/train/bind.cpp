@@ -127,6 +127,19 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   }
 }
 
+/// What forward keeps for backward is in a slot of the module's own, or in a staging slot; what is recomputed, in one
+/// that modules share.
+void bind_saved(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
+                const shard::Instruction& instruction, const Arena& arena) {
+  const int m = instruction.module;
+  const bool splits = plan::splits_saved(plan.spec, schedule, m);
+  std::byte*& kept = splits ? step.kept : step.saved;
+  if (splits) step.saved = arena.data(plan::saved_name(schedule, m));
+  if (!schedule.modules[static_cast<std::size_t>(m)].saves)
+    kept = arena.data(splits ? plan::kept_name(schedule, m) : plan::saved_name(schedule, m));
+  else kept = arena.data(plan::activation_slot_name(schedule, schedule.activation_slots(instruction).saved));
+}
+
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
   const models::BatchShape cached{spec.batch.micro_batch, spec.cache_tokens, spec.device};
@@ -189,9 +202,14 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   if (!schedule.references.empty()) program->reference = arena.data(plan::reference_name);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 
-  const auto boundary = [&](int instance, int module) {
-    return arena.data(train && instance == 0 ? plan::train_boundary_name(schedule, module)
-                                             : plan::alternate_boundary_name(schedule.modules_of(instance), module));
+  // Output of `module`, which the instruction reads or writes.
+  const auto boundary = [&](const shard::Instruction& instruction, int module) {
+    if (!train || instruction.instance > 0)
+      return arena.data(plan::alternate_boundary_name(schedule.modules_of(instruction.instance), module));
+    if (!schedule.offloads_activations()) return arena.data(plan::train_boundary_name(schedule, module));
+    const int slot =
+        module < instruction.module ? schedule.activation_slots(instruction).input : schedule.output_slot(instruction);
+    return slot < 0 ? nullptr : arena.data(plan::activation_slot_name(schedule, slot));
   };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager, arena);
@@ -200,19 +218,25 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
     Step step;
     if (instruction.slot >= 0) step.slots.full = lookup.slot(instruction.slot);
     if (instruction.sum >= 0) step.slots.sum = lookup.slot(instruction.sum);
-    if (instruction.stage >= 0) step.slots.stage = lookup.slot(instruction.stage);
+    if (instruction.stage >= 0)
+      step.slots.stage = is_activation(instruction.state)
+                             ? arena.data(plan::activation_slot_name(schedule, instruction.stage))
+                             : lookup.slot(instruction.stage);
     if (instruction.module >= 0) {
       const int m = instruction.module, instance = instruction.instance;
       const auto& modules = instance == 0 ? model.modules : model.reference;
       step.module = modules[static_cast<std::size_t>(m)].get();
       step.phase = m < first || instance > 0 ? models::Phase::eval : phase;
       step.wants_dx = m > first;
-      if (m > 0) step.x = boundary(instance, m - 1);
-      if (m + 1 < static_cast<int>(modules.size())) step.y = boundary(instance, m);
+      if (instruction.op == shard::Op::fetch || instruction.op == shard::Op::store) {
+        step.home = arena.data(plan::activation_home_name(schedule, instruction));
+        program->steps.push_back(std::move(step));
+        continue;
+      }
+      if (m > 0) step.x = boundary(instruction, m - 1);
+      if (m + 1 < static_cast<int>(modules.size())) step.y = boundary(instruction, m);
       if (step.phase == models::Phase::train && step.module->saved_bytes(plan.spec.train_shape(), model.dtype) > 0)
-        step.saved = arena.data(plan::saved_name(schedule, m));
-      if (step.saved != nullptr && plan::splits_saved(plan.spec, schedule, m))
-        step.kept = arena.data(plan::kept_name(schedule, m));
+        bind_saved(step, plan, schedule, instruction, arena);
       if (instance == 0) step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, lookup, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, lookup, instruction);

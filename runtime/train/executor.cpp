@@ -8,6 +8,7 @@
 #include "kernels/reduce.hpp"
 #include "models/row_parts.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/plan/activations.hpp"
 #include "runtime/train/backend.hpp"
 
 namespace tessera::train {
@@ -80,9 +81,26 @@ void Executor::execute(BoundSchedule& program, int i) {
     case Op::all_reduce: parts_.manager->all_reduce(instruction, step.slots); break;
     case Op::norm: backend_->norm(program); break;
     case Op::update: update(program, instruction, step.slots); break;
-    case Op::fetch: parts_.manager->fetch(instruction, step.slots, backend_->stream(StreamId::fetch).view()); break;
-    case Op::store: parts_.manager->store(instruction, step.slots, backend_->stream(StreamId::store).view()); break;
+    case Op::fetch:
+      if (is_activation(instruction.state)) return move_activations(program, i);
+      return parts_.manager->fetch(instruction, step.slots, backend_->stream(StreamId::fetch).view());
+    case Op::store:
+      if (is_activation(instruction.state)) return move_activations(program, i);
+      return parts_.manager->store(instruction, step.slots, backend_->stream(StreamId::store).view());
   }
+}
+
+/// Of the rows that the micro-batch has.
+void Executor::move_activations(const BoundSchedule& program, int i) {
+  const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens(instruction.micro);
+  if (rows == 0) return;
+  const std::size_t moved =
+      plan::moved_activation_bytes(parts_.plan->spec, *program.schedule, instruction, shape_of(program, rows, tokens));
+  const bool stores = instruction.op == Op::store;
+  copy_bytes(stores ? step.home : step.slots.stage, stores ? step.slots.stage : step.home, moved,
+             backend_->stream(instruction.stream).view());
 }
 
 void Executor::update(BoundSchedule& program, const shard::Instruction& instruction,

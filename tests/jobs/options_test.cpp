@@ -266,6 +266,21 @@ TEST(Offload, AnOptionPrecedesABlockOfTheSameCommandLine) {
   }
 }
 
+TEST(Offload, ActivationsInTheWordsOfOtherTools) {
+  const auto offloads = [](const Options& options) { return options.flag("offload_activations"); };
+  EXPECT_FALSE(offloads(parsed({"train"}).options));
+  for (const char* flag : {"--offload_activations", "--activation_offloading=true", "--activation-cpu-offload"})
+    EXPECT_TRUE(offloads(parsed({"train", flag}).options)) << flag;
+  for (const char* yaml :
+       {"activation_checkpointing: {cpu_checkpointing: true}\n", "compile: {offload_activation: true}\n",
+        "fsdp_config: {fsdp_activation_cpu_offload: true}\n", "fsdp_config: {activation_cpu_offload: true}\n",
+        "fsdp_config: {fsdp_activation_checkpointing_offload: true}\n"})
+    EXPECT_TRUE(offloads(options_of_yaml(yaml))) << yaml;
+  for (const char* yaml :
+       {"activation_checkpointing: {cpu_checkpointing: false}\n", "fsdp_config: {activation_cpu_offload: false}\n"})
+    EXPECT_FALSE(offloads(options_of_yaml(yaml))) << yaml;
+}
+
 TEST(Offload, TwoTiersOrDirectoriesContradict) {
   const std::string both = "Keep one of the two";
   EXPECT_THAT(error_line({"train", "--offload_params", "disk", "--fsdp", "full_shard offload"}), HasSubstr(both));

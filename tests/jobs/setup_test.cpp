@@ -203,6 +203,10 @@ TEST(Setup, TheChosenTiersAreARow) {
   EXPECT_EQ(both.back().name, std::string("as chosen"));
   EXPECT_EQ(both.back().options, "--offload_params cpu --offload_optimizer disk");
   EXPECT_GT(both.back().disk, 0U);
+  for (const TierRow& row : rows({"--offload_activations", "true"}))
+    EXPECT_EQ(row.chosen, row.name == std::string("activations on the CPU")) << row.name;
+  EXPECT_EQ(rows({"--offload_activations", "true", "--offload_params", "cpu"}).back().options,
+            "--offload_params cpu --offload_optimizer cpu --offload_activations true");
 }
 
 TEST(Setup, BuiltInShapesHaveTheirSizes) {

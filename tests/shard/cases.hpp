@@ -83,6 +83,15 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   return in;
 }
 
+/// Offloads the activations of the blocks. With full checkpointing they save nothing.
+inline void offload_activations(shard::ScheduleInput& in) {
+  in.policy.activations = shard::Tier::host;
+  for (shard::ModuleUse& module : in.modules) {
+    module.offloads = module.recomputable;
+    module.saves = module.recomputable && in.policy.recompute != shard::Recompute::full;
+  }
+}
+
 /// The same for evaluation: the head reads its units in forward.
 inline shard::ScheduleInput forward_input(const ModelShape& shape, const shard::Strategy& strategy) {
   shard::ScheduleInput in = schedule_input(shape, strategy, 1);

@@ -49,6 +49,15 @@ struct Stage : Cell {  // a staging slot, but for gradient accumulators, which a
   std::vector<Gradient> sums;
 };
 
+struct Done {  // (step, micro, module) whose activations a buffer holds
+  int step = -1, micro = -1, module = -1;
+  friend bool operator==(const Done&, const Done&) = default;
+};
+
+struct Activations : Cell {  // a staging slot, or host memory, of a module's input or of what it saves
+  Done content;
+};
+
 struct Home {  // states of a unit that are offloaded
   Master params, optimizer;
   Master updated;  // params that the host has written for the device
@@ -58,11 +67,6 @@ struct Home {  // states of a unit that are offloaded
 struct Scalar : Cell {  // the loss, the norm
   int step = -1;
   int count = 0;
-};
-
-struct Done {  // (step, micro) that a buffer of activations holds
-  int step = -1, micro = -1, module = -1;
-  friend bool operator==(const Done&, const Done&) = default;
 };
 
 struct Rank {
@@ -75,6 +79,8 @@ struct Rank {
   std::vector<std::uint64_t> normed;  // by unit: what went into the norm
   Scalar loss, norm;
   std::vector<Done> output, saved;  // by module
+  // Where activations are offloaded: by slot; and by module.
+  std::vector<Activations> staged, input_homes, saved_homes;
   Done recomputed, backward;
   Done reference;                        // the latest module of a reference model
   int reference_instance = 0;            // which

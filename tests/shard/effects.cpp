@@ -22,8 +22,8 @@ void Machine::begin(Rank& r, const Instruction& in) {
     case Op::all_reduce: return begin_reduce(r, in);
     case Op::norm: return begin_norm(r, in);
     case Op::update: return begin_update(r, in);
-    case Op::fetch: return begin_fetch(r, in);
-    case Op::store: return begin_store(r, in);
+    case Op::fetch: return is_activation(in.state) ? begin_move(r, in) : begin_fetch(r, in);
+    case Op::store: return is_activation(in.state) ? begin_move(r, in) : begin_store(r, in);
   }
 }
 
@@ -66,6 +66,7 @@ void Machine::begin_module(Rank& r, const Instruction& in) {
     }
   }
   in.instance > 0 ? reference_activations(r, in) : activations(r, in);
+  if (s_.offloads_activations()) in.instance > 0 ? begin_reference(r, in) : begin_offloaded(r, in);
   if (in.op != Op::backward) return;
   for (const int unit : use.grad_units) {
     const int slot = s_.grad_slot(unit, in.micro);
@@ -185,7 +186,7 @@ void Machine::complete(Rank& r, const Instruction& in) {
     case Op::gather: return complete_gather(r, in);
     case Op::release: r.views[at(in.slot)] = emptied(r.views[at(in.slot)]); return;
     case Op::forward:
-    case Op::recompute: return;
+    case Op::recompute: return complete_offloaded(r, in);
     case Op::backward: return complete_backward(r, in);
     case Op::reduce_scatter:
     case Op::all_reduce: return complete_reduce(r, in);
@@ -194,8 +195,8 @@ void Machine::complete(Rank& r, const Instruction& in) {
       std::fill(r.normed.begin(), r.normed.end(), 0);
       return;
     case Op::update: return complete_update(r, in);
-    case Op::fetch: return complete_fetch(r, in);
-    case Op::store: return complete_store(r, in);
+    case Op::fetch: return is_activation(in.state) ? complete_move(r, in) : complete_fetch(r, in);
+    case Op::store: return is_activation(in.state) ? complete_move(r, in) : complete_store(r, in);
   }
 }
 

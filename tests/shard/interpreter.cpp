@@ -33,6 +33,9 @@ Machine::Machine(const Schedule& schedule, const Mesh& mesh, const Schedule* loa
     r.normed.assign(s_.units.size(), 0);
     r.output.resize(s_.modules.size());
     r.saved.resize(s_.modules.size());
+    r.staged.resize(s_.slots.size());
+    r.input_homes.resize(s_.modules.size());
+    r.saved_homes.resize(s_.modules.size());
     r.reference_outcomes.resize(s_.references.size());
     r.started.assign(at(num_steps * length_), 0);
     r.ended.assign(at(num_steps * length_), 0);

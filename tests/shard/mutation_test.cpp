@@ -63,6 +63,7 @@ class Mutants {
       adds = !adds;
     }
     for (std::size_t k = 0; k < s_.grad_slots.size(); ++k) table(k);
+    for (std::size_t k = 0; k < s_.forward_slots.size(); ++k) activations(k);
     for (std::size_t k = 0; k < load_.list.size(); ++k) {
       std::vector<Instruction>& list =
           add("load", "not loaded: " + instruction_name(load_, load_.list[k]), {}).load.list;
@@ -194,6 +195,22 @@ class Mutants {
     }
   }
 
+  /// Another slot for the activations of a module.
+  void activations(std::size_t k) {
+    for (std::vector<ActivationSlots> Schedule::*table : {&Schedule::forward_slots, &Schedule::backward_slots})
+      for (int ActivationSlots::*slot : {&ActivationSlots::input, &ActivationSlots::saved})
+        for (int other = -1; other < static_cast<int>(s_.slots.size()); ++other) {
+          const int old = (s_.*table)[k].*slot;
+          if (old < 0 || other == old || (other >= 0 && s_.slots[at(other)].kind != Slot::Kind::stage)) continue;
+          const bool forward = table == &Schedule::forward_slots;
+          Mutant& mutant = add(
+              "activations",
+              strfmt("%s activations %zu in slot %d instead of %d", forward ? "forward" : "backward", k, other, old),
+              {});
+          (mutant.schedule.*table)[k].*slot = other;
+        }
+  }
+
   const Schedule &s_, &load_;
   std::mt19937_64 random_;
   std::vector<Mutant> out_;
@@ -252,6 +269,30 @@ void add_placed(std::vector<Subject>& out, const char* word) {
   out.push_back({std::string(word) + ", all on the host, evaluation", build_forward(in, true), in.mesh, {}});
 }
 
+/// Offloaded activations. The quick test has a third of them.
+void add_activations(std::vector<Subject>& out, const char* word) {
+  std::size_t count = out.size();
+  for (const int num_micro : {1, 2, 3})
+    for (int variant = 0; variant < 10; ++variant) {
+      if (!all_mutants && count++ % 3 != 0) continue;
+      ModelShape shape{.num_blocks = 5};
+      if (variant == 2) shape = {.num_blocks = 4, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
+      if (variant == 3) shape = {.num_blocks = 5, .tied = false, .frozen_embed = true, .frozen_blocks = 2};
+      if (variant == 4) shape = {.num_blocks = 4, .adapters = true, .reference = ModelShape::Reference::base};
+      ScheduleInput in = schedule_input(shape, make_strategy(word, 4, 0, 2), num_micro);
+      in.policy.recompute = variant % 3 == 0   ? Recompute::none
+                            : variant % 3 == 1 ? Recompute::full
+                                               : Recompute::selective;
+      if (variant == 5) in.policy.staging_slots = 1;
+      if (variant == 6) in.policy.staging_slots = 3;
+      if (variant == 7) in.policy.staging_slots = 1;
+      if (variant == 8) in.policy.placement = {Tier::device, Tier::host, Tier::host}, in.updates_on_host = true;
+      if (variant == 9) in.policy.placement = {Tier::disk, Tier::disk, Tier::disk};
+      offload_activations(in);
+      add_train(out, strfmt("%s, activations on the host, A %d, variant %d", word, num_micro, variant), in);
+    }
+}
+
 /// Strategies, accumulation, prefetch, and other variants.
 std::vector<Subject> subjects() {
   std::vector<Subject> out;
@@ -296,6 +337,7 @@ std::vector<Subject> subjects() {
       }
     }
     add_placed(out, word);
+    add_activations(out, word);
     for (const bool with_loss : {true, false}) {
       const ScheduleInput in = forward_input({.num_blocks = 3}, strategy);
       out.push_back({std::string(word) + (with_loss ? ", evaluation" : ", generation"),

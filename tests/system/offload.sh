@@ -29,6 +29,14 @@ expect '^          on host ' log
 good 2 "${train[@]}" --deepspeed zero3_offload --output_dir params
 same resident3 params
 
+# Activations: the same, with what blocks keep in host memory.
+for form in full none; do
+  good 2 "${train[@]}" --zero_stage 2 --gradient_checkpointing $form --offload_activations --output_dir "activations_$form"
+  same resident2 "activations_$form"
+done
+expect 'fetched .* stored .* a step' log
+refused 2 '--max_unit_size' 2 "${train[@]}" --max_unit_size 16KB --offload_activations true --output_dir no
+
 # A checkpoint of one is a checkpoint of the other.
 good 2 "${train[@]}" --zero_stage 3 --cpu_offload --save_steps 2 --output_dir saved
 good 2 "${train[@]}" --zero_stage 3 --resume_from_checkpoint saved/checkpoint-2 --output_dir resumed

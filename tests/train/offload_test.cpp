@@ -106,6 +106,83 @@ TEST(OffloadOf, UpdatesBesideBackwardWithoutClipping) {
   }
 }
 
+/// Every form of checkpointing, beside the run whose activations stay; and with states on the host too.
+void expect_same_with_activations(const models::Model& model, const Variant& base) {
+  const Outcome expected = outcome(model, base);
+  for (const int form : {0, 1, 2})
+    for (const Stream::Mode streams : {Stream::Mode::threaded, Stream::Mode::deferred}) {
+      Variant v = base;
+      v.offload_activations = true;
+      v.selective = form == 1;
+      v.recompute = form == 2;
+      v.streams = streams;
+      if (form == 1 && streams == Stream::Mode::deferred) v.placement = optimizer_offloaded;
+      EXPECT_EQ(difference(outcome(model, v), expected), "") << v.str();
+    }
+}
+
+TEST_P(Offload, ActivationsHaveTheSameBits) {
+  const bool hybrid = GetParam()[0] == 'H';
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const models::Model model = models::make(config_json({.layers = 5}), "test", dtype);
+    const Variant v{.world = hybrid ? 4 : 2,
+                    .strategy = GetParam(),
+                    .group = hybrid ? 2 : 0,
+                    .global_batch = dtype == DType::f32 ? 2 : 11,  // the last micro-batch is not full
+                    .micro_batch = dtype == DType::f32 ? 1 : 2,
+                    .dtype = dtype,
+                    .loss_scale = {.initial = 0x1p60}};
+    expect_same_with_activations(model, v);
+  }
+}
+
+TEST(OffloadOf, ActivationsOfOtherModels) {
+  for (const char* config : {qwen3_config, experts_config}) {
+    const models::Model model = models::make(config, "test", DType::bf16);
+    expect_same_with_activations(model, {.world = 2, .global_batch = 7, .micro_batch = 2, .dtype = DType::bf16});
+  }
+  models::Model adapted = models::make(config_json({.layers = 5}), "test", DType::bf16);
+  models::add_lora(adapted, {.rank = 3, .alpha = 6, .dropout = 0.3});
+  expect_same_with_activations(adapted, {.world = 2, .global_batch = 7, .dtype = DType::bf16});
+  models::Model half = models::make(config_json({.layers = 6}), "test");
+  freeze(half, [](const std::string& name) {
+    return name.starts_with("wte") || name.starts_with("wpe") || name.starts_with("h.0") || name.starts_with("h.1");
+  });
+  expect_same_with_activations(half, {.world = 2, .global_batch = 7});
+  models::Model single = models::make(config_json({.layers = 1}), "test");  // nothing leaves its slot
+  expect_same_with_activations(single, {.world = 1, .global_batch = 2});
+}
+
+/// Of 8 blocks the inputs and the saved activations of all but those that stay are in host memory, and the slots in
+/// which modules take turns are beside them.
+TEST(OffloadOf, ActivationsAreWhereThePlanSays) {
+  const models::Model model = models::make(config_json({.layers = 8}), "test");
+  const auto plan_of = [&](bool offload, bool full) {
+    return plan::make_plan(
+        options_of(model, {.global_batch = 1, .recompute = full, .offload_activations = offload}, 1).run);
+  };
+  const auto bytes = [](const plan::RunPlan& plan, Memory memory) {
+    std::size_t sum = 0;
+    for (const ArenaSlot& slot : plan.slots)
+      if (slot.category == Category::activations && slot.memory == memory) sum += slot.bytes;
+    return sum;
+  };
+  const models::BatchShape shape{1, 9};
+  const std::size_t input = 9 * 24 * sizeof(float), saved = model.modules[1]->saved_bytes(shape, DType::f32);
+  for (const bool full : {false, true}) {
+    const plan::RunPlan resident = plan_of(false, full), offloaded = plan_of(true, full);
+    const std::size_t blocks_saved = full ? 0 : saved;
+    // Resident: 9 inputs and 8 times what is saved. Offloaded: 3 and 2 slots; 6 inputs and 6 times what is saved leave.
+    EXPECT_EQ(bytes(resident, Memory::host) - bytes(offloaded, Memory::host), (9 - 3) * input + (8 - 2) * blocks_saved);
+    EXPECT_EQ(bytes(offloaded, Memory::pinned), 6 * input + 6 * blocks_saved);
+    EXPECT_EQ(offloaded.costs.moved.fetched, 6 * input + 6 * blocks_saved);
+    EXPECT_EQ(offloaded.costs.moved.stored, offloaded.costs.moved.fetched);
+    EXPECT_LT(plan::memory_needed(offloaded), plan::memory_needed(resident));
+    EXPECT_EQ(offloaded.costs.total - plan::memory_needed(offloaded),
+              offloaded.costs.in[static_cast<int>(Memory::pinned)]);
+  }
+}
+
 /// What must fit falls by what moves: per parameter of a shard 4 bytes of master weights and 8 of AdamW; of the
 /// gradient accumulators all but two staging slots, and of the params, with ZeRO-3, all but two.
 TEST(OffloadOf, WhatMustFitFallsAsPlanned) {

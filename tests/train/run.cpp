@@ -61,7 +61,7 @@ const FrozenSet frozen_sets[5] = {
 std::string Variant::str() const {
   return strfmt(
       "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d reproducible "
-      "%d reshard %d copies %d node %d streams %d %s/%s placement %d%d%d before norm %d",
+      "%d reshard %d copies %d node %d streams %d %s/%s placement %d%d%d%s before norm %d",
       world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
       static_cast<long long>(tokens),
       reduce == shard::Reduce::each   ? "each"
@@ -69,7 +69,7 @@ std::string Variant::str() const {
                                       : "shard_each",
       prefetch, recompute, selective, reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams),
       name_of(dtype), name_of(reduce_dtype), static_cast<int>(placement.params), static_cast<int>(placement.grads),
-      static_cast<int>(placement.optimizer), updates_before_norm);
+      static_cast<int>(placement.optimizer), offload_activations ? " and activations" : "", updates_before_norm);
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
@@ -91,6 +91,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
                                    : shard::Recompute::none;
   policy.reproducible = v.reproducible;
   policy.placement = v.placement;
+  if (v.offload_activations) policy.activations = shard::Tier::host;
   options.run.nvme_path = v.nvme_path;
   policy.updates_before_norm = v.updates_before_norm;
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;

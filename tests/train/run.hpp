@@ -84,6 +84,7 @@ struct Variant {
   Delay delay;
   shard::StatePlacement placement;
   std::string nvme_path = {};  // of states on disk
+  bool offload_activations = false;
   bool updates_before_norm = false;
   DType dtype = DType::f32, reduce_dtype = DType::f32;
   shard::Compression compression;

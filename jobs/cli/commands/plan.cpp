@@ -348,10 +348,9 @@ void print_plan(const PlanOf& of) {
       ExitCode::does_not_fit,
       strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(), human_bytes(plan::memory_needed(chosen)).c_str()),
       "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
-      largest > 0
-          ? strfmt("Set per_device_train_batch_size to at most %ld, or shard more", largest)
-          : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, --offload_optimizer "
-            "cpu, or more ranks");
+      largest > 0 ? strfmt("Set per_device_train_batch_size to at most %ld, or shard more", largest)
+                  : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, "
+                    "--offload_activations true, --offload_optimizer cpu, or more ranks");
 }
 
 void plan_command(const Call& call) {

@@ -31,15 +31,17 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
   using shard::Tier;
   constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
   std::vector<TierRow> rows;
-  const auto add = [&](const char* name, const std::string& options, const shard::StatePlacement& placement) {
+  const shard::ShardPolicy& policy = chosen.spec.strategy.policy;
+  const auto add = [&](const char* name, const std::string& options, const shard::StatePlacement& placement,
+                       Tier activations = Tier::device) {
     plan::RunSpec spec = chosen.spec;
-    const bool same = spec.strategy.policy.placement == placement;
+    const bool same = policy.placement == placement && policy.activations == activations;
     spec.strategy.policy.placement = placement;
+    spec.strategy.policy.activations = activations;
     const plan::RunPlan& plan = same ? chosen : plan::make_plan(spec);
     rows.push_back({name, options, plan::memory_needed(plan), plan.costs.in[static_cast<int>(Memory::pinned)],
                     plan.costs.in[static_cast<int>(Memory::disk)], plan.costs.moved, same});
   };
-  const shard::ShardPolicy& policy = chosen.spec.strategy.policy;
   add("resident", "", {});
   add("optimizer on the CPU", "--offload_optimizer cpu", {device, host, host});
   if (policy.shard_params && policy.reshard_after_forward)
@@ -48,11 +50,12 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
   add("optimizer on disk", "--offload_optimizer disk", {device, gradients, disk});
   if (policy.shard_params && policy.reshard_after_forward && chosen.spec.device == host_device)
     add("and parameters", "--offload_params disk", {disk, disk, disk});
+  if (!chosen.spec.model->in_row_parts) add("activations on the CPU", "--offload_activations true", {}, host);
   if (std::ranges::none_of(rows, &TierRow::chosen))
     add("as chosen",
-        strfmt("--offload_params %s --offload_optimizer %s", tier_word(policy.placement.params),
-               tier_word(policy.placement.optimizer)),
-        policy.placement);
+        strfmt("--offload_params %s --offload_optimizer %s%s", tier_word(policy.placement.params),
+               tier_word(policy.placement.optimizer), policy.activations == host ? " --offload_activations true" : ""),
+        policy.placement, policy.activations);
   return rows;
 }
 

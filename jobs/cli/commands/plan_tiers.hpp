@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `tessera plan`: the chosen strategy with states on the GPU, in host memory and on disk, side by side.
+// `tessera plan`: the chosen strategy with states and activations on the GPU, in host memory and on disk, side by side.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tessera::jobs {
 
-/// A placement of states, and what a run takes with it.
+/// A placement of states and activations, and what a run takes with it.
 struct TierRow {
   const char* name = "";  // "resident", "optimizer on the CPU", …
   std::string options;    // "--offload_optimizer cpu"

@@ -55,7 +55,7 @@ constexpr ExternalKeySpec accelerate_rows[] = {
     {"fsdp_config", "fsdp_sync_module_states", KeyAction::harmless, "every rank computes the same initial values"},
     {"fsdp_config", "fsdp_use_orig_params", KeyAction::harmless, "parameters keep their names and shapes"},
     {"fsdp_config", "fsdp_activation_checkpointing", KeyAction::set, "gradient_checkpointing"},
-    {"fsdp_config", "fsdp_activation_checkpointing_offload fsdp_activation_cpu_offload", KeyAction::only, "activations stay where they are computed", "false|0|no", "Offload of activations is missing: use --gradient_checkpointing full"},
+    {"fsdp_config", "fsdp_activation_checkpointing_offload fsdp_activation_cpu_offload", KeyAction::if_enabled, "offload_activations"},
     {"fsdp_config", "fsdp_ignored_modules", KeyAction::only, "no module is left out", "none", "Use --unit_strategy 'GLOB=NO_SHARD'"},
     {"fsdp_config", "fsdp_xla fsdp_xla_fsdp_v2", KeyAction::only, "for TPUs only", "false|0|no", "TPUs are missing"},
     {"fsdp_config", "fsdp_xla_fsdp_settings fsdp_xla_fsdp_grad_ckpt", KeyAction::harmless, for_tpus},

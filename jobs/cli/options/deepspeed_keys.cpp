@@ -162,7 +162,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     // The rest.
     {"activation_checkpointing", "partition_activations contiguous_memory_optimization", KeyAction::harmless, "for tensor parallelism only, which is refused; see gradient_checkpointing"},
     {"activation_checkpointing", "number_checkpoints synchronize_checkpoint_boundary profile", KeyAction::harmless, "see gradient_checkpointing"},
-    {"activation_checkpointing", "cpu_checkpointing", KeyAction::only, "activations stay where they are computed", false_values, "Offload of activations is missing: use --gradient_checkpointing full"},
+    {"activation_checkpointing", "cpu_checkpointing", KeyAction::if_enabled, "offload_activations"},
     {"tensor_parallel", "autotp_size", KeyAction::only, "one rank has a whole layer", "0|1", "Tensor parallelism is missing: use --zero_stage 3"},
     {"tensor_parallel", "tp tensor_parallel", KeyAction::block, "tensor_parallel.tp"},
     {"tensor_parallel", "*", KeyAction::harmless, "for autotp_size above 1 only, which is refused"},
@@ -171,7 +171,8 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"pipeline", "stages", KeyAction::only, "every rank has all layers", "1", "Pipeline parallelism is missing: use --zero_stage 3"},
     {"pipeline", "*", KeyAction::harmless, "for several stages only, which are refused"},
     {"compile", "passes", KeyAction::only, "no pass is asked for", "none", "Tensor and sequence parallelism are missing: use --zero_stage 3"},
-    {"compile", "offload_activation offload_opt_states offload_parameters", KeyAction::only, "nothing is offloaded", false_values, no_offload},
+    {"compile", "offload_activation", KeyAction::if_enabled, "offload_activations"},
+    {"compile", "offload_opt_states offload_parameters", KeyAction::only, "nothing is offloaded", false_values, no_offload},
     {"compile", "*", KeyAction::harmless, "kernels are compiled ahead of time, and compute the same"},
     {"checkpoint", "tag_validation", KeyAction::harmless, "ranks agree on every checkpoint"},
     {"checkpoint", "load_universal", KeyAction::harmless, any_ranks},

@@ -71,7 +71,7 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
 /// on the command line, the last wins.)
 void require_agreement(const OptionSpec& spec, const Value& before, const std::vector<std::string>& items,
                        const Source& source) {
-  if (!is_named("offload_optimizer offload_params nvme_path", spec.name)) return;
+  if (!is_named("offload_activations offload_optimizer offload_params nvme_path", spec.name)) return;
   const bool repeated = source.precedence == precedence::command_line && source.text == before.source.text;
   if (source.precedence != before.source.precedence || repeated || items == before.items) return;
   throw RefusedOption(

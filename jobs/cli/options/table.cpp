@@ -222,6 +222,12 @@ const OptionSpec sharding_options[] = {
              "none); selective: keep attention outputs and MLP products; auto: the fastest of the three that fits in "
              "--device_memory, or in the memory that is free",
      .equivalents = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},
+    {.name = "offload_activations", .aliases = "activation_offloading activation_cpu_offload", .type = Type::flag,
+     .default_value = "false", .group = "Sharding",
+     .help = "what blocks keep for backward (with --gradient_checkpointing full: their inputs) is stored in pinned host "
+             "memory after their forward, and fetched before their backward; the GPU keeps that of two or three blocks",
+     .equivalents = "DeepSpeed cpu_checkpointing; accelerate fsdp_activation_cpu_offload; TRL activation_offloading; "
+                    "ms-swift activation_cpu_offload"},
     {.name = "offload_optimizer", .type = Type::choice, .default_value = "none", .values = "none|cpu|true|false|disk|nvme",
      .group = "Sharding",
      .help = "cpu: fp32 master weights, optimizer states and gradient accumulators are kept in pinned host memory, and the "

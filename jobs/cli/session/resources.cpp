@@ -43,12 +43,15 @@ std::uint64_t require_fit(const Options& options, World& world, const plan::RunP
   const std::uint64_t limit = memory_limit(options, world, plan.spec);
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
   const shard::StatePlacement& placement = plan.spec.strategy.policy.placement;
-  const bool on_host = placement.optimizer == shard::Tier::host || placement.params == shard::Tier::host;
+  const bool on_host = placement.optimizer == shard::Tier::host || placement.params == shard::Tier::host ||
+                       plan.spec.strategy.policy.activations == shard::Tier::host;
   if (plan.spec.device == host_device && on_host)
     log::warn(
         35,
-        "--offload_optimizer, --offload_params without a GPU: the states are copied to and from host memory beside "
-        "the run's own, which is host memory too: this saves nothing but what --device_memory counts");
+        "--offload_optimizer, --offload_params, --offload_activations without a GPU: what is offloaded is copied to "
+        "and "
+        "from host memory beside the run's own, which is host memory too: this saves nothing but what --device_memory "
+        "counts");
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,
               strfmt("a rank needs %s, but may use %s", human_bytes(needed).c_str(), human_bytes(limit).c_str()),

@@ -36,9 +36,10 @@ shard::Tier tier_of(const Options& options, const char* name) {
   return word == "cpu" ? shard::Tier::host : word == "disk" ? shard::Tier::disk : shard::Tier::device;
 }
 
-/// The states that are offloaded. Parameters are where the policy shards them: `tessera plan` compares with strategies
-/// that do not. Gradients are where the optimizer's states are.
+/// The states and activations that are offloaded. Parameters are where the policy shards them: `tessera plan` compares
+/// with strategies that do not. Gradients are where the optimizer's states are.
 void apply_offload(const Options& options, shard::ShardPolicy& policy) {
+  if (options.flag("offload_activations")) policy.activations = shard::Tier::host;
   const shard::Tier params = tier_of(options, "offload_params"),
                     optimizer = std::max(tier_of(options, "offload_optimizer"), params);
   if (optimizer == shard::Tier::device) return;

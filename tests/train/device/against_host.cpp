@@ -186,12 +186,12 @@ int compare(World& world, Truth truth, const models::Model& fp32, const models::
   return wrong;
 }
 
-/// States that are kept on the host, against the host's run without offload.
+/// States, and activations, that are kept on the host, against the host's run without offload.
 int compare_offload(World& world, Truth truth) {
   using shard::Tier;
   int wrong = 0;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    const models::Model model = models::make(config_json({}), "test", dtype);
+    const models::Model model = models::make(config_json({.layers = 5}), "test", dtype);
     for (const char* strategy : {"0", "2", "3"})
       for (const Tier params : {Tier::device, Tier::host})
         for (const bool clips : {true, false}) {
@@ -205,6 +205,9 @@ int compare_offload(World& world, Truth truth) {
           Variant v = resident;
           v.placement = {params, Tier::host, Tier::host};
           v.updates_before_norm = !clips;
+          v.offload_activations = clips;
+          v.recompute = params == Tier::host;
+          v.selective = dtype == DType::bf16 && v.recompute;
           const Said device = one_rank(world, model, v, {});
           const Said host =
               on_host(world.size(), world.rank(), [&](World& w) { return one_rank(w, model, resident, {}); });
