@@ -1,16 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-// A temporary directory that becomes the model's, or whose files are renamed into it.
+// A temporary directory that becomes the model's, or whose files are put in place of an older model's.
 #include "io/model/model_directory.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <sstream>
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 
 namespace tessera::io {
+
+namespace {
+
+constexpr const char* list_name = ".files";  // in model.new: its files' names, the config last
+
+/// Makes `to` another name of `from`, in the place of an older file; renames it where the file system has no such
+/// names.
+void replace_file(const std::string& from, const std::string& directory, const std::string& name) {
+  const std::string to = directory + "/" + name, next = directory + "/." + name + ".new";
+  remove_quietly(next);
+  if (::link(from.c_str(), next.c_str()) == 0) {
+    const int failed = ::rename(next.c_str(), to.c_str()) != 0 ? errno : 0;
+    remove_quietly(next);  // where both were names of one file already, the rename leaves it
+    if (failed != 0) throw system_error("write", to, failed);
+    return;
+  }
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK && errno != EINVAL)
+    throw system_error("write", next, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw system_error("write", to, errno);
+}
+
+/// Whether the file in the directory has to be replaced: weights always, texts if they differ.
+bool changes(const std::string& from, const std::string& to) {
+  if (!exists(to) || from.ends_with(".safetensors")) return true;
+  try {
+    return read_text(from) != read_text(to);
+  } catch (const Error&) { return true; }  // too large to compare
+}
+
+void put_files_in_place(const std::string& from, const std::string& directory) {
+  std::vector<std::string> names, changed;
+  std::istringstream lines(read_text(from + "/" + list_name));
+  for (std::string name; std::getline(lines, name);) names.push_back(name);
+  if (names.empty()) throw Error(ExitCode::data, from + "/" + list_name + " names no file");
+  const std::string config = names.back(), there = directory + "/" + config;
+  for (const std::string& name : names)  // one that is not there has been moved before an interruption
+    if (exists(from + "/" + name) && changes(from + "/" + name, directory + "/" + name)) changed.push_back(name);
+  // A reader that finds model.safetensors looks at no index: an older model's must not be found.
+  const bool indexed = std::ranges::find(names, index_file_name) != names.end();
+  const std::string other = directory + "/" + (indexed ? model_file_name : index_file_name);
+  const bool replaces_other = config != adapter_config_name && exists(other);
+  if (changed.size() > 1 || replaces_other) {
+    if (::unlink(there.c_str()) != 0 && errno != ENOENT) throw system_error("write", there, errno);
+    sync_directory(directory);
+    if (exists(from + "/" + config) && std::ranges::find(changed, config) == changed.end()) changed.push_back(config);
+  }
+  for (const std::string& name : changed)
+    if (name != config) replace_file(from + "/" + name, directory, name);
+  if (replaces_other) remove_quietly(other);
+  sync_directory(directory);
+  if (!changed.empty() && changed.back() == config) replace_file(from + "/" + config, directory, config);
+  sync_directory(directory);
+}
+
+}  // namespace
+
+void put_model_in_place(const std::string& directory) {
+  const std::string from = directory + "/" + new_model_name, done = directory + "/model.tmp";
+  if (!exists(from)) return;
+  try {
+    put_files_in_place(from, directory);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.line(), "all of the new model is in " + from,
+                "Start the run again, which completes it, or use the files there");
+  }
+  remove_tree_quietly(done);
+  commit_rename(from, done);  // what is removed in part must not be taken for a model
+  remove_tree_quietly(done);
+}
+
+std::string directory_of_model(const std::string& directory) {
+  const std::string beside = directory + "/" + new_model_name;
+  return exists(beside + "/config.json") && !exists(directory + "/config.json") ? beside : directory;
+}
 
 ModelDirectory::ModelDirectory(World& world, std::string directory, const ModelFiles& files, Holds holds)
     : world_(world), directory_(std::move(directory)), files_(files), holds_(holds) {
@@ -27,7 +103,10 @@ ModelDirectory::~ModelDirectory() {
 }
 
 void ModelDirectory::make() const {
-  if (holds_ == Holds::other_files) make_directories(directory_);
+  if (holds_ == Holds::other_files) {
+    make_directories(directory_);
+    put_model_in_place(directory_);  // of a run that was interrupted
+  }
   remove_tree_quietly(temporary());
   if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
   for (const PlannedFile& planned : files_.files) {
@@ -55,23 +134,14 @@ void ModelDirectory::commit(const std::vector<AuxiliaryFile>& auxiliary_files, c
 }
 
 void ModelDirectory::move_in(const std::vector<AuxiliaryFile>& auxiliary_files) const {
-  const std::string config = directory_ + "/" + files_.config_name;
-  if (::unlink(config.c_str()) != 0 && errno != ENOENT) throw system_error("write", config, errno);
-  sync_directory(directory_);
-  const auto move = [&](const std::string& name) {
-    const std::string to = directory_ + "/" + name;
-    if (::rename((temporary() + "/" + name).c_str(), to.c_str()) != 0) throw system_error("write", to, errno);
-  };
-  for (const PlannedFile& planned : files_.files) move(planned.name);
+  std::string names;
+  for (const PlannedFile& planned : files_.files) names += planned.name + '\n';
   for (const auto& a : auxiliary_files)
-    if (a.name != files_.config_name) move(a.name);
-  if (!files_.index.empty()) move(index_file_name);
-  // A reader that finds model.safetensors looks at no index: an older model's must not be found.
-  if (files_.files.front().name != adapter_file_name)
-    remove_quietly(directory_ + "/" + (files_.index.empty() ? index_file_name : model_file_name));
-  sync_directory(directory_);
-  commit_rename(temporary() + "/" + files_.config_name, config);
-  remove_tree_quietly(temporary());
+    if (a.name != files_.config_name) names += a.name + '\n';
+  if (!files_.index.empty()) names += std::string(index_file_name) + '\n';
+  write_text(temporary() + "/" + list_name, names + files_.config_name + '\n');
+  commit_rename(temporary(), directory_ + "/" + new_model_name);
+  put_model_in_place(directory_);
 }
 
 }  // namespace tessera::io

@@ -12,12 +12,22 @@
 
 namespace tessera::io {
 
+inline constexpr const char* new_model_name = "model.new";
+
+/// Puts the model in DIRECTORY/model.new in the place of an older one in DIRECTORY, and removes model.new; does nothing
+/// if there is none. Of the files that change, the config is removed first and comes back last (if one file alone
+/// changes, only that is renamed): DIRECTORY holds all of a model, or no config. Interrupted anywhere, DIRECTORY or
+/// model.new holds all of the new model, and the next call completes it. One process. Throws Error (data).
+void put_model_in_place(const std::string& directory);
+/// DIRECTORY, or its model.new where replacing the model was interrupted.
+[[nodiscard]] std::string directory_of_model(const std::string& directory);
+
 class ModelDirectory {
  public:
   enum class Holds : unsigned char {
     model_alone,  // The directory is made as DIRECTORY.tmp; one rename puts it in place.
-    other_files,  // A run's directory. The model is made in DIRECTORY/model.tmp. commit() removes an older config.json,
-                  // moves the files in and renames config.json last: without one, a directory is no model.
+    other_files,  // A run's directory. The model is made in DIRECTORY/model.tmp, which one rename makes
+                  // DIRECTORY/model.new; then its files replace an older model's (put_model_in_place).
   };
   /// Collective. Rank 0 makes the files at their full size, with space allocated. Throws Error (data) on every rank
   /// alike; then nothing is left behind. `files` must outlive it.

@@ -4,12 +4,15 @@
 // succeeds. Ranks are threads of one process with the shim linked in; sweep.sh tests processes that die.
 
 #include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
 #include <set>
 
 #include "io/checkpoint/directory.hpp"
+#include "io/model/model_directory.hpp"
 #include "io/model/model_io.hpp"
 #include "tests/fault_injection/shim.hpp"
 #include "tests/fault_injection/test_state.hpp"
@@ -239,8 +242,25 @@ std::vector<std::string> try_to_export(const TestTensors& tensors, const std::st
   return said;
 }
 
-// The directory holds the model of step 1. It keeps it, or holds all of that of step 2, or no config.json.
-TEST(Errors, AnExportLeavesACompleteModelOrNone) {
+/// The step whose model the directory holds, every value of it; 0: there is no config.json.
+int exported_step(const TestTensors& tensors, const std::string& directory) {
+  if (!fs::exists(directory + "/config.json")) return 0;
+  const int step = std::stoi(bytes_of(directory + "/config.json"));
+  run_local(1, [&](World& world) {
+    TestState state(tensors, Mesh(1, 1), 0);
+    state.fill(step);
+    const auto views = model_views(state);
+    for (const io::ShardView& view : views) view.data.as<float>()[0] = -1;
+    (void)io::read_model(world, directory, tensors.params, state.layout(), views,
+                         [](const std::string& name) { return name; });
+    EXPECT_EQ(state.difference(step), "");
+  });
+  return step;
+}
+
+// The directory holds the model of step 1. It keeps it, or holds all of that of step 2; or that is beside it, in
+// model.new, and the directory has no config.json.
+TEST(Errors, AnExportLeavesTheOldModelOrTheNewOne) {
   const TestTensors tensors = small_tensors();
   const TempDir folder(TempDir::Storage::memory);
   const std::string directory = folder / "run";
@@ -252,24 +272,81 @@ TEST(Errors, AnExportLeavesACompleteModelOrNone) {
         EXPECT_EQ(said[0], said[1]);
         EXPECT_TRUE(!said[0].empty() || may_be_ignored(call)) << "nothing was thrown";
         EXPECT_TRUE(may_be_ignored(call) || !fs::exists(directory + "/model.tmp"));
-        if (fs::exists(directory + "/config.json")) {
-          ++with_config;
-          const int step = std::stoi(bytes_of(directory + "/config.json"));
-          EXPECT_TRUE(step == 2 || !said[0].empty());
-          run_local(1, [&](World& world) {
-            TestState state(tensors, Mesh(1, 1), 0);
-            state.fill(step);
-            const auto views = model_views(state);
-            for (const io::ShardView& view : views) view.data.as<float>()[0] = -1;
-            (void)io::read_model(world, directory, tensors.params, state.layout(), views,
-                                 [](const std::string& name) { return name; });
-            EXPECT_EQ(state.difference(step), "");
-          });
-        } else ++without;
+        const int step = exported_step(tensors, directory);
+        EXPECT_TRUE(step == 2 || !said[0].empty());
+        if (step == 0) {
+          ++without;
+          EXPECT_EQ(io::directory_of_model(directory), directory + "/model.new");
+          EXPECT_EQ(exported_step(tensors, directory + "/model.new"), 2);
+          EXPECT_NE(said[0].find("all of the new model is in " + directory + "/model.new"), std::string::npos);
+          io::put_model_in_place(directory);
+          EXPECT_EQ(exported_step(tensors, directory), 2);
+          EXPECT_FALSE(fs::exists(directory + "/model.new"));
+        } else ++with_config;
         (void)try_to_export(tensors, directory, 1);
       });
   EXPECT_GT(with_config, 10);
   EXPECT_GT(without, 3);
+}
+
+// The same where the process is killed at each call that comes after the weights, and then again while it completes
+// what it finds.
+TEST(Errors, AnExportThatIsKilledLeavesTheOldModelOrTheNewOne) {
+  const TestTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Storage::memory);
+  const std::string directory = folder / "run", root = fs::canonical(folder.path()).string();
+  const auto killed_at = [&](long call, const std::function<void()>& work) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      fault_arm(root.c_str(), "", call, "kill");
+      work();
+      ::_exit(fault_happened()[0] == 0 ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status);
+  };
+  int old = 0, replaced = 0, beside = 0;
+  (void)try_to_export(tensors, directory, 1);
+  for (long call = 1;; ++call) {
+    if (!killed_at(call, [&] { (void)try_to_export(tensors, directory, 2); })) break;
+    SCOPED_TRACE(strfmt("killed at call %ld", call));
+    const int step = exported_step(tensors, directory);
+    ++(step == 1 ? old : step == 2 ? replaced : beside);
+    if (step == 0) {
+      EXPECT_EQ(exported_step(tensors, directory + "/model.new"), 2);
+      (void)killed_at(call % 7 + 1, [&] { io::put_model_in_place(directory); });
+      io::put_model_in_place(directory);
+      EXPECT_EQ(exported_step(tensors, directory), 2);
+    }
+    (void)try_to_export(tensors, directory, 1);
+    ASSERT_EQ(exported_step(tensors, directory), 1);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(old, 10);
+  EXPECT_GT(replaced, 3);
+  EXPECT_GT(beside, 10);
+}
+
+// Hard links are not there on every file system: then files are moved.
+TEST(Errors, AnExportReplacesAModelWithoutHardLinks) {
+  const TestTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Storage::memory);
+  const std::string directory = folder / "run";
+  (void)try_to_export(tensors, directory, 1);
+  fault_links(0);
+  (void)try_to_export(tensors, directory, 2);
+  EXPECT_EQ(exported_step(tensors, directory), 2);
+  EXPECT_FALSE(fs::exists(directory + "/model.new"));
+  each_call(
+      folder, "EIO", [&] { return try_to_export(tensors, directory, 1); },
+      [&](const auto&, const std::string&) {
+        io::put_model_in_place(directory);
+        EXPECT_NE(exported_step(tensors, directory), 0);
+        (void)try_to_export(tensors, directory, 2);
+        EXPECT_EQ(exported_step(tensors, directory), 2);
+      });
+  fault_links(1);
 }
 
 }  // namespace

@@ -14,12 +14,14 @@
 //               from there on
 //   FAULT_READS  set: reads (read, pread) are counted, and the calls that change files are not
 //   FAULT_NO_EXCHANGE  set: renameat2 with flags fails with EINVAL, as on NFS and others that cannot exchange names
+//   FAULT_NO_LOCKS  set: flock fails with ENOLCK, as where the file system has no locks
 //   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, the failed call "fault KIND CALL PATH"
 
 #include "tests/fault_injection/shim.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -65,11 +67,12 @@ const char* environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-bool no_exchange = false;
+bool no_exchange = false, no_links = false, no_locks = false;
 std::atomic<bool> of_reads{false};
 
 __attribute__((constructor)) void read_environment() {
   no_exchange = *environment("FAULT_NO_EXCHANGE") != 0;
+  no_locks = *environment("FAULT_NO_LOCKS") != 0;
   of_reads = *environment("FAULT_READS") != 0;
   copy(directory, sizeof directory, environment("FAULT_DIR"));
   if (directory[0] == 0) return;
@@ -202,6 +205,22 @@ ssize_t write_some(const char* call, int descriptor, const void* memory, std::si
   return done;
 }
 
+/// No bit is changed; `offset` below 0: where the descriptor is.
+ssize_t write_parts(const char* call, int descriptor, const struct iovec* parts, int count, off_t offset) {
+  bool last = false, flip = false;
+  const ssize_t most = permit_bytes(Call::write, call, descriptor, count > 0 ? parts[0].iov_len : 0, last, flip);
+  if (most < 0) return -1;
+  const bool complete = !last && (count == 0 || static_cast<std::size_t>(most) == parts[0].iov_len);
+  const auto bytes = static_cast<std::size_t>(most);
+  ssize_t done = 0;
+  if (complete && offset < 0) done = ::syscall(SYS_writev, descriptor, parts, count);
+  else if (complete) done = ::syscall(SYS_pwritev, descriptor, parts, count, offset, 0);
+  else if (offset < 0) done = ::syscall(SYS_write, descriptor, parts[0].iov_base, bytes);
+  else done = ::syscall(SYS_pwrite64, descriptor, parts[0].iov_base, bytes, offset);
+  if (last) end_here();
+  return done;
+}
+
 ssize_t read_some(const char* call, int descriptor, void* memory, std::size_t bytes, off_t offset) {
   bool last = false, flip = false;
   const ssize_t most = permit_bytes(Call::read, call, descriptor, bytes, last, flip);
@@ -261,6 +280,8 @@ long fault_opened_to_read() {
   return count;
 }
 void fault_exchange(int possible) { no_exchange = possible == 0; }
+void fault_locks(int possible) { no_locks = possible == 0; }
+void fault_links(int possible) { no_links = possible == 0; }
 void fault_reads(int instead) { of_reads = instead != 0; }
 const char* fault_happened() { return happened; }
 
@@ -306,14 +327,13 @@ ssize_t pwrite64(int descriptor, const void* memory, size_t bytes, off64_t offse
   return write_some("pwrite", descriptor, memory, bytes, offset);
 }
 ssize_t writev(int descriptor, const struct iovec* parts, int count) {
-  bool last = false, flip = false;  // no bit of a writev is changed
-  const ssize_t most = permit_bytes(Call::write, "writev", descriptor, count > 0 ? parts[0].iov_len : 0, last, flip);
-  if (most < 0) return -1;
-  const bool complete = !last && (count == 0 || static_cast<std::size_t>(most) == parts[0].iov_len);
-  const ssize_t done = complete ? ::syscall(SYS_writev, descriptor, parts, count)
-                                : ::syscall(SYS_write, descriptor, parts[0].iov_base, static_cast<std::size_t>(most));
-  if (last) end_here();
-  return done;
+  return write_parts("writev", descriptor, parts, count, -1);
+}
+ssize_t pwritev(int descriptor, const struct iovec* parts, int count, off_t offset) {
+  return write_parts("pwritev", descriptor, parts, count, offset);
+}
+ssize_t pwritev64(int descriptor, const struct iovec* parts, int count, off64_t offset) {
+  return write_parts("pwritev", descriptor, parts, count, offset);
 }
 
 ssize_t read(int descriptor, void* memory, size_t bytes) { return read_some("read", descriptor, memory, bytes, -1); }
@@ -361,6 +381,21 @@ int renameat(int from_base, const char* from, int to_base, const char* to) noexc
   return renameat2(from_base, from, to_base, to, 0);
 }
 int rename(const char* from, const char* to) noexcept { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
+int lock_file(int descriptor, int operation) noexcept __asm__("flock");  // a type has this name too
+int lock_file(int descriptor, int operation) noexcept {
+  if (!no_locks) return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+  errno = ENOLCK;
+  return -1;
+}
+int linkat(int from_base, const char* from, int to_base, const char* to, int flags) noexcept {
+  if (permit("link", to_base, to, Needs::space) != 0) return -1;
+  if (no_links) {
+    errno = EPERM;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_linkat, from_base, from, to_base, to, flags));
+}
+int link(const char* from, const char* to) noexcept { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 int unlinkat(int base, const char* path, int flags) noexcept {
   if (permit((flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink", base, path) != 0) return -1;
   return static_cast<int>(::syscall(SYS_unlinkat, base, path, flags));

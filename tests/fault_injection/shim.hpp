@@ -14,6 +14,10 @@ long fault_disarm();
 long fault_opened_to_read();
 /// Whether the file system can exchange two names; without, renameat2 with flags fails with EINVAL.
 void fault_exchange(int possible);
+/// Whether the file system has locks; without, flock fails with ENOLCK.
+void fault_locks(int possible);
+/// Whether the file system has hard links; without, link fails with EPERM.
+void fault_links(int possible);
 /// Whether reads (read, pread) are counted and fail in place of the calls that change files.
 void fault_reads(int instead);
 /// The failed call, "fsync PATH"; "" if none failed.

@@ -11,6 +11,7 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/model_directory.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -130,6 +131,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
       return;
     }
     check_model_exists(options);
+    given = io::directory_of_model(given.string());
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
