@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // State files are written and read by many threads and ranks at once, in blocks that each have a checksum. System calls
-// and threads; no MPI, no HDF5.
+// and threads, but for write_by_mpio.
 
 #include <atomic>
 #include <condition_variable>
@@ -14,6 +14,7 @@
 
 #include "io/checkpoint/state.hpp"
 #include "io/file/direct_file.hpp"
+#include "runtime/comm/world.hpp"
 
 namespace tessera::io {
 
@@ -94,6 +95,13 @@ class BlockWriter {
   std::atomic<bool> finished_{false};
   std::vector<std::thread> threads_;  // last: they use the rest
 };
+
+/// Collective. Writes the ranges of all ranks through parallel HDF5 and MPI-IO (io/hdf5/mpio_file.hpp), and makes them
+/// durable; returns the checksums of this rank's. Throws Error (data) on every rank alike; a rank that hangs or leaves
+/// the others in MPI ends the run (World::with_mpi).
+[[nodiscard]] std::vector<RangeChecksum> write_by_mpio(World& world, const std::vector<std::string>& paths,
+                                                       const std::vector<StateFile>& files,
+                                                       const std::vector<StateRange>& ranges);
 
 /// Reads one file block by block. Where `file` has checksums, no byte is handed out before its block is checked. One
 /// thread.

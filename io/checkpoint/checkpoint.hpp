@@ -14,6 +14,12 @@
 
 namespace tessera::io {
 
+/// How the elements of a checkpoint's files are written; the bytes are the same.
+enum class CheckpointIo : unsigned char {
+  direct,  // by threads of each rank, past the page cache where possible
+  mpio,    // by parallel HDF5 and MPI-IO, all ranks together, in commit(); ranks are processes
+};
+
 struct SaveRequest {
   std::string directory;  // the final name
   std::int64_t step = 0;
@@ -25,10 +31,12 @@ struct SaveRequest {
   bool compare_replicas = true;
   std::uint64_t file_bytes = default_file_bytes;
   std::uint64_t alignment = hdf5_alignment;  // of large data sets in their files, as lay_out_hdf5
+  CheckpointIo io = CheckpointIo::direct;
   std::vector<AuxiliaryFile> auxiliary_files;
   std::string training = "{}", run_metadata = "{}";  // JSON objects; used on rank 0
-  std::span<std::byte> snapshot;                     // empty: memory must not change until commit
+  std::span<std::byte> snapshot;                     // empty, as always with mpio: memory must not change until commit
   int threads = 2;                                   // of this rank, for writing
+  std::function<void()> check_owner;                 // as CheckpointTransaction::Spec
   static constexpr std::uint64_t default_file_bytes = std::uint64_t{32} << 30;
 };
 

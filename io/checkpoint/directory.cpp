@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 #include <sstream>
 
 #include "io/checkpoint/blocks.hpp"
@@ -240,7 +241,10 @@ void Retention::apply(const std::string& directory, const std::string& best) {
   for (std::size_t i = 0; i < kept.found.size(); ++i) {
     if (keeps && i == *kept.best) continue;
     if (counted < others) counted += is_good(kept.found[i].path) ? 1 : 0;
-    else if (removes_ == Removes::any || own_.contains(kept.found[i].path)) remove_directory(kept.found[i].path);
+    else if (removes_ == Removes::any || own_.contains(kept.found[i].path)) {
+      if (before_removal_) before_removal_();
+      remove_directory(kept.found[i].path);
+    }
   }
 }
 
@@ -258,14 +262,26 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
       throw Error(ExitCode::data,
                   "E150 another run writes there: " + (who.empty() ? "unknown" : who.substr(0, who.find('\n'))), path,
                   "Wait for it, end it, or choose another --output_dir");
-    return;  // no locks on this file system
+  } else {
+    held_ = true;
   }
-  held_ = true;
   char host[128] = "?";
   ::gethostname(host, sizeof host - 1);
-  const std::string mine = strfmt("process %d on %s\n", static_cast<int>(::getpid()), host);
-  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, mine.data(), mine.size(), 0) < 0)
-    return;  // the lock is held; the text is only for messages
+  std::random_device random;
+  const std::string mine =
+      strfmt("process %d on %s\nrun %08x%08x\n", static_cast<int>(::getpid()), host, random(), random());
+  if (::ftruncate(descriptor_, 0) == 0 &&
+      ::pwrite(descriptor_, mine.data(), mine.size(), 0) == static_cast<ssize_t>(mine.size()) &&
+      ::fsync(descriptor_) == 0)
+    owner_ = mine;  // without the text the lock is held all the same
+}
+
+void check_owner(const std::string& directory, const std::string& owner) {
+  if (owner.empty()) return;
+  const std::string path = directory + "/.lock", now = read_text(path, 4096);
+  if (now != owner)
+    throw Error(ExitCode::data, "E150 another run has taken the directory meanwhile: " + now.substr(0, now.find('\n')),
+                path, "This one was cut off, or stopped for long: it changes nothing more there");
 }
 
 DirectoryLock::~DirectoryLock() {

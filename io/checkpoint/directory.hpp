@@ -3,6 +3,7 @@
 // The checkpoints of a directory: finding them, keeping the newest, and a lock for the run that writes. One process.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,7 +48,9 @@ class Retention {
  public:
   /// `own`: apply() removes only checkpoints that written() has named; others count towards the limit all the same.
   enum class Removes : unsigned char { any, own };
-  explicit Retention(int limit, Removes which = Removes::any) : limit_(limit), removes_(which) {}
+  /// `before_removal`, if there is one, is called before each; what it throws leaves apply().
+  explicit Retention(int limit, Removes which = Removes::any, std::function<void()> before_removal = {})
+      : limit_(limit), removes_(which), before_removal_(std::move(before_removal)) {}
   /// Marks a checkpoint as written by this process, also on disk.
   void written(const std::string& path);
   /// The newest checkpoint that apply() would have to read; "": none. With verified() it can be read elsewhere, by
@@ -66,6 +69,7 @@ class Retention {
   void recall(const std::string& directory);
   int limit_;
   Removes removes_;
+  std::function<void()> before_removal_;
   std::set<std::string> own_;
   // Path -> inode, size, mtime and ctime of its files when it was found good, or damaged.
   std::map<std::string, std::string> good_, damaged_;
@@ -81,10 +85,18 @@ class DirectoryLock {
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   [[nodiscard]] bool held() const { return held_; }
+  /// What .lock says of this run and of no other one; "": it could not be written.
+  [[nodiscard]] const std::string& owner() const { return owner_; }
 
  private:
   int descriptor_ = -1;
   bool held_ = false;
+  std::string owner_;
 };
+
+/// Throws Error (data), E150, if another run has taken the directory since (DirectoryLock::owner; "" is not checked). A
+/// rank that was cut off or stopped calls it before it renames or removes anything: where locks are not supported, or
+/// are lost with the network, the others may have resumed elsewhere. Any process.
+void check_owner(const std::string& directory, const std::string& owner);
 
 }  // namespace tessera::io

@@ -94,14 +94,20 @@ struct CheckpointSave::Parts {
                              .auxiliary_files = request.auxiliary_files,
                              .frozen = frozen_names(request.params),
                              .base = request.base,
-                             .alignment = request.alignment}) {
+                             .alignment = request.alignment,
+                             .check_owner = request.check_owner}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
     const std::vector<std::string> frozen = frozen_names(request.params);
-    const auto ranges = state_ranges(request.params, *request.layout, request.state, transaction.files(),
-                                     {frozen, request.base.has_value()}, world.rank());
+    auto ranges = state_ranges(request.params, *request.layout, request.state, transaction.files(),
+                               {frozen, request.base.has_value()}, world.rank());
     for (const StateRange& e : ranges)
       TESSERA_ASSERT(e.stored == e.held, "unit %d is kept in another type than it is saved in", e.unit);
+    if (request.io == CheckpointIo::mpio) {
+      TESSERA_ASSERT(request.snapshot.empty(), "a snapshot is for threads that write");
+      by_mpio = std::move(ranges);
+      return;
+    }
     const auto last = [this] { transaction.sync_layout(); };
     world.run_and_agree([&] {
       writer = std::make_unique<BlockWriter>(transaction.paths(), ranges, request.snapshot, request.threads, last);
@@ -111,7 +117,8 @@ struct CheckpointSave::Parts {
   Clock::time_point begin = Clock::now();
   std::string training, run_metadata;
   CheckpointTransaction transaction;
-  std::unique_ptr<BlockWriter> writer;  // declared after the transaction: destroyed before it removes the files
+  std::vector<StateRange> by_mpio;      // what commit() writes
+  std::unique_ptr<BlockWriter> writer;  // null: mpio. Declared after the transaction: destroyed before it removes files
   std::uint64_t all_bytes = 0;
 };
 
@@ -122,15 +129,25 @@ CheckpointSave::CheckpointSave(World& world, const SaveRequest& request) {
 
 CheckpointSave::~CheckpointSave() = default;
 
-void CheckpointSave::before_update(int unit) { parts_->writer->before_update(unit); }
-bool CheckpointSave::finished() const { return parts_->writer->finished(); }
+void CheckpointSave::before_update(int unit) {
+  if (parts_->writer) parts_->writer->before_update(unit);
+}
+bool CheckpointSave::finished() const { return !parts_->writer || parts_->writer->finished(); }
 
 SaveReport CheckpointSave::commit() {
   Parts& p = *parts_;
-  p.world.run_and_agree([&] { p.writer->wait(); });
-  p.transaction.commit(p.writer->checksums(), p.training, p.run_metadata);
-  return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count(), p.writer->copied(),
-          p.writer->cpu_seconds()};
+  SaveReport report{.bytes = p.all_bytes};
+  if (!p.writer) {
+    const auto checksums = write_by_mpio(p.world, p.transaction.paths(), p.transaction.files(), p.by_mpio);
+    p.transaction.commit(checksums, p.training, p.run_metadata);
+  } else {
+    p.world.run_and_agree([&] { p.writer->wait(); });
+    p.transaction.commit(p.writer->checksums(), p.training, p.run_metadata);
+    report.copied = p.writer->copied();
+    report.cpu_seconds = p.writer->cpu_seconds();
+  }
+  report.seconds = std::chrono::duration<double>(Clock::now() - p.begin).count();
+  return report;
 }
 
 }  // namespace tessera::io

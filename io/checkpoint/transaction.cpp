@@ -79,7 +79,7 @@ CheckpointTransaction::CheckpointTransaction(World& world, Spec spec) : world_(w
   try {
     world_.run_on_rank_0([&] { lay_out(); });
   } catch (...) {
-    if (world_.rank() == 0) remove_tree_quietly(temporary());
+    if (world_.rank() == 0) remove_temporary();
     throw;
   }
   unpack(world_.broadcast(packed(spec_.files)), spec_.files);
@@ -87,10 +87,18 @@ CheckpointTransaction::CheckpointTransaction(World& world, Spec spec) : world_(w
 }
 
 CheckpointTransaction::~CheckpointTransaction() {
-  if (open_ && world_.rank() == 0) remove_tree_quietly(temporary());
+  if (open_ && world_.rank() == 0) remove_temporary();
+}
+
+void CheckpointTransaction::remove_temporary() const noexcept {
+  try {
+    if (spec_.check_owner) spec_.check_owner();
+  } catch (const std::exception&) { return; }  // it may be another run's by now
+  remove_tree_quietly(temporary());
 }
 
 void CheckpointTransaction::lay_out() {
+  if (spec_.check_owner) spec_.check_owner();
   remove_tree_quietly(temporary());
   if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
   for (std::size_t f = 0; f < spec_.files.size(); ++f) {
@@ -149,6 +157,7 @@ void CheckpointTransaction::publish(const std::string& manifest) {
   const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
   write_file(manifest_path + ".tmp", manifest, Durable::now);
   commit_rename(manifest_path + ".tmp", manifest_path);
+  if (spec_.check_owner) spec_.check_owner();
   // Atomic even if the name exists: a damaged checkpoint of a step that training has reached again.
   publish_directory(temporary(), final_name, spec_.backup);
 }

@@ -3,6 +3,7 @@
 // CheckpointTransaction: a checkpoint directory is made under a temporary name and committed by one rename, so that it
 // is complete or does not exist. The caller writes the data. docs/checkpoints.md has the protocol.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class CheckpointTransaction {
     std::vector<std::string> frozen = {};      // as Manifest::frozen
     std::optional<BaseModel> base = {};        // as Manifest::base
     std::uint64_t alignment = hdf5_alignment;  // as lay_out_hdf5
+    /// Rank 0, before names change or anything is removed; what it throws ends the save and leaves all as it is.
+    std::function<void()> check_owner = {};
   };
   /// Collective. Rank 0 makes DIRECTORY.tmp (removing an older one), lays out the HDF5 files and allocates their space;
   /// all ranks get the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
@@ -50,6 +53,7 @@ class CheckpointTransaction {
 
  private:
   void lay_out();
+  void remove_temporary() const noexcept;
   void publish(const std::string& manifest);
   [[nodiscard]] std::string temporary() const { return spec_.directory + ".tmp"; }
 

@@ -153,6 +153,10 @@ void World::run_on_rank_0(const std::function<void()>& phase) {
   });
 }
 
+void World::with_mpi(const char* what, const std::function<void(int)>&) {
+  throw Error(ExitCode::usage, "ranks that are threads have no MPI", what);
+}
+
 std::string World::text_of_rank_0(const std::function<std::string()>& make) {
   std::string text;
   run_on_rank_0([&] { text = make(); });

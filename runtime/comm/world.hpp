@@ -60,6 +60,12 @@ class World {
   /// Collective: the text that `make` returns on rank 0. Every rank throws the Error that it throws there.
   [[nodiscard]] std::string text_of_rank_0(const std::function<std::string()>& make);
 
+  /// Collective: calls `call` with the Fortran handle of an MPI communicator of all ranks in their order, for a library
+  /// that calls MPI itself (parallel HDF5). No other thread of this process calls MPI meanwhile. A call that takes
+  /// longer than comm_timeout ends the run, which says `what` (a literal) it was doing. Throws what `call` throws, and
+  /// Error (usage) where ranks are threads.
+  virtual void with_mpi(const char* what, const std::function<void(int communicator)>& call);
+
   /// The step that the watchdog reports for this rank: from 1, 0 before training. Does not allocate.
   virtual void set_step(std::int64_t step) = 0;
 

@@ -7,7 +7,7 @@
 #
 #   hosts_up N             hosts h1 … hN, addresses 10.0.0.1 …
 #   on HOST COMMAND …      runs a command there
-#   on_hosts SLOTS ARG …   mpirun on h1, over all hosts with SLOTS ranks each
+#   on_hosts SLOTS ARG …   mpirun, or the command in the array `start`, on h1, over all hosts with SLOTS ranks each
 #   link_rate HOST RATE    caps its link in both directions (400mbit)
 #   cut HOST, heal HOST    takes its link down (a partition), and up again
 #   processes_of HOST      their ids, a line each, without the one that holds the host
@@ -70,7 +70,8 @@ on_hosts() {
   local host slots=$1
   shift
   for host in $(printf '%s\n' "${!host_process[@]}" | sort -V); do echo "$host slots=$slots"; done > "$hosts_folder/hostfile"
-  on h1 "${mpirun:?of first_failure.sh}" --mca plm_rsh_agent "$hosts_folder/shell" --mca btl_tcp_if_include 10.0.0.0/24 \
+  [ -n "${start+set}" ] || local start=("${mpirun:?of first_failure.sh}")
+  on h1 "${start[@]}" --mca plm_rsh_agent "$hosts_folder/shell" --mca btl_tcp_if_include 10.0.0.0/24 \
     --mca oob_tcp_if_include 10.0.0.0/24 --bind-to none --hostfile "$hosts_folder/hostfile" "$@"
 }
 

@@ -34,17 +34,20 @@ for strategy in "$@"; do
 done
 
 # A cut link: the ranks on both sides end, and the error names those beyond it.
-on_hosts "$ranks" -n "$world" "$tessera" "${train[@]}" --max_steps 100000000 --save_steps 4 --save_total_limit 2 --comm_timeout 4 --output_dir cut > log 2>&1 &
+# tessera launch ends mpirun then.
+start=("$tessera" launch)
+on_hosts "$ranks" -n "$world" -- "${train[@]}" --max_steps 100000000 --save_steps 4 --save_total_limit 2 --comm_timeout 4 --output_dir cut > log 2>&1 &
 until grep -q '^save checkpoint-4 ' log; do kill -0 $! || fail "it ended before a checkpoint"; sleep 0.05; done
 cut "$last_host"
-for _ in $(seq 600); do [ -n "$(processes_of_program "$tessera")" ] || break; sleep 0.1; done
+code=0
+wait $! || code=$?
+unset start
+[ $code = 6 ] || fail "tessera launch: exit $code"
 [ -z "$(processes_of_program "$tessera")" ] || fail "ranks go on after the cut"
+expect '^tessera launch: the ranks of this host have ended, and mpirun waits for another host'
 late=$(seq -f "%g@$last_host" -s ', ' $((world - ranks)) $((world - 1)))
 expect "^error: \\[rank [0-9]+@h[0-9]+\\] ranks? $late (is|are) late: .*Waited --comm_timeout = 4 s"
 [ "$(head -n 1 cut/STATUS)" = failed ] || fail "STATUS $(cat cut/STATUS)"
-# mpirun of Open MPI 4.1 waits for its daemon on the other side until TCP gives up, a quarter of an hour.
-processes_of_program "$mpirun" | xargs kill -KILL
-wait $! 2> /dev/null
 heal "$last_host"
 for _ in $(seq 600); do [ -n "$(processes_of "$last_host")" ] || break; sleep 0.1; done
 [ -z "$(processes_of "$last_host")" ] || fail "MPI's daemon stays on $last_host"

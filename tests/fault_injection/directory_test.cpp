@@ -124,6 +124,43 @@ TEST_F(Kept, ACompleteCheckpointThatWasToReplaceAnotherIsPutInPlace) {
   EXPECT_EQ(steps(), (Steps{1}));
 }
 
+// A run that was cut off finds that another one has taken the directory: it commits, replaces and removes nothing.
+TEST_F(Kept, ARunWhoseDirectoryWasTakenChangesNothing) {
+  for (const std::int64_t step : {1, 2}) make(step);
+  const std::string directory = folder.path();
+  std::string first, second;
+  {
+    const io::DirectoryLock lock(directory);
+    first = lock.owner();
+    EXPECT_NO_THROW(io::check_owner(directory, first));
+  }
+  run_local(2, [&](World& world) {
+    TestState state(tensors, Mesh(1, 2), world.rank());
+    state.fill(3);
+    auto request = save_request(state, folder / "checkpoint-2", 2);  // over another one
+    request.check_owner = [&] { io::check_owner(directory, first); };
+    io::CheckpointSave save(world, request);
+    world.run_on_rank_0([&] { second = io::DirectoryLock(directory).owner(); });
+    try {
+      (void)save.commit();
+      ADD_FAILURE() << "it was committed";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.line(), testing::HasSubstr("E150 another run has taken the directory"));
+    }
+  });
+  EXPECT_NE(first, second);
+  EXPECT_NO_THROW(io::check_owner(directory, second));
+  EXPECT_NO_THROW(io::check_owner(directory, ""));
+  run_local(1, [&](World& world) {
+    TestState state(tensors, Mesh(1, 1), 0);
+    EXPECT_EQ(load(world, state, folder / "checkpoint-2", 2), "");
+  });
+  EXPECT_TRUE(fs::exists(folder / "checkpoint-2.tmp")) << "it may be the other run's";
+  io::Retention retention(1, io::Retention::Removes::any, [&] { io::check_owner(directory, first); });
+  EXPECT_THROW(retention.apply(directory), Error);
+  EXPECT_EQ(steps(), (Steps{2, 1}));
+}
+
 TEST(IsDamage, NotWhatTheFileSystemOrALaterProgramSays) {
   EXPECT_TRUE(io::is_damage("E123 x is damaged: its checksum is wrong"));
   EXPECT_TRUE(io::is_damage("E130 x has no manifest.json"));

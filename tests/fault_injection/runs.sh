@@ -176,6 +176,13 @@ standing_still() {
 # is an error, not a fresh start.
 damaged_ones() {
   cp -r whole damaged
+  # One that cannot be read may be good: no older one is taken, and nothing is removed.
+  shim_at damaged checkpoint-8/ 0 1 EIO
+  extra+=(-x FAULT_READS=1)
+  runs 2 --max_steps 9 --save_steps 1 --save_total_limit 1 --resume_from_checkpoint auto --output_dir damaged
+  extra=()
+  [ $code = 3 ] && one_error 'damaged/checkpoint-8.*Input/output error' || fail "auto, unreadable: exit $code"
+  [ "$(ls -d damaged/checkpoint-*)" = "$(printf 'damaged/checkpoint-4\ndamaged/checkpoint-8')" ] || fail "auto, unreadable: $(ls damaged)"
   local file
   file=$(ls damaged/checkpoint-8/*.h5)
   printf '\xff\xfe\xfd' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc 2> /dev/null

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Only the save of `tessera train` at --save_steps, on MPI ranks, for sweeps that start it hundreds of times.
-//   fault_save save DIRECTORY STEP SHARD_GROUP [async]   under mpirun: lock, save checkpoint-STEP, keep the newest one
-//   fault_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there
-//   is one; prints the newest step
+//   fault_save save DIRECTORY STEP SHARD_GROUP [direct|async|mpio]   under mpirun: lock, save checkpoint-STEP, keep
+//   the newest one
+//   fault_save check DIRECTORY   alone: every listed checkpoint loads whole, and there is one; prints the newest step
 // Exits as tessera does.
 
 #include <cstdio>
@@ -17,7 +17,8 @@
 namespace tessera::test {
 namespace {
 
-void save_command(World& world, const std::string& directory, std::int64_t step, int group, bool async) {
+void save_command(World& world, const std::string& directory, std::int64_t step, int group, const std::string& how) {
+  const bool async = how == "async";
   std::optional<io::DirectoryLock> lock;
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
@@ -30,6 +31,7 @@ void save_command(World& world, const std::string& directory, std::int64_t step,
   const std::string path = directory + "/" + io::checkpoint_name(step);
   io::SaveRequest request = save_request(state, path, step);
   request.file_bytes = 16000;  // several files
+  if (how == "mpio") request.io = io::CheckpointIo::mpio;
   std::vector<std::byte> snapshot(async ? tensors.bytes() + 4096 : 0);
   request.snapshot = snapshot;
   io::CheckpointSave pending(world, request);
@@ -80,7 +82,7 @@ int main(int argc, char** argv) {
     const auto world = bootstrap({.comm = WorldOptions::Comm::mpi, .comm_timeout_s = 20});
     log::set_rank(world->rank(), world->size(), world->host());
     try {
-      test::save_command(*world, argv[2], std::atoll(argv[3]), std::atoi(argv[4]), argc > 5);
+      test::save_command(*world, argv[2], std::atoll(argv[3]), std::atoi(argv[4]), argc > 5 ? argv[5] : "");
     } catch (const Error& error) {  // on every rank alike: rank 0 reports it
       if (error.code() == ExitCode::communication) world->abort(error);
       if (world->rank() == 0) log::error(error.line());

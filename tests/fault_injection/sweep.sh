@@ -3,12 +3,12 @@
 # Saves a second checkpoint while one file system call fails on one rank: each call of each rank in turn (by the shim).
 # Afterwards the job has ended by itself, with the right exit code and one line that names the file and the reason, and a
 # complete checkpoint can be loaded.
-#   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]
+#   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async|mpio]
 # CASES: all, or how many to draw; SEED=… draws others; PART=K/N takes the K-th N-th of them, to run several at once;
 # KINDS="kill EIO" takes these kinds only (errors_test.cpp has all but kill in one process).
 # PROGRAM: fault_save, which only saves, or tessera: then a run resumes, trains two steps, saves, and ends.
 set -u
-mpirun=$1 program=$2 shim=$3 ranks=$4 group=$5 cases=$6 async=${7:-}
+mpirun=$1 program=$2 shim=$3 ranks=$4 group=$5 cases=$6 how=${7:-}
 work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work"' EXIT
 seed=${SEED:-7}
@@ -22,6 +22,7 @@ for i in $(seq 30); do echo "line $i of the training text, as plain as can be"; 
 train=("$program" train --model "$work/config.json" --from_scratch --dataset "$work/train.txt" --max_length 8 --global_batch_size 12 --add_version false
        --save_model false --output_dir "$work/out" --resume_from_checkpoint auto --threads 1 --quiet)
 [ "${program##*/}" = tessera ] && of_users=1 || of_users=
+case $how in async) of_run=(--async_save) ;; mpio) of_run=(--checkpoint_io mpio) ;; *) of_run=() ;; esac
 # saves STEP [ENVIRONMENT…]: one save into $work/out, with its output in $work/log. tessera saves after 2 * STEP steps.
 # Returns 124 if a rank still runs after a minute, 125 if only mpirun does: that is no fault of ours, and the case is tried again.
 saves() {
@@ -29,8 +30,8 @@ saves() {
   shift
   local arguments=()
   for one in "$@"; do arguments+=(-x "$one"); done
-  local command=("$program" save "$work/out" "$step" "$group" ${async:+async})
-  [ -z "$of_users" ] || command=("${train[@]}" --max_steps $((2 * step)) --save_steps 2 --save_total_limit 1 ${async:+--async_save}
+  local command=("$program" save "$work/out" "$step" "$group" ${how:+"$how"})
+  [ -z "$of_users" ] || command=("${train[@]}" --max_steps $((2 * step)) --save_steps 2 --save_total_limit 1 ${of_run[@]+"${of_run[@]}"}
                                  --sharding_strategy HYBRID_SHARD --shard_group_size "$group" --comm_timeout 20)
   "$mpirun" -n "$ranks" "${arguments[@]}" "${command[@]}" > "$work/log" 2>&1 < /dev/null &
   local launcher=$! alarm code
@@ -94,6 +95,7 @@ done
 # What is renamed into place is on stable storage: each file is synced after its last write, the directory after its last
 # entry, its parent after the rename.
 for ((rank = 0; rank < ranks; ++rank)); do
+  [ "$how$rank" = mpio0 ] || [ "$how" != mpio ] || continue  # a rank syncs for all of its host, after they have written
   awk -v root="$work/out" -v rank="$rank" '
     function inside(path) { return path ~ ("^" root "/checkpoint-[0-9]+[.]tmp/") }
     function parent(path) { sub("/[^/]*$", "", path); return path }
@@ -146,13 +148,15 @@ while read -r rank number kind call; do
       [ "$errors" -le 1 ] || fail "$what, $errors error lines" ;;
     short) [ "$code $errors $newest" = "0 0 2" ] || fail "$what, $errors error lines, newest $newest" ;;
     *)
-      case $code in
-        0) # A file may fail to be removed, or to close after it was synced; the text of a lock file does not matter.
+      case $how$code in
+        mpio6) [ "$errors" = 1 ] || fail "$what, $errors error lines" ;;  # the others waited in MPI-IO for the rank
+        mpio3) [ "$errors" = 1 ] || fail "$what, $errors error lines" ;;  # MPI-IO does not pass on what the system says
+        *0) # A file may fail to be removed, or to close after it was synced; the text of a lock file does not matter.
           [ "$newest" = 2 ] || fail "$what, and newest is $newest"
           if [ "$kind" = ENOSPC ] || [ "$kind" = EIO ]; then
             case $fault in *" unlink "* | *" rmdir "* | *" close "*) ;; *" $work/out/checkpoint-"*) fail "$what" ;; esac
           fi ;;
-        3)
+        *3)
           words='No space left on device'
           [ "$kind" != EIO ] || words='Input/output error'
           [ "$errors" = 1 ] || fail "$what, $errors error lines"

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "jobs/cli/options/options.hpp"
@@ -31,6 +32,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds same_request{300};
 /// Given to mpirun to end its ranks, which takes a second or two; then it is killed.
 constexpr std::chrono::seconds time_to_end{10};
+/// Given to mpirun to end once the ranks of this host have ended.
+constexpr std::chrono::seconds time_for_other_hosts{30};
 
 void say(const std::string& line) { std::fprintf(stderr, "tessera launch: %s\n", line.c_str()); }
 
@@ -110,6 +113,19 @@ pid_t start(const Job& job, const sigset_t& before) {
   return child;
 }
 
+/// True if a process that `mpirun` has started here runs this program.
+bool has_ranks(pid_t mpirun) try {
+  namespace fs = std::filesystem;
+  std::error_code ended;
+  const fs::path program = fs::read_symlink("/proc/self/exe");
+  for (const fs::directory_entry& thread : fs::directory_iterator(strfmt("/proc/%d/task", mpirun))) {
+    std::ifstream children(thread.path() / "children");
+    for (pid_t child = 0; children >> child;)
+      if (fs::read_symlink(strfmt("/proc/%d/exe", child), ended) == program) return true;
+  }
+  return false;
+} catch (const std::filesystem::filesystem_error&) { return false; }  // mpirun has ended meanwhile
+
 /// mpirun and what was asked of it.
 class Launched {
  public:
@@ -124,6 +140,7 @@ class Launched {
       if (number > 0 && number != SIGCHLD) take(number);
       else if (number < 0 && request_ && !ended_at_)
         ::kill(mpirun_, SIGUSR1);  // mpirun may have been starting its ranks
+      look_for_ranks();
       if (ended_at_ && Clock::now() - *ended_at_ > time_to_end) ::kill(mpirun_, SIGKILL);
     }
     return code(*status);
@@ -136,6 +153,20 @@ class Launched {
     for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;)
       if (ended == mpirun_) return status;
     return std::nullopt;
+  }
+
+  /// All ranks of a run end together. mpirun waits on where a host is cut off, until TCP gives that host's daemon up.
+  void look_for_ranks() {
+    if (has_ranks(mpirun_)) {
+      had_ranks_ = true;
+      alone_since_.reset();
+    } else if (had_ranks_ && !alone_since_) {
+      alone_since_ = Clock::now();
+    } else if (had_ranks_ && !lost_host_ && Clock::now() - *alone_since_ > time_for_other_hosts) {
+      lost_host_ = true;
+      say("the ranks of this host have ended, and mpirun waits for another host, which is cut off or hangs: ending it");
+      ::kill(mpirun_, SIGKILL);
+    }
   }
 
   void take(int number) {
@@ -164,6 +195,7 @@ class Launched {
   [[nodiscard]] int code(int status) const {
     const int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (ended_by_ != 0) return 128 + ended_by_;
+    if (lost_host_) return static_cast<int>(ExitCode::communication);
     // Until a rank has started to train, SIGUSR1 ends it (and mpirun, while it starts).
     if (asked_ && trains_ && ended == 128 + SIGUSR1) {
       say("the run had not begun: there was nothing to save");
@@ -176,6 +208,8 @@ class Launched {
   bool trains_, asked_ = false;
   int ended_by_ = 0;
   std::optional<Clock::time_point> request_, ended_at_;
+  bool had_ranks_ = false, lost_host_ = false;
+  std::optional<Clock::time_point> alone_since_;  // since when no rank is seen
 };
 
 }  // namespace

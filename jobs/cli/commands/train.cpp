@@ -126,6 +126,7 @@ void TrainRun::start() {
   }
   output_ = std::make_unique<RunDirectory>(
       world_, options_, ContinuedRun{run_directory_, progress_.step, progress_.step >= length_.total_steps});
+  output_->set_owner(options_.text("output_dir"), world_.broadcast(lock_ ? lock_->owner() : ""));
 }
 
 void TrainRun::read_parameters() {

@@ -300,6 +300,10 @@ const OptionSpec run_and_evaluation[] = {
      .help = "if a checkpoint cannot be written: end the run (exit 3), or log a warning and continue training"},
     {.name = "checkpoint_file_size", .type = Type::size, .default_value = "32GiB", .group = "Checkpoints",
      .help = "split a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert},
+    {.name = "checkpoint_io", .type = Type::choice, .default_value = "direct", .values = "direct|mpio",
+     .group = "Checkpoints",
+     .help = "how ranks write a checkpoint's files, with the same bytes: each its own ranges past the page cache, or "
+             "all together by parallel HDF5 and MPI-IO (for file systems whose MPI-IO aggregates)"},
     {.name = "checkpoint_alignment", .type = Type::size, .default_value = "4KiB", .group = "Checkpoints",
      .help = "in a checkpoint's files, tensors of at least this size begin at multiples of it: a power of two, 4KiB to "
              "4MiB"},

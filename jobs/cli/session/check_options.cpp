@@ -2,7 +2,7 @@
 // Options that contradict one another, where no file is needed to see it.
 #include <bit>
 
-#include "io/hdf5/hdf5_file.hpp"
+#include "io/hdf5/mpio_file.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -135,6 +135,16 @@ void check_alignment(const Options& options) {
                          "Give a power of two from 4KiB to 4MiB");
 }
 
+void check_checkpoint_io(const Options& options) {
+  if (options.text("checkpoint_io") != "mpio") return;
+  if (!io::MpioFile::built())
+    throw options.refuse("checkpoint_io", "this program's HDF5 library was built without MPI",
+                         "Use direct, or build with a parallel HDF5 (Debian: libhdf5-openmpi-dev)");
+  if (options.flag("async_save"))
+    refuse_both(options, "MPI-IO needs the thread that trains: it does not write asynchronously",
+                {"checkpoint_io", "async_save"});
+}
+
 void check_samples(const Options& options) {
   if (options.has("sample_prompt") && options.text("sample_prompt").empty())
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
@@ -150,11 +160,26 @@ void check_sample_steps(const Options& options) {
 
 void check_options(const Options& options) {
   SetupErrors errors;
-  for (const auto rule :
-       {check_precision, check_order_of_sums, check_nccl_order, check_measured_choices, check_choice_file,
-        check_attention, check_transport, check_validation_data, check_best_options, check_sample_steps, check_bigram,
-        check_packing, check_scratch, check_int8, check_lora_options, check_quantization_options,
-        check_save_only_trainable, check_samples, check_alignment})
+  for (const auto rule : {check_precision,
+                          check_order_of_sums,
+                          check_nccl_order,
+                          check_measured_choices,
+                          check_choice_file,
+                          check_attention,
+                          check_transport,
+                          check_validation_data,
+                          check_best_options,
+                          check_sample_steps,
+                          check_bigram,
+                          check_packing,
+                          check_scratch,
+                          check_int8,
+                          check_lora_options,
+                          check_quantization_options,
+                          check_save_only_trainable,
+                          check_samples,
+                          check_alignment,
+                          check_checkpoint_io})
     errors.check([&] { rule(options); });
   for (const char* name :
        {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})

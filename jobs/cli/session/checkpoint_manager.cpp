@@ -19,7 +19,8 @@ CheckpointManager::CheckpointManager(Parts parts)
     : parts_(std::move(parts)),
       limit_(*parts_.options, parts_.started),
       retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(2)),
-                 parts_.options->has("save_total_limit") ? io::Retention::Removes::any : io::Retention::Removes::own),
+                 parts_.options->has("save_total_limit") ? io::Retention::Removes::any : io::Retention::Removes::own,
+                 [this] { parts_.output->check_owner(); }),
       metric_(best_metric(*parts_.options)),
       best_(parts_.best) {
   const Options& options = *parts_.options;
@@ -161,7 +162,9 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.base = parts_.base;
   request.file_bytes = options.bytes("checkpoint_file_size");
   request.alignment = options.bytes("checkpoint_alignment");
+  request.io = options.text("checkpoint_io") == "mpio" ? io::CheckpointIo::mpio : io::CheckpointIo::direct;
   request.auxiliary_files = parts_.auxiliary_files;
+  request.check_owner = [this] { parts_.output->check_owner(); };
   saving_best_ = best_with(progress.step);
   Progress recorded = progress;
   recorded.best = saving_best_;

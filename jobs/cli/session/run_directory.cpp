@@ -16,6 +16,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/model/model_directory.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/warning_list.hpp"
@@ -89,7 +90,10 @@ void note_killed_runs(const Options& options, bool locked) noexcept {
     std::vector<std::string> directories{base};
     for (auto& [number, path] : io::list_versions(base)) directories.push_back(std::move(path));
     for (const std::string& path : directories) {
-      if (locked) io::remove_leftovers(path);
+      if (locked) {
+        io::remove_leftovers(path);
+        io::put_model_in_place(path);
+      }
       const std::string status = path + "/STATUS";
       std::error_code ignored;
       if (!fs::is_regular_file(status, ignored) || io::read_text(status, 4096) != "running\n") continue;
@@ -195,6 +199,7 @@ RunDirectory::RunDirectory(World& world, const Options& options, const Continued
 RunDirectory::~RunDirectory() { handle_end_signals(nullptr, false); }
 
 void RunDirectory::status(const std::string& word) {
+  check_owner();
   const std::string line = word + "\n";
   const io::File out = io::File::open_to_write(file("STATUS"));
   out.write_at(0, std::as_bytes(std::span(line)));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "io/checkpoint/directory.hpp"
 #include "io/file/file.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/session/tensorboard.hpp"
@@ -63,6 +64,11 @@ class RunDirectory {
   /// Any rank: STATUS is "failed", and the reason on a second line. A signal that ends a rank has the same effect
   /// (signals.hpp).
   void fail(const std::string& reason = {}) noexcept;
+  /// The run's mark in the lock of `base`, --output_dir (io::DirectoryLock::owner). From now on status() and fail()
+  /// leave a STATUS alone that belongs to a later run.
+  void set_owner(const std::string& base, const std::string& owner) { base_ = base, owner_ = owner; }
+  /// Throws Error (data), E150, if another run has taken --output_dir (io::check_owner).
+  void check_owner() const { io::check_owner(base_, owner_); }
   /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
   /// Rank 0: appends one line to logging.jsonl, after a line of each new warning, and its values to the event file. A
@@ -77,7 +83,7 @@ class RunDirectory {
   /// False: the line could not be written. The file then ends with the last whole line.
   bool append(const nlohmann::ordered_json& record);
   World& world_;
-  std::string path_;
+  std::string path_, base_, owner_;
   std::optional<io::File> log_;  // logging.jsonl, on rank 0
   std::uint64_t log_bytes_ = 0;
   int logged_warnings_ = 0;

@@ -118,6 +118,7 @@ class MpiWorld final : public BaseWorld {
       std::lock_guard lock(mpi_mutex());
       status_memory_.reset();
       release_mpi(watchdog_comm_);
+      if (library_comm_ != MPI_COMM_NULL) MPI_Comm_free(&library_comm_);
       MPI_Comm_free(&world_);
       set_mpi_usable(false);
       MPI_Finalize();
@@ -128,6 +129,12 @@ class MpiWorld final : public BaseWorld {
 
   std::string host() const override { return host_; }
   void abort(const Error& error) override { end(watchdog_->root_or(error)); }
+  void with_mpi(const char* what, const std::function<void(int)>& call) override {
+    std::lock_guard lock(mpi_mutex());
+    const BlockingCall watched(what);
+    if (library_comm_ == MPI_COMM_NULL) TESSERA_MPI(MPI_Comm_dup(world_, &library_comm_));
+    call(MPI_Comm_c2f(library_comm_));
+  }
 
  private:
   Watchdog& watchdog() override { return *watchdog_; }
@@ -255,7 +262,7 @@ class MpiWorld final : public BaseWorld {
 
   [[noreturn]] void end(const Error& error) noexcept;
 
-  MPI_Comm world_;
+  MPI_Comm world_, library_comm_ = MPI_COMM_NULL;
   std::string host_;
   int watchdog_comm_ = 0;
   std::shared_ptr<SharedMemory> status_memory_;
