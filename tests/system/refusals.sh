@@ -14,6 +14,7 @@ cat > config.json <<'JSON'
  "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 JSON
 mkdir model && cp config.json model/
+mkdir -p runs/v0-a runs/v1-b && cp config.json runs/v0-a/ && cp config.json runs/v1-b/
 for i in $(seq 400); do echo "line $i of the training text, as plain as can be"; done > train.txt
 : > empty.txt
 head -c 20000 /dev/urandom > garbage.txt
@@ -70,6 +71,7 @@ full() {
   refuse 2 n_head 2 train $base --model wordy.json
   refuse 2 broken.json 2 train $base --model broken.json
   refuse 3 nowhere 2 train $base --model nowhere
+  refuse 3 'holds runs and no config.json [--model]. Use --model runs/v1-b' 1 train $base --model runs
   refuse 2 broken.yaml 2 train broken.yaml $base
   refuse 2 'misspelt.yaml:1' 2 train misspelt.yaml $base
   refuse 3 model.safetensors 2 train --model model --dataset train.txt --max_length 16

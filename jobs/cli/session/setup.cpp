@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/directory.hpp"
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
@@ -79,6 +80,13 @@ std::string checkpoint_at(const std::string& path) {
               "Give a model with --model");
 }
 
+/// Throws Error (data) if the directory has no model itself, and runs in it (vN-…) have: names the newest.
+void refuse_runs_as_model(const std::string& directory) {
+  for (const auto& [version, run] : io::list_versions(directory))
+    if (io::exists(run + "/config.json"))
+      throw Error(ExitCode::data, directory + " holds runs and no config.json", "--model", "Use --model " + run);
+}
+
 /// config.json of a checkpoint. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
   for (const io::AuxiliaryFileRecord& file : io::read_manifest(directory).auxiliary_files)
@@ -135,7 +143,10 @@ ModelConfig read_model_config(const Options& options, World* world) {
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
-    if (directory && !io::exists(config.path)) refuse_adapter_as_model(given.string());
+    if (directory && !io::exists(config.path)) {
+      refuse_adapter_as_model(given.string());
+      refuse_runs_as_model(given.string());
+    }
     config.text = io::read_text(config.path, 16u << 20);
     if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
   };
