@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/at.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 
 namespace tessera::comm {
@@ -16,7 +17,8 @@ namespace {
 
 class MpiEndpoint final : public Endpoint {
  public:
-  explicit MpiEndpoint(int communicator) : handle_(communicator), comm_(MPI_Comm_f2c(communicator)) {
+  MpiEndpoint(int communicator, std::vector<bool> elsewhere)
+      : handle_(communicator), comm_(MPI_Comm_f2c(communicator)), elsewhere_(std::move(elsewhere)) {
     std::lock_guard lock(mpi_mutex());
     TESSERA_MPI(MPI_Comm_rank(comm_, &rank_));
     TESSERA_MPI(MPI_Comm_size(comm_, &size_));
@@ -35,7 +37,7 @@ class MpiEndpoint final : public Endpoint {
     std::lock_guard lock(mpi_mutex());
     auto* to = static_cast<char*>(data);
     do {
-      const std::size_t part = std::min(bytes, longest);
+      const std::size_t part = std::min(bytes, longest_to(from));
       TESSERA_MPI(MPI_Irecv(to, static_cast<int>(part), MPI_BYTE, from, short_tag(tag), comm_, &add(lane)));
       to += part;
       bytes -= part;
@@ -74,14 +76,20 @@ class MpiEndpoint final : public Endpoint {
     std::lock_guard lock(mpi_mutex());
     const auto* from = static_cast<const char*>(data);
     do {
-      const std::size_t part = std::min(bytes, longest);
+      const std::size_t part = std::min(bytes, longest_to(to));
       TESSERA_MPI(MPI_Isend(from, static_cast<int>(part), MPI_BYTE, to, short_tag(tag), comm_, &add(lane)));
       from += part;
       bytes -= part;
     } while (bytes > 0);
   }
 
-  static constexpr std::size_t longest = std::size_t{1} << 30;  // bytes of one message; MPI counts are int
+  /// Bytes of one message. MPI counts are int. Between hosts messages stay below the size (Open MPI over TCP: 64 KiB
+  /// with a header) from which MPI asks the receiver first: receives are posted before, and a link that waits for
+  /// answers is idle.
+  static constexpr std::size_t longest = std::size_t{1} << 30, longest_between_hosts = std::size_t{60} << 10;
+  [[nodiscard]] std::size_t longest_to(int peer) const {
+    return elsewhere_[at(peer)] ? longest_between_hosts : longest;
+  }
 
   [[nodiscard]] int short_tag(std::uint64_t tag) const { return static_cast<int>(tag % tags_); }
   MPI_Request& add(int lane) { return lanes_[lane].emplace_back(MPI_REQUEST_NULL); }
@@ -101,6 +109,7 @@ class MpiEndpoint final : public Endpoint {
 
   int handle_;
   MPI_Comm comm_;
+  std::vector<bool> elsewhere_;
   int rank_ = 0, size_ = 0, yields_ = 0;
   std::uint64_t tags_ = 0;
   std::vector<MPI_Request> lanes_[num_lanes];
@@ -110,6 +119,8 @@ class MpiEndpoint final : public Endpoint {
 
 }  // namespace
 
-std::unique_ptr<Endpoint> mpi_endpoint(int communicator) { return std::make_unique<MpiEndpoint>(communicator); }
+std::unique_ptr<Endpoint> mpi_endpoint(int communicator, std::vector<bool> elsewhere) {
+  return std::make_unique<MpiEndpoint>(communicator, std::move(elsewhere));
+}
 
 }  // namespace tessera::comm

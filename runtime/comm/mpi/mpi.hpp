@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/shared_memory.hpp"
@@ -39,8 +40,9 @@ struct BlockingCallState {
 [[nodiscard]] bool mpi_usable();
 void set_mpi_usable(bool usable);
 
-/// Take ownership of the communicator. Ranks of mpi_shared_memory are on one host.
-[[nodiscard]] std::unique_ptr<Endpoint> mpi_endpoint(int communicator);
+/// Take ownership of the communicator. `elsewhere`: which of its ranks are on other nodes than this one. Ranks of
+/// mpi_shared_memory are on one host.
+[[nodiscard]] std::unique_ptr<Endpoint> mpi_endpoint(int communicator, std::vector<bool> elsewhere);
 [[nodiscard]] std::shared_ptr<SharedMemory> mpi_shared_memory(int communicator);
 /// Frees the communicator unless the run has failed.
 void release_mpi(int communicator) noexcept;

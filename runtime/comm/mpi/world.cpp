@@ -251,9 +251,26 @@ class MpiWorld final : public BaseWorld {
     if (part != MPI_COMM_NULL) TESSERA_MPI(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN));
     return MPI_Comm_c2f(part);
   }
+  std::vector<bool> on_other_nodes(int part) const {
+    std::lock_guard lock(mpi_mutex());
+    MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+    int size = 0;
+    TESSERA_MPI(MPI_Comm_group(world_, &world));
+    TESSERA_MPI(MPI_Comm_group(MPI_Comm_f2c(part), &group));
+    TESSERA_MPI(MPI_Group_size(group, &size));
+    std::vector<int> members(static_cast<std::size_t>(size)), ranks(members);
+    std::iota(members.begin(), members.end(), 0);
+    TESSERA_MPI(MPI_Group_translate_ranks(group, size, members.data(), world, ranks.data()));
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    std::vector<bool> elsewhere;
+    for (const int rank : ranks)
+      elsewhere.push_back(rank / topology_.ranks_per_node != rank_ / topology_.ranks_per_node);
+    return elsewhere;
+  }
   std::unique_ptr<Endpoint> split_endpoint(int color, int key) override {
     const int part = split(color, key);
-    return color < 0 ? nullptr : mpi_endpoint(part);
+    return color < 0 ? nullptr : mpi_endpoint(part, on_other_nodes(part));
   }
   std::shared_ptr<SharedMemory> split_shared_memory(int color, int key) override {
     const int part = split(color, key);
