@@ -131,6 +131,7 @@ void File::allocate(std::uint64_t bytes) const {
   int result = -1;
   do result = ::fallocate(fd_, 0, 0, static_cast<off_t>(bytes));
   while (result != 0 && errno == EINTR);
+  note_local_work();
   if (result == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) throw system_error("write", path_, errno);
   if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw system_error("write", path_, errno);
@@ -138,6 +139,7 @@ void File::allocate(std::uint64_t bytes) const {
 
 void File::sync() const {
   if (::fsync(fd_) != 0) throw system_error("write", path_, errno);
+  note_local_work();
 }
 
 void File::close() {

@@ -38,11 +38,11 @@ gone() {
 state() { (cd out && find . -path './checkpoint-*' -o -name STATUS | sort | while read -r file; do
   echo "$file"; [ ! -f "$file" ] || sha256sum "$file"; done); }
 clean_up() {
-  local host process
-  for host in h1 h2; do
-    heal "$host"
-    for process in $(processes_of "$host"); do kill -KILL "$process" 2> /dev/null; done
+  local one process
+  for one in h1 h2; do
+    for process in $(processes_of "$one"); do kill -KILL "$process" 2> /dev/null; done
   done
+  heal "$host" || fail "$host stays cut off"
   wait "$launcher" 2> /dev/null
 }
 

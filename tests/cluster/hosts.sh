@@ -9,7 +9,7 @@
 #   on HOST COMMAND …      runs a command there
 #   on_hosts SLOTS ARG …   mpirun, or the command in the array `start`, on h1, over all hosts with SLOTS ranks each
 #   link_rate HOST RATE    caps its link in both directions (400mbit)
-#   cut HOST, heal HOST    takes its link down (a partition), and up again
+#   cut HOST, heal HOST    takes its link down (a partition), and up again until all hosts reach it
 #   processes_of HOST      their ids, a line each, without the one that holds the host
 #   processes_of_program FILE   on all hosts
 #
@@ -81,7 +81,23 @@ link_rate() {
 }
 
 cut() { ip link set "to-$1" down; }
-heal() { ip link set "to-$1" up; }
+heal() {
+  local other
+  ip link set "to-$1" up
+  for other in "${!host_process[@]}"; do
+    [ "$other" = "$1" ] || { reaches "$1" "$other" && reaches "$other" "$1"; } || return 1
+  done
+}
+# reaches FROM TO: waits until packets arrive (a port where nobody listens is refused).
+reaches() {
+  for _ in $(seq 200); do
+    on "$1" ip neigh flush all 2> /dev/null
+    # shellcheck disable=SC2016  # the inner shell expands it
+    LC_ALL=C on "$1" timeout 1 bash -c 'exec 3<> "/dev/tcp/$0/9"' "$2" 2>&1 | grep -q refused && return
+    sleep 0.05
+  done
+  return 1
+}
 
 processes_of() {
   local process

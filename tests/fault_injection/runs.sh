@@ -3,7 +3,7 @@
 # Checkpoints of whole runs: saving and resuming, signals, time limits, two jobs on one directory, full disks, ranks that
 # die or stop.
 #   runs.sh TESSERA MPIRUN SHIM [PART …]
-# PART: functions below, in order; async_saves and damaged_ones read what saving_and_resuming leaves. IN_TIME=1 measures how
+# PART: functions below, in order; mpio_saves, async_saves and damaged_ones read what saving_and_resuming leaves. IN_TIME=1 measures how
 # soon a time limit ends a run.
 set -u
 tessera=$1 mpirun=$2 shim=$3
@@ -66,6 +66,16 @@ saving_and_resuming() {
   [ $code = 0 ] || fail "resuming on two ranks ended with $code"
   paste -d' ' <(losses whole) <(losses other) | awk '{d = $2 - $6; if ($1 != $5 || $4 != $8 || d > 1e-4 || d < -1e-4) exit 1} END {exit NR != 8}' ||
     fail "on two ranks: $(losses other)"
+}
+
+# By parallel HDF5, with large tensors at multiples of 64 KiB in one of them.
+mpio_saves() {
+  runs 3 --save_steps 4 --checkpoint_io mpio --output_dir by_mpio
+  [ $code = 0 ] || fail "the run ended with $code"
+  for step in 4 8; do cmp <(state whole/checkpoint-$step) <(state by_mpio/checkpoint-$step) || fail "mpio: other bytes at $step"; done
+  runs 2 --max_steps 10 --save_steps 2 --checkpoint_io mpio --checkpoint_alignment 16KiB --resume_from_checkpoint whole/checkpoint-8 --output_dir aligned
+  [ $code = 0 ] || fail "aligned: the run ended with $code"
+  "$tessera" checkpoint verify aligned/checkpoint-10 > log 2>&1 || fail "aligned: it is not verified"
 }
 
 async_saves() {
@@ -240,7 +250,7 @@ full_disks() {
   fi
 }
 
-[ $# -gt 0 ] || set -- saving_and_resuming async_saves damaged_ones signals time_limits two_jobs stop_or_continue \
+[ $# -gt 0 ] || set -- saving_and_resuming mpio_saves async_saves damaged_ones signals time_limits two_jobs stop_or_continue \
   in_the_background standing_still full_disks
 for part in "$@"; do
   begin=$SECONDS

@@ -59,6 +59,8 @@ quick() {
 full() {
   refuse 2 'shard_group_size' 3 train $base --shard_group_size 2
   refuse 2 'power of two' 3 train $base --reproducible
+  refuse 2 'power of two from 4KiB to 4MiB' 2 train $base --checkpoint_alignment 12KiB
+  refuse 2 'it does not write asynchronously' 2 train $base --checkpoint_io mpio --async_save
   refuse 2 '64' 2 train $base --max_length 65
   refuse 3 garbage.txt 2 train $base --dataset garbage.txt
   refuse 3 nul.txt 2 train $base --dataset nul.txt
