@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "io/file/file.hpp"
+#include "runtime/base/local_work.hpp"
 
 namespace tessera::io {
 
@@ -24,6 +25,7 @@ std::string read_text(const std::string& path, std::size_t limit) {
     text.resize(at + capacity);
     const ssize_t got = ::read(file.descriptor(), text.data() + at, capacity);
     const int why = errno;
+    note_local_work();
     text.resize(at + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && why == EINTR) continue;
     if (got < 0) throw system_error("read", path, why);

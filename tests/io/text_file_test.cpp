@@ -8,8 +8,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <functional>
+#include <thread>
 
+#include "io/data/rows.hpp"
+#include "io/file/direct_file.hpp"
+#include "io/file/thread_tasks.hpp"
+#include "io/file/work_progress.hpp"
+#include "runtime/base/local_work.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
@@ -43,6 +52,36 @@ TEST(TextFile, WritesReplaceAndLeaveNothingBehind) {
   io::write_text(path, "two");
   EXPECT_EQ(test::bytes_of(path), "two");
   EXPECT_EQ(folder.names(), std::vector<std::string>{"a.json"});
+}
+
+/// Whether `work` shows the watchdog that this rank is at work (runtime/base/local_work.hpp).
+bool shows(const std::function<void()>& work) {
+  const std::int64_t before = last_local_work_ns();
+  std::this_thread::sleep_for(std::chrono::microseconds(10));
+  work();
+  return last_local_work_ns() > before;
+}
+
+TEST(LocalWork, ReadingWritingTokenizingAndRemovingShowIt) {
+  TempDir folder;
+  EXPECT_FALSE(shows([] {}));
+  EXPECT_TRUE(shows([&] { io::write_text(folder / "text", "x\n"); }));
+  EXPECT_TRUE(shows([&] { (void)io::read_text(folder / "text"); }));
+  EXPECT_TRUE(shows([&] {
+    io::DirectBuffer buffer(4096);
+    (void)io::DirectFile(folder / "text", io::DirectFile::Access::read).read(0, 2, buffer);
+  }));
+  EXPECT_TRUE(shows([&] { io::File::open_to_write(folder / "text").sync(); }));
+  EXPECT_TRUE(shows([&] { io::MappedFile(folder / "text").release(0, 2); }));
+  EXPECT_TRUE(shows([&] {
+    std::vector<int> states(1);
+    io::run_tasks(1, states, [](int, std::size_t) {});
+  }));
+  EXPECT_TRUE(shows([&] { io::for_each_row("{}\n", io::RowLayout::lines, [](const io::Row&) {}); }));
+  EXPECT_TRUE(shows([&] { io::WorkCounter("verify", 2).add(1); }));
+  std::filesystem::create_directory(folder / "tree");
+  folder.file("tree/file", "x");
+  EXPECT_TRUE(shows([&] { io::remove_tree_quietly(folder / "tree"); }));
 }
 
 TEST(TextFile, AFailedWriteLeavesTheOldText) {
