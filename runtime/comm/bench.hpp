@@ -17,7 +17,7 @@ struct CollectiveBench {
     double least_bytes = 0;  // that a host has to send; 0 on one host
   };
   Times gather, reduce, all_reduce;  // MPI_Allgather, MPI_Reduce_scatter_block, MPI_Allreduce
-  double socket_bytes_per_s = 0;     // of TCP between hosts, both directions at once (mpi/socket_rate.hpp); 0: one host
+  double socket_bytes_per_s = 0;     // of TCP between hosts, both directions at once (socket_rate); 0: one host
   double memcpy_bytes_per_s = 0;     // copy speed of one rank while all ranks copy
   double waiting_share = 0;  // share of a core that a rank's threads use while it waits a second for a late peer
 };
@@ -25,5 +25,10 @@ struct CollectiveBench {
 /// Collective. `rounds` of each, after one that is not counted. Takes about four times `bytes` per rank. Throws Error
 /// (usage) for a world of threads.
 [[nodiscard]] CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds);
+
+/// Collective. The first rank of each node sends `bytes` over TCP to that of the next node while it receives as many
+/// from the one before it, all at once. Bytes per second of the slowest; 0 if there is one node. Throws Error
+/// (communication) if a node cannot be reached at any of its IPv4 addresses within ten seconds.
+[[nodiscard]] double socket_rate(World& world, std::size_t bytes);
 
 }  // namespace tessera

@@ -33,7 +33,7 @@ int holder(Block block, int chunk) {
 }
 
 /// Adds a set to the message for `peer`, which is new or the last one that was made for it.
-void add(std::vector<TreeMessage>& messages, int peer, int block, ChunkSet set) {
+void add_set(std::vector<TreeMessage>& messages, int peer, int block, ChunkSet set) {
   const auto found = std::find_if(messages.begin(), messages.end(), [&](const auto& m) { return m.peer == peer; });
   (found != messages.end() ? *found : messages.emplace_back(TreeMessage{peer, block, {}})).chunks.push_back(set);
 }
@@ -55,7 +55,7 @@ TreeLevel level_of(int size, int rank, const Block& whole, int width) {
   level.block = block_at(rank);
   level.blocks = (whole.count + width - 1) / width;
   for_each_class(size, rank, whole, width, [&](ChunkSet set, int to) {
-    if (to != rank) add(level.sends, to, block_at(to), set);
+    if (to != rank) add_set(level.sends, to, block_at(to), set);
   });
   // Whoever holds a chunk afterwards has the number of the full blocks' members that hold it before.
   const int number = (rank - whole.first) % width;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "runtime/comm/mpi/mpi.hpp"
-#include "runtime/comm/mpi/socket_rate.hpp"
 
 namespace tessera {
 
@@ -99,7 +98,7 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
       });
       if (round > 0) to.push_back(seconds);  // the first round touches pages and opens connections
     };
-    const double rate = comm::socket_rate(world, bench.bytes / 2);
+    const double rate = socket_rate(world, bench.bytes / 2);
     if (round > 0) socket.push_back(rate);
     note(gather, bench.bytes, own_full, [&] { comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part); });
     note(mpi_gather, bench.bytes, full.data(), [&] {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/comm/mpi/socket_rate.hpp"
-
+// The rate of a plain TCP connection between hosts, to compare collectives with.
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -20,50 +19,51 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/start_thread.hpp"
+#include "runtime/comm/bench.hpp"
 
-namespace tessera::comm {
+namespace tessera {
 
 namespace {
 
 constexpr int patience_ms = 10'000;
 
-[[noreturn]] void refuse(const char* what) {
+[[noreturn]] void refuse_socket(const char* what) {
   throw Error(ExitCode::communication, strfmt("%s: %s", what, std::strerror(errno)), "bench collectives, raw socket",
               "Look at the network between the hosts (firewall, routes)");
 }
 
-class Socket {
+class TcpSocket {
  public:
-  explicit Socket(int number = -1) : number_(number) {}
-  Socket(Socket&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
+  explicit TcpSocket(int number = -1) : number_(number) {}
+  TcpSocket(TcpSocket&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  TcpSocket& operator=(TcpSocket&& other) noexcept {
     std::swap(number_, other.number_);
     return *this;
   }
-  ~Socket() {
+  ~TcpSocket() {
     if (number_ >= 0) ::close(number_);
   }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
+  TcpSocket(const TcpSocket&) = delete;
+  TcpSocket& operator=(const TcpSocket&) = delete;
   [[nodiscard]] int get() const { return number_; }
 
  private:
   int number_;
 };
 
-[[nodiscard]] bool ready(int socket, short events) {
+[[nodiscard]] bool socket_ready(int socket, short events) {
   pollfd entry{socket, events, 0};
   return ::poll(&entry, 1, patience_ms) == 1;
 }
 
 /// "port address address …" of a listening socket.
-std::string addresses_of(const Socket& listening) {
+std::string addresses_of(const TcpSocket& listening) {
   sockaddr_in bound{};
   socklen_t size = sizeof bound;
-  if (::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) refuse("getsockname");
+  if (::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) refuse_socket("getsockname");
   std::string text = std::to_string(ntohs(bound.sin_port));
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) refuse("getifaddrs");
+  if (::getifaddrs(&list) != 0) refuse_socket("getifaddrs");
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) continue;
@@ -76,24 +76,24 @@ std::string addresses_of(const Socket& listening) {
   return text;
 }
 
-Socket listen_anywhere() {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+TcpSocket listen_anywhere() {
+  TcpSocket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   if (socket.get() < 0 || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
       ::listen(socket.get(), 1) != 0)
-    refuse("no socket to listen on");
+    refuse_socket("no socket to listen on");
   return socket;
 }
 
 /// Tries the addresses in turn: which of them the two hosts have in common is not known.
-Socket connect_to(const std::string& addresses) {
+TcpSocket connect_to(const std::string& addresses) {
   std::istringstream text(addresses);
   int port = 0;
   std::string address;
   text >> port;
   while (text >> address) {
-    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    TcpSocket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<std::uint16_t>(port));
@@ -101,36 +101,36 @@ Socket connect_to(const std::string& addresses) {
     const int status = ::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to);
     int error = 0;
     socklen_t size = sizeof error;
-    if (status != 0 && (errno != EINPROGRESS || !ready(socket.get(), POLLOUT) ||
+    if (status != 0 && (errno != EINPROGRESS || !socket_ready(socket.get(), POLLOUT) ||
                         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0))
       continue;
     return socket;
   }
-  refuse(("no connection to " + addresses).c_str());
+  refuse_socket(("no connection to " + addresses).c_str());
 }
 
 /// Sends or receives `bytes` in calls of a mebibyte.
-void move(const Socket& socket, std::size_t bytes, bool sends) {
+void move_bytes(const TcpSocket& socket, std::size_t bytes, bool sends) {
   std::vector<char> buffer(std::size_t{1} << 20);
   while (bytes > 0) {
     const std::size_t most = std::min(bytes, buffer.size());
     const ssize_t moved = sends ? ::send(socket.get(), buffer.data(), most, MSG_NOSIGNAL | MSG_DONTWAIT)
                                 : ::recv(socket.get(), buffer.data(), most, MSG_DONTWAIT);
     if (moved > 0) bytes -= static_cast<std::size_t>(moved);
-    else if (moved == 0 || (errno != EAGAIN && errno != EINTR)) refuse(sends ? "send" : "recv");
-    else if (!ready(socket.get(), sends ? POLLOUT : POLLIN)) refuse("no progress in ten seconds");
+    else if (moved == 0 || (errno != EAGAIN && errno != EINTR)) refuse_socket(sends ? "send" : "recv");
+    else if (!socket_ready(socket.get(), sends ? POLLOUT : POLLIN)) refuse_socket("no progress in ten seconds");
   }
 }
 
-void send_and_receive(const Socket& to, const Socket& from, std::size_t bytes) {
+void send_and_receive(const TcpSocket& to, const TcpSocket& from, std::size_t bytes) {
   std::exception_ptr failure;
   std::thread sender = start_thread("the sender", [&] {
     try {
-      move(to, bytes, true);
+      move_bytes(to, bytes, true);
     } catch (...) { failure = std::current_exception(); }
   });
   try {
-    move(from, bytes, false);
+    move_bytes(from, bytes, false);
   } catch (...) {
     ::shutdown(to.get(), SHUT_RDWR);
     sender.join();
@@ -148,7 +148,7 @@ double socket_rate(World& world, std::size_t bytes) {
   const auto width = static_cast<std::size_t>(world.topology().ranks_per_node),
              node = static_cast<std::size_t>(world.rank()) / width;
   const bool first = world.node_rank() == 0;
-  Socket listening, to, from;
+  TcpSocket listening, to, from;
   std::string mine;
   world.run_and_agree([&] {
     if (!first) return;
@@ -163,9 +163,9 @@ double socket_rate(World& world, std::size_t bytes) {
   world.run_and_agree([&] {
     if (!first) return;
     to = connect_to(addresses[(node + 1) % nodes * width]);
-    if (!ready(listening.get(), POLLIN)) refuse("nobody connects");
-    from = Socket(::accept(listening.get(), nullptr, nullptr));
-    if (from.get() < 0) refuse("accept");
+    if (!socket_ready(listening.get(), POLLIN)) refuse_socket("nobody connects");
+    from = TcpSocket(::accept(listening.get(), nullptr, nullptr));
+    if (from.get() < 0) refuse_socket("accept");
   });
   world.barrier();
   const auto begin = std::chrono::steady_clock::now();
@@ -177,4 +177,4 @@ double socket_rate(World& world, std::size_t bytes) {
   return static_cast<double>(bytes) / (1e-9 * static_cast<double>(slowest));
 }
 
-}  // namespace tessera::comm
+}  // namespace tessera
