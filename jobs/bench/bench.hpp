@@ -13,6 +13,7 @@ void bench_collectives_command(const Call& call, World& world);
 void bench_dequantize_command(const Call& call, World& world);
 void bench_kernels_command(const Call& call, World& world);
 void bench_step_command(const Call& call, World& world);
+void bench_strategies_command(const Call& call, World& world);
 void bench_compression_command(const Call& call, World& world);
 void bench_io_command(const Call& call, World& world);
 void bench_scratch_command(const Call& call, World& world);

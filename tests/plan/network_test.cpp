@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <ctime>
+
+#include "runtime/comm/world.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/manager.hpp"
 #include "tests/base/alloc_counter.hpp"
@@ -114,6 +118,36 @@ TEST(PlanNetwork, PricesManyRanksInLinearMemory) {
       EXPECT_GT(load.shard_axis.busiest_rank + load.replicate_axis.busiest_rank, 0u);
       EXPECT_LT(alloc_bytes() - before, 4096 * 256) << strategy << " " << name_of(transport);
     }
+}
+
+// A rank makes one communicator for each set of axes that a unit uses, however many ranks there are.
+TEST(PlanNetwork, CommunicatorsDoNotGrowWithTheWorld) {
+  for (const char* strategy : {"0", "1", "3", "hybridshard"}) {
+    const auto groups = [&](int world) { return plan_of(strategy, {Transport::node, 8}, world).groups.all.size(); };
+    EXPECT_LE(groups(16), 3u) << strategy;
+    EXPECT_EQ(groups(1024), groups(16)) << strategy;
+  }
+}
+
+// The start of 1,024 ranks: four of them plan, all compare the text of it. tests/comm/message_test.cpp counts the
+// messages of what require_equal consists of.
+TEST(PlanNetwork, ThousandRanksAgreeWithinASecondOfCpuEach) {
+  const auto text_of = [](const plan::RunPlan& plan) {
+    return plan.spec.strategy.mesh.str() + " " + std::to_string(plan.costs.total) + " " +
+           std::to_string(plan.train.list.size());
+  };
+  const std::string text = text_of(plan_of("3", {Transport::node, 8}, 1024));
+  std::atomic<std::int64_t> most_ns{0};
+  run_local(1024, [&](World& world) {
+    const bool plans = world.rank() % 256 == 0;
+    world.require_equal("the plan", plans ? text_of(plan_of("3", {Transport::node, 8}, 1024)) : text);
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    const std::int64_t ns = used.tv_sec * 1'000'000'000 + used.tv_nsec;
+    for (std::int64_t most = most_ns; ns > most && !most_ns.compare_exchange_weak(most, ns);) {}
+  });
+  EXPECT_LT(most_ns.load(), 1'000'000'000);
+  EXPECT_GT(most_ns.load(), 0);
 }
 
 }  // namespace
