@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -69,6 +70,33 @@ int transfer_all(std::byte* memory, std::size_t bytes, std::uint64_t offset, con
   return 0;
 }
 
+/// The paths of this process's scratch files, for remove_own_scratch_files. One that finds no place is left to the next
+/// run in its directory.
+struct OwnScratchPath {
+  std::atomic<bool> taken = false, complete = false;
+  char path[4096] = {};
+};
+OwnScratchPath own_scratch_paths[16];
+
+void register_scratch(const std::string& path) {
+  for (OwnScratchPath& own : own_scratch_paths) {
+    if (path.size() >= sizeof own.path) return;
+    if (own.taken.exchange(true)) continue;
+    path.copy(own.path, path.size());
+    own.path[path.size()] = '\0';
+    return own.complete.store(true);
+  }
+}
+
+void unregister_scratch(const std::string& path) {
+  for (OwnScratchPath& own : own_scratch_paths) {
+    if (!own.complete.load() || path != own.path) continue;
+    own.complete = false;
+    own.taken = false;
+    return;
+  }
+}
+
 bool is_scratch_name(const std::string& name) {
   return name.starts_with(scratch_prefix) && name.ends_with(scratch_suffix);
 }
@@ -96,16 +124,22 @@ ScratchFile::ScratchFile(const std::string& directory, int rank, std::uint64_t b
   } catch (const Error& error) {
     throw Error(error.code(), error.line(), option + " " + directory, "Choose another " + option);
   }
+  register_scratch(path());
   try {
     write_header(rank);
     allocate(bytes, directory, rank, option);
   } catch (...) {
-    remove_quietly(path());
+    remove();
     throw;
   }
 }
 
-ScratchFile::~ScratchFile() { remove_quietly(path()); }
+ScratchFile::~ScratchFile() { remove(); }
+
+void ScratchFile::remove() const noexcept {
+  remove_quietly(path());
+  unregister_scratch(path());
+}
 
 void ScratchFile::create(const std::string& directory, int rank, const std::string& option) {
   const std::string path = strfmt("%s/%s%s.%d.rank%d%s", directory.c_str(), scratch_prefix.data(),
@@ -196,6 +230,11 @@ int remove_scratch_leftovers(const std::string& directory) noexcept {
   } catch (const std::exception&) {  // the directory cannot be listed: creating the file says why
   }
   return removed;
+}
+
+void remove_own_scratch_files() noexcept {
+  for (const OwnScratchPath& own : own_scratch_paths)
+    if (own.complete.load()) (void)::unlink(own.path);
 }
 
 }  // namespace tessera::io

@@ -43,6 +43,7 @@ class ScratchFile {
   void create(const std::string& directory, int rank, const std::string& option);
   void allocate(std::uint64_t bytes, const std::string& directory, int rank, const std::string& option) const;
   void write_header(int rank);
+  void remove() const noexcept;
 
   // The same file: the first has the lock, the others move the bytes, with O_DIRECT where there is any.
   File file_, reader_, writer_;
@@ -53,5 +54,9 @@ class ScratchFile {
 /// names, or without a scratch file's header, stay; so does all where the file system has no locks. Returns how many
 /// were removed; never throws.
 int remove_scratch_leftovers(const std::string& directory) noexcept;
+
+/// Removes the scratch files of this process, which ends without destructors: by an error in a step, or by a signal.
+/// May be called in a signal handler.
+void remove_own_scratch_files() noexcept;
 
 }  // namespace tessera::io

@@ -69,7 +69,8 @@ class ScratchStore {
  public:
   /// Bytes of a block: the unit of a disk request and of a checksum. 1 MiB: larger ones are not faster (decision 0040).
   static constexpr std::uint64_t block_bytes = 1u << 20;
-  static constexpr int default_threads = 4;
+  /// More than a disk needs: while a step computes, a thread whose request is done may wait for a core.
+  static constexpr int default_threads = 8;
 
   struct Spec {
     std::string directory;

@@ -57,6 +57,52 @@ TEST(DiskMemory, AnyBytesAreCopied) {
   EXPECT_EQ(DiskMemory::of(&memory), nullptr);
 }
 
+// Several regions at once, in place and by way of a buffer; where one fails, the others have been moved on return.
+TEST(DiskMemory, CopiesOfSeveralRegions) {
+  const TempDir folder;
+  const std::string directory = fs::canonical(folder.path()).string();
+  const std::vector<std::size_t> sizes{3 * block + 5000, 17, 5 * block};
+  std::vector<io::ScratchRegion> regions;
+  for (const std::size_t size : sizes) regions.push_back({"h.1", "exp_avg", size});
+  io::ScratchMemory memory({.directory = directory, .rank = 0, .regions = regions});
+  const io::DirectBuffer written(16 * block), read(16 * block);
+  for (std::size_t i = 0; i < written.span().size(); ++i) written.span()[i] = static_cast<std::byte>(i * 7 >> 3);
+  std::vector<DiskMemory::Copy> out, in;
+  for (std::size_t r = 0; r < sizes.size(); ++r) {
+    const std::size_t at = r * 5 * block + (r == 1 ? 8 : 0);
+    out.push_back({memory.data(r), written.span().data() + at, sizes[r]});
+    in.push_back({memory.data(r), read.span().data() + at, sizes[r]});
+  }
+  const auto equal = [&](const DiskMemory::Copy& a, const DiskMemory::Copy& b) {
+    return std::memcmp(a.memory, b.memory, a.bytes) == 0;
+  };
+  memory.write(out);
+  memory.read(in);
+  for (std::size_t r = 0; r < sizes.size(); ++r) EXPECT_TRUE(equal(out[r], in[r])) << r;
+  std::ranges::fill(read.span(), std::byte{0});
+  fault_reads(1);
+  fault_arm(directory.c_str(), "tessera-scratch", 1, "EIO");
+  expect_error(ExitCode::data, "Input/output error [state exp_avg of unit h.1", [&] { memory.read(in); });
+  (void)fault_disarm();
+  fault_reads(0);
+  int different = 0;
+  for (std::size_t r = 0; r < sizes.size(); ++r) different += static_cast<int>(!equal(out[r], in[r]));
+  EXPECT_EQ(different, 1);
+}
+
+// A process that ends without destructors.
+TEST(DiskMemory, OwnFilesAreRemovedOnRequest) {
+  const TempDir folder;
+  const io::ScratchStore store({.directory = folder.path(), .rank = 0, .regions = {{"h.0", "exp_avg", 100}}});
+  EXPECT_EQ(folder.names().size(), 1u);
+  {
+    const io::ScratchStore other({.directory = folder.path(), .rank = 1, .regions = {{"h.0", "exp_avg", 100}}});
+    EXPECT_EQ(folder.names().size(), 2u);
+  }
+  io::remove_own_scratch_files();
+  EXPECT_TRUE(folder.names().empty());
+}
+
 TEST(DiskMemory, SlotsOfAnArenaAreOnDisk) {
   const TempDir folder;
   const auto slot = [](const char* name, std::size_t bytes, Memory memory) {

@@ -59,7 +59,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"deepspeed", "autotuning", KeyAction::switched, by_enabled, "", see_plan},
     // Top level: what is missing, and what older versions had.
     {"deepspeed", "activation_checkpointing", KeyAction::block, "activation_checkpointing"},
-    {"deepspeed", "aio", KeyAction::harmless, "scratch files have blocks of 1 MiB and four threads"},
+    {"deepspeed", "aio", KeyAction::harmless, "scratch files have blocks of 1 MiB and eight threads"},
     {"deepspeed", "tensor_parallel", KeyAction::block, "tensor_parallel"},
     {"deepspeed", "expert_parallel", KeyAction::switched, by_enabled, "", "Expert parallelism is missing: use --zero_stage 3, which shards experts too"},
     {"deepspeed", "hybrid_engine", KeyAction::switched, by_enabled, "", "Training with generation is missing: use tessera generate"},

@@ -12,7 +12,7 @@ namespace tessera::comm {
 
 namespace {
 
-constexpr std::size_t block = 8192;  // elements summed at a time: partial sums stay in the cache
+constexpr std::size_t node_sum_block = 8192;  // elements summed at a time: partial sums stay in the cache
 
 class NodeCommunicator final : public BaseCommunicator {
  public:
@@ -165,11 +165,11 @@ class NodeCommunicator final : public BaseCommunicator {
     bool readable = true;
     for (int peer = 0; peer < size(); ++peer) readable = readable && group_.from(peer);
     if (readable) {
-      for (std::size_t first = 0; first < chunk; first += block) {
+      for (std::size_t first = 0; first < chunk; first += node_sum_block) {
         for (int peer = 0; peer < size(); ++peer)
           parts_[static_cast<std::size_t>(peer)] =
               at(group_.from(peer)) + (static_cast<std::size_t>(rank()) * chunk + first) * element;
-        sum_to_f32(parts_, full.dtype, mine + first, std::min(block, chunk - first));
+        sum_to_f32(parts_, full.dtype, mine + first, std::min(node_sum_block, chunk - first));
       }
       group_.barrier(*this, 101);  // no peer reads this rank's buffer any more
     } else {
