@@ -40,22 +40,25 @@ void PlacedActivations::run_reference() {
   }
 }
 
-void PlacedActivations::forward(const Instruction& in) {
+void PlacedActivations::run(const Instruction& in) {
   if (!s_.offloads_activations()) return;
   if (in.instance > 0) return run_reference();
+  if (in.op == Op::forward) forward(in);
+  else if (in.op == Op::recompute) recompute(in);
+  else backward(in);
+}
+
+void PlacedActivations::forward(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  if (slots.input >= 0)
-    if (Stage* input = with(slots.input, content_of(in, in.module), "its input")) {
-      order_.read(*input, "its input");
-      if (in.module < first_) input->needed = false;
-    }
+  Stage* const input = slots.input >= 0 ? with(slots.input, content_of(in, in.module), "its input") : nullptr;
+  if (input != nullptr) order_.read(*input, "its input");
   if (const int output = s_.output_slot(in); output >= 0)
     take(stages_[at(output)], content_of(in, in.module + 1), "the slot of its output");
   if (slots.saved >= 0) take(stages_[at(slots.saved)], content_of(in, in.module), "the slot of what it saves");
+  if (input != nullptr && in.module < first_) input->needed = false;  // not before: the output is not in its place
 }
 
 void PlacedActivations::recompute(const Instruction& in) {
-  if (!s_.offloads_activations()) return;
   const ActivationSlots& slots = s_.activation_slots(in);
   for (const auto& [slot, what] : {std::pair{slots.input, "its input"}, std::pair{slots.saved, "what it has saved"}})
     if (slot >= 0)
@@ -65,7 +68,6 @@ void PlacedActivations::recompute(const Instruction& in) {
 }
 
 void PlacedActivations::backward(const Instruction& in) {
-  if (!s_.offloads_activations()) return;
   const ActivationSlots& slots = s_.activation_slots(in);
   if (slots.input >= 0)
     if (Stage* input = with(slots.input, content_of(in, in.module), "its input")) {

@@ -13,12 +13,8 @@ class PlacedActivations {
  public:
   PlacedActivations(const Schedule& schedule, UseOrder& order);
 
-  /// A forward reads its input, and writes its output and what it saves.
-  void forward(const Instruction& in);
-  /// A recompute reads the input, and may write the output again, whose slot still has it.
-  void recompute(const Instruction& in);
-  /// A backward reads the input, and uses up what is saved.
-  void backward(const Instruction& in);
+  /// A forward, recompute or backward.
+  void run(const Instruction& in);
   void fetch(const Instruction& in);
   void store(const Instruction& in);
   /// What is not used at the end of a step.
@@ -43,6 +39,12 @@ class PlacedActivations {
   void take(Stage& stage, Content content, const char* what);
   /// The slot, if it has this; else null, and the instruction fails.
   Stage* with(int slot, Content content, const char* what);
+  /// Reads its input, and writes its output and what it saves.
+  void forward(const Instruction& in);
+  /// Reads the input, and may write the output again, whose slot still has it.
+  void recompute(const Instruction& in);
+  /// Reads the input, and uses up what is saved.
+  void backward(const Instruction& in);
   /// A reference model writes the first two slots of inputs, and leaves nothing.
   void run_reference();
 

@@ -74,17 +74,14 @@ class Replay : UseOrder {
     switch (in.op) {
       case Op::gather: return gather(in);
       case Op::release: return release(in);
-      case Op::forward: use(s_.use_of(in).forward_units); return activations_.forward(in);
-      case Op::recompute: use(s_.use_of(in).forward_units); return activations_.recompute(in);
-      case Op::backward:
-        use(s_.modules[at(in.module)].backward_units);
-        activations_.backward(in);
-        return contribute(in);
+      case Op::forward:
+      case Op::recompute: use(s_.use_of(in).forward_units); return activations_.run(in);
+      case Op::backward: use(s_.use_of(in).backward_units), activations_.run(in); return contribute(in);
       case Op::reduce_scatter:
       case Op::all_reduce: return reduce(in);
       case Op::norm: return norm();
       case Op::update: return update(in);
-      case Op::fetch: return fetch(in);
+      case Op::fetch: return is_activation(in.state) ? activations_.fetch(in) : fetch(in);
       case Op::store: return is_activation(in.state) ? activations_.store(in) : placed_.store(in);
     }
   }
@@ -316,7 +313,6 @@ class Replay : UseOrder {
 
   /// A fetch of params into the unit's shard on the device changes what an update changes elsewhere.
   void fetch(const Instruction& in) {
-    if (is_activation(in.state)) return activations_.fetch(in);
     placed_.fetch(in);
     if (in.stage >= 0) return;
     if (norm_ < 0) fail("comes before norm");

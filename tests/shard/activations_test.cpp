@@ -131,5 +131,15 @@ TEST(OffloadedActivations, ASlotThatIsReusedEarly) {
             "forward h.2 m0 is not ordered after store saved h.0 m0, which uses the slot of what it saves");
 }
 
+TEST(OffloadedActivations, AnOutputInThePlaceOfTheInput) {
+  ScheduleInput in = schedule_input({.num_blocks = 4, .tied = false, .frozen_embed = true, .frozen_blocks = 2},
+                                    make_strategy("0", 1, 0, 1), 1);
+  offload_activations(in);
+  Schedule s = build_train(in);
+  EXPECT_EQ(violation(s), "safe");
+  s.forward_slots[2].input = s.forward_slots[1].input;  // of blocks that have no backward
+  EXPECT_EQ(violation(s), "forward h.0 m0 takes the slot of h.0 m0, which is not stored");
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -120,18 +120,18 @@ void Machine::add_loss(Rank& r, const Instruction& in) {
 }
 
 void Machine::begin_reduce(Rank& r, const Instruction& in) {
-  Gradient& x = summed(r, in);
+  Gradient& x = adds_from_slot(in) ? r.grads[at(in.slot)] : summed(r, in);
   if (in.sum >= 0 && !slot_fits(in.sum, in.unit, Slot::Kind::sum)) wrong(rank_, in, "runs over its sum slot");
   if (reads_gradient(in)) {
     if (!slot_fits(in.slot, in.unit, Slot::Kind::grad)) wrong(rank_, in, "runs over its slot");
     Gradient& slot = r.grads[at(in.slot)];
     if (slot.unit != in.unit || slot.step != step_ || slot.reduced || slot.writers > 0)
       wrong(rank_, in, "reads another gradient");
-    if (&x != &slot) reads(slot);
+    if (&x != &slot || adds_from_slot(in)) reads(slot);
   } else if (x.unit != in.unit || x.step != step_ || x.over != 1 || x.writers > 0) {
     wrong(rank_, in, "follows no reduce_scatter");
   }
-  writes(x);
+  if (!adds_from_slot(in)) writes(x);
   for (const int p : in.accumulation.inputs) {
     if (p != in.accumulation.target) writes(accumulators(r, in)[at(p)]);
   }
@@ -252,7 +252,8 @@ void Machine::complete_backward(Rank& r, const Instruction& in) {
 
 void Machine::complete_reduce(Rank& r, const Instruction& in) {
   const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
-  Gradient& x = summed(r, in);
+  Gradient added;
+  Gradient& x = adds_from_slot(in) ? added : summed(r, in);
   std::uint64_t sum = reads_gradient(in) ? r.grads[at(in.slot)].sum : x.sum;
   const int over = in.op == Op::all_reduce || unit.replicate_axes.empty() ? 2 : 1;
   const auto set = [&](Gradient& gradient) {

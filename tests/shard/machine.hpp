@@ -114,6 +114,10 @@ class Machine {
   [[nodiscard]] bool reads_gradient(const Instruction& in) const {
     return in.op == Op::reduce_scatter || !s_.units[at(in.unit)].sharded();
   }
+  /// True if it adds accumulators to the gradient in its slot, as a rank alone does.
+  [[nodiscard]] bool adds_from_slot(const Instruction& in) const {
+    return in.sum < 0 && !in.accumulation.inputs.empty() && reads_gradient(in);
+  }
   /// Where an instruction sums over ranks: its sum slot, its accumulator, or the gradient slot in place.
   Gradient& summed(Rank& r, const Instruction& in) {
     if (in.sum >= 0) return r.sums[at(in.sum)];
