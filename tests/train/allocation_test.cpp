@@ -12,6 +12,7 @@
 #include "runtime/train/bound_schedule.hpp"
 #include "runtime/train/run_context.hpp"
 #include "tests/base/alloc_counter.hpp"
+#include "tests/io/files.hpp"
 #include "tests/train/run.hpp"
 
 namespace tessera::test {
@@ -123,6 +124,48 @@ TEST_F(Allocation, NoneInAStepOfPackedSamples) {
     expect_none(allocations_in_steps({.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = true}, config,
                                      /*packed=*/true),
                 "packed");
+}
+
+TEST_F(Allocation, NoneInAStepWithOffloadToTheHost) {
+  using shard::Tier;
+  for (const char* strategy : {"0", "3"})
+    for (const bool recompute : {false, true})
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        Variant v{.world = 2, .strategy = strategy, .global_batch = 6, .recompute = recompute, .dtype = dtype};
+        v.placement = {strategy[0] == '3' ? Tier::host : Tier::device, Tier::host, Tier::host};
+        v.offload_activations = true;
+        expect_none(allocations_in_steps(v, config_json({.layers = 5})), v.str());
+      }
+}
+
+TEST_F(Allocation, NoneInAStepWithInt8Collectives) {
+  for (const char* strategy : {"0", "2", "3"})
+    for (const bool copies : {false, true}) {
+      Variant v{.world = 2, .strategy = strategy, .global_batch = 6, .copies = copies};
+      v.compression = {
+          .gradients = true,
+          .gathers = strategy[0] == '3' ? shard::Compression::Gathers::all : shard::Compression::Gathers::none,
+          .everywhere = true,
+          .error_feedback = true};
+      expect_none(allocations_in_steps(v), v.str());
+    }
+}
+
+/// Transfers have small records. A step of a rank has some 20 of them, of one block or two for each state.
+TEST_F(Allocation, FewInAStepWithStatesOnDisk) {
+  using shard::Tier;
+  constexpr std::int64_t most = 3 * 2 * 500;  // in three steps of two ranks
+  const TempDir folder(TempDir::Storage::memory);
+  for (const shard::StatePlacement& placement :
+       {shard::StatePlacement{Tier::device, Tier::disk, Tier::disk}, {Tier::disk, Tier::disk, Tier::disk}}) {
+    Variant v{.world = 2, .global_batch = 6, .dtype = DType::bf16};
+    v.placement = placement;
+    v.nvme_path = folder.path();
+    Allocations made = allocations_in_steps(v);
+    EXPECT_LE(made.tessera, most) << v.str();
+    made.tessera = 0;
+    expect_none(made, v.str());
+  }
 }
 
 TEST_F(Allocation, NoneInAPassOfGeneration) {
