@@ -116,10 +116,10 @@ void run_skinny(const GemmArgs& args, const GemmShape& full, const Operands<T>& 
 /// The same for 16-bit floats: sums of a block of columns on the stack, rounded at the end.
 template <class T, class G>
 void run_skinny_16bit(const GemmArgs& args, const GemmShape& full, const Operands<T, G>& of) {
-  constexpr std::int64_t block = 512;
+  const std::int64_t block = skinny_columns(full.m);
   const auto beta = static_cast<float>(args.beta);
   parallel_ranges(full.n, quantum, [&](std::int64_t first, std::int64_t last) {
-    alignas(64) float sums[max_skinny_rows * block];
+    alignas(64) float sums[most_skinny_sums];
     for (std::int64_t j = first; j < last; j += block) {
       const std::int64_t n = std::min(block, last - j);
       for (std::int64_t i = 0; i < full.m; ++i) {

@@ -12,8 +12,7 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t depth = 8;           // plain: rows of B together
-constexpr std::int64_t column_block = 512;  // plain: columns of C together
+constexpr std::int64_t depth = 8;  // plain: rows of B together
 
 /// Rows of A and of B whose products are summed together; one more of B costs registers, one less of A another pass
 /// over B.
@@ -127,8 +126,9 @@ inline void add_rows(const Acc<T>* a, std::int64_t m, const T* b, std::int64_t l
 
 template <class T>
 void plain(const SkinnyGemmArgs<T>& p) {
-  for (std::int64_t j = p.first; j < p.last; j += column_block) {
-    const std::int64_t n = p.last - j < column_block ? p.last - j : column_block;
+  const std::int64_t block = skinny_columns(p.m);
+  for (std::int64_t j = p.first; j < p.last; j += block) {
+    const std::int64_t n = p.last - j < block ? p.last - j : block;
     for (std::int64_t i = 0; i < p.k; i += depth) {
       const T* const b = p.b + i * p.ldb + j;
       Acc<T>* const c = p.c + j;
