@@ -7,6 +7,7 @@
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/bandwidth.hpp"
@@ -17,7 +18,8 @@ namespace tessera::jobs {
 namespace {
 
 constexpr std::int64_t bench_prompt = 64, bench_new_tokens = 32, bench_rows = 1;
-constexpr std::size_t read_bytes = std::size_t{256} << 20;  // larger than the caches
+constexpr std::size_t least_read = std::size_t{256} << 20;  // larger than most caches
+constexpr int bench_turns = 3;  // of reading memory and generating, since other work changes both
 
 struct GenerateTimes {
   infer::GenerateReport report;
@@ -37,15 +39,21 @@ infer::GenerateRequest made_request(const models::Model& model, std::int64_t pro
   return request;
 }
 
-GenerateTimes measure_generation(World& world, plan::RunSpec spec, const infer::GenerateRequest& request) {
+infer::InferenceOptions options_for(plan::RunSpec spec, const infer::GenerateRequest& request) {
   const infer::GenerationShape shape = infer::generation_shape(request, spec.batch.micro_batch);
   spec.tokens = shape.tokens;
   spec.cache_tokens = shape.cache_tokens;
-  infer::Inference run(world, infer::InferenceOptions{.run = spec});
+  return {.run = spec};
+}
+
+/// Initializes the parameters and generates two tokens.
+void warm_up(infer::Inference& run, infer::GenerateRequest request) {
   run.initialize(42);
-  infer::GenerateRequest warm = request;
-  warm.max_new_tokens = std::min<std::int64_t>(2, request.max_new_tokens);
-  (void)run.generate(warm);
+  request.max_new_tokens = std::min<std::int64_t>(2, request.max_new_tokens);
+  (void)run.generate(request);
+}
+
+GenerateTimes measure_generation(World& world, infer::Inference& run, const infer::GenerateRequest& request) {
   GenerateTimes times;
   times.report = run.generate(request);
   times.prompt_rate =
@@ -66,13 +74,40 @@ double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t
   return cache + static_cast<double>(model.num_matmul_params()) * static_cast<double>(size_of(model.dtype));
 }
 
+/// Medians over the turns; the rates of `times` are of its median pass.
+struct CachedTimes {
+  GenerateTimes times;
+  double read = 0;   // GB/s of reading memory over all ranks
+  double share = 0;  // of reading, that the bytes of a pass reach
+};
+
+CachedTimes measure_cached(World& world, const plan::RunSpec& spec, const infer::GenerateRequest& request,
+                           double pass_bytes, int repeats) {
+  infer::Inference run(world, options_for(spec, request));
+  warm_up(run, request);
+  std::vector<GenerateTimes> times;
+  std::vector<double> reads, shares;
+  for (int turn = 0; turn < bench_turns; ++turn) {
+    world.barrier();
+    const double own =
+        kernels::measure_read_bandwidth(std::max(least_read, static_cast<std::size_t>(pass_bytes)), repeats);
+    reads.push_back(1e-3 * static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * own))));
+    times.push_back(measure_generation(world, run, request));
+    shares.push_back(1e-9 * world.size() * pass_bytes / times.back().pass_seconds / reads.back());
+  }
+  std::sort(times.begin(), times.end(),
+            [](const GenerateTimes& a, const GenerateTimes& b) { return a.pass_seconds < b.pass_seconds; });
+  return {std::move(times[bench_turns / 2]), median(reads), median(shares)};
+}
+
 }  // namespace
 
 void bench_generate_command(const Call& call, World& world) {
   const Options& options = call.options();
   const int threads = set_rank_threads(options, world).threads;
   const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = models::make(config.text, config.path);
+  models::Model model = models::make(config.text, config.path, precision_of(options).compute);
+  for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;  // as `tessera generate`
   const std::int64_t rows = options.optional_integer("per_device_eval_batch_size").value_or(bench_rows);
   const std::int64_t new_tokens = options.optional_integer("max_new_tokens").value_or(bench_new_tokens);
   const std::int64_t length = options.has("max_length") ? sequence_length(options, model)
@@ -89,17 +124,20 @@ void bench_generate_command(const Call& call, World& world) {
 
   const double sgemm = measure_gemm_on_all_ranks(world, {2048, 2048, 2048}, std::min(repeats, 3));
   world.barrier();
-  const double read =
-      1e-3 * static_cast<double>(
-                 world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read_bandwidth(read_bytes, repeats))));
-  const GenerateTimes cached = measure_generation(world, spec, request);
+  const double pass_bytes = bytes_of_pass(model, rows, length, new_tokens);
+  const CachedTimes in_turns = measure_cached(world, spec, request, pass_bytes, repeats);
+  const GenerateTimes& cached = in_turns.times;
+  const double read = in_turns.read;
   request.recompute = true;
-  const GenerateTimes uncached = measure_generation(world, spec, request);
+  const GenerateTimes uncached = [&] {
+    infer::Inference run(world, options_for(spec, request));
+    warm_up(run, request);
+    return measure_generation(world, run, request);
+  }();
   const bool same = world.rank() != 0 || cached.report.completions == uncached.report.completions;
 
   const double flops = model.train_flops_per_token(length) / 3 * cached.prompt_rate / 1e9;
-  const double bytes =
-      static_cast<double>(world.size()) * bytes_of_pass(model, rows, length, new_tokens) / cached.pass_seconds / 1e9;
+  const double bytes = static_cast<double>(world.size()) * pass_bytes / cached.pass_seconds / 1e9;
   if (options.flag("json")) {
     return log::info(nlohmann::ordered_json{
         {"prompt_tokens_per_second", cached.prompt_rate},
@@ -109,22 +147,23 @@ void bench_generate_command(const Call& call, World& world) {
         {"pass_s", cached.pass_seconds},
         {"read_gbps", bytes},
         {"memory_gbps", read},
+        {"share_of_memory", in_turns.share},
         {"recompute_tokens_per_second", uncached.next_rate},
         {"recompute_pass_s", uncached.pass_seconds},
         {"same_tokens",
          same}}.dump(2));
   }
   log::info(version_line());
-  log::info(
-      strfmt("model     %s | %s parameters | %ld rows a rank, prompts of %ld, %ld new tokens | %d ranks, %d threads "
-             "each | %s",
-             config.path.c_str(), human_count(model.num_params()).c_str(), rows, length, new_tokens, world.size(),
-             threads, spec.strategy.name.c_str()));
+  log::info(strfmt(
+      "model     %s | %s parameters in %s | %ld rows a rank, prompts of %ld, %ld new tokens | %d ranks, %d threads "
+      "each | %s",
+      config.path.c_str(), human_count(model.num_params()).c_str(), name_of(model.dtype), rows, length, new_tokens,
+      world.size(), threads, spec.strategy.name.c_str()));
   log::info(strfmt("machine   sgemm %.1f GFLOP/s, memory read at %.1f GB/s, over all ranks", sgemm, read));
   log::info(strfmt("prompts   %s tok/s | %.1f GFLOP/s, %.1f%% of sgemm", human_count(cached.prompt_rate).c_str(), flops,
                    100 * flops / sgemm));
   log::info(strfmt("then      %s tok/s, %.2f ms a pass | parameters, keys and values at %.1f GB/s, %.1f%% of memory",
-                   human_count(cached.next_rate).c_str(), 1e3 * cached.pass_seconds, bytes, 100 * bytes / read));
+                   human_count(cached.next_rate).c_str(), 1e3 * cached.pass_seconds, bytes, 100 * in_turns.share));
   log::info(strfmt("no cache  %s tok/s, %.2f ms a pass | %.1f times as long, %s",
                    human_count(uncached.next_rate).c_str(), 1e3 * uncached.pass_seconds,
                    uncached.pass_seconds / cached.pass_seconds,

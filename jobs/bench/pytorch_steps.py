@@ -39,7 +39,7 @@ def worker(args):
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     shape, bf16 = SHAPES[args.shape], args.precision == "bf16"
-    model = Decoder(shape, args.length)
+    model = Decoder(shape, args.length, recompute=False)
     if args.worker == "fsdp2":
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
         for block in model.blocks:

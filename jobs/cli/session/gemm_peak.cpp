@@ -101,13 +101,20 @@ double measure_device_gemm_on_all_ranks(World& world, DType dtype, std::int64_t 
 
 namespace {
 
-/// FLOP/s over all ranks, in about `seconds`.
-double quick_gemm(World& world, const GemmShape& shape, DType dtype, double seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  const double first = measure_gemm_on_all_ranks(world, shape, 1, dtype);  // also warms up
-  const double once = std::max(1e-4, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  const auto repeats = static_cast<int>(world.max(static_cast<int>(std::clamp(seconds / once - 1, 1.0, 8.0))));
-  return 1e9 * std::max(first, measure_gemm_on_all_ranks(world, shape, repeats, dtype));
+/// FLOP/s over all ranks, in about `seconds`: of the GEMM shortened until it takes a few milliseconds, because the best
+/// of many is found on a busy machine too, whose scheduler takes turns as long.
+double quick_gemm(World& world, const GemmShape& full, DType dtype, double seconds) {
+  constexpr double least_seconds = 3e-3;
+  constexpr int most_repeats = 16;
+  for (std::int64_t edge = 512;; edge *= 2) {
+    const GemmShape shape{std::min(full.m, edge), std::min(full.n, edge), std::min(full.k, edge)};
+    const double rate = 1e9 * measure_gemm_on_all_ranks(world, shape, 3, dtype);  // the first warms up
+    const double once = 2.0 * static_cast<double>(shape.m * shape.n * shape.k) * world.size() / rate;
+    const bool is_full = shape.m == full.m && shape.n == full.n && shape.k == full.k;
+    if (once < least_seconds && !is_full) continue;  // the same on all ranks: the rate is of all
+    const auto repeats = static_cast<int>(std::clamp(seconds / once - 3, 1.0, static_cast<double>(most_repeats)));
+    return std::max(rate, 1e9 * measure_gemm_on_all_ranks(world, shape, repeats, dtype));
+  }
 }
 
 }  // namespace
