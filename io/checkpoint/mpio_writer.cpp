@@ -116,12 +116,27 @@ void write_batch(MpioFile& file, RankPart& mine, RankPart& nothing, const std::v
   if (failed) throw *failed;
 }
 
+/// Reads back what this rank has given to MPI-IO: Open MPI's OMPIO may lose the error of a write (it prints a line).
+void check_written(const std::string& path, std::span<const RangeChecksum> written) {
+  if (written.empty()) return;
+  DirectFile file(path, DirectFile::Access::read);
+  DirectBuffer buffer(block_bytes);
+  for (const RangeChecksum& range : written)
+    if (crc32c(0, file.read(range.offset, range.offset + range.bytes, buffer)) != range.crc)
+      throw Error(
+          ExitCode::data,
+          strfmt("cannot write %s: MPI-IO reported no error, and bytes %lu to %lu are not those that it was given",
+                 path.c_str(), range.offset, range.offset + range.bytes),
+          {}, "See what MPI has printed above; --checkpoint_io direct names the reason");
+}
+
 }  // namespace
 
 std::vector<RangeChecksum> write_by_mpio(World& world, const std::vector<std::string>& paths,
                                          const std::vector<StateFile>& files, const std::vector<StateRange>& ranges) {
   std::vector<RangeChecksum> checksums;
   for (std::size_t f = 0; f < files.size(); ++f) {
+    const std::size_t before = checksums.size();
     RankPart mine(static_cast<std::uint32_t>(f), ranges), nothing(static_cast<std::uint32_t>(f), {});
     std::optional<MpioFile> file;
     const auto collectively = [&](const char* what, const std::function<void(int)>& call) {
@@ -148,6 +163,7 @@ std::vector<RangeChecksum> write_by_mpio(World& world, const std::vector<std::st
     world.run_and_agree([&] {  // once per host: what its ranks have written lies in its page cache
       if (world.node_rank() == 0) File::open_to_write(paths[f]).sync();
     });
+    world.run_and_agree([&] { check_written(paths[f], std::span(checksums).subspan(before)); });
   }
   return checksums;
 }
