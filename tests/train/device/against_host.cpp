@@ -8,6 +8,8 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "kernels/threads.hpp"
+#include "models/lora.hpp"
+#include "models/quantize.hpp"
 #include "tests/train/device/device_runs.hpp"
 
 namespace tessera::test {
@@ -220,6 +222,30 @@ int compare_offload(World& world, Truth truth) {
   return wrong;
 }
 
+/// Adapters over a quantized base; with ZeRO-3 also with activations on the host.
+int compare_quantized(World& world, Truth truth) {
+  int wrong = 0;
+  for (const auto& [format, dtype] :
+       {std::pair{QuantFormat::nf4, DType::f32}, {QuantFormat::nf4, DType::bf16}, {QuantFormat::int8, DType::bf16}})
+    for (const char* strategy : {"0", "2", "3"}) {
+      models::Model model = models::make(qwen3_config, "test", dtype);
+      models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
+      models::quantize(model, format);
+      const Variant on_host_alone{
+          .world = world.size(), .strategy = strategy, .global_batch = 2 * world.size() + 1, .dtype = dtype};
+      Variant v = on_host_alone;
+      v.offload_activations = strategy[0] == '3';
+      const Said device = one_rank(world, model, v, {});
+      const Said host =
+          on_host(world.size(), world.rank(), [&](World& w) { return one_rank(w, model, on_host_alone, {}); });
+      if (agree(device, host, truth, dtype)) continue;
+      std::printf("rank %d differs with a quantized base (%s), %s\n  device %s\n  host   %s\n", world.rank(),
+                  name_of(format), v.str().c_str(), device.str().c_str(), host.str().c_str());
+      ++wrong;
+    }
+  return wrong;
+}
+
 /// Saved on a device and resumed on the host, and the reverse, against an uninterrupted run on the resuming side.
 int cross(World& world, Truth truth, const models::Model& model) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size()};
@@ -283,7 +309,7 @@ int against_host(World& world, Truth truth) {
   const models::Model fp32 = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),
                       half = models::make(config, "test", DType::f16);
   const int wrong = compare(world, truth, fp32, bf, half) + choose(world, truth, fp32, half);
-  return wrong + compare_frozen(world, truth) + compare_offload(world, truth) +
+  return wrong + compare_frozen(world, truth) + compare_offload(world, truth) + compare_quantized(world, truth) +
          cross(world, truth, models::make(qwen3_config, "test"));
 }
 
