@@ -20,8 +20,15 @@ void fill_bench_buffer(const io::DirectBuffer& buffer);
 /// A file of this rank, removed by the destructor.
 class PlainDisk {
  public:
-  /// Throws Error (data): there is no space, or no O_DIRECT. `option` names the directory.
-  PlainDisk(const std::string& directory, int rank, std::uint64_t bytes, const std::string& option);
+  struct Spec {
+    std::string directory;
+    int rank = 0;
+    std::uint64_t bytes = 0;   // of the file
+    std::uint64_t memory = 0;  // requests take turns in as much: as in a run, what they move is in no cache of the CPU
+    std::string option;        // that names the directory
+  };
+  /// Throws Error (data): there is no space, or no O_DIRECT.
+  explicit PlainDisk(const Spec& spec);
   ~PlainDisk();
   PlainDisk(const PlainDisk&) = delete;
   /// Moves `bytes` bytes (0: as many as the file has) by requests of `request` bytes, of `threads` threads; `share` of
@@ -30,6 +37,7 @@ class PlainDisk {
 
  private:
   std::uint64_t bytes_, at_ = 0;
+  io::DirectBuffer memory_;
   io::File reader_, writer_;
 };
 

@@ -31,6 +31,8 @@ double read_share(ScratchMoves moves) {
 /// A store of as many bytes; two regions are in flight, as when a step fetches one unit ahead.
 class StoredScratch {
  public:
+  static constexpr std::size_t in_flight = 2;
+  static constexpr std::uint64_t memory_bytes = in_flight * bench_region_bytes;
   StoredScratch(const std::string& directory, int rank, std::uint64_t bytes)
       : store_({.directory = directory, .rank = rank, .regions = regions(bytes), .option = "--dir"}) {
     for (const io::DirectBuffer& buffer : buffers_) fill_bench_buffer(buffer);
@@ -47,7 +49,6 @@ class StoredScratch {
   }
 
  private:
-  static constexpr std::size_t in_flight = 2;
   static std::vector<io::ScratchRegion> regions(std::uint64_t bytes) {
     std::vector<io::ScratchRegion> all;
     for (std::uint64_t i = 0; i < bytes / bench_region_bytes; ++i)
@@ -75,7 +76,7 @@ void bench_scratch_command(const Call& call, World& world) {
   std::optional<StoredScratch> stored;
   world.run_and_agree([&] {
     io::make_directories(directory);
-    plain.emplace(directory, world.rank(), part, "--dir");
+    plain.emplace(PlainDisk::Spec{directory, world.rank(), part, StoredScratch::memory_bytes, "--dir"});
     stored.emplace(directory, world.rank(), part);
     plain->move(0, 1, bench_file_step);  // a first write to allocated space is slower
     stored->move(ScratchMoves::write);

@@ -77,6 +77,7 @@ short() {
   shim_at 0 tessera-scratch 60 EIO
   runs 1 --max_steps 20 --output_dir failing "${all[@]}"
   [ $code = 3 ] && one_error 'cannot write .*tessera-scratch.*Input/output error .state [a-z_.0]+ of unit ' || fail "a write that fails: exit $code"
+  nothing_left
   shim_at 1 tessera-scratch 60 flip
   runs 1 --max_steps 20 --output_dir failing "${all[@]}"
   [ $code = 3 ] && one_error 'is not what was written.*state [a-z_.0]+ of unit ' || fail "a flipped bit: exit $code"

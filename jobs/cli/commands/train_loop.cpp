@@ -7,6 +7,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/scratch/scratch_file.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -71,6 +72,7 @@ train::StepReport TrainRun::one_step() {
   } catch (const Error& error) {
     if (error.code() == ExitCode::diverged) throw;  // all ranks throw it, before the update
     output_->fail();
+    io::remove_own_scratch_files();
     world_.abort(error);
   }
   step_shares_.seconds += report.seconds;

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "io/scratch/scratch_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
@@ -132,6 +133,7 @@ extern "C" void end_or_request(int number, siginfo_t* info, void*) {
     line << " | last checkpoint: " << last_checkpoint.load() << " | continue with --resume_from_checkpoint auto\n";
     from_mpirun ? print_past_mpirun(line) : print_from_handler(line);
   }
+  io::remove_own_scratch_files();
   if (from_mpirun && !prints_end.load()) wait_before_end();  // mpirun kills rank 0 as soon as another rank has ended
   ::signal(number, SIG_DFL);
   ::raise(number);  // blocked until this handler returns
