@@ -254,6 +254,7 @@ void try_mutant(const Subject& subject, const Mutant& mutant, Score& score, Scor
 TEST(Mutation, ValidSchedulesAreSafeForBoth) {
   const auto all = subjects(all_mutants);
   for (std::size_t k = 0; k < all.size(); k += all_mutants ? 1 : 7) {
+    if (!is_wanted(k)) continue;
     const auto violations = verify(all[k].schedule, all[k].mesh, &all[k].load);
     EXPECT_TRUE(violations.empty()) << all[k].name << ": " << violations.front().what;
     EXPECT_EQ(find_fault(all[k].schedule, all[k].mesh, {}, 20, &all[k].load), "") << all[k].name << "\n"
