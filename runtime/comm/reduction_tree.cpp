@@ -23,19 +23,19 @@ Block block_of(int size, int width, int rank) {
 
 /// The member that holds the block's sum of a chunk: number chunk mod width. Where an incomplete block has no such
 /// member, one of equal number in a full block one level lower.
-int holder(Block block, int chunk) {
-  for (; block.width > 1; block.width /= tree_radix) {
-    const int number = chunk % block.width, part = block.width / tree_radix, full = block.count / part;
-    if (number < block.count) return block.first + number;
-    if (full > 0) return block.first + number / part % full * part + number % part;
+int holder(Block of, int chunk) {
+  for (; of.width > 1; of.width /= tree_radix) {
+    const int number = chunk % of.width, part = of.width / tree_radix, full = of.count / part;
+    if (number < of.count) return of.first + number;
+    if (full > 0) return of.first + number / part % full * part + number % part;
   }
-  return block.first;
+  return of.first;
 }
 
 /// Adds a set to the message for `peer`, which is new or the last one that was made for it.
-void add_set(std::vector<TreeMessage>& messages, int peer, int block, ChunkSet set) {
+void add_set(std::vector<TreeMessage>& messages, int peer, int peer_block, ChunkSet set) {
   const auto found = std::find_if(messages.begin(), messages.end(), [&](const auto& m) { return m.peer == peer; });
-  (found != messages.end() ? *found : messages.emplace_back(TreeMessage{peer, block, {}})).chunks.push_back(set);
+  (found != messages.end() ? *found : messages.emplace_back(TreeMessage{peer, peer_block, {}})).chunks.push_back(set);
 }
 
 /// Visits the classes of chunks (mod whole.width) whose sums this member has before `whole` is made of blocks of
@@ -62,10 +62,10 @@ TreeLevel level_of(int size, int rank, const Block& whole, int width) {
   for (int chunk = number; chunk < std::min(whole.width, size); chunk += width)
     if (holder(whole, chunk) == rank) level.held.push_back({chunk, whole.width});
   if (level.held.empty()) return level;
-  for (int block = 0; block < level.blocks; ++block) {
-    if (block == level.block) continue;
-    const int from = holder(block_of(size, width, whole.first + block * width), number);
-    level.receives.push_back({from, block, level.held});
+  for (int other = 0; other < level.blocks; ++other) {
+    if (other == level.block) continue;
+    const int from = holder(block_of(size, width, whole.first + other * width), number);
+    level.receives.push_back({from, other, level.held});
   }
   return level;
 }

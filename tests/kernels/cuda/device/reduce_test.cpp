@@ -61,7 +61,7 @@ TEST(CudaReduce, SumTree16BitToTheBit) {
 TEST(CudaReduce, Add16Bit) {
   TESSERA_NEEDS_DEVICE();
   for (const int n : {1003, 1024}) {
-    const HostDeviceTensor<bf16> x(normals_of<bf16>(n, 1), Shape{n});
+    HostDeviceTensor<bf16> x(normals_of<bf16>(n, 1), Shape{n});
     HostDeviceTensor<float> y(normals_of<float>(n, 2), Shape{n});
     DeviceStream stream;
     add_16bit_to(x.host().data(), DType::bf16, y.host().data(), static_cast<std::size_t>(n), host_stream);
