@@ -276,6 +276,8 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
     owner_ = mine;  // without the text the lock is held all the same
 }
 
+bool is_taken(const Error& error) { return error.line().find("E150 ") != std::string::npos; }
+
 void check_owner(const std::string& directory, const std::string& owner) {
   if (owner.empty()) return;
   const std::string path = directory + "/.lock", now = read_text(path, 4096);

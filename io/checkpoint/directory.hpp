@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/error.hpp"
+
 namespace tessera::io {
 
 /// "checkpoint-200", and back: only this form, without leading zeros.
@@ -98,5 +100,7 @@ class DirectoryLock {
 /// rank that was cut off or stopped calls it before it renames or removes anything: where locks are not supported, or
 /// are lost with the network, the others may have resumed elsewhere. Any process.
 void check_owner(const std::string& directory, const std::string& owner);
+/// True for the error that check_owner throws of another run, also as other ranks get it.
+[[nodiscard]] bool is_taken(const Error& error);
 
 }  // namespace tessera::io

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // write_by_mpio: windows of data sets, each written by all ranks in one call of parallel HDF5.
 #include <algorithm>
+#include <exception>
 #include <optional>
 
 #include "io/checkpoint/blocks.hpp"
@@ -47,9 +48,27 @@ class RankPart {
       if (e.file == static_cast<int>(file)) ranges_.push_back(e);
   }
 
-  /// Collective. `checksums`: of what this rank has written is added.
+  /// Collective, also where this rank's part cannot be prepared: it then writes nothing, and throws afterwards.
+  /// `checksums`: of what this rank has written is added.
   void write(MpioFile& file, const Window& window, std::vector<RangeChecksum>& checksums) {
     std::vector<MpioFile::Elements> parts;
+    const std::byte* memory = nullptr;
+    std::exception_ptr failed;
+    try {
+      memory = prepare(window, parts, checksums);
+    } catch (...) {
+      failed = std::current_exception();
+      parts.clear();
+    }
+    file.write(*window.dataset, parts, memory);
+    note_local_work();
+    if (failed) std::rethrow_exception(failed);
+  }
+
+ private:
+  /// What this rank has of a window, one part after another.
+  const std::byte* prepare(const Window& window, std::vector<MpioFile::Elements>& parts,
+                           std::vector<RangeChecksum>& checksums) {
     std::vector<StateRange> inside;
     const std::uint64_t element = size_of(window.dataset->dtype);
     auto e = std::ranges::upper_bound(ranges_, window.first, {}, [](const auto& r) { return r.offset + r.bytes; });
@@ -69,11 +88,9 @@ class RankPart {
       add_checksums(part, at, checksums);
       at += part.bytes;
     }
-    file.write(*window.dataset, parts, memory);
-    note_local_work();
+    return memory;
   }
 
- private:
   /// Ranges one after another: in place if there is one on the host.
   const std::byte* joined(const std::vector<StateRange>& parts) {
     if (parts.size() == 1 && parts[0].device == host_device) return parts[0].memory;
@@ -105,15 +122,15 @@ class RankPart {
 /// A rank that has failed takes part in the batch's other calls, so that no rank waits for it.
 void write_batch(MpioFile& file, RankPart& mine, RankPart& nothing, const std::vector<Window>& batch,
                  std::vector<RangeChecksum>& checksums) {
-  std::optional<Error> failed;
+  std::exception_ptr failed;
   for (const Window& window : batch) {
     try {
       (failed ? nothing : mine).write(file, window, checksums);
-    } catch (const Error& error) {
-      if (!failed) failed = error;
+    } catch (...) {
+      if (!failed) failed = std::current_exception();
     }
   }
-  if (failed) throw *failed;
+  if (failed) std::rethrow_exception(failed);
 }
 
 /// Reads back what this rank has given to MPI-IO: Open MPI's OMPIO may lose the error of a write (it prints a line).

@@ -42,10 +42,16 @@ bool changes(const std::string& from, const std::string& to) {
   } catch (const Error&) { return true; }  // too large to compare
 }
 
-void put_files_in_place(const std::string& from, const std::string& directory) {
-  std::vector<std::string> names, changed;
+std::vector<std::string> listed_names(const std::string& from) {
+  std::vector<std::string> names;
   std::istringstream lines(read_text(from + "/" + list_name));
   for (std::string name; std::getline(lines, name);) names.push_back(name);
+  return names;
+}
+
+void put_files_in_place(const std::string& from, const std::string& directory) {
+  const std::vector<std::string> names = listed_names(from);
+  std::vector<std::string> changed;
   if (names.empty()) throw Error(ExitCode::data, from + "/" + list_name + " names no file");
   const std::string config = names.back(), there = directory + "/" + config;
   for (const std::string& name : names)  // one that is not there has been moved before an interruption
@@ -61,7 +67,7 @@ void put_files_in_place(const std::string& from, const std::string& directory) {
   }
   for (const std::string& name : changed)
     if (name != config) replace_file(from + "/" + name, directory, name);
-  if (replaces_other) remove_quietly(other);
+  if (replaces_other && ::unlink(other.c_str()) != 0 && errno != ENOENT) throw system_error("remove", other, errno);
   sync_directory(directory);
   if (!changed.empty() && changed.back() == config) replace_file(from + "/" + config, directory, config);
   sync_directory(directory);
@@ -85,7 +91,12 @@ void put_model_in_place(const std::string& directory) {
 
 std::string directory_of_model(const std::string& directory) {
   const std::string beside = directory + "/" + new_model_name;
-  return exists(beside + "/config.json") && !exists(directory + "/config.json") ? beside : directory;
+  if (!exists(beside + "/config.json") || exists(directory + "/config.json")) return directory;
+  for (const std::string& name : listed_names(beside))
+    if (!exists(beside + "/" + name))
+      throw Error(ExitCode::data, "the files of a new model were being put in place when a run was interrupted",
+                  directory, "Start that run again, which completes it");
+  return beside;
 }
 
 ModelDirectory::ModelDirectory(World& world, std::string directory, const ModelFiles& files, Holds holds)

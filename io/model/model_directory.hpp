@@ -17,9 +17,10 @@ inline constexpr const char* new_model_name = "model.new";
 /// Puts the model in DIRECTORY/model.new in the place of an older one in DIRECTORY, and removes model.new; does nothing
 /// if there is none. Of the files that change, the config is removed first and comes back last (if one file alone
 /// changes, only that is renamed): DIRECTORY holds all of a model, or no config. Interrupted anywhere, DIRECTORY or
-/// model.new holds all of the new model, and the next call completes it. One process. Throws Error (data).
+/// model.new holds all of the new model, or both together where the file system has no hard links; the next call
+/// completes it. One process. Throws Error (data).
 void put_model_in_place(const std::string& directory);
-/// DIRECTORY, or its model.new where replacing the model was interrupted.
+/// DIRECTORY, or its model.new where replacing the model was interrupted. Throws Error (data) if neither has all of it.
 [[nodiscard]] std::string directory_of_model(const std::string& directory);
 
 class ModelDirectory {

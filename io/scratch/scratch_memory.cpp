@@ -55,8 +55,9 @@ void ScratchMemory::move_parts(std::span<const Part> parts, const auto& begin, c
       if (!error) error = std::current_exception();
     }
   };
+  begun.reserve(parts.size());
   for (const Part& part : parts)
-    if (in_place(part)) begun.push_back(begin(part));
+    if (in_place(part)) keep_error([&] { begun.push_back(begin(part)); });
   for (const Part& part : parts)
     if (!in_place(part)) keep_error([&] { by_windows(part); });
   for (const ScratchTransfer& transfer : begun) keep_error([&] { transfer.wait(); });

@@ -53,6 +53,7 @@ void bench_collectives_command(const Call& call, World& world) {
     log::info(
         strfmt("%-16s %9.2f MB/s between hosts, both directions at once; an all_gather has to send %s from a host",
                "raw socket", result.socket_bytes_per_s / 1e6, human_bytes(result.gather.least_bytes).c_str()));
+  if (!result.socket_error.empty()) log::info(strfmt("%-16s not measured: ", "raw socket") + result.socket_error);
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
   log::info(strfmt("%-16s %9.3f %% of a core, of a rank that waits one second for another", "waiting",
                    100 * result.waiting_share));

@@ -31,7 +31,8 @@ struct DiskTurns {
   // with requests of the store's size.
   std::vector<double> one, several;
 
-  /// Bytes a second by the better of the two in all turns: the best of each turn would choose its luck.
+  /// Bytes a second by the better of the two in all turns: taking the better one in each turn would favor the bare
+  /// disk.
   [[nodiscard]] std::vector<double> bare() const {
     std::vector<double> rates;
     for (const double seconds : median(one) < median(several) ? one : several)

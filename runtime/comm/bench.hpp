@@ -3,6 +3,7 @@
 // Times this world's collectives and MPI's own, in turns in one run. Figures to read; no test asserts them.
 
 #include <cstddef>
+#include <string>
 
 #include "runtime/comm/world.hpp"
 
@@ -18,6 +19,7 @@ struct CollectiveBench {
   };
   Times gather, reduce, all_reduce;  // MPI_Allgather, MPI_Reduce_scatter_block, MPI_Allreduce
   double socket_bytes_per_s = 0;     // of TCP between hosts, both directions at once (socket_rate); 0: one host
+  std::string socket_error;          // why there is no such rate between hosts
   double memcpy_bytes_per_s = 0;     // copy speed of one rank while all ranks copy
   double waiting_share = 0;  // share of a core that a rank's threads use while it waits a second for a late peer
 };
@@ -28,7 +30,8 @@ struct CollectiveBench {
 
 /// Collective. The first rank of each node sends `bytes` over TCP to that of the next node while it receives as many
 /// from the one before it, all at once. Bytes per second of the slowest; 0 if there is one node. Throws Error
-/// (communication) if a node cannot be reached at any of its IPv4 addresses within ten seconds.
+/// (data) on every rank if a node cannot be reached at any of its IPv4 addresses within ten seconds. The first address
+/// that answers is taken, which need not be of the network that MPI uses.
 [[nodiscard]] double socket_rate(World& world, std::size_t bytes);
 
 }  // namespace tessera

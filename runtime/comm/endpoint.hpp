@@ -58,7 +58,8 @@ void broadcast(Endpoint& endpoint, BaseCommunicator& communicator, std::span<std
 
 /// The communicator of transport mpi (and of local with copies): all data moves by messages. `endpoint` may be null if
 /// the group has one member. Of S members, one sends
-///   reduce_scatter   along reduction_tree.hpp: at most 7 messages in each of ceil(log8 S) rounds, for each slice
+///   reduce_scatter   along reduction_tree.hpp: 7 messages in each of ceil(log8 S) rounds, for each slice; members of
+///                    an incomplete last block send more
 ///   all_gather       to all others at once; beyond 8 members in ceil(log2 S) rounds (Bruck), one or two messages in
 ///                    each
 ///   counters         to all others at once; beyond 8 members by recursive doubling: log2 S messages, and two more

@@ -163,7 +163,7 @@ Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const st
   return StragglerDiagnosis(all, groups, names).stragglers();
 }
 
-std::int64_t patience_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses, std::int64_t timeout_ns) {
+std::int64_t extra_wait_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses, std::int64_t timeout_ns) {
   std::int64_t longer = late.ranks.empty() ? 0 : timeout_ns;
   for (const int rank : late.ranks) {
     const auto status = std::ranges::find(statuses, rank, &StatusCopy::rank);

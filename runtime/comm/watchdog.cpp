@@ -121,17 +121,17 @@ void Watchdog::poll(const Waiting& waiting) {
   if (failed_.load()) throw Error(ExitCode::communication, "the run has failed on this rank; see its first error");
   if (const auto elsewhere = failed_elsewhere(); !elsewhere.empty()) throw Error(ExitCode::communication, elsewhere);
   const double waited = std::chrono::duration<double>(Clock::now() - waiting.since).count();
-  const double patient = static_cast<double>(monotonic_ns() - node_status_->patient_until_ns.load()) * 1e-9;
-  const double late_by = std::min(waited - timeout_s_, patient);
+  const double past_extension = static_cast<double>(monotonic_ns() - node_status_->extended_until_ns.load()) * 1e-9;
+  const double late_by = std::min(waited - timeout_s_, past_extension);
   if (late_by < defer_s()) return;
   // One rank of a node reports. The others wait 1.5 s for it, in case it is stopped itself.
   std::int32_t nobody = 0;
   if (!node_status_->reporting.compare_exchange_strong(nobody, rank_ + 1) && late_by < defer_s() + 1.5) return;
   const auto statuses = collect();
   const Stragglers late = diagnose_stragglers(statuses, groups(), names_);
-  if (const std::int64_t longer = patience_ns(late, statuses, static_cast<std::int64_t>(timeout_s_ * 1e9));
+  if (const std::int64_t longer = extra_wait_ns(late, statuses, static_cast<std::int64_t>(timeout_s_ * 1e9));
       longer > 0) {
-    node_status_->patient_until_ns.store(monotonic_ns() + longer);
+    node_status_->extended_until_ns.store(monotonic_ns() + longer);
     node_status_->reporting.store(0);
     return;
   }

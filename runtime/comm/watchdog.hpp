@@ -45,7 +45,7 @@ struct RankStatus {
 struct NodeStatus {
   std::atomic<std::int32_t> aborting,
       reporting;  // rank + 1 of the rank that ends the run, and of the one that reports; 0: none
-  std::atomic<std::int64_t> patient_until_ns;  // the ranks that others wait for are at work; 0: they are not
+  std::atomic<std::int64_t> extended_until_ns;  // the ranks that others wait for are at work; 0: they are not
 };
 
 /// A copy of a status, to send and compare.
@@ -83,8 +83,8 @@ struct Stragglers {
                                              const std::vector<std::string>& names);
 /// How much longer, in nanoseconds, to wait for stragglers that do local work: until the first of them has shown none
 /// for `timeout_ns`. 0: there are none, or one does not run or has shown none for so long. Pure.
-[[nodiscard]] std::int64_t patience_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses,
-                                       std::int64_t timeout_ns);
+[[nodiscard]] std::int64_t extra_wait_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses,
+                                         std::int64_t timeout_ns);
 
 /// What a communicator waits for, and since when.
 struct Waiting {

@@ -61,7 +61,7 @@ class ActivationRing {
     held_[at(k)] = false;
   }
   /// Modules whose content is stored and not fetched yet, with the store; the next one to fetch last.
-  std::vector<std::pair<int, int>> away;
+  std::vector<std::pair<int, int>> offloaded;
 
  private:
   StateKind kind_;
@@ -113,7 +113,7 @@ class ActivationStages {
     if (!enabled_) return {};
     std::vector<int> wants;
     for (ActivationRing* ring : {&input_, &saved_}) {
-      while (!ring->away.empty() && ring->has_free()) fetch(*ring, micro);
+      while (!ring->offloaded.empty() && ring->has_free()) fetch(*ring, micro);
       if (ring->uses(module)) wants.push_back(ring->ready_of(module));
     }
     slots(s_.backward_slots, module, micro) = {input_.uses(module) ? input_.slot_of(module) : -1,
@@ -156,11 +156,11 @@ class ActivationStages {
     in.stage = ring.slot_of(module);
     const int index = list_.add(std::move(in), {writer});
     ring.free(module, index);
-    ring.away.emplace_back(module, index);
+    ring.offloaded.emplace_back(module, index);
   }
   void fetch(ActivationRing& ring, int micro) {
-    const auto [module, stored] = ring.away.back();
-    ring.away.pop_back();
+    const auto [module, stored] = ring.offloaded.back();
+    ring.offloaded.pop_back();
     const int freed = ring.take(module);
     Instruction in = moving(Op::fetch, StreamId::fetch, ring.kind(), module, micro);
     in.stage = ring.slot_of(module);

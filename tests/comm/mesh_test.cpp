@@ -184,17 +184,17 @@ TEST(Watchdog, WaitsForRanksThatWork) {
     status.answered = status.responsive = 1;
   }
   const comm::Stragglers one{{1}, ""}, two{{1, 2}, ""};
-  EXPECT_EQ(comm::patience_ns({{}, ""}, statuses, timeout), 0);
-  EXPECT_EQ(comm::patience_ns(one, statuses, timeout), 0) << "it has never worked";
+  EXPECT_EQ(comm::extra_wait_ns({{}, ""}, statuses, timeout), 0);
+  EXPECT_EQ(comm::extra_wait_ns(one, statuses, timeout), 0) << "it has never worked";
   statuses[1].since_work_ns = 30;
-  EXPECT_EQ(comm::patience_ns(one, statuses, timeout), 70);
-  EXPECT_EQ(comm::patience_ns(two, statuses, timeout), 0) << "the other one hangs";
+  EXPECT_EQ(comm::extra_wait_ns(one, statuses, timeout), 70);
+  EXPECT_EQ(comm::extra_wait_ns(two, statuses, timeout), 0) << "the other one hangs";
   statuses[2].since_work_ns = 60;
-  EXPECT_EQ(comm::patience_ns(two, statuses, timeout), 40);
+  EXPECT_EQ(comm::extra_wait_ns(two, statuses, timeout), 40);
   statuses[2].since_work_ns = 101;
-  EXPECT_EQ(comm::patience_ns(two, statuses, timeout), 0);
+  EXPECT_EQ(comm::extra_wait_ns(two, statuses, timeout), 0);
   statuses[1].responsive = 0;
-  EXPECT_EQ(comm::patience_ns(one, statuses, timeout), 0) << "its process is stopped";
+  EXPECT_EQ(comm::extra_wait_ns(one, statuses, timeout), 0) << "its process is stopped";
 }
 
 TEST(Topology, InPlaceWhereEveryGroupIsOnOneNode) {

@@ -304,6 +304,7 @@ void TrainRun::finish() {
   if (options_.flag("load_best_model_at_end")) load_best();
   sample(progress_.step);
   if (options_.flag("save_model")) {
+    world_.run_on_rank_0([&] { output_->check_owner(); });
     try {
       write_final_model(output_->path());
     } catch (const Error& failed) {

@@ -45,7 +45,7 @@ const OptionSpec device_table[] = {
              "first with --reproducible"},
     {.name = "gemm_choice_file", .values = "FILE", .group = device_group,
      .help = "with --gemm_choice measured: read algorithms from FILE and add new ones, so that later runs give the "
-             "same bits [timed in every run]"},
+             "same bits"},
 };
 
 // clang-format on

@@ -218,7 +218,7 @@ void CheckpointManager::retain() {
     verify_old_ones();
     parts_.world->run_on_rank_0([&] { retention_.apply(parts_.output->path(), best_ ? best_->path : ""); });
   } catch (const Error& error) {
-    if (error.code() != ExitCode::data || parts_.options->text("on_save_error") == "stop") throw;
+    if (error.code() != ExitCode::data || parts_.options->text("on_save_error") == "stop" || io::is_taken(error)) throw;
     if (parts_.world->rank() == 0)
       log::warn(28, "old checkpoints were not removed, training continues: " + error.line());
   }
@@ -243,7 +243,7 @@ void CheckpointManager::verify_old_ones() {
 
 void CheckpointManager::failed(const Error& error, IfFailed next) {
   const bool again = next == IfFailed::save_again;
-  if (error.code() != ExitCode::data) throw error;
+  if (error.code() != ExitCode::data || io::is_taken(error)) throw error;
   if (!again && (must_stop_ || parts_.options->text("on_save_error") == "stop")) throw error;
   if (parts_.world->rank() == 0)
     log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, " +

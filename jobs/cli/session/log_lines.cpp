@@ -177,7 +177,7 @@ void Interval::add(const train::StepReport& report) {
 
 std::string step_bound(const StepShares& shares) {
   const double rest = shares.seconds - shares.exposed - shares.updates;
-  if (shares.exposed >= std::max(shares.updates, rest)) return "most waits for the disk";
+  if (shares.exposed >= std::max(shares.updates, rest)) return "most waits for states to move";
   return shares.updates >= rest ? "most is updates, which the host's memory bounds" : "most is computation";
 }
 

@@ -65,7 +65,7 @@ struct StepLine {
 struct StepShares {
   double seconds = 0, exposed = 0, updates = 0;
 };
-/// What took most of them: "most waits for the disk".
+/// What took most of them: "most waits for states to move".
 [[nodiscard]] std::string step_bound(const StepShares& shares);
 /// `set`: the data set's name; "": all.
 [[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report,

@@ -84,31 +84,39 @@ void warn_of_replaced_run(World& world, const Options& options) {
   });
 }
 
+namespace {
+
+void note_killed_run(const std::string& path, bool locked) {
+  if (locked) {
+    io::remove_leftovers(path);
+    io::put_model_in_place(path);
+  }
+  const std::string status = path + "/STATUS";
+  std::error_code ignored;
+  if (!fs::is_regular_file(status, ignored) || io::read_text(status, 4096) != "running\n") return;
+  if (!locked) {
+    log::info("earlier   " + path + " has STATUS running; whether that run still does is unknown: no locks there");
+    return;
+  }
+  const auto checkpoints = io::list_checkpoints(path);
+  const auto last = std::ranges::find(checkpoints, "", &io::FoundCheckpoint::problem);
+  const std::string which = last == checkpoints.end() ? "none" : last->path;
+  io::write_text(status, "failed\nkilled: nobody holds its lock | last checkpoint: " + which + "\n");
+  log::info("earlier   the run in " + path +
+            " was killed: its STATUS was running, and nobody holds its lock | last checkpoint: " + which);
+}
+
+}  // namespace
+
 void note_killed_runs(const Options& options, bool locked) noexcept {
   try {
     const std::string base = options.text("output_dir");
     std::vector<std::string> directories{base};
     for (auto& [number, path] : io::list_versions(base)) directories.push_back(std::move(path));
     for (const std::string& path : directories) {
-      if (locked) {
-        io::remove_leftovers(path);
-        io::put_model_in_place(path);
-      }
-      const std::string status = path + "/STATUS";
-      std::error_code ignored;
-      if (!fs::is_regular_file(status, ignored) || io::read_text(status, 4096) != "running\n") continue;
-      if (!locked) {
-        log::info("earlier   " + path + " has STATUS running; whether that run still does is unknown: no locks there");
-        continue;
-      }
-      const auto checkpoints = io::list_checkpoints(path);
-      const auto last = std::ranges::find(checkpoints, "", &io::FoundCheckpoint::problem);
-      const std::string which = last == checkpoints.end() ? "none" : last->path;
-      io::write_text(status, "failed\nkilled: nobody holds its lock | last checkpoint: " + which + "\n");
-      log::info("earlier   the run in " + path +
-                " was killed: its STATUS was running, and nobody holds its lock | last "
-                "checkpoint: " +
-                which);
+      try {
+        note_killed_run(path, locked);
+      } catch (const std::exception& failed) { log::info("earlier   " + path + ": " + failed.what()); }
     }
   } catch (const std::exception&) {  // what matters about the directory is found when this run's own is made
   }

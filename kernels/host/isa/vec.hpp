@@ -75,8 +75,8 @@ typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
 #endif
 }
 
-/// bf16 is rounded with integers (vcvtneps2bf16 would flush subnormal numbers); f16 by the instruction if there is one,
-/// which agrees with the integer form in every bit.
+/// Rounded with integers: vcvtneps2bf16 would flush subnormal numbers. (f16 is rounded by the instruction if there is
+/// one, which agrees with the integer form in every bit.)
 /// The bits of x rounded to bf16, in the upper halves; the lower ones are of no use.
 [[gnu::always_inline]] inline VecBits bf16_bits(const Vec<float>& x) {
   const auto b = reinterpret_cast<VecBits>(x);

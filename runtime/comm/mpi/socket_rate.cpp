@@ -25,10 +25,10 @@ namespace tessera {
 
 namespace {
 
-constexpr int patience_ms = 10'000;
+constexpr int timeout_ms = 10'000;
 
 [[noreturn]] void refuse_socket(const char* what) {
-  throw Error(ExitCode::communication, strfmt("%s: %s", what, std::strerror(errno)), "bench collectives, raw socket",
+  throw Error(ExitCode::data, strfmt("%s: %s", what, std::strerror(errno)), "raw socket",
               "Look at the network between the hosts (firewall, routes)");
 }
 
@@ -53,7 +53,7 @@ class TcpSocket {
 
 [[nodiscard]] bool socket_ready(int socket, short events) {
   pollfd entry{socket, events, 0};
-  return ::poll(&entry, 1, patience_ms) == 1;
+  return ::poll(&entry, 1, timeout_ms) == 1;
 }
 
 /// "port address address …" of a listening socket.
