@@ -53,7 +53,8 @@ void put_files_in_place(const std::string& from, const std::string& directory) {
   const std::vector<std::string> names = listed_names(from);
   std::vector<std::string> changed;
   if (names.empty()) throw Error(ExitCode::data, from + "/" + list_name + " names no file");
-  const std::string config = names.back(), there = directory + "/" + config;
+  const std::string& config = names.back();
+  const std::string there = directory + "/" + config;
   for (const std::string& name : names)  // one that is not there has been moved before an interruption
     if (exists(from + "/" + name) && changes(from + "/" + name, directory + "/" + name)) changed.push_back(name);
   // A reader that finds model.safetensors looks at no index: an older model's must not be found.
@@ -90,7 +91,7 @@ void put_model_in_place(const std::string& directory) {
 }
 
 std::string directory_of_model(const std::string& directory) {
-  const std::string beside = directory + "/" + new_model_name;
+  std::string beside = directory + "/" + new_model_name;
   if (!exists(beside + "/config.json") || exists(directory + "/config.json")) return directory;
   for (const std::string& name : listed_names(beside))
     if (!exists(beside + "/" + name))

@@ -44,7 +44,7 @@ void require_plain(const Options& options, const std::vector<io::DataFile>& file
 }  // namespace
 
 std::string tokenizer_path(const Options& options, const std::string& model_directory) {
-  const std::string word = options.text("tokenizer");
+  std::string word = options.text("tokenizer");
   if (word == "bytes") return "";
   if (word != "auto") return word;
   return !model_directory.empty() && io::TextTokenizer::exists(model_directory) ? model_directory + "/tokenizer.json"

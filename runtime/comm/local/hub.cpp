@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/error.hpp"
 
@@ -89,7 +90,7 @@ std::shared_ptr<Hub::Group> Hub::join(int split, int color, int key, int rank) {
 void Hub::fail(int rank, std::exception_ptr error) {
   std::lock_guard lock(mutex_);
   if (failed_rank_.load() >= 0) return;
-  error_ = error;
+  error_ = std::move(error);
   failed_rank_.store(rank);
 }
 

@@ -146,7 +146,7 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
   bench.reduce = {median(reduce), median(mpi_reduce), least};
   bench.all_reduce = {median(all_reduce), median(mpi_all_reduce), 2 * least};
   bench.socket_bytes_per_s = bench.socket_error.empty() ? median(socket) : 0;
-  bench.memcpy_bytes_per_s = static_cast<double>(bench.bytes / 2) / median(copy);
+  bench.memcpy_bytes_per_s = static_cast<double>(bench.bytes) / 2 / median(copy);
   return bench;
 }
 
