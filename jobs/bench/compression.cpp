@@ -2,14 +2,10 @@
 // `tessera bench compression`: training steps whose collectives send int8 against the same steps in fp32, in one run.
 #include <nlohmann/json.hpp>
 
-#include "jobs/bench/tools.hpp"
+#include "jobs/bench/benched_steps.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
-#include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
-#include "jobs/cli/session/trainable.hpp"
-#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -92,17 +88,12 @@ void bench_compression_command(const Call& call, World& world) {
   if (!int8.compression.any())
     throw options.refuse("reduce_dtype", "bench compression compares with fp32, and nothing is compressed",
                          "Give --reduce_dtype int8, --gather_dtype int8, or both");
-  const int threads = set_rank_threads(options, world).threads;
-  const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = make_training_model(options, config.text, config.path, precision_of(options).compute);
-  const train::TrainerOptions base = trainer_options(options, model, world, 1000000);
-  const std::int64_t steps = options.integer("bench_steps");
-  const RandomTokens tokens((steps + 2) * base.run.batch.global_batch * base.run.tokens + 1, model.vocab);
+  const BenchedSteps benched(options, world);
+  const train::TrainerOptions& base = benched.trainer;
+  const std::int64_t steps = benched.steps;
+  const RandomTokens tokens = benched.tokens(2);
   if (!options.flag("json")) {
-    log::info(version_line());
-    log::info(strfmt("model     %s | %s parameters | T %ld | %s | %d threads a rank", config.path.c_str(),
-                     human_count(model.num_params()).c_str(), base.run.tokens, batch_line(base.run.batch).c_str(),
-                     threads));
+    benched.print();
     log::info(strfmt("parallel  %s %s | %d ranks on %d nodes | transport %s", base.run.strategy.name.c_str(),
                      base.run.strategy.mesh.str().c_str(), world.size(), world.node_count(),
                      name_of(world.topology().transport)));

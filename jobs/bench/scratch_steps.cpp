@@ -6,16 +6,12 @@
 #include <vector>
 
 #include "jobs/bench/bench.hpp"
+#include "jobs/bench/benched_steps.hpp"
 #include "jobs/bench/plain_disk.hpp"
-#include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
-#include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
-#include "jobs/cli/session/trainable.hpp"
-#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -106,15 +102,13 @@ void print_turns(const DiskTurns& turns, bool json) {
 void bench_scratch_steps(const Call& call, World& world) {
   const Options& options = call.options();
   check_options(options);
-  const int threads = set_rank_threads(options, world).threads;
-  const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = make_training_model(options, config.text, config.path, precision_of(options).compute);
-  const train::TrainerOptions run = trainer_options(options, model, world, 1000000);
+  const BenchedSteps benched(options, world);
+  const train::TrainerOptions& run = benched.trainer;
   if (run.run.nvme_path.empty())
     throw Error(ExitCode::usage, "no state of this model is on disk", "command line",
                 "Add --offload_optimizer disk --nvme_path DIR");
-  const std::int64_t global = run.run.batch.global_batch, steps = options.integer("bench_steps");
-  const RandomTokens tokens((steps + 1) * global * run.run.tokens + 1, model.vocab);
+  const std::int64_t global = run.run.batch.global_batch, steps = benched.steps;
+  const RandomTokens tokens = benched.tokens(1);
   const io::Sampler sampler(io::count_samples(tokens.size(), run.run.tokens).samples, false, 1);
   train::Trainer trainer(world, run);
   trainer.initialize();
@@ -127,10 +121,7 @@ void bench_scratch_steps(const Call& call, World& world) {
     plain->move(0, 1, 8u << 20);  // a first write to allocated space is slower
   });
   if (!options.flag("json")) {
-    log::info(version_line());
-    log::info(strfmt("model     %s | %s parameters | T %ld | %s | %d threads a rank", config.path.c_str(),
-                     human_count(model.num_params()).c_str(), run.run.tokens, batch_line(run.run.batch).c_str(),
-                     threads));
+    benched.print();
     log::info(strfmt("disk      %s of rank 0 in %s, %d ranks | medians of %ld steps, of rates and of ratios in turns",
                      human_bytes(trainer.plan().costs.in[static_cast<int>(Memory::disk)]).c_str(),
                      options.text("nvme_path").c_str(), world.size(), steps));

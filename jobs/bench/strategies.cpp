@@ -4,14 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "jobs/bench/tools.hpp"
+#include "jobs/bench/benched_steps.hpp"
 #include "jobs/cli/session/log_lines.hpp"
-#include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
-#include "jobs/cli/session/trainable.hpp"
-#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/comm/bench.hpp"
 #include "runtime/plan/network.hpp"
@@ -98,24 +94,19 @@ void bench_strategies_command(const Call& call, World& world) {
     throw Error(ExitCode::usage, "bench strategies compares on several hosts with as many ranks on each",
                 strfmt("%d ranks, %d on a host", world.size(), world.topology().ranks_per_node),
                 "Start ranks on two hosts or more");
-  const int threads = set_rank_threads(options, world).threads;
-  const ModelConfig config = read_model_config(options, &world);
-  const models::Model model = make_training_model(options, config.text, config.path, precision_of(options).compute);
-  const train::TrainerOptions base = trainer_options(options, model, world, 1000000);
-  const std::int64_t steps = options.integer("bench_steps");
-  const RandomTokens tokens((steps + 2) * base.run.batch.global_batch * base.run.tokens + 1, model.vocab);
+  const BenchedSteps benched(options, world);
+  const train::TrainerOptions& base = benched.trainer;
+  const std::int64_t steps = benched.steps;
+  const RandomTokens tokens = benched.tokens(2);
   if (!options.flag("json")) {
-    log::info(version_line());
-    log::info(strfmt("model     %s | %s parameters | T %ld | %s | %d threads a rank", config.path.c_str(),
-                     human_count(model.num_params()).c_str(), base.run.tokens, batch_line(base.run.batch).c_str(),
-                     threads));
+    benched.print();
     log::info(strfmt("parallel  %d ranks on %d nodes | transport %s", world.size(), world.node_count(),
                      name_of(world.topology().transport)));
   }
   std::vector<StrategySteps> all(2);
   all[0].name = "FULL_SHARD", all[1].name = "HYBRID_SHARD";
   std::vector<double> rates;
-  // In two halves, alternating, so that a change of the machine's speed affects both alike.
+  // In two halves, alternating, so that a change of the machine's speed affects both equally.
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2})
     for (StrategySteps& of : all) {
       if (part == 0) continue;

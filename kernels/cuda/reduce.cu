@@ -112,25 +112,9 @@ void run_sum_tree(const Pointers& from, float* out, std::size_t count, StreamVie
   check_launch("sum_tree");
 }
 
-/// y = x + y of unlike types, for for_each.
-template <class T>
-struct AddTo {
-  const T* x;
-  float* y;
-  template <int N>
-  __device__ void run(std::int64_t at) const {
-    float v[N], w[N];
-    load<N>(x + at, v);
-    load<N>(y + at, w);
-#pragma unroll
-    for (int i = 0; i < N; ++i) v[i] += w[i];
-    store<N>(y + at, v);
-  }
-};
-
 template <class T>
 void add_wider(const void* x, float* y, std::int64_t count, StreamView stream) {
-  for_each<vector_length<T>>(AddTo<T>{static_cast<const T*>(x), y}, count, {x, y}, stream, "add_16bit_to");
+  for_each<vector_length<T>>(Binary<sum, T, float>{static_cast<const T*>(x), y, y}, count, {x, y}, stream, "add_16bit_to");
 }
 
 }  // namespace

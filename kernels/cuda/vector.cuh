@@ -88,10 +88,11 @@ struct Unary {
   }
 };
 
-/// y = F(a, b) element by element, for for_each; y may be a or b.
-template <auto F, class T>
+/// y = F(a, b) element by element, for for_each; y may be a or b. `a` may be of another type.
+template <auto F, class A, class T = A>
 struct Binary {
-  const T *a, *b;
+  const A* a;
+  const T* b;
   T* y;
   template <int N>
   __device__ void run(std::int64_t at) const {

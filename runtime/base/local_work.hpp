@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Signs of life of work that a rank does alone: reading and verifying files, tokenizing, converting. Its peers wait in
-// a collective meanwhile; the watchdog lets them wait as long as these signs follow each other within --comm_timeout.
+// a collective; the watchdog lets them wait as long as these signs follow each other within --comm_timeout.
 
 #include <cstdint>
 

@@ -124,7 +124,7 @@ bool has_ranks(pid_t mpirun) try {
       if (fs::read_symlink(strfmt("/proc/%d/exe", child), ended) == program) return true;
   }
   return false;
-} catch (const std::filesystem::filesystem_error&) { return false; }  // mpirun has ended meanwhile
+} catch (const std::filesystem::filesystem_error&) { return false; }  // mpirun has just ended
 
 /// mpirun and what was asked of it.
 class Launched {
