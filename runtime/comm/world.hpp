@@ -61,7 +61,7 @@ class World {
   [[nodiscard]] std::string text_of_rank_0(const std::function<std::string()>& make);
 
   /// Collective: calls `call` with the Fortran handle of an MPI communicator of all ranks in their order, for a library
-  /// that calls MPI itself (parallel HDF5). No other thread of this process calls MPI during the call. A call that takes
+  /// that calls MPI itself (parallel HDF5). No other thread of this process calls MPI at that time. A call that takes
   /// longer than comm_timeout ends the run, which says `what` (a literal) it was doing. Throws what `call` throws, and
   /// Error (usage) where ranks are threads.
   virtual void with_mpi(const char* what, const std::function<void(int communicator)>& call);
