@@ -282,8 +282,8 @@ void check_owner(const std::string& directory, const std::string& owner) {
   if (owner.empty()) return;
   const std::string path = directory + "/.lock", now = read_text(path, 4096);
   if (now != owner)
-    throw Error(ExitCode::data, "E150 another run has taken the directory: " + now.substr(0, now.find('\n')),
-                path, "This one was cut off, or stopped for long: it changes nothing more there");
+    throw Error(ExitCode::data, "E150 another run has taken the directory: " + now.substr(0, now.find('\n')), path,
+                "This one was cut off, or stopped for long: it changes nothing more there");
 }
 
 DirectoryLock::~DirectoryLock() {

@@ -114,7 +114,8 @@ void run_sum_tree(const Pointers& from, float* out, std::size_t count, StreamVie
 
 template <class T>
 void add_wider(const void* x, float* y, std::int64_t count, StreamView stream) {
-  for_each<vector_length<T>>(Binary<sum, T, float>{static_cast<const T*>(x), y, y}, count, {x, y}, stream, "add_16bit_to");
+  for_each<vector_length<T>>(Binary<sum, T, float>{static_cast<const T*>(x), y, y}, count, {x, y}, stream,
+                             "add_16bit_to");
 }
 
 }  // namespace
