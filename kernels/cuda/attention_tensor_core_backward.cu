@@ -8,10 +8,9 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// Columns processed at once, limited by registers: half a tile of queries; of keys half or a quarter.
-constexpr int query_columns = 32;
+/// Rows of a streamed tile processed at once, limited by registers.
 template <int D>
-constexpr int key_columns = D > 128 ? 16 : 32;
+constexpr int rows_at_once = D > 128 ? 16 : 32;
 
 template <class T>
 struct Sides {
@@ -51,16 +50,16 @@ __device__ __forceinline__ void write_rows(const float (&x)[Columns][4], float f
   }
 }
 
-/// Per query of a tile: log-sum-exp (times log2 e), delta, and the first key seen.
+/// Per query of a streamed tile: log-sum-exp (times log2 e), delta, and the first key seen.
 struct QueryStatistics {
   float lse[block_m], delta[block_m];
   std::int32_t from[block_m];
 };
-template <class T>
+template <int D, class T>
 __device__ __forceinline__ void load_statistics(QueryStatistics& to, const AttentionCall<T>& c, std::int64_t b,
                                                 std::int64_t head, std::int64_t row) {
   const int i = static_cast<int>(threadIdx.x);
-  if (i >= block_m) return;
+  if (i >= streamed_rows<D>) return;
   const bool exists = row + i < c.map.tokens;
   const std::int64_t at = c.map.lse(b, head, exists ? row + i : 0);
   to.lse[i] = exists ? c.lse[at] * log2_e : INFINITY;  // exp(-infinity) is 0: rows out of bounds add nothing
@@ -93,11 +92,11 @@ constexpr int own_columns = D > 128 ? 128 : D;
 
 template <int D, class T>
 __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCall<T> c) {
-  constexpr int columns = own_columns<D> / 8, parts = D / own_columns<D>;
+  constexpr int columns = own_columns<D> / 8, parts = D / own_columns<D>, streamed = streamed_rows<D>;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const k_tile = reinterpret_cast<T*>(memory);
-  T *const v_tile = k_tile + block_m * D, *const q_tile = v_tile + block_m * D, *const do_tile = q_tile + block_m * D;
-  auto& statistics = *reinterpret_cast<QueryStatistics*>(do_tile + block_m * D);
+  T *const v_tile = k_tile + block_m * D, *const q_tile = v_tile + block_m * D, *const do_tile = q_tile + streamed * D;
+  auto& statistics = *reinterpret_cast<QueryStatistics*>(do_tile + streamed * D);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first_column = static_cast<int>(blockIdx.x % parts) * columns;
   const std::int64_t first = blockIdx.x / parts * static_cast<std::int64_t>(block_m), kv_head = blockIdx.y,
@@ -114,18 +113,18 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
   for (std::int64_t g = 0; g < group; ++g) {
     const std::int64_t head = kv_head * group + g;
     const Sides<T> sides = sides_of(c, b, head, kv_head);
-    for (std::int64_t query = first; query < tokens; query += block_m) {
+    for (std::int64_t query = first; query < tokens; query += streamed) {
       if (first_seen(c.positions, c.map, b, query) > last_key) break;  // later documents begin after these keys
       __syncthreads();                                                 // the previous tile has been read
-      load_tile<D>(q_tile, sides.q, query);
-      load_tile<D>(do_tile, sides.dout, query);
+      load_tile<D, streamed>(q_tile, sides.q, query);
+      load_tile<D, streamed>(do_tile, sides.dout, query);
       commit_copies();
-      load_statistics(statistics, c, b, head, query);
+      load_statistics<D>(statistics, c, b, head, query);
       await_copies<0>();
       __syncthreads();
 #pragma unroll 1
-      for (int at = 0; at < block_m; at += query_columns) {
-        float s[query_columns / 8][4] = {}, dp[query_columns / 8][4] = {};
+      for (int at = 0; at < streamed; at += rows_at_once<D>) {
+        float s[rows_at_once<D> / 8][4] = {}, dp[rows_at_once<D> / 8][4] = {};
         mma_qkt<D>(s, k_tile, warp * warp_m, q_tile, at, lane);
         mma_qkt<D>(dp, v_tile, warp * warp_m, do_tile, at, lane);
         softmax_backward(s, dp, statistics, at, key, query + at, scale_log2, lane);
@@ -159,9 +158,10 @@ __device__ __forceinline__ void score_gradient(float (&s)[Tiles][4], const float
 
 template <int D, class T>
 __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionCall<T> c) {
+  constexpr int streamed = streamed_rows<D>;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
-  T *const do_tile = q_tile + block_m * D, *const k_tile = do_tile + block_m * D, *const v_tile = k_tile + block_m * D;
+  T *const do_tile = q_tile + block_m * D, *const k_tile = do_tile + block_m * D, *const v_tile = k_tile + streamed * D;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t block = static_cast<std::int64_t>(gridDim.x) - 1 - blockIdx.x, head = blockIdx.y, b = blockIdx.z;
   const std::int64_t first = block * block_m, row = first + warp * warp_m, tokens = c.map.tokens;
@@ -177,21 +177,21 @@ __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionC
     own.delta[half] = exists ? c.delta[at] : 0.0F;
     own.from[half] = first_seen(c.positions, c.map, b, exists ? t : tokens - 1);
   }
-  const std::int64_t start = first_seen(c.positions, c.map, b, first) / block_m * block_m;
+  const std::int64_t start = first_seen(c.positions, c.map, b, first) / streamed * streamed;
   const float scale_log2 = c.scale * log2_e;
   float dq[D / 8][4] = {};
   load_tile<D>(q_tile, sides.q, first);
   load_tile<D>(do_tile, sides.dout, first);
-  for (std::int64_t key = start; key < last; key += block_m) {
+  for (std::int64_t key = start; key < last; key += streamed) {
     __syncthreads();  // the previous tile has been read
-    load_tile<D>(k_tile, sides.k, key);
-    load_tile<D>(v_tile, sides.v, key);
+    load_tile<D, streamed>(k_tile, sides.k, key);
+    load_tile<D, streamed>(v_tile, sides.v, key);
     commit_copies();
     await_copies<0>();
     __syncthreads();
 #pragma unroll 1
-    for (int at = 0; at < block_m; at += key_columns<D>) {
-      float s[key_columns<D> / 8][4] = {}, dp[key_columns<D> / 8][4] = {};
+    for (int at = 0; at < streamed; at += rows_at_once<D>) {
+      float s[rows_at_once<D> / 8][4] = {}, dp[rows_at_once<D> / 8][4] = {};
       mma_qkt<D>(s, q_tile, warp * warp_m, k_tile, at, lane);
       mma_qkt<D>(dp, do_tile, warp * warp_m, v_tile, at, lane);
       score_gradient(s, dp, own, row, key + at, scale_log2, lane);
@@ -203,7 +203,9 @@ __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionC
 
 template <int D, class T>
 void launch(const AttentionCall<T>& c, cudaStream_t stream) {
-  constexpr std::size_t tiles = 4 * block_m * D * sizeof(T), with_statistics = tiles + sizeof(QueryStatistics);
+  constexpr std::size_t tiles = 2 * (block_m + streamed_rows<D>)*D * sizeof(T),
+                        with_statistics = tiles + sizeof(QueryStatistics);
+  static_assert(with_statistics <= least_shared_bytes);
   const unsigned blocks = blocks_for(c.map.tokens, block_m), batch = static_cast<unsigned>(c.map.batch);
   allow_shared(key_kernel<D, T>, with_statistics);
   key_kernel<D, T><<<dim3(blocks * (D / own_columns<D>), static_cast<unsigned>(c.map.kv_heads), batch), tile_threads,

@@ -8,10 +8,6 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// Keys of a tile: 32 if 64 scores per row would leave too few registers for the output.
-template <int D>
-constexpr int key_rows = D > 128 ? 32 : 64;
-
 /// State of a warp's 16 rows; a lane has rows lane/4 and lane/4 + 8.
 template <int D>
 struct Rows {
@@ -93,7 +89,7 @@ __device__ __forceinline__ void write_rows(const AttentionCall<T>& c, Rows<D>& r
 
 template <int D, class T>
 __global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(const AttentionCall<T> c) {
-  constexpr int keys = key_rows<D>;
+  constexpr int keys = streamed_rows<D>;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const k_tile = q_tile + block_m * D;
@@ -143,7 +139,8 @@ __global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(
 
 template <int D, class T>
 void launch(const AttentionCall<T>& c, cudaStream_t stream) {
-  constexpr std::size_t bytes = (block_m + 2 * key_rows<D>)*D * sizeof(T);
+  constexpr std::size_t bytes = (block_m + 2 * streamed_rows<D>)*D * sizeof(T);
+  static_assert(bytes <= least_shared_bytes);
   allow_shared(forward_kernel<D, T>, bytes);
   const dim3 grid(blocks_for(c.map.tokens, block_m), static_cast<unsigned>(c.map.heads),
                   static_cast<unsigned>(c.map.batch));

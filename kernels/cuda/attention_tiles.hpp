@@ -12,6 +12,10 @@ inline constexpr int block_m = 64;  // queries or keys of a tile (BLOCK_M)
 inline constexpr int warp_m = 16;   // of them per warp
 inline constexpr int tile_warps = 4;
 inline constexpr int tile_threads = 32 * tile_warps;
+/// Rows of the tiles that a loop streams through: 32 where 64 would take too many registers for the scores, and more
+/// shared memory than every GPU has.
+template <int D>
+inline constexpr int streamed_rows = D > 128 ? 32 : 64;
 inline constexpr int chunk_elements = 8;  // 16 bytes: what one lane passes to ldmatrix
 
 /// Offset in a tile of chunk `chunk` of row `row`, rows of `width` elements (a multiple of 64). XOR swizzle: chunks are

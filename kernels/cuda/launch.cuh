@@ -59,9 +59,14 @@ inline unsigned blocks_for(std::int64_t n, std::int64_t per_block) {
   return static_cast<unsigned>(blocks);
 }
 
+/// Shared memory that a block can have on every GPU of sm_80 and newer: 99 KB on sm_86, 89 and 120 (CUDA C++
+/// Programming Guide, "Compute Capabilities").
+inline constexpr std::size_t least_shared_bytes = 99 * 1024;
+
 /// Shared memory beyond 48 KB must be requested once per kernel and device; a repeated request costs a microsecond.
 template <class Kernel>
 void allow_shared(Kernel kernel, std::size_t bytes) {
+  TESSERA_ASSERT(bytes <= least_shared_bytes, "%zu bytes of shared memory", bytes);
   if (bytes > 48 * 1024)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
           "shared memory of a kernel");
