@@ -176,7 +176,7 @@ std::string choose_gpu_kernels(const WarmUpRun& run) {
   const std::int64_t calls = kernels::cudnn_attention_calls();
   const std::string choice = run.options->text("gemm_choice");
   if (choice == "measured" || (choice == "auto" && !run.options->flag("reproducible"))) gemms = choose_gemms(run);
-  else if (cudnn) run.trainer->warm_up(run.step);
+  else run.trainer->warm_up(run.step);  // kernels are loaded at their first call: not in the first step, which is timed
   if (cudnn &&
       run.world->max(kernels::cudnn_attention_calls() - calls) == 0)  // on all ranks: one without samples makes no call
     throw run.options->refuse(

@@ -23,9 +23,10 @@ struct WarmUpRun {
   train::Trainer* trainer = nullptr;
   train::WarmupArgs step;
 };
-/// Collective, before the first step. Runs warm-up steps where something is to be measured; rank 0 reads and writes the
-/// file of algorithms. Returns how attention and GEMMs are computed, for the log; "" on the CPU. Throws Error on every
-/// rank (usage: a file for another GPU, attention that cuDNN cannot compute; data: a damaged or unwritable file).
+/// Collective, before the first step. On GPUs at least one warm-up step runs, which loads the kernels; more where
+/// something is to be measured. Rank 0 reads and writes the file of algorithms. Returns how attention and GEMMs are
+/// computed, for the log; "" on the CPU. Throws Error on every rank (usage: a file for another GPU, attention that
+/// cuDNN cannot compute; data: a damaged or unwritable file).
 [[nodiscard]] std::string choose_gpu_kernels(const WarmUpRun& run);
 
 }  // namespace tessera::jobs
