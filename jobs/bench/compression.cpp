@@ -5,6 +5,7 @@
 #include "jobs/bench/benched_steps.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/base/log.hpp"
 
