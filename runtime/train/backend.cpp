@@ -36,6 +36,17 @@ void Executor::Backend::execute_with_span(void* program, std::int64_t instructio
             p.schedule->list[static_cast<std::size_t>(instruction)].stream);
 }
 
+void Executor::Backend::finish(std::initializer_list<Stream*> streams, Stream& caller) const noexcept {
+  if (parts_.comm_streams != Stream::Mode::threaded) return;
+  for (Stream* const stream : streams) try {
+      Event end;
+      if (stream == nullptr) continue;
+      stream->record(end);
+      caller.wait(end);
+    } catch (const std::exception&) {  // of a task, or of a device that is gone: the thread skips the tasks after it
+    }
+}
+
 void Executor::Backend::check_finite(BoundSchedule& program, int bad_unit) {
   StepBlock& block = *program.block;
   block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;

@@ -2,6 +2,8 @@
 #pragma once
 // Executor::Backend: what of a run differs between the host and a device. Internal to the executor.
 
+#include <initializer_list>
+
 #include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
@@ -52,6 +54,9 @@ class Executor::Backend {
   static void execute(void* program, std::int64_t instruction);
   /// The same, with its span by the host's clock.
   static void execute_with_span(void* program, std::int64_t instruction);
+  /// For destructors: waits until the threads of the streams (null: none) have done or skipped their tasks. A task may
+  /// wait for another stream, which must not have ended. Deferred streams drop their tasks. `caller` is immediate.
+  void finish(std::initializer_list<Stream*> streams, Stream& caller) const noexcept;
   /// Computes the gradient norm of the summed counters. If anything is not finite, skips the step or ends the run.
   static void check_finite(BoundSchedule& program, int bad_unit);
 

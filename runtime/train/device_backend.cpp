@@ -18,6 +18,13 @@ static Stream::Mode comm_mode(const Executor::Parts& parts) {
   return alone || !spec.topology.staged ? Stream::Mode::immediate : Stream::Mode::threaded;
 }
 
+/// Copies with a disk block the thread that makes them, and so does waiting for a transport that blocks: then fetches
+/// and stores have threads of their own, as on the host, and the caller's goes on launching.
+static Stream::Mode move_mode(const Executor::Parts& parts) {
+  const bool disk = parts.plan->costs.in[static_cast<int>(Memory::disk)] > 0;
+  return disk && parts.comm_streams == Stream::Mode::threaded ? Stream::Mode::threaded : comm_mode(parts);
+}
+
 DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
     : Backend(parts, trace),
       device_(parts.plan->spec.device),
@@ -25,10 +32,8 @@ DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
       copy_("copy", Stream::Mode::immediate, device_, Priority::normal),
       comm_("comm", comm_mode(parts), device_, Priority::high) {
   using shard::StreamId;
-  if (uses(StreamId::fetch))
-    fetch_ = std::make_unique<Stream>("fetch", Stream::Mode::immediate, device_, Priority::normal);
-  if (uses(StreamId::store))
-    store_ = std::make_unique<Stream>("store", Stream::Mode::immediate, device_, Priority::normal);
+  if (uses(StreamId::fetch)) fetch_ = std::make_unique<Stream>("fetch", move_mode(parts), device_, Priority::normal);
+  if (uses(StreamId::store)) store_ = std::make_unique<Stream>("store", move_mode(parts), device_, Priority::normal);
   // Beside backward, or after norm, which the caller waits for: then it is on the caller's thread.
   const bool beside = parts.plan->main().updates_before_norm;
   if (uses(StreamId::host))
@@ -40,6 +45,7 @@ DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
 }
 
 DeviceBackend::~DeviceBackend() {
+  finish({host_.get(), fetch_.get(), store_.get(), replicate_.get(), &comm_}, compute_);
   try {
     kernels::set_gemm_workspace(compute_.view(), nullptr);
   } catch (const std::exception&) {  // the device is gone

@@ -23,6 +23,10 @@ HostBackend::HostBackend(const Executor::Parts& parts, TraceRecorder& trace) : B
   streams_[static_cast<int>(StreamId::store)] = store_ ? store_.get() : gather_.get();
 }
 
+HostBackend::~HostBackend() {
+  finish({gather_.get(), reduce_.get(), replicate_.get(), fetch_.get(), store_.get()}, compute_);
+}
+
 void HostBackend::begin(Executor::BoundSchedule& program) {
   TESSERA_ASSERT(!program.block->warmup, "a warm-up step on the host");
   // Without a clip factor, which norm replaces.

@@ -9,6 +9,7 @@ namespace tessera::train {
 class HostBackend final : public Executor::Backend {
  public:
   HostBackend(const Executor::Parts& parts, TraceRecorder& trace);
+  ~HostBackend() override;
 
   [[nodiscard]] Stream& stream(shard::StreamId id) override { return *streams_[static_cast<int>(id)]; }
   void begin(Executor::BoundSchedule& program) override;

@@ -192,6 +192,15 @@ int compare(World& world, Truth truth, const models::Model& fp32, const models::
 int compare_offload(World& world, Truth truth) {
   using shard::Tier;
   int wrong = 0;
+  const auto compare_offloaded = [&](const models::Model& model, const Variant& resident, const Variant& v) {
+    const Said device = one_rank(world, model, v, {});
+    const Said host = on_host(world.size(), world.rank(), [&](World& w) { return one_rank(w, model, resident, {}); });
+    if (agree(device, host, truth, v.dtype)) return;
+    std::printf("rank %d differs with offload, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
+                device.str().c_str(), host.str().c_str());
+    ++wrong;
+  };
+  const std::string scratch = (std::filesystem::temp_directory_path() / "tessera-device-disk").string();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const models::Model model = models::make(config_json({.layers = 5}), "test", dtype);
     for (const char* strategy : {"0", "2", "3"})
@@ -210,13 +219,11 @@ int compare_offload(World& world, Truth truth) {
           v.offload_activations = clips;
           v.recompute = params == Tier::host;
           v.selective = dtype == DType::bf16 && v.recompute;
-          const Said device = one_rank(world, model, v, {});
-          const Said host =
-              on_host(world.size(), world.rank(), [&](World& w) { return one_rank(w, model, resident, {}); });
-          if (agree(device, host, truth, dtype)) continue;
-          std::printf("rank %d differs with offload, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
-                      device.str().c_str(), host.str().c_str());
-          ++wrong;
+          compare_offloaded(model, resident, v);
+          if (dtype != DType::bf16) continue;
+          v.placement.optimizer = Tier::disk;
+          v.nvme_path = scratch;
+          compare_offloaded(model, resident, v);
         }
   }
   return wrong;
