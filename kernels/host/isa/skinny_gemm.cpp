@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM of a few rows. Transposed: dot products along rows of B. Plain: rows of B scaled and added, eight at a time,
-// into a block of C that fits in L1. Numbers of B are widened once for several rows of A. The order of the sums of an
-// element does not depend on m or on the split of columns.
+// into a block of C that fits in L1; the next eight rows are prefetched, because a row is too short for the processor
+// to see a run. Numbers of B are widened once for several rows of A. The order of the sums of an element does not
+// depend on m or on the split of columns.
 
 #include "kernels/host/skinny_gemm.hpp"
 
@@ -114,7 +115,10 @@ inline void add_rows(const Acc<T>* a, std::int64_t m, const T* b, std::int64_t l
   for_each_register<T>(n, [=](std::int64_t j, const auto& part) {
     Vec<T> x[N];
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) x[i] = part.load(b + i * ldb + j);
+    for (int i = 0; i < N; ++i) {
+      __builtin_prefetch(b + (N + i) * ldb + j);
+      x[i] = part.load(b + i * ldb + j);
+    }
     for (std::int64_t r = 0; r < m; ++r) {
       Vec<T> sum = part.load(c + r * ldc + j);
 #pragma GCC unroll 8
