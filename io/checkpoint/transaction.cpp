@@ -97,10 +97,22 @@ void CheckpointTransaction::remove_temporary() const noexcept {
   remove_tree_quietly(temporary());
 }
 
+/// Checks the owner once more: a rank that was stopped before the directory was made may go on long after another run
+/// has removed what this one left, and would leave it again.
+void CheckpointTransaction::make_temporary() const {
+  if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
+  try {
+    if (spec_.check_owner) spec_.check_owner();
+  } catch (...) {
+    ::rmdir(temporary().c_str());  // only if it is as this call has made it
+    throw;
+  }
+}
+
 void CheckpointTransaction::lay_out() {
   if (spec_.check_owner) spec_.check_owner();
   remove_tree_quietly(temporary());
-  if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
+  make_temporary();
   for (std::size_t f = 0; f < spec_.files.size(); ++f) {
     StateFile& file = spec_.files[f];
     const Hdf5Layout layout = lay_out_hdf5(file.datasets,

@@ -52,6 +52,7 @@ class CheckpointTransaction {
               const std::string& run_metadata);
 
  private:
+  void make_temporary() const;
   void lay_out();
   void remove_temporary() const noexcept;
   void publish(const std::string& manifest);

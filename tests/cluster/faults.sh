@@ -5,7 +5,8 @@
 # from a complete checkpoint. After a cut the stopped rank goes on once that run has ended: it ends too, and changes nothing
 # in the directory.
 #   faults.sh TESSERA MPIRUN SHIM CASES
-# CASES: all, or how many to draw; SEED=… draws others; KINDS="kill cut" takes these kinds only.
+# CASES: all, or how many to draw; SEED=… draws others; KINDS="kill cut" takes these kinds only; ONLY='^cut 0 61 ' those
+# that match: kind, rank, number, call.
 set -u
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/hosts.sh"
@@ -55,9 +56,11 @@ for rank in 0 1; do
     for kind in ${KINDS:-kill cut}; do echo "$kind $case"; done
   done
 done > cases
+[ -z "${ONLY:-}" ] || { grep -E -- "$ONLY" cases > chosen; mv chosen cases; }
 total=$(wc -l < cases)
-if [ "$cases" != all ]; then  # the commit's renames by rank 0 are always among them
-  awk -v seed="${SEED:-7}" 'BEGIN { srand(seed) } { print ($1 == "cut" && $2 == 0 && $4 == "rename" ? 0 : 1) + rand() "\t" $0 }' cases |
+[ "$total" -gt 0 ] || fail "no case"
+if [ "$cases" != all ]; then  # the layout's mkdir and the commit's renames by rank 0 are always among them
+  awk -v seed="${SEED:-7}" 'BEGIN { srand(seed) } { print ($1 == "cut" && $2 == 0 && $4 ~ /rename|mkdir/ ? 0 : 1) + rand() "\t" $0 }' cases |
     sort -g | sed 's/^[^\t]*\t//' | head -n "$cases" > drawn
   mv drawn cases
 fi

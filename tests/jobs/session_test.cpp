@@ -9,12 +9,14 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "io/file/text_file.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/trace.hpp"
+#include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -70,6 +72,30 @@ TEST(Log, KeepsTheStepsThatAreNotDoneAgain) {
   EXPECT_EQ(records_to_keep(log, {"out", 3}), first + saved + evaluated + later);
   EXPECT_EQ(records_to_keep(log, {"out", 0}), "");
   EXPECT_EQ(records_to_keep(first, {"out", 9}), first);
+}
+
+TEST(Log, OfARunWhoseDirectoryWasTakenStaysAsItIs) {
+  const test::TempDir folder(test::TempDir::Storage::memory);
+  const Options options = parsed({"train", "--output_dir", folder.path(), "--add_version", "false"}).options;
+  run_local(1, [&](World& world) {
+    RunDirectory run(world, options);
+    std::string owner;
+    {
+      const io::DirectoryLock lock(folder.path());
+      owner = lock.owner();
+      run.set_owner(folder.path(), owner);
+      run.log({{"global_step", 1}});
+    }
+    EXPECT_EQ(io::read_text(run.file("logging.jsonl"), 4096), "{\"global_step\":1}\n");
+    const io::DirectoryLock taken(folder.path());
+    ASSERT_NE(taken.owner(), owner);
+    test::expect_error(ExitCode::data, "E150 another run has taken the directory", [&] {
+      run.log({{"global_step", 2}});
+    });
+    run.fail("cut off");
+    EXPECT_EQ(io::read_text(run.file("logging.jsonl"), 4096), "{\"global_step\":1}\n");
+    EXPECT_EQ(io::read_text(run.file("STATUS"), 4096), "running\n");
+  });
 }
 
 TEST(Peak, IsMeasuredAgainWhenAStepIsFaster) {

@@ -230,10 +230,15 @@ void RunDirectory::write(const std::string& name, const std::string& text) {
 
 bool RunDirectory::append(const Json& record) {
   const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  bool ours = false;
   try {
+    check_owner();
+    ours = true;
     log_->write_at(log_bytes_, std::as_bytes(std::span(text)));
   } catch (const Error& error) {
-    if (::ftruncate(log_->descriptor(), static_cast<off_t>(log_bytes_)) != 0) {}  // the next line is written over it
+    if (io::is_taken(error)) throw;
+    if (ours && ::ftruncate(log_->descriptor(), static_cast<off_t>(log_bytes_)) != 0) {
+    }  // the next line is written over it
     log::warn(53, "the records of the run are incomplete: " + error.line());
     return false;
   }

@@ -64,15 +64,16 @@ class RunDirectory {
   /// Any rank: STATUS is "failed", and the reason on a second line. A signal that ends a rank has the same effect
   /// (signals.hpp).
   void fail(const std::string& reason = {}) noexcept;
-  /// The run's mark in the lock of `base`, --output_dir (io::DirectoryLock::owner). From now on status() and fail()
-  /// leave a STATUS alone that belongs to a later run.
+  /// The run's mark in the lock of `base`, --output_dir (io::DirectoryLock::owner). From now on status(), fail() and
+  /// log() leave alone what belongs to a later run.
   void set_owner(const std::string& base, const std::string& owner) { base_ = base, owner_ = owner; }
   /// Throws Error (data), E150, if another run has taken --output_dir (io::check_owner).
   void check_owner() const { io::check_owner(base_, owner_); }
   /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
   /// Rank 0: appends one line to logging.jsonl, after a line of each new warning, and its values to the event file. A
-  /// line that cannot be written (a full disk) is left out, with one warning (W053); later ones may succeed.
+  /// line that cannot be written (a full disk) is left out, with one warning (W053); later ones may succeed. Throws
+  /// Error (data), E150, and writes nothing if another run has taken --output_dir.
   void log(const nlohmann::ordered_json& record);
   /// Null: not rank 0, or --report_to does not name tensorboard.
   [[nodiscard]] TensorBoardLog* tensorboard() const { return tensorboard_.get(); }
@@ -80,7 +81,8 @@ class RunDirectory {
  private:
   void create(const Options& options, const ContinuedRun& run);
   void log_warnings();
-  /// False: the line could not be written. The file then ends with the last whole line.
+  /// False: the line could not be written, or whose the directory is could not be read. The file then ends with the
+  /// last whole line. Throws as log().
   bool append(const nlohmann::ordered_json& record);
   World& world_;
   std::string path_, base_, owner_;
