@@ -12,6 +12,9 @@ void fault_arm(const char* directory, const char* with, long at, const char* kin
 long fault_disarm();
 /// Files under `directory` that the calling thread has opened to read since it asked last. They never fail.
 long fault_opened_to_read();
+/// The most descriptors of such files that the calling thread has had open at once since it asked last; it closes what
+/// it opens.
+long fault_most_open();
 /// Whether the file system can exchange two names; without, renameat2 with flags fails with EINVAL.
 void fault_exchange(int possible);
 /// Whether the file system has locks; without, flock fails with ENOLCK.
