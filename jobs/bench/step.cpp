@@ -27,6 +27,7 @@ namespace {
 struct Measurement {
   std::string name, word;  // "zero3 fp32", "zero3"
   const models::Model* model = nullptr;
+  double gemms_alone = 0;  // seconds of a step's GEMMs by the library alone; 0: not measured
   Precision precision;
   shard::Recompute recompute = shard::Recompute::none;
   std::vector<double> seconds, comm, cpu;  // cpu: of all threads of a rank, the mean over ranks
@@ -112,16 +113,20 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const St
     json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak.flops();
   }
   if (work.on_gpu) json["device_bytes_in_use"] = measurement.in_use;
+  if (measurement.gemms_alone > 0) json["gemms_alone_s"] = measurement.gemms_alone;
   return json;
 }
 
 void print_host(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
-  log::info(strfmt("%-16s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
-                   "arena, all"));
+  const auto alone = [](const Measurement& of) {
+    return of.gemms_alone > 0 ? strfmt("%.1f%%", 100 * of.gemms_alone / median(of.seconds)) : std::string("-");
+  };
+  log::info(strfmt("%-16s %12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "GEMMs alone",
+                   "comm", "PSS, all", "arena, all"));
   for (const Measurement& measurement : measurements)
-    log::info(strfmt("%-16s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", measurement.name.c_str(),
+    log::info(strfmt("%-16s %9.2f ms %12.1f %11.1f%% %12s %9.1f%% %14s %14s", measurement.name.c_str(),
                      1e3 * median(measurement.seconds), work.flops / median(measurement.seconds) / 1e9,
-                     100 * work.flops / median(measurement.seconds) / limit.flops(),
+                     100 * work.flops / median(measurement.seconds) / limit.flops(), alone(measurement).c_str(),
                      100 * median(measurement.comm) / median(measurement.seconds), human_bytes(measurement.pss).c_str(),
                      human_bytes(measurement.arena).c_str()));
 }
@@ -272,6 +277,10 @@ void bench_step_command(const Call& call, World& world) {
     }
   }
   limit.after = measure_gemm_peak(world, model, rows, precision.compute, repeats);
+  for (Measurement& measurement : measurements)
+    if (!on_device)
+      measurement.gemms_alone =
+          static_cast<double>(batch.accumulation) * seconds_of_gemms_alone(world, *measurement.model, rows, repeats);
   print(call, measurements, work, limit);
 }
 

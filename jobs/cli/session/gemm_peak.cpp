@@ -43,21 +43,55 @@ void fill_random(DType dtype, Device device, std::byte* to, std::int64_t numel, 
 
 }  // namespace
 
+namespace {
+
+constexpr std::int64_t head_columns = 4096;  // of the vocabulary, multiplied at once
+
+/// The GEMM of `rows` tokens with a parameter; none with one that is not multiplied: biases, norms, positions. A table
+/// of the vocabulary's size is multiplied in the head, transposed and in chunks.
+std::optional<GemmShape> gemm_with(const ParamSpec& param, const models::Model& model, std::int64_t rows) {
+  const Shape matrix = param.matrix_shape();
+  if (matrix.rank() != 2) return std::nullopt;
+  const std::int64_t a = matrix[0], b = matrix[1];
+  if (a == model.max_tokens && a != model.vocab) return std::nullopt;
+  if (a == model.vocab) return GemmShape{rows, std::min(a, head_columns), b};
+  return GemmShape{rows, b, a};
+}
+
+}  // namespace
+
 std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows) {
   std::vector<GemmShape> shapes{{2048, 2048, 2048}};
-  for (const ParamSpec& param : model.params) {
-    if (param.shape.rank() != 2) continue;
-    const std::int64_t a = param.shape[0], b = param.shape[1];
-    GemmShape shape{rows, b, a};
-    // A vocabulary-sized table is multiplied in the head, transposed and in chunks; a position table not at all.
-    if (a == model.max_tokens && a != model.vocab) continue;
-    if (a == model.vocab) shape = {rows, std::min<std::int64_t>(a, 4096), b};
-    const bool known = std::any_of(shapes.begin(), shapes.end(), [&](const GemmShape& s) {
-      return s.m == shape.m && s.n == shape.n && s.k == shape.k;
-    });
-    if (!known) shapes.push_back(shape);
-  }
+  for (const ParamSpec& param : model.params)
+    if (const auto shape = gemm_with(param, model, rows))
+      if (std::ranges::find(shapes, *shape) == shapes.end()) shapes.push_back(*shape);
   return shapes;
+}
+
+double seconds_of_gemms_alone(World& world, const models::Model& model, std::int64_t rows, int repeats) {
+  if (model.dtype != DType::f32 && model.dtype != DType::bf16) return 0;
+  const auto measure = model.dtype == DType::bf16 ? kernels::measure_bf16_gemm : kernels::measure_sgemm;
+  std::vector<std::pair<GemmShape, double>> measured;
+  const auto seconds_of = [&](const GemmShape& shape) {
+    const auto known = std::ranges::find(measured, shape, &std::pair<GemmShape, double>::first);
+    if (known != measured.end()) return known->second;
+    world.barrier();
+    const double rate = 1e9 * measure(shape.m, shape.n, shape.k, repeats),
+                 mine = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n * shape.k) / rate;
+    return measured.emplace_back(shape, 1e-9 * static_cast<double>(world.max(std::llround(1e9 * mine)))).second;
+  };
+  double total = 0, head = 0;
+  for (const ParamSpec& param : model.params) {
+    const std::optional<GemmShape> shape = gemm_with(param, model, rows);
+    if (!shape) continue;
+    const auto [m, n, k] = *shape;
+    double once = seconds_of({m, n, k}) + seconds_of({m, k, n});
+    if (param.trainable) once += seconds_of({k, n, m});
+    const bool is_table = param.matrix_shape()[0] == model.vocab;
+    if (is_table) head = once * static_cast<double>(model.vocab) / static_cast<double>(n);
+    else total += once;
+  }
+  return total + head;  // of two tables one is looked up, not multiplied
 }
 
 double measure_gemm_on_all_ranks(World& world, const GemmShape& shape, int repeats, DType dtype) {

@@ -15,10 +15,17 @@ namespace tessera::jobs {
 
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
+  friend bool operator==(const GemmShape&, const GemmShape&) = default;
 };
 /// 2048^3 and the model's own large GEMMs for a micro-batch of `rows` tokens: those of a block (H x 3H, H x H, H x 4H,
 /// 4H x H), and the head on a chunk of the vocabulary. From the shapes of the model's two-dimensional parameters.
 [[nodiscard]] std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows);
+
+/// Collective: the seconds of the slowest rank that the library alone takes for a micro-batch's GEMMs with the model's
+/// two-dimensional parameters, in the model's dtype (f32 or bf16): for each the output, and the gradients of its input
+/// and, if it is trained, of itself. Each shape is multiplied on its own, `repeats` times, by all ranks at once, and
+/// its best time counts. Attention's GEMMs and those of grouped experts are not among them. 0 for another dtype.
+[[nodiscard]] double seconds_of_gemms_alone(World& world, const models::Model& model, std::int64_t rows, int repeats);
 
 /// Collective: GFLOP/s summed over ranks that multiply at the same time; each rank's best of `repeats`. f32 or bf16.
 [[nodiscard]] double measure_gemm_on_all_ranks(World& world, const GemmShape& shape, int repeats,
