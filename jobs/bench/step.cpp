@@ -277,10 +277,14 @@ void bench_step_command(const Call& call, World& world) {
     }
   }
   limit.after = measure_gemm_peak(world, model, rows, precision.compute, repeats);
-  for (Measurement& measurement : measurements)
-    if (!on_device)
-      measurement.gemms_alone =
-          static_cast<double>(batch.accumulation) * seconds_of_gemms_alone(world, *measurement.model, rows, repeats);
+  for (Measurement& measurement : measurements) {
+    if (on_device) break;
+    const auto same = std::ranges::find(measurements, measurement.model, &Measurement::model);
+    measurement.gemms_alone = &*same != &measurement
+                                  ? same->gemms_alone
+                                  : static_cast<double>(batch.accumulation) *
+                                        seconds_of_gemms_alone(world, *measurement.model, rows, repeats);
+  }
   print(call, measurements, work, limit);
 }
 
