@@ -3,6 +3,7 @@
 // blocks of 128 that are added exactly.
 #include "kernels/reduce.hpp"
 
+#include "kernels/cuda/binary_counter.cuh"
 #include "kernels/cuda/exact_sum_term.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
@@ -18,39 +19,14 @@ struct Parts {
   int count;
 };
 
-/// One thread sums N elements by the binary counter; level l holds the sum of 2^l parts. Indices are constants, so the
-/// levels stay in registers.
+/// One thread sums N elements by the binary counter.
 template <int N, class T>
 __global__ void __launch_bounds__(256)
     sum_tree_kernel(const __grid_constant__ Parts<T> parts, float* out, std::int64_t n) {
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
   if (at >= n) return;
-  float level[max_levels][N];
-  for (int i = 0; i < parts.count; ++i) {
-    float carry[N];
-    load<N>(parts.part[i] + at, carry);
-    bool carried = true;
-#pragma unroll
-    for (int l = 0; l < max_levels; ++l) {
-      const bool full = (i >> l & 1) != 0;
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        if (carried && full) carry[k] = level[l][k] + carry[k];
-        else if (carried) level[l][k] = carry[k];
-      }
-      carried = carried && full;
-    }
-  }
-  // The remaining subtrees, from the smallest to the largest.
   float sum[N];
-  bool first = true;
-#pragma unroll
-  for (int l = 0; l < max_levels; ++l) {
-    if ((parts.count >> l & 1) == 0) continue;
-#pragma unroll
-    for (int k = 0; k < N; ++k) sum[k] = first ? level[l][k] : level[l][k] + sum[k];
-    first = false;
-  }
+  binary_counter_sum<N, max_levels>(parts.count, sum, [&](int i, float(&v)[N]) { load<N>(parts.part[i] + at, v); });
   store<N>(out + at, sum);
 }
 

@@ -58,18 +58,19 @@ class NarrowParts {
 /// Parts of block-wise int8, decoded into a slot.
 class Int8Parts {
  public:
-  using Span = std::span<const void* const>;
+  using Span = const SumTreeInt8Args&;
   explicit Int8Parts(Span parts) : parts_(parts) {}
-  [[nodiscard]] std::size_t size() const { return parts_.size(); }
+  [[nodiscard]] std::size_t size() const { return parts_.number; }
   const float* get(std::size_t i, int slot, std::size_t offset, std::int64_t count) {
     float* const to = slots_[static_cast<std::size_t>(slot)].data();
-    int8_blocks().decode(static_cast<const unsigned char*>(parts_[i]) + int8_bytes(offset), to, count);
+    const std::byte* const from = parts_.parts + i * int8_bytes(parts_.count) + int8_bytes(offset);
+    int8_blocks().decode(reinterpret_cast<const unsigned char*>(from), to, count);
     return to;
   }
 
  private:
   static_assert(block_numel % quantization_block == 0);
-  Span parts_;
+  const SumTreeInt8Args& parts_;
   alignas(64) std::array<Block, 5> slots_;
 };
 
@@ -173,7 +174,7 @@ void sum_tree_16bit(const SumTree16BitArgs& args) {
 }
 
 void sum_tree_int8(const SumTreeInt8Args& args) {
-  BlockTree<Int8Parts> tree(args.parts, reduce());
+  BlockTree<Int8Parts> tree(args, reduce());
   for (std::size_t offset = 0; offset < args.count; offset += block_numel)
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
 }

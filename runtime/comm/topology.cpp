@@ -184,7 +184,8 @@ TrafficCount GroupCosts::traffic(int member, CollectiveKind kind, std::uint64_t 
   const auto chunk = bytes / size_;
   TrafficCount count;
   if (kind == CollectiveKind::all_reduce) count = all_reduce(member, bytes);
-  else if (topology_.transport == Transport::nccl) count = ring(member, (size_ - 1) * chunk);
+  else if (topology_.transport == Transport::nccl)
+    count = kind == CollectiveKind::all_to_all ? direct(member, chunk) : ring(member, (size_ - 1) * chunk);
   else if (by_messages() && kind == CollectiveKind::all_gather) count = gather_by_messages(member, chunk);
   else if (by_messages() && kind == CollectiveKind::reduce_scatter) count = reduce_by_messages(member, chunk, chunk);
   else if (by_messages()) count = direct(member, chunk);

@@ -45,8 +45,8 @@ enum class CollectiveKind : unsigned char { all_gather, all_to_all, reduce_scatt
 ///              operands where the node's members are no subtree of the counter tree. Within the node every rank reads
 ///              (L-1)c, and the others hand to the leader what it sends and read what it received.
 ///              all_to_all: L·c to each of the S-L members elsewhere.
-///   nccl       the ring algorithm (it has no all_to_all): (S-1)c to the next member, which lies on
-///   another node for one member per node.
+///   nccl       the ring algorithm: (S-1)c to the next member, which lies on another node for one member per node; an
+///              all_to_all c to each of the others.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, AxisSet, int rank, CollectiveKind,
                                    std::uint64_t bytes);
 /// The same for a reduce_scatter or all_reduce of `numel` elements of `dtype`. Sums are fp32: two-level transports

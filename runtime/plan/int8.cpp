@@ -47,9 +47,6 @@ void check_int8(const RunPlan& plan, const shard::ScheduleInput& input) {
                   "Shard the parameters and reshard after forward (--zero_stage 3, FULL_SHARD, HYBRID_SHARD), compute "
                   "in bf16, or drop --gather_dtype");
   }
-  if (plan.spec.device != host_device && policy.compression.any())
-    throw Error(ExitCode::usage, "int8 collectives are built for host memory, and this run is on a GPU",
-                "reduce_dtype, gather_dtype", "Give --reduce_dtype fp32 or bf16 and --gather_dtype compute");
 }
 
 }  // namespace tessera::plan

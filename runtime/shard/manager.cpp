@@ -115,7 +115,7 @@ void ShardManager::gather(const Instruction& instruction, const SlotMemory& memo
     const bool copied = unit.low_precision != nullptr;
     return comm::int8_all_gather(*unit.shards, {"gather", parts_.layout->unit_name(u).c_str(), instruction.micro},
                                  SourceBuffer(copied ? own : mine, copied ? record.param_dtype : dtype), memory.full,
-                                 record.param_dtype, static_cast<std::size_t>(numel), unit.shards_int8);
+                                 record.param_dtype, static_cast<std::size_t>(numel), unit.shards_int8, stream_);
   }
   if (unit.low_precision != nullptr) {
     mine = own;  // the update has written the copy
@@ -169,7 +169,7 @@ void ShardManager::reduce_scatter(const Instruction& instruction, const SlotMemo
   if (unit.shards == nullptr) widen(gradient, x, chunk);
   else if (scheduled(instruction.unit).int8.reduce_scatter)
     comm::int8_reduce_scatter(*unit.shards, label_of(instruction), reinterpret_cast<const float*>(memory.full), x,
-                              chunk, unit.scatter_residual, unit.shards_int8);
+                              chunk, unit.scatter_residual, unit.shards_int8, stream_);
   else on(*unit.shards, stream_).reduce_scatter(label_of(instruction), gradient, x, chunk);
   accumulate(instruction, x, memory);
 }
@@ -182,7 +182,7 @@ void ShardManager::all_reduce(const Instruction& instruction, const SlotMemory& 
       memory.full != nullptr ? SourceBuffer(memory.full, scheduled(instruction.unit).reduce_dtype) : x;
   if (scheduled(instruction.unit).int8.all_reduce)
     comm::int8_all_reduce(*unit.replicas, label_of(instruction), static_cast<const float*>(source.data), x, chunk,
-                          unit.reduce_residual, unit.replicas_int8);
+                          unit.reduce_residual, unit.replicas_int8, stream_of(instruction));
   else on(*unit.replicas, stream_of(instruction)).all_reduce(label_of(instruction), source, x, chunk);
   accumulate(instruction, x, memory);
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/transfer.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -42,29 +43,31 @@ void ShardManager::collect_residuals() {
     const CollectiveLabel label{"residual", parts_.layout->unit_name(u).c_str(), -1};
     const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(u));
     if (unit.scatter_residual == nullptr) {
-      std::copy_n(unit.reduce_residual, chunk, unit.residual_sum);
+      copy_bytes(unit.residual_sum, unit.reduce_residual, chunk * sizeof(float), stream_);
     } else {
-      unit.shards->reduce_scatter(label, unit.scatter_residual, unit.residual_sum, chunk);
-      if (unit.reduce_residual != nullptr) kernels::add_to(unit.reduce_residual, unit.residual_sum, chunk, host_stream);
+      on(*unit.shards, stream_).reduce_scatter(label, unit.scatter_residual, unit.residual_sum, chunk);
+      if (unit.reduce_residual != nullptr) kernels::add_to(unit.reduce_residual, unit.residual_sum, chunk, stream_);
     }
-    if (unit.replicas != nullptr) unit.replicas->all_reduce(label, unit.residual_sum, chunk);
+    if (unit.replicas != nullptr) on(*unit.replicas, stream_).all_reduce(label, unit.residual_sum, chunk);
   }
+  if (parts_.device != host_device) synchronize(parts_.device);  // any stream may read them now
 }
 
 void ShardManager::restore_residuals() {
+  const auto clear = [this](float* x, std::size_t count) { clear_bytes(x, count * sizeof(float), stream_); };
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
     const Unit& unit = units_[static_cast<std::size_t>(u)];
     if (unit.residual_sum == nullptr) continue;
     const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(u));
-    if (unit.scatter_residual != nullptr)
-      std::fill_n(unit.scatter_residual, static_cast<std::size_t>(scheduled(u).numel), 0.0F);
-    if (unit.reduce_residual != nullptr) std::fill_n(unit.reduce_residual, chunk, 0.0F);
+    if (unit.scatter_residual != nullptr) clear(unit.scatter_residual, static_cast<std::size_t>(scheduled(u).numel));
+    if (unit.reduce_residual != nullptr) clear(unit.reduce_residual, chunk);
     float* own = unit.reduce_residual;
     if (own == nullptr && unit.scatter_residual != nullptr)
       own = unit.scatter_residual + static_cast<std::size_t>(unit.index) * chunk;
-    if (own == nullptr) std::fill_n(unit.residual_sum, chunk, 0.0F);  // the unit sends its gradients as they are
-    else if (unit.first_replica) std::copy_n(unit.residual_sum, chunk, own);
+    if (own == nullptr) clear(unit.residual_sum, chunk);  // the unit sends its gradients as they are
+    else if (unit.first_replica) copy_bytes(own, unit.residual_sum, chunk * sizeof(float), stream_);
   }
+  if (parts_.device != host_device) synchronize(parts_.device);
 }
 
 }  // namespace tessera::shard

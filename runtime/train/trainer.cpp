@@ -131,7 +131,10 @@ io::TrainingState Trainer::state() {
 
 std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
 
-void Trainer::collect_residuals() { parts_->manager.collect_residuals(); }
+void Trainer::collect_residuals() {
+  parts_->executor.synchronize();
+  parts_->manager.collect_residuals();
+}
 
 void Trainer::resume_at(const StepsDone& done) {
   parts_->done = done;

@@ -31,9 +31,9 @@ Floats input(int member, int step, std::size_t count) {
 /// What a member reads of `count` numbers from x on, which are encoded with the residual from r on.
 Floats coded(const float* x, float* r, std::size_t count) {
   std::vector<std::byte> bytes(kernels::int8_bytes(count));
-  kernels::encode_int8({.x = x, .to = bytes.data(), .count = count, .residual = r});
+  kernels::encode_int8({.x = x, .to = bytes.data(), .count = count, .residual = r}, host_stream);
   Floats read(count);
-  kernels::decode_int8(bytes.data(), read.data(), count);
+  kernels::decode_int8({.from = bytes.data(), .to = read.data(), .count = count}, host_stream);
   return read;
 }
 
@@ -86,7 +86,7 @@ void check_group(World& world, const Mesh& mesh, Axis axis, std::size_t chunk, b
     const Floats x = input(static_cast<int>(me), step, count);
     const auto before = comm->traffic();
     comm::int8_all_reduce(*comm, {"all_reduce", "u", step}, x.data(), sums.data(), count,
-                          feedback ? residual.data() : nullptr, staging);
+                          feedback ? residual.data() : nullptr, staging, host_stream);
     same(sums, all.reduced(step), "all_reduce");
     same(residual, all.residuals[me], "residual of all_reduce");
     const TrafficCount after = comm->traffic(),
@@ -96,7 +96,7 @@ void check_group(World& world, const Mesh& mesh, Axis axis, std::size_t chunk, b
                         .group(world.rank())
                         .int8_traffic(comm->rank(), CollectiveKind::all_reduce, members * kernels::int8_bytes(chunk)));
     comm::int8_reduce_scatter(*comm, {"reduce_scatter", "u", step}, x.data(), mine.data(), chunk,
-                              feedback ? scatter_residual.data() : nullptr, staging);
+                              feedback ? scatter_residual.data() : nullptr, staging, host_stream);
     Floats own;
     for (std::size_t owner = 0; owner < members; ++owner) {
       const Floats sum = scatter.scattered(owner, step);
@@ -137,7 +137,8 @@ TEST(Int8Collectives, ResultAndResidualsKeepTheSum) {
     Floats residual(count), sums(count), total(count), given(count);
     for (int step = 0; step < 10; ++step) {
       const Floats x = input(comm->rank(), step, count);
-      comm::int8_all_reduce(*comm, {"all_reduce", "u", step}, x.data(), sums.data(), count, residual.data(), staging);
+      comm::int8_all_reduce(*comm, {"all_reduce", "u", step}, x.data(), sums.data(), count, residual.data(), staging,
+                            host_stream);
       for (std::size_t k = 0; k < count; ++k) total[k] += sums[k];
       for (std::size_t k = 0; k < count; ++k) given[k] += x[k];
     }
@@ -162,9 +163,9 @@ TEST(Int8Collectives, GathersRoundTheOwnersNumbersToo) {
           Floats full(members * chunk), wanted;
           std::vector<bf16> narrow(members * chunk);
           comm::int8_all_gather(*comm, {"gather", "u", 0}, x.data(), reinterpret_cast<std::byte*>(full.data()),
-                                DType::f32, chunk, staging);
+                                DType::f32, chunk, staging, host_stream);
           comm::int8_all_gather(*comm, {"gather", "u", 1}, x.data(), reinterpret_cast<std::byte*>(narrow.data()),
-                                DType::bf16, chunk, staging);
+                                DType::bf16, chunk, staging, host_stream);
           for (std::size_t i = 0; i < members; ++i) {
             const Floats read = coded(input(static_cast<int>(i), 0, chunk).data(), nullptr, chunk);
             wanted.insert(wanted.end(), read.begin(), read.end());
@@ -182,7 +183,8 @@ TEST(Int8Collectives, InfinityReachesEveryMember) {
     std::vector<std::byte> staging(comm::int8_sum_staging(3, chunk));
     Floats x(count, 1.0F), residual(count), sums(count);
     if (comm->rank() == 1) x[700] = std::numeric_limits<float>::infinity();
-    comm::int8_all_reduce(*comm, {"all_reduce", "u", 0}, x.data(), sums.data(), count, residual.data(), staging);
+    comm::int8_all_reduce(*comm, {"all_reduce", "u", 0}, x.data(), sums.data(), count, residual.data(), staging,
+                          host_stream);
     for (std::size_t k = 0; k < count; ++k) ASSERT_EQ(std::isnan(sums[k]), k >= 512 && k < 768) << k;
   });
 }

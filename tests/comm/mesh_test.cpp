@@ -245,6 +245,7 @@ TEST(Topology, LoadOfFullShardOn64RanksByHand) {
   EXPECT_EQ(load(ring, Kind::all_gather), (AxisLoad{63000, 63000}));
   EXPECT_EQ(load(ring, Kind::reduce_scatter), (AxisLoad{63000, 63000}));
   EXPECT_EQ(load(ring, Kind::all_reduce), (AxisLoad{126000, 126000}));
+  EXPECT_EQ(load(ring, Kind::all_to_all), (AxisLoad{63000, 448000}));  // 8 ranks send 56 chunks each to other nodes
   // Two-level: the leader sends its node's 8 chunks to 7 nodes. A rank that is not the leader reads 7 chunks of its
   // node and 56 of the others; in a reduction it reads 7 operands, writes 56 and reads the 7 sums received.
   const Topology levels{Transport::node, 8};

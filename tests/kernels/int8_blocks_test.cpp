@@ -15,13 +15,13 @@ namespace {
 
 std::vector<std::byte> encoded(const std::vector<float>& x, float* residual = nullptr) {
   std::vector<std::byte> bytes(int8_bytes(x.size()));
-  encode_int8({.x = x.data(), .to = bytes.data(), .count = x.size(), .residual = residual});
+  encode_int8({.x = x.data(), .to = bytes.data(), .count = x.size(), .residual = residual}, host_stream);
   return bytes;
 }
 
 std::vector<float> decoded(const std::vector<std::byte>& bytes, std::size_t count) {
   std::vector<float> x(count);
-  decode_int8(bytes.data(), x.data(), count);
+  decode_int8({.from = bytes.data(), .to = x.data(), .count = count}, host_stream);
   return x;
 }
 
@@ -100,21 +100,54 @@ TEST(Int8Blocks, SumsAreTheTreeOfTheDecodedParts) {
   for (const Isa set : instruction_sets()) {
     const Setting setting(1, set);
     for (std::size_t number = 1; number <= 17; ++number) {
-      std::vector<std::vector<std::byte>> parts;
+      std::vector<std::byte> parts;
       std::vector<std::vector<float>> plain;
-      std::vector<const void*> codes;
       std::vector<const float*> floats;
       for (std::size_t i = 0; i < number; ++i) {
-        parts.push_back(encoded(numbers(count, 7 * i + number)));
-        plain.push_back(decoded(parts.back(), count));
+        const std::vector<std::byte> part = encoded(numbers(count, 7 * i + number));
+        parts.insert(parts.end(), part.begin(), part.end());
+        plain.push_back(decoded(part, count));
       }
-      for (const auto& part : parts) codes.push_back(part.data());
       for (const auto& part : plain) floats.push_back(part.data());
       std::vector<float> sum(count), wanted(count);
-      sum_tree_int8({.parts = codes, .out = sum.data(), .count = count});
+      sum_tree_int8({.parts = parts.data(), .number = number, .out = sum.data(), .count = count}, host_stream);
       sum_tree({.parts = floats, .out = wanted.data(), .count = count}, host_stream);
       ASSERT_EQ(std::memcmp(sum.data(), wanted.data(), count * sizeof(float)), 0) << number;
     }
+  }
+}
+
+/// Chunks are encoded each by itself, and 16-bit numbers as their values in fp32.
+TEST(Int8Blocks, ChunksAndSixteenBits) {
+  for (const std::size_t count : {std::size_t{128}, std::size_t{5003}}) {
+    const std::size_t chunks = 3, bytes = int8_bytes(count);
+    std::vector<bf16> x;
+    for (const float v : numbers(chunks * count, 5)) x.emplace_back(v);
+    std::vector<std::byte> got(chunks * bytes);
+    std::vector<float> residual(chunks * count, 0.01F), wanted_residual = residual, wide(chunks * count);
+    std::vector<bf16> narrow(chunks * count);
+    encode_int8({.x = x.data(),
+                 .dtype = DType::bf16,
+                 .to = got.data(),
+                 .count = count,
+                 .chunks = chunks,
+                 .residual = residual.data()},
+                host_stream);
+    decode_int8({.from = got.data(), .to = wide.data(), .count = count, .chunks = chunks}, host_stream);
+    decode_int8({.from = got.data(), .to = narrow.data(), .dtype = DType::bf16, .count = count, .chunks = chunks},
+                host_stream);
+    for (std::size_t c = 0; c < chunks; ++c) {
+      std::vector<float> chunk;
+      for (std::size_t i = 0; i < count; ++i) chunk.push_back(static_cast<float>(x[c * count + i]));
+      const std::vector<std::byte> alone = encoded(chunk, wanted_residual.data() + c * count);
+      const std::vector<float> read = decoded(alone, count);
+      ASSERT_EQ(std::memcmp(got.data() + c * bytes, alone.data(), bytes), 0) << c;
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(wide[c * count + i], read[i]);
+        ASSERT_EQ(narrow[c * count + i].bits, bf16(read[i]).bits);
+      }
+    }
+    EXPECT_EQ(residual, wanted_residual);
   }
 }
 

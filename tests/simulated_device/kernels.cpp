@@ -13,6 +13,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cuda/cudnn/attention.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
+#include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/dequantize.hpp"
@@ -22,6 +23,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/grouped_gemm.hpp"
 #include "kernels/host/ops.hpp"
+#include "kernels/int8_blocks.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 #include "kernels/moe.hpp"
@@ -251,6 +253,23 @@ void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
   simulated::launch(stream, [parts, args] {
     kernels::sum_tree_16bit({.parts = parts, .dtype = args.dtype, .out = args.out, .count = args.count}, host_stream);
   });
+}
+void encode_int8(const EncodeInt8Args& args, StreamView stream) {
+  const std::size_t numbers = args.chunks * args.count;
+  require(args.x, numbers * size_of(args.dtype));
+  require(args.to, args.chunks * int8_bytes(args.count));
+  require(args.residual, numbers * sizeof(float));
+  simulated::launch(stream, [args] { kernels::encode_int8(args, host_stream); });
+}
+void decode_int8(const DecodeInt8Args& args, StreamView stream) {
+  require(args.from, args.chunks * int8_bytes(args.count));
+  require(args.to, args.chunks * args.count * size_of(args.dtype));
+  simulated::launch(stream, [args] { kernels::decode_int8(args, host_stream); });
+}
+void sum_tree_int8(const SumTreeInt8Args& args, StreamView stream) {
+  require(args.parts, args.number * int8_bytes(args.count));
+  require(args.out, args.count * sizeof(float));
+  simulated::launch(stream, [args] { kernels::sum_tree_int8(args, host_stream); });
 }
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
   require(x, count * sizeof(float));

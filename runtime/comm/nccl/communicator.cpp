@@ -122,8 +122,12 @@ class NcclCommunicator final : public BaseCommunicator {
     count_round(chunk * static_cast<std::size_t>(size() - 1));
     end("gather");
   }
-  void exchange(const std::byte*, std::byte*, std::size_t) override {
-    throw Error(ExitCode::usage, "all_to_all is not built over NCCL", "comm", "Give --comm mpi");
+  void exchange(const std::byte* parts, std::byte* received, std::size_t chunk) override {
+    begin();
+    if (chunk > 0) handle_.all_to_all(parts, received, chunk, size(), stream_);
+    for (int to = 0; to < size(); ++to)
+      if (to != rank()) count_sent(to, chunk);
+    end("all_to_all");
   }
   /// NCCL sums 16-bit inputs in their own type into this rank's chunk of them; the sums are then widened.
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {

@@ -33,6 +33,10 @@ struct Table {
   TESSERA_NCCL(reduce_scatter, ncclReduceScatter);
   TESSERA_NCCL(all_reduce, ncclAllReduce);
   TESSERA_NCCL(broadcast, ncclBroadcast);
+  TESSERA_NCCL(send, ncclSend);
+  TESSERA_NCCL(receive, ncclRecv);
+  TESSERA_NCCL(group_start, ncclGroupStart);
+  TESSERA_NCCL(group_end, ncclGroupEnd);
 #undef TESSERA_NCCL
 };
 
@@ -139,6 +143,23 @@ void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count,
   const ncclDataType_t type = dtype == DType::bf16 ? ncclBfloat16 : dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
   call("ncclReduceScatter", [&](ncclComm_t comm) {
     return nccl().reduce_scatter(full, mine, count, type, ncclSum, comm, stream_of(stream));
+  });
+}
+
+/// One group: no send waits for a receive that comes later. A group that was begun is ended also after an error.
+void NcclHandle::all_to_all(const std::byte* parts, std::byte* received, std::size_t bytes, int size,
+                            StreamView stream) {
+  const auto failed = [](ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; };
+  call("ncclSend, ncclRecv", [&](ncclComm_t comm) {
+    ncclResult_t result = nccl().group_start();
+    if (failed(result)) return result;
+    for (int peer = 0; peer < size && !failed(result); ++peer) {
+      const std::size_t at = static_cast<std::size_t>(peer) * bytes;
+      result = nccl().send(parts + at, bytes, ncclInt8, peer, comm, stream_of(stream));
+      if (!failed(result)) result = nccl().receive(received + at, bytes, ncclInt8, peer, comm, stream_of(stream));
+    }
+    const ncclResult_t ended = nccl().group_end();
+    return failed(result) ? result : ended;
   });
 }
 

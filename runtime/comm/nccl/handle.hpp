@@ -37,6 +37,8 @@ class NcclHandle {
   void all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream);
   /// fp32, bf16 or fp16; sums have the same type.
   void reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream);
+  /// Chunk i of `parts` goes to rank i, and chunk i of `received` is what rank i has sent: `size` chunks of `bytes`.
+  void all_to_all(const std::byte* parts, std::byte* received, std::size_t bytes, int size, StreamView stream);
   void sum(std::int64_t* counters, std::size_t count, StreamView stream);
   void broadcast(void* data, std::size_t bytes, int root, StreamView stream);
 

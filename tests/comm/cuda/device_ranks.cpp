@@ -9,12 +9,14 @@
 #include <exception>
 #include <vector>
 
+#include "kernels/int8_blocks.hpp"
 #include "kernels/reduce.hpp"
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/mapping.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/comm/int8_collectives.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace {
@@ -105,6 +107,8 @@ class Check {
     compare(in_and_out.read(), sums, "all_reduce", chunk);
 
     reduce_16bit(chunk);
+    exchange(chunk, all);
+    reduce_int8(chunk, all);
 
     std::vector<std::int64_t> counters(chunk + 1, world_.rank());
     const OnDevice<std::int64_t> device_counters(device, counters);
@@ -139,6 +143,39 @@ class Check {
     for (std::size_t k = 0; k < sums.size(); ++k)
       require(got[k] == sums[k], strfmt("bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]),
                                         static_cast<double>(sums[k])));
+  }
+  void exchange(std::size_t chunk, const std::vector<Floats>& all) {
+    const OnDevice<float> parts(world_.device(), all[me_]), received(world_.device(), Floats(chunk * n_, -1));
+    comm_->all_to_all({"exchange", "u", 0}, reinterpret_cast<const std::byte*>(parts.data()),
+                      reinterpret_cast<std::byte*>(received.data()), chunk * sizeof(float));
+    stream_.synchronize();
+    const Floats got = received.read();
+    for (std::size_t k = 0; k < got.size(); ++k) {
+      const float wanted = all[k / chunk][me_ * chunk + k % chunk];
+      require(std::memcmp(&got[k], &wanted, sizeof wanted) == 0, strfmt("all_to_all of %zu, element %zu", chunk, k));
+    }
+  }
+  /// The same bits over every transport: members send codes, and add by themselves.
+  void reduce_int8(std::size_t chunk, const std::vector<Floats>& all) {
+    const std::size_t bytes = kernels::int8_bytes(chunk);
+    std::vector<std::byte> parts(n_ * bytes);
+    Floats wanted(chunk * n_), sum(chunk);
+    for (std::size_t owner = 0; owner < n_; ++owner) {
+      for (std::size_t i = 0; i < n_; ++i)
+        kernels::encode_int8({.x = all[i].data() + owner * chunk, .to = parts.data() + i * bytes, .count = chunk},
+                             host_stream);
+      kernels::sum_tree_int8({.parts = parts.data(), .number = n_, .out = sum.data(), .count = chunk}, host_stream);
+      kernels::encode_int8({.x = sum.data(), .to = parts.data(), .count = chunk}, host_stream);
+      kernels::decode_int8({.from = parts.data(), .to = wanted.data() + owner * chunk, .count = chunk}, host_stream);
+    }
+    const OnDevice<float> in_and_out(world_.device(), all[me_]);
+    const OnDevice<std::byte> staging(world_.device(), std::vector<std::byte>(comm::int8_sum_staging(n_, chunk)));
+    comm::int8_all_reduce(*comm_, {"reduce", "i", 0}, in_and_out.data(), in_and_out.data(), chunk * n_, nullptr,
+                          {staging.data(), comm::int8_sum_staging(n_, chunk)}, stream_.view());
+    stream_.synchronize();
+    const Floats got = in_and_out.read();
+    require(got.empty() || std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0,
+            strfmt("int8 of %zu", chunk));
   }
   void compare(const Floats& got, const Floats& wanted, const char* what, std::size_t chunk) const {
     const bool exact = world_.topology().transport != Transport::nccl;  // whose order is its own

@@ -57,6 +57,11 @@ TEST(Nccl, does_every_collective_of_one_rank) {
   stream.synchronize();
   EXPECT_EQ(to.read(), from.read());
   fill_now(test_device(), to.data, 0, 12);
+  comm->all_to_all({"exchange", "u", -1}, reinterpret_cast<const std::byte*>(from.data),
+                   reinterpret_cast<std::byte*>(to.data), 12);
+  stream.synchronize();
+  EXPECT_EQ(to.read(), from.read());
+  fill_now(test_device(), to.data, 0, 12);
   comm->reduce_scatter({"reduce", "u", 0}, from.data, to.data, 3);
   comm->all_reduce({"reduce", "u", 0}, to.data, 3);
   comm->all_reduce({"norm"}, std::span(counters.data, 2));
@@ -65,7 +70,7 @@ TEST(Nccl, does_every_collective_of_one_rank) {
   stream.synchronize();
   EXPECT_EQ(to.read(), from.read());
   EXPECT_EQ(counters.read(), (std::vector<std::int64_t>{5, -6}));
-  EXPECT_EQ(comm->traffic().collectives, 6u);
+  EXPECT_EQ(comm->traffic().collectives, 7u);
 }
 
 TEST(Nccl, more_collectives_than_are_watched_at_a_time) {

@@ -3,16 +3,19 @@
 // elsewhere.
 #include "kernels/cuda/activations.hpp"
 
+#include <cstring>
 #include <numeric>
 
 #include "../reference.hpp"
 #include "kernels/cuda/adamw_step.hpp"
 #include "kernels/cuda/exact_sum_term.hpp"
+#include "kernels/cuda/int8_code.hpp"
 #include "kernels/cuda/normals.hpp"
 #include "kernels/cuda/sgd_step.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/init.hpp"
+#include "kernels/int8_blocks.hpp"
 #include "kernels/swiglu.hpp"
 
 namespace tessera::kernels {
@@ -213,6 +216,34 @@ TEST(CudaFormulas, DigitsAreExactSums) {
     }
   }
   for (std::size_t i = 0; i < counters.size(); ++i) EXPECT_EQ(counters[i], all.counters()[i]);
+}
+
+TEST(CudaFormulas, Int8BlocksAreTheHostsToTheBit) {
+  for (const float spread : {1.0F, 1e-30F, 1e-39F, 0.0F, std::numeric_limits<float>::infinity()}) {
+    constexpr std::size_t numbers = 256;
+    auto x = random_vector<float>(numbers, 15), residual = random_vector<float>(numbers, 16, 0.01);
+    for (float& v : x) v *= spread;
+    if (spread < 1)
+      for (float& v : residual) v *= spread;
+    const std::vector<float> before = residual;
+    std::vector<std::byte> bytes(int8_bytes(numbers));
+    std::vector<float> read(numbers);
+    encode_int8({.x = x.data(), .to = bytes.data(), .count = numbers, .residual = residual.data()}, host_stream);
+    decode_int8({.from = bytes.data(), .to = read.data(), .count = numbers}, host_stream);
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < numbers; ++i)
+      largest = std::max(largest, cuda::magnitude_bits(cuda::add(x[i], before[i])));
+    const cuda::Int8Scale scale = cuda::int8_scale(largest);
+    ASSERT_EQ(std::memcmp(bytes.data(), &scale.scale, sizeof(float)), 0);
+    ASSERT_EQ(scale.finite, std::isfinite(spread));
+    for (std::size_t i = 0; i < numbers && scale.finite; ++i) {
+      const cuda::Int8Code code = cuda::int8_code(cuda::add(x[i], before[i]), scale.scale);
+      ASSERT_EQ(static_cast<std::int8_t>(bytes[sizeof(float) + i]), code.code);
+      ASSERT_EQ(cuda::bits_as<std::uint32_t>(residual[i]), cuda::bits_as<std::uint32_t>(code.rest));
+      ASSERT_EQ(cuda::bits_as<std::uint32_t>(read[i]),
+                cuda::bits_as<std::uint32_t>(cuda::int8_value(code.code, scale.scale)));
+    }
+  }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with host ranks as threads, or with PyTorch.
-//   device_runs TRANSPORT simulated|real steps|experts|golden|waits      TRANSPORT: mpi | nccl
+//   device_runs TRANSPORT simulated|real steps|experts|golden|int8|waits      TRANSPORT: mpi | nccl
 // simulated: equal to the host bit for bit. real: losses within a tolerance, ZeRO stages equal bit for bit. Exits 0 if
 // all is well, 77 without a device.
 
@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
     const std::string what = argv[3];
     const int mine = what == "golden"    ? test::golden_curves(*world, truth)
                      : what == "waits"   ? test::wait_order(*world)
+                     : what == "int8"    ? test::compressed(*world, truth)
                      : what == "experts" ? test::experts(*world, truth)
                                          : test::against_host(*world, truth) + test::library_attention(*world, truth) +
                                                test::save_asynchronously(*world) + test::trace(*world) +

@@ -51,6 +51,8 @@ struct Choosing {
 [[nodiscard]] int golden_curves(World& world, Truth truth);
 /// Mixtures of experts with load-balancing loss, packed rows and padding, as against_host.
 [[nodiscard]] int experts(World& world, Truth truth);
+/// Runs that send int8, as against_host: the same bits on a device, with their residuals; bytes as planned.
+[[nodiscard]] int compressed(World& world, Truth truth);
 /// cuDNN's attention, chosen before the first step, and switched on and off.
 [[nodiscard]] int library_attention(World& world, Truth truth);
 /// An asynchronous save writes the bytes of a synchronous one.
