@@ -16,6 +16,12 @@ double share_of_socket(const CollectiveBench& bench, const CollectiveBench::Time
   return bench.socket_bytes_per_s > 0 ? times.least_bytes / bench.socket_bytes_per_s / seconds : 0;
 }
 
+/// "  messages 14, rounds 4": of the rank that sends most; "" where nothing goes by messages.
+std::string messages_of(const CollectiveBench::Times& times) {
+  if (times.rounds == 0) return "";
+  return strfmt("  messages %lu, rounds %lu", times.messages, times.rounds);
+}
+
 }  // namespace
 
 void bench_collectives_command(const Call& call, World& world) {
@@ -30,7 +36,9 @@ void bench_collectives_command(const Call& call, World& world) {
     for (const auto& [name, times] : rows) {
       json[std::string(name) + "_s"] = times.ours_s, json["mpi_" + std::string(name) + "_s"] = times.mpi_s;
       json[std::string(name) + "_share_of_socket"] = share_of_socket(result, times, times.ours_s);
+      json[std::string(name) + "_messages"] = times.messages, json[std::string(name) + "_rounds"] = times.rounds;
     }
+    json["agreement_s"] = result.agreement.ours_s, json["agreement_messages"] = result.agreement.messages;
     json["socket_mb_per_s"] = result.socket_bytes_per_s / 1e6;
     json["memcpy_gb_per_s"] = result.memcpy_bytes_per_s / 1e9;
     json["waiting_share_of_a_core"] = result.waiting_share;
@@ -47,8 +55,10 @@ void bench_collectives_command(const Call& call, World& world) {
     if (hosts)
       line += strfmt("  %.1f %%, MPI %.1f %%", 100 * share_of_socket(result, times, times.ours_s),
                      100 * share_of_socket(result, times, times.mpi_s));
-    log::info(line);
+    log::info(line + messages_of(times));
   }
+  log::info(strfmt("%-16s %9.3f ms", "agreement", 1e3 * result.agreement.ours_s) + messages_of(result.agreement) +
+            " for 4 KiB of text, which ranks compare at a run's start");
   if (hosts)
     log::info(
         strfmt("%-16s %9.2f MB/s between hosts, both directions at once; an all_gather has to send %s from a host",

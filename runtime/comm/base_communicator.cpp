@@ -63,4 +63,9 @@ void BaseCommunicator::all_reduce(CollectiveLabel label, SourceBuffer source, fl
   gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums), chunk * sizeof(float));
 }
 
+MessageCount message_count(const Communicator& communicator) {
+  const auto* const base = dynamic_cast<const BaseCommunicator*>(&communicator);
+  return base == nullptr ? MessageCount{} : base->messages();
+}
+
 }  // namespace tessera::comm

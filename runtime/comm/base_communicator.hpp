@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/communicator.hpp"
+#include "runtime/comm/message_count.hpp"
 #include "runtime/comm/node_members.hpp"
 #include "runtime/comm/watchdog.hpp"
 
@@ -30,6 +31,8 @@ class BaseCommunicator : public Communicator {
   [[nodiscard]] int rank() const final { return info_.rank; }
   [[nodiscard]] int size() const final { return static_cast<int>(info_.members.size()); }
   [[nodiscard]] TrafficCount traffic() const final { return traffic_; }
+  /// What its endpoint has sent; zeros without one.
+  [[nodiscard]] virtual MessageCount messages() const { return {}; }
 
   void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) final;
   void all_to_all(CollectiveLabel label, const std::byte* parts, std::byte* received, std::size_t chunk_bytes) final;

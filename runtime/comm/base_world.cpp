@@ -111,6 +111,11 @@ std::vector<std::string> BaseWorld::gather(const std::string& text) {
   return texts;
 }
 
+MessageCount message_count(const World& world) {
+  const auto* const base = dynamic_cast<const BaseWorld*>(&world);
+  return base == nullptr ? MessageCount{} : base->messages();
+}
+
 void BaseWorld::barrier() { control_->barrier({"barrier", "world", -1}); }
 
 }  // namespace tessera::comm

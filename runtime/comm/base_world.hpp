@@ -27,6 +27,7 @@ class BaseWorld : public World {
   [[nodiscard]] std::string broadcast(const std::string& text) final;
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) final;
   void barrier() final;
+  [[nodiscard]] MessageCount messages() const { return message_count(*control_); }
   void set_step(std::int64_t step) final { watchdog().mine().step.store(step, std::memory_order_relaxed); }
 
  protected:

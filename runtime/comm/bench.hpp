@@ -3,6 +3,7 @@
 // Times this world's collectives and MPI's own, in turns in one run. Figures to read; no test asserts them.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "runtime/comm/world.hpp"
@@ -16,8 +17,11 @@ struct CollectiveBench {
   struct Times {
     double ours_s = 0, mpi_s = 0;
     double least_bytes = 0;  // that a host has to send; 0 on one host
+    // Of one call, on the rank that has most; 0 where nothing goes by messages (message_count.hpp).
+    std::uint64_t messages = 0, rounds = 0;
   };
   Times gather, reduce, all_reduce;  // MPI_Allgather, MPI_Reduce_scatter_block, MPI_Allreduce
+  Times agreement;                   // World::require_equal of 4 KiB of text, as at a run's start; MPI has no such call
   double socket_bytes_per_s = 0;     // of TCP between hosts, both directions at once (socket_rate); 0: one host
   std::string socket_error;          // why there is no such rate between hosts
   double memcpy_bytes_per_s = 0;     // copy speed of one rank while all ranks copy

@@ -7,14 +7,9 @@
 #include <memory>
 
 #include "runtime/comm/base_communicator.hpp"
+#include "runtime/comm/message_count.hpp"
 
 namespace tessera::comm {
-
-/// What an endpoint has sent, and how often its rank has waited for messages.
-struct MessageCount {
-  std::uint64_t messages = 0, bytes = 0, rounds = 0;
-  friend bool operator==(const MessageCount&, const MessageCount&) = default;
-};
 
 /// Point-to-point messages. send and receive post a message on a lane and return; wait waits for all messages of a
 /// lane. Messages between two ranks with one tag arrive in order. Used by one thread at a time.
@@ -71,7 +66,5 @@ void broadcast(Endpoint& endpoint, BaseCommunicator& communicator, std::span<std
 /// Collective over a message_communicator: `count` bytes of member `from` arrive at member 0; the other members only
 /// record the call.
 void send_to_root(Communicator& message_communicator, std::byte* data, std::size_t count, int from);
-/// What a message_communicator has sent so far; zeros if it has one member.
-[[nodiscard]] MessageCount message_count(const Communicator& message_communicator);
 
 }  // namespace tessera::comm

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over messages. endpoint.hpp says who sends how much to whom.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <optional>
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/endpoint.hpp"
+#include "runtime/comm/message_rounds.hpp"
 #include "runtime/comm/sum_to_f32.hpp"
 #include "runtime/comm/tree_reduce.hpp"
 
@@ -52,7 +52,7 @@ class MessageCommunicator final : public BaseCommunicator {
     if (size() > 1) finish(0);
   }
 
-  [[nodiscard]] MessageCount message_count() const { return endpoint_ ? endpoint_->count() : MessageCount{}; }
+  [[nodiscard]] MessageCount messages() const override { return endpoint_ ? endpoint_->count() : MessageCount{}; }
 
  private:
   void send(int lane, int to, const void* data, std::size_t bytes) {
@@ -79,30 +79,15 @@ class MessageCommunicator final : public BaseCommunicator {
       if (peer != rank()) add(counters, counters_.data() + at(peer) * count);
   }
 
-  /// The first 2^n members exchange sums; each of the others sends its counters to one of them, and gets the sum back.
   void add_by_doubling(std::span<std::int64_t> counters) {
-    const std::size_t bytes = counters.size_bytes();
-    const int doubling = static_cast<int>(std::bit_floor(static_cast<unsigned>(size()))), extra = rank() + doubling;
     counters_.resize(std::max(counters_.size(), counters.size()));
-    if (rank() >= doubling) {
-      send(0, rank() - doubling, counters.data(), bytes);
+    visit_doubling_rounds(size(), rank(), [&](int peer, bool sends, Receives receives) {
+      if (sends) send(0, peer, counters.data(), counters.size_bytes());
+      std::int64_t* const to = receives == Receives::terms ? counters_.data() : counters.data();
+      if (receives != Receives::nothing) receive(0, peer, to, counters.size_bytes());
       finish(0);
-      receive(0, rank() - doubling, counters.data(), bytes);
-      return finish(0);
-    }
-    const auto take_from = [&](int peer) {
-      receive(0, peer, counters_.data(), bytes);
-      finish(0);
-      add(counters, counters_.data());
-    };
-    if (extra < size()) take_from(extra);
-    for (int distance = 1; distance < doubling; distance *= 2) {
-      send(0, rank() ^ distance, counters.data(), bytes);
-      take_from(rank() ^ distance);
-    }
-    if (extra >= size()) return;
-    send(0, extra, counters.data(), bytes);
-    finish(0);
+      if (receives == Receives::terms) add(counters, counters_.data());
+    });
   }
   static void add(std::span<std::int64_t> sums, const std::int64_t* terms) {
     for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += terms[k];
@@ -120,7 +105,6 @@ class MessageCommunicator final : public BaseCommunicator {
     finish(0);
   }
 
-  /// Bruck: a member that has `held` chunks, its own and those before it, sends them to the member so far behind it.
   void gather_by_doubling(std::byte* full, std::size_t chunk) {
     /// Visits the chunks (last - count, last], which may go on at the end of the buffer.
     const auto each_part = [&](int last, int count, const auto& visit) {
@@ -128,12 +112,12 @@ class MessageCommunicator final : public BaseCommunicator {
       if (wrapped > 0) visit(full + at(size() - wrapped) * chunk, at(wrapped) * chunk);
       visit(full + at(last - (count - wrapped) + 1) * chunk, at(count - wrapped) * chunk);
     };
-    for (int held = 1; held < size(); held *= 2) {
-      const int count = std::min(held, size() - held), from = neighbor(-held), to = neighbor(held);
+    visit_gather_rounds(size(), [&](int held, int count) {
+      const int from = neighbor(-held), to = neighbor(held);
       each_part(from, count, [&](std::byte* data, std::size_t bytes) { receive(0, from, data, bytes); });
       each_part(rank(), count, [&](std::byte* data, std::size_t bytes) { send(0, to, data, bytes); });
       finish(0);
-    }
+    });
   }
 
   void exchange(const std::byte* parts, std::byte* received, std::size_t chunk) override {
@@ -175,10 +159,6 @@ std::unique_ptr<Communicator> message_communicator(CommunicatorInfo info, std::u
 
 void send_to_root(Communicator& communicator, std::byte* data, std::size_t count, int from) {
   static_cast<MessageCommunicator&>(communicator).send_to_root(data, count, from);
-}
-
-MessageCount message_count(const Communicator& communicator) {
-  return static_cast<const MessageCommunicator&>(communicator).message_count();
 }
 
 }  // namespace tessera::comm

@@ -3,10 +3,10 @@
 #include "runtime/comm/topology.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 
 #include "runtime/comm/device/staged.hpp"
+#include "runtime/comm/message_rounds.hpp"
 #include "runtime/comm/node_members.hpp"
 #include "runtime/comm/reduction_tree.hpp"
 
@@ -121,9 +121,10 @@ bool GroupCosts::by_messages() const {
 TrafficCount GroupCosts::gather_by_messages(int member, std::uint64_t chunk) const {
   if (size_ <= comm::tree_radix) return direct(member, chunk);
   TrafficCount count;
-  for (std::uint64_t held = 1; held < size_; held *= 2)
-    count += sent(member, static_cast<int>((static_cast<std::uint64_t>(member) + held) % size_),
-                  std::min(held, size_ - held) * chunk);
+  const int size = static_cast<int>(size_);
+  comm::visit_gather_rounds(size, [&](int held, int chunks) {
+    count += sent(member, (member + held) % size, static_cast<std::uint64_t>(chunks) * chunk);
+  });
   return count;
 }
 
@@ -140,11 +141,10 @@ TrafficCount GroupCosts::reduce_by_messages(int member, std::uint64_t term, std:
 
 TrafficCount GroupCosts::counters_by_messages(int member, std::uint64_t bytes) const {
   if (size_ <= comm::tree_radix) return direct(member, bytes);
-  const int size = static_cast<int>(size_), doubling = static_cast<int>(std::bit_floor(size_));
-  if (member >= doubling) return sent(member, member - doubling, bytes);
   TrafficCount count;
-  for (int distance = 1; distance < doubling; distance *= 2) count += sent(member, member ^ distance, bytes);
-  if (member + doubling < size) count += sent(member, member + doubling, bytes);
+  comm::visit_doubling_rounds(static_cast<int>(size_), member, [&](int peer, bool sends, comm::Receives) {
+    if (sends) count += sent(member, peer, bytes);
+  });
   return count;
 }
 

@@ -102,9 +102,7 @@ std::vector<Sent> sent_by(int ranks, std::size_t chunk) {
         const auto counted = [&](const auto& collective) {
           const auto before = comm::message_count(*comm);
           collective();
-          const auto after = comm::message_count(*comm);
-          return comm::MessageCount{after.messages - before.messages, after.bytes - before.bytes,
-                                    after.rounds - before.rounds};
+          return comm::message_count(*comm) - before;
         };
         std::vector<float> full(n * chunk), mine(chunk);
         for (std::size_t k = 0; k < full.size(); ++k) full[k] = static_cast<float>(k % 1000 + me);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/comm/message_count.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 
 namespace tessera {
@@ -61,6 +62,26 @@ double waiting_share(World& world, Communicator& comm) {
   return 1e-9 * static_cast<double>(world.max(world.rank() == 0 ? 0 : static_cast<std::int64_t>(1e9 * share)));
 }
 
+/// Runs `call` once, and notes the messages and rounds that `of` counts; the largest of all ranks.
+void note_messages(World& world, const auto& of, CollectiveBench::Times& times, const auto& call) {
+  const comm::MessageCount before = comm::message_count(of);
+  call();
+  const comm::MessageCount sent = comm::message_count(of) - before;
+  times.messages = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(sent.messages)));
+  times.rounds = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(sent.rounds)));
+}
+
+/// What a run's ranks do several times at its start.
+CollectiveBench::Times agreement(World& world, int rounds) {
+  const std::string text(4096, '.');
+  const auto agree = [&] { world.require_equal("the text of a benchmark", text); };
+  std::vector<double> seconds;
+  for (int round = 0; round < rounds; ++round) seconds.push_back(timed(world, agree));
+  CollectiveBench::Times times{.ours_s = median(seconds)};
+  note_messages(world, world, times, agree);
+  return times;
+}
+
 /// The rest is measured also where hosts reach each other by MPI alone.
 void note_socket_rate(World& world, CollectiveBench& bench, std::vector<double>* rates) {
   try {
@@ -103,6 +124,11 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
     std::lock_guard lock(comm::mpi_mutex());
     TESSERA_MPI(call());
   };
+  const auto all_gather = [&] { comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part); };
+  const auto reduce_scatter = [&] { comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk); };
+  const auto sum_all = [&] {
+    comm->all_reduce({"reduce", "bench", -1}, SourceBuffer(own_grads), result.data(), count);
+  };
   const int mpi_chunk = static_cast<int>(chunk), mpi_count = static_cast<int>(count);
   std::vector<double> gather, mpi_gather, reduce, mpi_reduce, all_reduce, mpi_all_reduce, copy, socket;
   for (int round = 0; round < rounds + 1; ++round) {
@@ -114,23 +140,19 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
       if (round > 0) to.push_back(seconds);  // the first round touches pages and opens connections
     };
     if (bench.socket_error.empty()) note_socket_rate(world, bench, round > 0 ? &socket : nullptr);
-    note(gather, bench.bytes, own_full, [&] { comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part); });
+    note(gather, bench.bytes, own_full, all_gather);
     note(mpi_gather, bench.bytes, full.data(), [&] {
       in_mpi([&] {
         return MPI_Allgather(mine.data(), mpi_chunk, MPI_FLOAT, full.data(), mpi_chunk, MPI_FLOAT, MPI_COMM_WORLD);
       });
     });
-    note(reduce, part, result.data(), [&] {
-      comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
-    });
+    note(reduce, part, result.data(), reduce_scatter);
     note(mpi_reduce, part, result.data(), [&] {
       in_mpi([&] {
         return MPI_Reduce_scatter_block(full.data(), result.data(), mpi_chunk, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
       });
     });
-    note(all_reduce, bench.bytes, result.data(), [&] {
-      comm->all_reduce({"reduce", "bench", -1}, SourceBuffer(own_grads), result.data(), count);
-    });
+    note(all_reduce, bench.bytes, result.data(), sum_all);
     note(mpi_all_reduce, bench.bytes, result.data(), [&] {
       in_mpi([&] { return MPI_Allreduce(full.data(), result.data(), mpi_count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
     });
@@ -145,6 +167,10 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
   bench.gather = {median(gather), median(mpi_gather), least};
   bench.reduce = {median(reduce), median(mpi_reduce), least};
   bench.all_reduce = {median(all_reduce), median(mpi_all_reduce), 2 * least};
+  note_messages(world, *comm, bench.gather, all_gather);
+  note_messages(world, *comm, bench.reduce, reduce_scatter);
+  note_messages(world, *comm, bench.all_reduce, sum_all);
+  bench.agreement = agreement(world, rounds);
   bench.socket_bytes_per_s = bench.socket_error.empty() ? median(socket) : 0;
   bench.memcpy_bytes_per_s = static_cast<double>(bench.bytes) / 2 / median(copy);
   return bench;

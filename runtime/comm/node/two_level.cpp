@@ -40,6 +40,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
                                                  [](const NodeMembers& r) { return r.operands() == 1; });
   }
 
+  MessageCount messages() const override { return leaders_ ? leaders_->count() : MessageCount{}; }
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
