@@ -4,6 +4,7 @@
 //   kill       the victim's process dies               throw      it throws in the middle of a step
 //   stop       it is stopped between two collectives   stop_in    it is stopped while it waits in one
 //   skip       it skips a collective and continues     idle       it skips one and does nothing more
+//   agree      it throws in work on whose outcome all ranks agree, as that of a save
 //   work       it does local work for longer than the timeout, then continues
 //   work_idle  it does local work for as long, then nothing more
 //   split      it is stopped in MPI_Comm_split, while the others create a communicator
@@ -89,6 +90,10 @@ void steps(World& world, const Run& run) {
     gather("h.1");
     if (now && run.how == "kill") ::raise(SIGKILL);
     if (now && run.how == "throw") throw Error(ExitCode::diverged, "loss is not finite in step 3", "h.1");
+    if (step == 3 && run.how == "agree")
+      world.run_and_agree([&] {
+        if (now) throw Error(ExitCode::data, strfmt("rank %d cannot write", run.victim), "out/checkpoint-3");
+      });
     if (now && run.how == "stop") ::kill(::getpid(), SIGSTOP);
     if (now && run.how.starts_with("work")) work(run);
     std::thread stopper;
