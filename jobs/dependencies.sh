@@ -39,6 +39,7 @@ present() {
     yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
     hdf5) pkg-config --exists hdf5-openmpi 2>/dev/null ;;
     icu) pkg-config --exists icu-uc 2>/dev/null ;;
+    hwloc) pkg-config --exists 'hwloc >= 2.0' 2>/dev/null ;;
     options) header boost/program_options.hpp ;;
     json) header nlohmann/json.hpp ;;
     iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
@@ -59,6 +60,7 @@ package_of() {
     yaml) echo libyaml-dev ;;
     hdf5) echo libhdf5-openmpi-dev ;;
     icu) echo libicu-dev ;;
+    hwloc) echo libhwloc-dev ;;
     options) echo libboost-program-options-dev ;;
     json) echo nlohmann-json3-dev ;;
     gtest) echo libgtest-dev libgmock-dev ;;

@@ -81,6 +81,7 @@ const std::map<std::string, std::vector<std::string>>& wrappers() {
       {"mpi.h", {"runtime/comm/", "jobs/cli/session/versions.cpp", "tests/"}},
       {"cblas.h", {"kernels/", "tests/"}},
       {"dnnl.hpp", {"kernels/"}},
+      {"hwloc.h", {"jobs/cli/session/host_topology.cpp"}},
       {"yaml.h", {"io/config/", "tests/"}},
       {"hdf5.h", {"io/hdf5/", "tests/"}},
       {"unicode/uchar.h", {"io/tokenizer/", "io/jinja/", "tests/"}},

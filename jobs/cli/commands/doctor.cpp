@@ -78,9 +78,11 @@ void doctor_command(const Call& call, World& world) {
     world.run_on_rank_0([&] {  // the rank that prints
       for (auto& fact : file_system_facts(call.options().text("dir"))) known.push_back(std::move(fact));
     });
-  const std::vector<std::string> bindings =
-      world.gather(strfmt("rank %d on %s: cores %s, %d thread%s", world.rank(), world.host().c_str(),
-                          cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));
+  const std::vector<RankBinding> ranks = gather_bindings(world);
+  std::vector<std::string> bindings = world.gather(strfmt(
+      "rank %d on %s: CPU%s %s, %d thread%s", world.rank(), world.host().c_str(), share.cpus.size() == 1 ? "" : "s",
+      cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) bindings[rank] += "; " + binding_text(ranks[rank]);
   if (call.options().flag("json")) {
     nlohmann::ordered_json json;
     for (const auto& [name, value] : known) json[name] = value;
@@ -91,6 +93,7 @@ void doctor_command(const Call& call, World& world) {
     for (const std::string& binding : bindings) log::info(strfmt("%-16s %s", "binding", binding.c_str()));
   }
   warn_about_threads(share);
+  warn_about_binding(ranks);
   warn_about_shared_memory();
 }
 

@@ -29,8 +29,10 @@ struct ThreadAllocation {
   double share = 1;            // from fair_shares; below 1, ranks share a core
   bool overcommitted = false;  // some rank has more threads than its share of cores
   std::vector<int> cpus;
+  std::string binding;  // of the ranks, on rank 0 (cpu_binding.hpp)
 };
 /// Collective: `wanted` threads for each rank; 0: as many as its share has whole cores, at least one.
+/// `binding` remains empty.
 [[nodiscard]] ThreadAllocation allocate_threads(World& world, int wanted);
 
 /// Proportional set size of this process in bytes (a page shared by n processes counts 1/n); 0 if it cannot be read.

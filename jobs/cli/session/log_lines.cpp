@@ -141,6 +141,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
         cpu_list(start.threads.cpus).c_str(),
         start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
         start.peak->flops() * 1e-9));
+  lines.push_back("binding   " + start.threads.binding);
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   if (plan.spec.flat_tokens > 0)

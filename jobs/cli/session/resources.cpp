@@ -21,10 +21,18 @@ void warn_about_threads(const ThreadAllocation& share) {
             "): it runs one call at a time, so the threads of a rank wait for each other; install the pthread build");
 }
 
+void warn_about_binding(const std::vector<RankBinding>& ranks) {
+  for (const BindingFinding& finding : binding_findings(ranks)) log::warn(finding.warning, finding.text);
+}
+
 ThreadAllocation set_rank_threads(const Options& options, World& world) {
   ThreadAllocation share = allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
   warn_about_threads(share);
+  if (const std::vector<RankBinding> ranks = gather_bindings(world); world.rank() == 0) {
+    share.binding = binding_summary(ranks);
+    warn_about_binding(ranks);
+  }
   for (const std::string& text : options.without_effect) log::warn(24, text);
   return share;
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/session/cpu_binding.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/plan/plan.hpp"
@@ -13,8 +14,11 @@ namespace tessera::jobs {
 
 /// Warns if ranks share cores (W021), and if OpenBLAS is the serial build but a rank has several threads (W022).
 void warn_about_threads(const ThreadAllocation& share);
+/// Prints binding_findings.
+void warn_about_binding(const std::vector<RankBinding>& ranks);
 
-/// Collective. Sets this rank's number of threads by --threads; warns about them, and of options without effect (W024).
+/// Collective. Sets this rank's number of threads by --threads; warns about them, about the binding of the ranks (W054,
+/// W055), and of options without effect (W024).
 ThreadAllocation set_rank_threads(const Options& options, World& world);
 
 /// Collective. The memory that every rank may use: --device_memory, or its share of what is free on the GPU or the

@@ -36,6 +36,7 @@ class Tessera(CMakePackage):
     depends_on("libyaml")
     depends_on("hdf5+mpi")
     depends_on("icu4c")
+    depends_on("hwloc@2:")
     depends_on("boost@1.74:+program_options")
     depends_on("nlohmann-json@3.11:")
     depends_on("cuda@12:", when="+cuda")

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/cli/session/cpu_binding.hpp"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "jobs/cli/session/host_info.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// "package 0 (of 2)", "NUMA nodes 0-1 (of 4)"
+std::string some_of(const char* what, const std::vector<int>& numbers, int all) {
+  return strfmt("%s%s %s (of %d)", what, numbers.size() == 1 ? "" : "s", cpu_list(numbers).c_str(), all);
+}
+
+/// "rank 3", "ranks 0-2,5"
+std::string named(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + cpu_list(ranks); }
+
+/// How to start the ranks so that each has cores of one NUMA node. `host`: one of the hosts that have several; `ranks`:
+/// how many ranks are on it.
+std::string how_to_bind(const RankBinding& host, int ranks) {
+  const bool nodes = host.host_numa_nodes > 1;
+  const int domains = nodes ? host.host_numa_nodes : host.host_packages;
+  const int each = std::max(1, ranks / domains), all = each * domains;
+  return strfmt(
+      "%s `mpirun --map-by ppr:%d:%s:PE=%d --bind-to core`, `srun --ntasks-per-node=%d --cpus-per-task=%d "
+      "--cpu-bind=cores`",
+      ranks < domains ? strfmt("start %d ranks a host, each on the cores of one:", all).c_str()
+                      : "give each rank cores of one:",
+      each, nodes ? "numa" : "socket", std::max(1, host.host_cores / all), all, std::max(1, host.host_cpus / all));
+}
+
+/// Ranks of each host.
+std::map<std::string, std::vector<int>> by_host(const std::vector<RankBinding>& ranks) {
+  std::map<std::string, std::vector<int>> hosts;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) hosts[ranks[rank].host].push_back(static_cast<int>(rank));
+  return hosts;
+}
+
+std::vector<int> straddling(const std::vector<RankBinding>& ranks) {
+  std::vector<int> some;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    if (ranks[rank].straddles()) some.push_back(static_cast<int>(rank));
+  return some;
+}
+
+BindingFinding straddle_finding(const std::vector<RankBinding>& ranks, const std::vector<int>& some) {
+  const RankBinding& first = ranks[static_cast<std::size_t>(some.front())];
+  const int on_host =
+      static_cast<int>(std::ranges::count_if(ranks, [&](const RankBinding& one) { return one.host == first.host; }));
+  return {54, strfmt("%s may run on several %s (rank %d on %s: %s): a thread there reads memory that is near to other "
+                     "cores; %s",
+                     named(some).c_str(), first.place.numa_nodes.size() > 1 ? "NUMA nodes" : "packages", some.front(),
+                     first.host.c_str(), binding_text(first).c_str(), how_to_bind(first, on_host).c_str())};
+}
+
+/// Ranks of one host that have a core in common.
+std::vector<int> sharing(const std::vector<RankBinding>& ranks, const std::vector<int>& on_host,
+                         std::map<int, int>& users) {
+  for (const int rank : on_host)
+    for (const int core : ranks[static_cast<std::size_t>(rank)].place.cores) ++users[core];
+  std::vector<int> some;
+  for (const int rank : on_host)
+    if (std::ranges::any_of(ranks[static_cast<std::size_t>(rank)].place.cores,
+                            [&](int core) { return users[core] > 1; }))
+      some.push_back(rank);
+  return some;
+}
+
+}  // namespace
+
+RankBinding binding_of(const HostTopology& topology, const std::vector<int>& cpus, const std::string& host) {
+  const CpuPlace all = topology.host();
+  return {.host = host,
+          .host_cpus = topology.cpus(),
+          .host_cores = static_cast<int>(all.cores.size()),
+          .host_packages = static_cast<int>(all.packages.size()),
+          .host_numa_nodes = static_cast<int>(all.numa_nodes.size()),
+          .place = topology.place(cpus)};
+}
+
+std::string binding_text(const RankBinding& binding) {
+  if (!binding.known())
+    return "not known: hwloc reads the topology of another machine (HWLOC_SYNTHETIC or HWLOC_XMLFILE without "
+           "HWLOC_THISSYSTEM=1)";
+  std::string text =
+      strfmt("%zu of %d core%s", binding.place.cores.size(), binding.host_cores, binding.host_cores == 1 ? "" : "s");
+  if (!binding.place.packages.empty()) text += ", " + some_of("package", binding.place.packages, binding.host_packages);
+  return text + ", " + some_of("NUMA node", binding.place.numa_nodes, binding.host_numa_nodes);
+}
+
+std::string binding_summary(const std::vector<RankBinding>& ranks) {
+  std::string text = "rank 0 on " + binding_text(ranks.front());
+  if (std::ranges::any_of(ranks, [](const RankBinding& one) { return !one.known(); })) return text;
+  const std::vector<int> some = straddling(ranks);
+  if (ranks.size() == 1) return text;
+  if (some.empty()) return text + " | every rank within one NUMA node";
+  return text + strfmt(" | %zu of %zu ranks on several packages or NUMA nodes", some.size(), ranks.size());
+}
+
+std::vector<BindingFinding> binding_findings(const std::vector<RankBinding>& ranks) {
+  std::vector<BindingFinding> findings;
+  if (const std::vector<int> some = straddling(ranks); !some.empty()) findings.push_back(straddle_finding(ranks, some));
+  for (const auto& [host, on_host] : by_host(ranks)) {
+    std::map<int, int> users;
+    const std::vector<int> some = sharing(ranks, on_host, users);
+    const int unused = ranks[static_cast<std::size_t>(on_host.front())].host_cores - static_cast<int>(users.size());
+    if (some.empty() || unused <= 0) continue;
+    findings.push_back({55, strfmt("%s on %s have cores in common, and %d of the host's %d cores are used by no rank; "
+                                   "bind each rank to cores of its own (`mpirun --map-by slot:PE=N --bind-to core`, "
+                                   "`srun --cpu-bind=cores`)",
+                                   named(some).c_str(), host.c_str(), unused,
+                                   ranks[static_cast<std::size_t>(on_host.front())].host_cores)});
+    break;  // hosts are mostly equal: the first says it
+  }
+  return findings;
+}
+
+namespace {
+
+std::string packed(const RankBinding& one) {
+  return nlohmann::json{one.host,           one.host_cpus,       one.host_cores,
+                        one.host_packages,  one.host_numa_nodes, one.place.numa_nodes,
+                        one.place.packages, one.place.cores}
+      .dump();
+}
+
+RankBinding unpacked(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  return {.host = json[0],
+          .host_cpus = json[1],
+          .host_cores = json[2],
+          .host_packages = json[3],
+          .host_numa_nodes = json[4],
+          .place = {.numa_nodes = json[5], .packages = json[6], .cores = json[7]}};
+}
+
+}  // namespace
+
+std::vector<RankBinding> gather_bindings(World& world) {
+  const HostTopology topology;
+  const std::vector<std::string> all = world.gather(packed(binding_of(topology, topology.bound_cpus(), world.host())));
+  std::vector<RankBinding> ranks;
+  if (world.rank() == 0) std::ranges::transform(all, std::back_inserter(ranks), unpacked);
+  return ranks;
+}
+
+}  // namespace tessera::jobs
