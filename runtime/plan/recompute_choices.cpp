@@ -5,13 +5,22 @@
 
 namespace tessera::plan {
 
+/// With what slots are rounded up to.
+static std::size_t activations_on_host(const RunPlan& plan) {
+  std::vector<ArenaSlot> slots = plan.slots;
+  std::erase_if(slots, [](const ArenaSlot& slot) {
+    return slot.memory != Memory::pinned || slot.category != Category::activations;
+  });
+  return planned_memory(slots).total();
+}
+
 std::vector<RecomputeChoice> recompute_choices(const RunSpec& spec) {
   std::vector<RecomputeChoice> choices;
   for (const auto recompute : {shard::Recompute::none, shard::Recompute::selective, shard::Recompute::full}) {
     RunSpec trial = spec;
     trial.strategy.policy.recompute = recompute;
     const RunPlan plan = make_plan(trial);
-    choices.push_back({recompute, plan.costs, memory_needed(plan)});
+    choices.push_back({recompute, plan.costs, memory_needed(plan), activations_on_host(plan)});
   }
   std::ranges::stable_sort(choices, {}, [](const RecomputeChoice& c) { return c.costs.recompute_flops_per_step; });
   return choices;

@@ -13,7 +13,8 @@ namespace tessera::plan {
 struct RecomputeChoice {
   shard::Recompute recompute = shard::Recompute::none;
   Costs costs;
-  std::size_t needed = 0;  // memory_needed
+  std::size_t needed = 0;            // memory_needed
+  std::size_t host_activations = 0;  // of costs.memory: offloaded, in host memory beside what the run computes in
 };
 
 /// The run with none, selective and full, in the order of the FLOPs that they add: in that order of predicted time,

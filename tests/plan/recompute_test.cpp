@@ -34,6 +34,37 @@ TEST(RecomputeChoices, TakesTheFastestThatFits) {
   EXPECT_EQ(plan::choose_recompute(choices, 0).recompute, Recompute::full);  // none fits
 }
 
+/// On the host what a run computes in and the activations beside it are all that it takes.
+TEST(RecomputeChoices, SeparateTheActivationsOfTheHost) {
+  const models::Model model = models::make(
+      R"({"model_type": "gpt2", "vocab_size": 64, "n_positions": 256, "n_embd": 32, "n_layer": 6, "n_head": 2})",
+      "test");
+  for (const Device device : {host_device, Device{Device::Kind::cuda, 0}}) {
+    plan::RunSpec spec;
+    spec.model = &model;
+    spec.device = device;
+    spec.topology.staged = device != host_device;
+    spec.strategy = shard::make_strategy("3", 2, 0, 2);
+    spec.batch = plan::solve_batch(128, 64, std::nullopt, 2);
+    spec.tokens = 256;
+    const auto resident = plan::recompute_choices(spec);
+    spec.strategy.policy.activations = shard::Tier::host;
+    const auto offloaded = plan::recompute_choices(spec);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto all = offloaded[i].costs.memory[static_cast<int>(plan::Category::activations)];
+      EXPECT_EQ(resident[i].host_activations, 0U);
+      EXPECT_GT(offloaded[i].host_activations, 0U);
+      EXPECT_LT(offloaded[i].host_activations, all);
+      EXPECT_LT(offloaded[i].needed, resident[i].needed);
+      EXPECT_LE(offloaded[i].host_activations, offloaded[i].costs.in[static_cast<int>(Memory::pinned)]);
+      if (device != host_device) continue;
+      EXPECT_EQ(offloaded[i].needed + offloaded[i].host_activations,
+                offloaded[i].costs.in[static_cast<int>(Memory::host)] +
+                    offloaded[i].costs.in[static_cast<int>(Memory::pinned)]);
+    }
+  }
+}
+
 /// Blocks of width C: QKV 6 C², the output projection 2 C², the MLP's first GEMM 8 C² and its second as much, and
 /// attention 4 T C.
 TEST(RecomputeChoices, CountTheFlopsOfGpt2) {

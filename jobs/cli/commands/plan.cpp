@@ -103,17 +103,29 @@ double gemm_seconds(const plan::RunSpec& spec, const plan::Costs& costs, const p
          gpu.flops(spec.strategy.policy.param_dtype);
 }
 
-/// A row for each form of gradient checkpointing.
+std::size_t computed_activations(const plan::RecomputeChoice& c) {
+  return c.costs.memory[static_cast<int>(plan::Category::activations)] - c.host_activations;
+}
+
+/// A row for each form of gradient checkpointing. Where there are two memories, of each what it holds.
 void print_recompute(const std::vector<plan::RecomputeChoice>& choices, const plan::RunSpec& spec, bool has_gpu) {
   const plan::GpuSpec* const gpu = gpu_of(spec, has_gpu);
+  const auto pinned = [](const plan::RecomputeChoice& c) { return c.costs.in[static_cast<int>(Memory::pinned)]; };
+  const bool two = std::ranges::any_of(choices, [&](const auto& c) { return pinned(c) > 0; });
+  const auto columns = [two](const std::string& computing, const std::string& beside) {
+    return strfmt("%12s", computing.c_str()) + (two ? strfmt("%12s", beside.c_str()) : "");
+  };
   log::info("gradient checkpointing: memory of a rank, and the FLOPs of a step with what is recomputed");
-  log::info(strfmt("  %-20s%12s%12s%12s%12s%12s", "", "activations", "total", "FLOPs", "of none", gpu ? "GEMMs" : ""));
+  log::info(strfmt("  %-20s", "") + columns("activations", "on the host") +
+            columns(two ? "computing" : "total", "host") +
+            strfmt("%12s%12s%12s", "FLOPs", "of none", gpu ? "GEMMs" : ""));
   for (const plan::RecomputeChoice& c : choices) {
     const double flops = c.costs.flops_per_step + c.costs.recompute_flops_per_step;
     std::string line =
-        strfmt("%c %-20s%12s%12s%12s%11.1f%%", c.recompute == spec.strategy.policy.recompute ? '*' : ' ',
-               name_of(c.recompute), human_bytes(c.costs.memory[static_cast<int>(plan::Category::activations)]).c_str(),
-               human_bytes(c.costs.total).c_str(), human_flops(flops).c_str(), 100 * flops / c.costs.flops_per_step);
+        strfmt("%c %-20s", c.recompute == spec.strategy.policy.recompute ? '*' : ' ', name_of(c.recompute)) +
+        columns(human_bytes(computed_activations(c)), bytes_or_dash(c.host_activations)) +
+        columns(human_bytes(two ? c.needed : c.costs.total), human_bytes(pinned(c))) +
+        strfmt("%12s%11.1f%%", human_flops(flops).c_str(), 100 * flops / c.costs.flops_per_step);
     if (gpu != nullptr) line += strfmt("%10.3g s", gemm_seconds(spec, c.costs, *gpu));
     log::info(line);
   }
@@ -126,8 +138,10 @@ nlohmann::ordered_json recompute_json(const std::vector<plan::RecomputeChoice>& 
   for (const plan::RecomputeChoice& c : choices) {
     rows.push_back({{"name", name_of(c.recompute)},
                     {"chosen", c.recompute == spec.strategy.policy.recompute},
-                    {"activations", c.costs.memory[static_cast<int>(plan::Category::activations)]},
+                    {"activations", computed_activations(c)},
+                    {"activations_on_host", c.host_activations},
                     {"memory_needed", c.needed},
+                    {"host", c.costs.in[static_cast<int>(Memory::pinned)]},
                     {"recompute_flops_per_step", c.costs.recompute_flops_per_step}});
     if (gpu != nullptr) rows.back()["gemm_s"] = gemm_seconds(spec, c.costs, *gpu);
   }
