@@ -9,28 +9,9 @@
 #include "kernels/quantize.hpp"
 #include "runtime/base/disk_memory.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/plan/fingerprint.hpp"
 
 namespace tessera::train {
-
-namespace {
-
-/// What must be equal on all ranks, as text.
-std::string fingerprint(const plan::RunPlan& plan) {
-  const auto& spec = plan.spec;
-  const shard::ShardPolicy& policy = spec.strategy.policy;
-  std::string text = strfmt("mesh %s, parameters %s, gradients %s, collectives", spec.strategy.mesh.str().c_str(),
-                            name_of(policy.param_dtype), name_of(policy.reduce_dtype));
-  for (const auto* schedule : plan.schedules()) text += strfmt(" %016lx", shard::collective_hash(*schedule));
-  text += strfmt(", G %ld B %ld T %ld E %ld cache %ld, ", spec.batch.global_batch, spec.batch.micro_batch, spec.tokens,
-                 spec.eval_batch, spec.cache_tokens);
-  if (spec.packed) text += "packed, ";
-  if (spec.flat_tokens > 0) text += strfmt("flat %ld %ld, ", spec.flat_tokens, spec.flat_eval_tokens);
-  if (spec.loss_weights) text += "loss weights, ";
-  for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";
-  return text;
-}
-
-}  // namespace
 
 RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::string& agreed,
                        const RunTestHooks& test_hooks)
@@ -55,7 +36,7 @@ plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agree
   plan::RunPlan result = plan::make_plan(spec);
   for (auto& slot : result.slots)
     if (slot.name == test_hooks.resized_slot) slot.bytes += static_cast<std::size_t>(test_hooks.resize);
-  world.require_equal("the configuration", fingerprint(result) + agreed);
+  world.require_equal("the configuration", plan::fingerprint(result) + agreed);
   return result;
 }
 

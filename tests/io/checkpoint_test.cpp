@@ -3,11 +3,14 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 
 #include "io/checkpoint/directory.hpp"
+#include "io/checkpoint/transaction.hpp"
 #include "runtime/shard/replica_segments.hpp"
+#include "tests/comm/start_cost.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera::io {
@@ -88,6 +91,37 @@ void save_from(const Mesh& mesh, const std::string& directory,
     for (const auto& p : params) all += static_cast<std::uint64_t>(p.numel()) * 12;
     EXPECT_EQ(report.bytes, all);
   });
+}
+
+// What 1,024 ranks agree on when they open a checkpoint and lay out the next.
+TEST(Checkpoint, AThousandRanksAgreeOnItsLayout) {
+  constexpr int ranks = 1024;
+  const TempDir folder(TempDir::Storage::memory);
+  save_from({1, 1}, folder / "checkpoint-7", 1 << 20);
+  test::StartCost opening, agreement, own;
+  std::atomic<std::uint64_t> bytes{0};
+  run_local(ranks, [&](World& world) {
+    opening.measure(world, [&] { const CheckpointReader reader(world, folder / "checkpoint-7"); });
+    std::vector<StateFile> files = plan_state_files(params, states, 1 << 20);
+    agreement.measure(world, [&] {
+      const CheckpointTransaction next(world, {.directory = folder / "checkpoint-8", .step = 8, .files = files});
+      files = next.files();
+    });
+    std::string offsets;
+    for (const StateFile& file : files)
+      for (const auto& data : file.datasets) offsets += strfmt("%lu ", data.offset);
+    world.require_equal("the layout", offsets);
+    const Rank rank({1, ranks}, world.rank());
+    own.measure(world, [&] {
+      for (const StateRange& range : state_ranges(params, rank.layout, rank.state, files, {}, world.rank()))
+        bytes += range.bytes;
+    });
+  });
+  opening.expect_small("opening", ranks, 4);
+  agreement.expect_small("layout", ranks, 4);
+  own.expect_small("a rank's ranges", ranks, 0);
+  EXPECT_EQ(bytes.load(), state_bytes(params, states));
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"checkpoint-7"});
 }
 
 TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {

@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <ctime>
+#include <algorithm>
 
 #include "runtime/comm/world.hpp"
+#include "runtime/plan/fingerprint.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/manager.hpp"
 #include "tests/base/alloc_counter.hpp"
+#include "tests/comm/start_cost.hpp"
 
 namespace tessera::test {
 namespace {
@@ -129,25 +130,38 @@ TEST(PlanNetwork, CommunicatorsDoNotGrowWithTheWorld) {
   }
 }
 
-// The start of 1,024 ranks: four of them plan, all compare the text of it. tests/comm/message_test.cpp counts the
-// messages of what require_equal consists of.
-TEST(PlanNetwork, ThousandRanksAgreeWithinASecondOfCpuEach) {
-  const auto text_of = [](const plan::RunPlan& plan) {
-    return plan.spec.strategy.mesh.str() + " " + std::to_string(plan.costs.total) + " " +
-           std::to_string(plan.train.list.size());
-  };
-  const std::string text = text_of(plan_of("3", {Transport::node, 8}, 1024));
-  std::atomic<std::int64_t> most_ns{0};
-  run_local(1024, [&](World& world) {
-    const bool plans = world.rank() % 256 == 0;
-    world.require_equal("the plan", plans ? text_of(plan_of("3", {Transport::node, 8}, 1024)) : text);
-    timespec used{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    const std::int64_t ns = used.tv_sec * 1'000'000'000 + used.tv_nsec;
-    for (std::int64_t most = most_ns; ns > most && !most_ns.compare_exchange_weak(most, ns);) {}
+// The start of 1,024 ranks: four of them plan, all compare its fingerprint. What else they agree on:
+// tests/comm/start_test.cpp.
+TEST(PlanNetwork, ThousandRanksAgreeOnPlanAndLayout) {
+  constexpr int ranks = 1024;
+  const std::string expected = plan::fingerprint(plan_of("3", {Transport::node, 8}, ranks));
+  StartCost plans, agreement;
+  run_local(ranks, [&](World& world) {
+    std::string mine = expected;
+    if (world.rank() % 256 == 0)
+      plans.measure(world, [&] { mine = plan::fingerprint(plan_of("3", {Transport::node, 8}, ranks)); });
+    agreement.measure(world, [&] { world.require_equal("the configuration", mine); });
   });
-  EXPECT_LT(most_ns.load(), 1'000'000'000);
-  EXPECT_GT(most_ns.load(), 0);
+  plans.expect_small("plan", 4, 0);
+  agreement.expect_small("plan and layout", ranks, 4);
+}
+
+TEST(PlanNetwork, ALayoutThatDiffersIsAnotherFingerprint) {
+  plan::RunPlan plan = plan_of("3", {Transport::node, 8}, 16);
+  const std::string before = plan::fingerprint(plan);
+  EXPECT_EQ(plan::fingerprint(plan_of("3", {Transport::node, 8}, 16)), before);
+  const auto& params = plan.spec.model->params;
+  std::vector<shard::UnitSpec> units;
+  for (int u = 0; u < plan.layout.num_units(); ++u)
+    units.push_back({.name = plan.layout.unit_name(u),
+                     .params = plan.layout.unit_params(u),
+                     .storage_dtype = plan.layout.storage_dtype(u),
+                     .policy = plan.layout.policy(u)});
+  plan.layout = shard::ShardLayout(params, units, plan.spec.strategy.mesh);
+  EXPECT_EQ(plan::fingerprint(plan), before);
+  std::ranges::reverse(units[1].params);
+  plan.layout = shard::ShardLayout(params, units, plan.spec.strategy.mesh);
+  EXPECT_NE(plan::fingerprint(plan), before) << "the same parameters in another order";
 }
 
 }  // namespace
