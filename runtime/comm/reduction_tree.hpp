@@ -32,7 +32,7 @@ struct TreeMessage {
 struct TreeLevel {
   int block = 0, blocks = 1;          // this member's block, and how many exchange
   std::vector<ChunkSet> held;         // afterwards
-  std::vector<TreeMessage> sends;     // at most 7, and more for the members of an incomplete last block
+  std::vector<TreeMessage> sends;     // at most 7; more for members of an incomplete last block (decision 0044)
   std::vector<TreeMessage> receives;  // one for each other block, of the chunks `held`; none if nothing is held
   [[nodiscard]] int held_count(int size) const;
 };

@@ -2,6 +2,7 @@
 // What transport mpi sends: sums, messages, bytes and rounds of the same code between threads, up to 1,024.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -62,6 +63,28 @@ TEST(ReductionTree, SendsAreReceivesAndEveryChunkLeavesOnce) {
         for (const auto& message : level.receives)
           EXPECT_EQ((sent[{message.peer, rank}]), expanded(message.chunks, size)) << rank << " of " << size;
   }
+}
+
+// The figures of decision 0044.
+TEST(ReductionTree, MostMessagesOfARank) {
+  const auto most = [](int size) {
+    std::size_t messages = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      std::size_t sent = 0;
+      for (const auto& level : comm::reduction_tree(size, rank)) sent += level.sends.size();
+      messages = std::max(messages, sent);
+    }
+    return messages;
+  };
+  const std::map<int, std::size_t> expected{{64, 14},   {65, 64},  {72, 15},  {100, 15}, {512, 21},  {513, 512},
+                                            {516, 131}, {520, 71}, {528, 40}, {576, 22}, {1000, 26}, {1024, 22}};
+  for (const auto& [size, messages] : expected) EXPECT_EQ(most(size), messages) << size;
+  int few = 0;
+  for (int size = 16; size <= 1024; size += 8) {
+    EXPECT_LE(most(size), 71U) << size;
+    few += most(size) <= 28 ? 1 : 0;
+  }
+  EXPECT_EQ(few, 106);
 }
 
 // Groups of more than 8 members, complete blocks and not, one to three levels; 3 ranks on a node for the byte counts.
