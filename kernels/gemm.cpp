@@ -11,6 +11,14 @@ void check_stride(const TensorView& matrix, std::int64_t stride) {
   TESSERA_ASSERT(stride == 0 || stride >= matrix.shape[1], "rows of %ld, %ld apart", matrix.shape[1], stride);
 }
 
+void check_parts(const GemmParts& parts, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const std::int64_t full = parts.of == GemmParts::Of::m ? m : parts.of == GemmParts::Of::n ? n : k;
+  std::int64_t sum = 0;
+  for (int i = 0; i < parts.count; ++i) sum += parts.sizes[i];
+  TESSERA_ASSERT(parts.count == 0 || (parts.count <= GemmParts::most && sum == full), "%d parts of %ld, sum %ld",
+                 parts.count, full, sum);
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, StreamView stream) {
@@ -27,6 +35,7 @@ void gemm(const GemmArgs& args, StreamView stream) {
   check_stride(args.a, args.stride_a);
   check_stride(args.b, args.stride_b);
   check_stride(args.c, args.stride_c);
+  check_parts(args.parts, m, n, k);
   TESSERA_DISPATCH(args.c, gemm, args);
 }
 

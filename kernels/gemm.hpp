@@ -9,6 +9,17 @@
 
 namespace tessera::kernels {
 
+/// A GEMM that stands for several: m, n or k is the sum of their sizes, since the operands that differ lie side by side
+/// in memory. A device computes one GEMM. The host computes one after the other and has the bits of separate calls; for
+/// parts of k the second and later ones add to C.
+struct GemmParts {
+  static constexpr int most = 3;
+  enum class Of : unsigned char { m, n, k };
+  Of of = Of::n;
+  int count = 0;  // 0: a GEMM by itself
+  std::int64_t sizes[most] = {};
+};
+
 struct GemmArgs {
   TensorView a;  // (m, k), or (k, m) if trans_a
   TensorView b;  // (k, n), or (n, k) if trans_b
@@ -20,6 +31,7 @@ struct GemmArgs {
   // Elements from one row to the next, if a, b, c are columns of a wider matrix; 0: contiguous rows.
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   bool rows_vary = false;  // m (k if trans_a) differs from call to call: on the host nothing is prepared for one shape
+  GemmParts parts = {};
 };
 /// The split over threads depends on shapes and the number of threads only, so equal calls give equal bits.
 void gemm(const GemmArgs& args, StreamView stream);

@@ -6,9 +6,16 @@
 
 namespace tessera::kernels {
 
+static void check_stride(const TensorView& x, std::int64_t stride) {
+  TESSERA_ASSERT(stride == 0 || (x.shape.rank() == 2 && stride >= x.shape[1]), "stride %ld of %s", stride,
+                 x.shape.str().c_str());
+}
+
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.gate.shape == args.up.shape && args.gate.shape == args.y.shape, "gate %s, up %s, y %s",
                  args.gate.shape.str().c_str(), args.up.shape.str().c_str(), args.y.shape.str().c_str());
+  check_stride(args.gate, args.stride);
+  check_stride(args.y, args.stride_y);
   TESSERA_DISPATCH(args.gate, swiglu_forward, args);
 }
 
@@ -18,6 +25,7 @@ void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
       args.up.shape == shape && args.dy.shape == shape && args.dgate.shape == shape && args.dup.shape == shape,
       "gate %s, dy %s", shape.str().c_str(), args.dy.shape.str().c_str());
   TESSERA_ASSERT(args.dgate.data != args.dup.data || shape.numel() == 0);
+  check_stride(args.gate, args.stride);
   TESSERA_DISPATCH(args.gate, swiglu_backward, args);
 }
 

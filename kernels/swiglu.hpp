@@ -9,13 +9,17 @@ namespace tessera::kernels {
 
 struct SwigluForwardArgs {
   TensorView gate, up, y;  // one shape; y may be gate or up
+  // Elements from row to row of matrices (N, I) that are columns of wider ones; 0: contiguous.
+  std::int64_t stride = 0;  // of gate and up
+  std::int64_t stride_y = 0;
 };
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream);
 
 struct SwigluBackwardArgs {
-  TensorView gate, up;  // the forward's inputs
-  TensorView dy;
-  TensorView dgate, dup;  // either may be dy
+  TensorView gate, up;      // the forward's inputs
+  TensorView dy;            // contiguous
+  TensorView dgate, dup;    // each may be any of the three, if it has the same stride
+  std::int64_t stride = 0;  // of gate, up, dgate and dup; as in forward
 };
 void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream);
 

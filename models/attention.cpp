@@ -9,12 +9,6 @@
 namespace tessera::models {
 namespace {
 
-std::vector<Linear> linears(const std::vector<LinearSpec>& specs, ParamList& params) {
-  std::vector<Linear> made;
-  for (const LinearSpec& spec : specs) made.emplace_back(spec, params);
-  return made;
-}
-
 /// Document boundaries of packed rows, in training and evaluation.
 TensorView documents(const Batch* batch) { return batch != nullptr ? batch->positions : TensorView{}; }
 
@@ -25,12 +19,10 @@ Attention::Attention(const AttentionSpec& spec, ParamList& params)
       kv_heads_(spec.heads.kv_heads),
       head_dim_(spec.heads.head_dim),
       scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))),
-      qkv_(linears(spec.qkv, params)),
+      qkv_(spec.qkv, params),
       out_(spec.out, params),
       qk_norm_rope_(spec.heads, params) {
-  std::int64_t made = 0;
-  for (const Linear& linear : qkv_) made += linear.out();
-  TESSERA_ASSERT(made == qk_norm_rope_.width() && out_.in() == heads_ * head_dim_);
+  TESSERA_ASSERT(qkv_.out() == qk_norm_rope_.width() && out_.in() == heads_ * head_dim_);
 }
 
 kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
@@ -72,13 +64,11 @@ Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocat
 
 TensorView Attention::take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
-  std::size_t bytes = out_.lora_workspace_bytes(rows, dtype);
-  for (const Linear& linear : qkv_) bytes = std::max(bytes, linear.lora_workspace_bytes(rows, dtype));
-  return allocator.take_bytes(bytes);
+  return allocator.take_bytes(std::max(out_.lora_workspace_bytes(rows, dtype), qkv_.lora_workspace_bytes(rows, dtype)));
 }
 
 void Attention::adapt(AdapterMaker& adapters) {
-  for (Linear& linear : qkv_) linear.adapt(adapters);
+  qkv_.adapt(adapters);
   out_.adapt(adapters);
 }
 
@@ -148,16 +138,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
   const ForwardScratch w = forward_scratch(allocator, args.shape, dtype, args.phase);
 
   const LoraContext lora = lora_context(w.lora, args.batch, args.phase);
-  std::int64_t column = 0;
-  for (const Linear& linear : qkv_) {
-    linear.forward({.params = args.params,
-                    .x = args.x,
-                    .y = columns(s.qkv, column, linear.out()),
-                    .y_stride = qk_norm_rope_.width(),
-                    .lora = lora,
-                    .stream = args.stream});
-    column += linear.out();
-  }
+  qkv_.forward({.params = args.params, .x = args.x, .y = s.qkv, .lora = lora, .stream = args.stream});
   const bool has_output = args.recompute && args.kept;
   if (!has_output || qk_norm_rope_.in_place()) {
     const TensorView heads = qk_norm_rope_.forward({.phase = args.phase,
@@ -174,9 +155,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
       {.params = args.params, .x = s.out, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
 }
 
-bool Attention::through_heads(const Wanted& wanted) const {
-  return wanted.dx() || std::ranges::any_of(qkv_, [&](const Linear& linear) { return linear.has_wanted(wanted); });
-}
+bool Attention::through_heads(const Wanted& wanted) const { return wanted.dx() || qkv_.has_wanted(wanted); }
 
 bool Attention::through_attention(const Wanted& wanted) const {
   return through_heads(wanted) || qk_norm_rope_.has_wanted(wanted);
@@ -186,9 +165,7 @@ bool Attention::has_wanted(const Wanted& wanted) const {
   return through_attention(wanted.with_dx(false)) || out_.has_wanted(wanted);
 }
 
-bool Attention::backward_reads_input(const Wanted& wanted) const {
-  return std::ranges::any_of(qkv_, [&](const Linear& linear) { return linear.weight_wanted(wanted); });
-}
+bool Attention::backward_reads_input(const Wanted& wanted) const { return qkv_.weight_wanted(wanted); }
 
 void Attention::backward(const BackwardArgs& args) const {
   const Wanted wanted = args.wanted();
@@ -230,28 +207,14 @@ void Attention::backward(const BackwardArgs& args) const {
   qk_norm_rope_.backward(
       heads_args,
       {.grads = args.grads(), .qkv = s.qkv, .dqkv = w.dqkv, .write_dqkv = through_projections, .workspace = w.norm});
-  if (through_projections) backward_projections(args, w);
-}
-
-/// First all gradients that read x, then dx, which may be the memory of x.
-void Attention::backward_projections(const BackwardArgs& args, const BackwardScratch& w) const {
-  std::int64_t column = 0;
-  const auto part = [&](const Linear& linear) {
-    const std::int64_t at = column;
-    column += linear.out();
-    return Linear::BackwardArgs{.params = args.params,
-                                .grads = args.grads(),
-                                .x = args.x,
-                                .dy = columns(w.dqkv, at, linear.out()),
-                                .dx = args.dx,
-                                .dy_stride = qk_norm_rope_.width(),
-                                .write = at > 0 ? Write::add : Write::overwrite,
-                                .lora = lora_context(w.lora, args.batch, Phase::train),
-                                .stream = args.stream};
-  };
-  for (const Linear& linear : qkv_) linear.backward_params(part(linear));
-  column = 0;
-  for (const Linear& linear : qkv_) linear.backward_input(part(linear));
+  if (!through_projections) return;
+  qkv_.backward({.params = args.params,
+                 .grads = args.grads(),
+                 .x = args.x,
+                 .dy = w.dqkv,
+                 .dx = args.dx,
+                 .lora = lora_context(w.lora, args.batch, Phase::train),
+                 .stream = args.stream});
 }
 
 double Attention::forward_flops(BatchShape shape) const {
@@ -261,8 +224,7 @@ double Attention::forward_flops(BatchShape shape) const {
 double Attention::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);
-  double per_row = what.writes_y ? out_.flops_per_row() : 0.0;
-  for (const Linear& linear : qkv_) per_row += linear.flops_per_row();
+  double per_row = qkv_.flops_per_row() + (what.writes_y ? out_.flops_per_row() : 0.0);
   // QKᵀ and PV: 2·T·width each; the causal half is not subtracted
   if (!what.keeps) per_row += 4.0 * static_cast<double>(shape.tokens) * width;
   return rows * per_row;
@@ -272,8 +234,7 @@ double Attention::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);
   const bool through = through_attention(wanted);
-  double per_row = out_.backward_flops_per_row(wanted.with_dx(through));
-  for (const Linear& linear : qkv_) per_row += linear.backward_flops_per_row(wanted);
+  double per_row = out_.backward_flops_per_row(wanted.with_dx(through)) + qkv_.backward_flops_per_row(wanted);
   // the gradients of V, P, Q and K: 2·T·width each
   if (through) per_row += 8.0 * static_cast<double>(shape.tokens) * width;
   return rows * per_row;

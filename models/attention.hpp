@@ -5,7 +5,7 @@
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
-#include "models/linear.hpp"
+#include "models/fused_linears.hpp"
 #include "models/qk_norm_rope.hpp"
 #include "models/sublayer.hpp"
 
@@ -63,12 +63,11 @@ class Attention final : public Sublayer {
   [[nodiscard]] bool through_attention(const Wanted& wanted) const;
   /// Whether the gradient of the projections' outputs is wanted.
   [[nodiscard]] bool through_heads(const Wanted& wanted) const;
-  void backward_projections(const BackwardArgs& args, const BackwardScratch& w) const;
   [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;
   double scale_;
-  std::vector<Linear> qkv_;
+  FusedLinears qkv_;
   Linear out_;
   QkNormRope qk_norm_rope_;
 };

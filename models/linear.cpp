@@ -7,14 +7,18 @@
 
 namespace tessera::models {
 
-static int add_weight(const LinearSpec& spec, ParamList& params) {
+ParamSpec weight_param(const LinearSpec& spec) {
   const Shape shape = spec.order == WeightOrder::in_out ? Shape{spec.in, spec.out} : Shape{spec.out, spec.in};
-  return params.add({.name = spec.prefix + ".weight", .shape = shape, .init = {Initializer::Kind::normal, spec.std}});
+  return {.name = spec.prefix + ".weight", .shape = shape, .init = {Initializer::Kind::normal, spec.std}};
+}
+
+ParamSpec bias_param(const LinearSpec& spec) {
+  return {.name = spec.prefix + ".bias", .shape = {spec.out}, .decay = false};
 }
 
 Linear::Linear(const LinearSpec& spec, ParamList& params)
-    : in_(spec.in), out_(spec.out), order_(spec.order), weight_(add_weight(spec, params)) {
-  if (spec.bias) bias_ = params.add({.name = spec.prefix + ".bias", .shape = {out_}, .decay = false});
+    : in_(spec.in), out_(spec.out), order_(spec.order), weight_(params.add(weight_param(spec))) {
+  if (spec.bias) bias_ = params.add(bias_param(spec));
 }
 
 void Linear::forward(const ForwardArgs& args) const {
@@ -25,12 +29,14 @@ void Linear::forward(const ForwardArgs& args) const {
                  .beta = args.addend ? 1.0 : 0.0,
                  .addend = args.addend,
                  .bias = bias_ >= 0 ? at(args.params, bias_) : TensorView{},
+                 .stride_a = args.x_stride,
                  .stride_c = args.y_stride},
                 args.stream);
   if (!lora_) return;
   lora_->forward({.params = args.params,
                   .grads = {},
                   .x = args.x,
+                  .x_stride = args.x_stride,
                   .y = args.y,
                   .y_stride = args.y_stride,
                   .context = args.lora,
@@ -64,6 +70,10 @@ void Linear::backward_params(const BackwardArgs& args) const {
                    .stride_b = in_out ? args.dy_stride : 0},
                   args.stream);
   if (lora_) lora_->backward_params(branch_args(args, args.x));
+  backward_bias(args);
+}
+
+void Linear::backward_bias(const BackwardArgs& args) const {
   if (bias_ < 0 || !args.grads[bias_]) return;
   kernels::bias_backward(
       {.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)},
@@ -83,7 +93,7 @@ void Linear::backward_input(const BackwardArgs& args) const {
 }
 
 void GroupedLinear::add(const LinearSpec& spec, ParamList& params) {
-  const int weight = add_weight(spec, params);
+  const int weight = params.add(weight_param(spec));
   if (weights_.groups == 0) in_ = spec.in, out_ = spec.out, order_ = spec.order, weights_.first = weight;
   if (weights_.groups == 1) weights_.step = weight - weights_.first;
   TESSERA_ASSERT(spec.in == in_ && spec.out == out_ && spec.order == order_ && !spec.bias &&

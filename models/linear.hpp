@@ -25,16 +25,24 @@ struct LinearSpec {
   double std = 0.02;  // of initial weights; biases start at 0
 };
 
+/// The parameters of a Linear; `bias` only if it has one.
+[[nodiscard]] ParamSpec weight_param(const LinearSpec& spec);
+[[nodiscard]] ParamSpec bias_param(const LinearSpec& spec);
+
 class Linear {
  public:
   Linear(const LinearSpec& spec, ParamList& params);
+  /// Of parameters that are in the module already, by their positions; bias -1: none.
+  Linear(const LinearSpec& spec, int weight, int bias)
+      : in_(spec.in), out_(spec.out), order_(spec.order), weight_(weight), bias_(bias) {}
 
   struct ForwardArgs {
     std::span<const TensorView> params;
     TensorView x;               // (N, in)
+    std::int64_t x_stride = 0;  // elements from row to row if x is columns of a wider matrix; 0: in
     TensorView y;               // (N, out)
     TensorView addend;          // (N, out), not over y: y = addend + x·W + b, rounded once; absent: none
-    std::int64_t y_stride = 0;  // elements from row to row if y is columns of a wider matrix; 0: out
+    std::int64_t y_stride = 0;  // as x_stride; 0: out
     LoraContext lora;           // of its adapter
     StreamView stream = host_stream;
   };
@@ -60,6 +68,9 @@ class Linear {
   void backward_params(const BackwardArgs& args) const;
   void backward_input(const BackwardArgs& args) const;
 
+  /// The part of backward_params that is the gradient of the bias, if there is one and it has a buffer.
+  void backward_bias(const BackwardArgs& args) const;
+
   /// Gives it an adapter, if one is chosen for it. Once, before it is used.
   void adapt(AdapterMaker& adapters, AdapterMaker::Kind kind = AdapterMaker::Kind::linear);
   /// Bytes of LoraContext::workspace, for N rows; 0 without an adapter.
@@ -77,6 +88,11 @@ class Linear {
   }
   [[nodiscard]] std::int64_t in() const { return in_; }
   [[nodiscard]] std::int64_t out() const { return out_; }
+  /// Positions among the module's parameters; bias -1: none.
+  [[nodiscard]] int weight() const { return weight_; }
+  [[nodiscard]] int bias() const { return bias_; }
+  [[nodiscard]] WeightOrder order() const { return order_; }
+  [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
   /// Of the forward pass, per row.
   [[nodiscard]] double flops_per_row() const { return weight_flops() + (lora_ ? lora_->flops_per_row() : 0.0); }
   /// Of the backward pass, per row.

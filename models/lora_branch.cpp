@@ -53,7 +53,10 @@ TensorView LoraBranch::dropped(const Args& args, const Scratch& w) const {
 void LoraBranch::forward(const Args& args) const {
   ScratchAllocator allocator(args.context.workspace);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
-  kernels::gemm({.a = dropped(args, w), .b = at(args.params, at_.a), .c = w.low, .trans_b = true}, args.stream);
+  const TensorView x = dropped(args, w);
+  TESSERA_ASSERT(args.x_stride == 0 || x.data == args.x.data, "dropout of columns of a wider matrix");
+  kernels::gemm({.a = x, .b = at(args.params, at_.a), .c = w.low, .trans_b = true, .stride_a = args.x_stride},
+                args.stream);
   kernels::gemm({.a = w.low,
                  .b = at(args.params, at_.b),
                  .c = args.y,

@@ -24,10 +24,11 @@ class LoraBranch {
 
   struct Args {
     std::span<const TensorView> params;
-    Gradients grads;        // backward_params
-    TensorView x;           // (N, in); backward_input: its gradient
-    TensorView y;           // (N, out), or its gradient
-    std::int64_t y_stride;  // as Linear's
+    Gradients grads;            // backward_params
+    TensorView x;               // (N, in); backward_input: its gradient
+    std::int64_t x_stride = 0;  // as Linear's; forward without dropout
+    TensorView y;               // (N, out), or its gradient
+    std::int64_t y_stride;      // as Linear's
     LoraContext context;
     StreamView stream;
   };

@@ -80,7 +80,7 @@ struct BackwardArgs {
   std::span<const TensorView> dparams;
   std::span<const std::uint8_t> accumulate;  // per parameter: add to dparams, or overwrite (every element)
   TensorView x;                              // the forward's input, unchanged
-  TensorView saved, kept, workspace;         // saved, kept: as in ForwardArgs
+  TensorView saved, kept, workspace;         // saved, kept: as in ForwardArgs; backward may overwrite them
   TensorView dy;                             // (B, T, C): gradient of the output; absent for the last module
   /// (B, T, C): to write; may be the memory of dy. Absent for the first module, and where no earlier module has a
   /// trainable parameter: nothing is computed for it alone, and backward may overwrite dy.

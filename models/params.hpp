@@ -68,9 +68,11 @@ class ParamList {
   explicit ParamList(std::vector<ParamSpec>& model) : model_(model) {}
 
   /// Adds a parameter. Returns its position in the module.
-  int add(ParamSpec spec) {
+  int add(ParamSpec spec) { return share(append(std::move(spec))); }
+  /// Adds a parameter to the model alone, for share() to give it a later position. Returns its index in the model.
+  int append(ParamSpec spec) {
     model_.push_back(std::move(spec));
-    return share(static_cast<int>(model_.size()) - 1);
+    return static_cast<int>(model_.size()) - 1;
   }
   /// Shares a parameter of an earlier module, by its index in the model. Returns its position in this module.
   int share(int index) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwigluMlp: saves gate and up; backward recomputes silu(gate)·up.
+// SwigluMlp: saves gate and up; backward recomputes silu(gate)·up, and writes the gradients of gate and up over them.
 #include "models/swiglu.hpp"
 
 #include "kernels/swiglu.hpp"
@@ -7,57 +7,58 @@
 namespace tessera::models {
 
 SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
-    : gate_(spec.gate, params), up_(spec.up, params), down_(spec.down, params) {
-  TESSERA_ASSERT(gate_.out() == up_.out() && up_.out() == down_.in());
+    : gate_up_({spec.gate, spec.up}, params), down_(spec.down, params) {
+  TESSERA_ASSERT(spec.gate.out == spec.up.out && spec.up.out == down_.in());
 }
 
 SavedBytes SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  SavedAllocator allocator;
-  (void)take_hidden(allocator.kept(), shape, dtype);  // gate
-  (void)take_hidden(allocator.kept(), shape, dtype);  // up
-  return allocator.bytes();
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)take_gate_up(allocator.kept(), shape, dtype); });
 }
 
 std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   ScratchAllocator allocator;
   (void)take_lora(allocator, shape, dtype);
-  if (phase != Phase::train) return allocator.bytes();  // the product reuses the memory of gate
-  (void)take_hidden(allocator, shape, dtype);           // the product; backward: then the gradient of up
-  (void)take_hidden(allocator, shape, dtype);           // backward: the product's gradient, then gate's
+  if (phase == Phase::train) (void)take_hidden(allocator, shape, dtype);  // else the product is in the columns of gate
   return allocator.bytes();
 }
 
 void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
-  const TensorView gate = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
-  const TensorView up = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
+  const TensorView gate_up = take_gate_up(saved_allocator.kept(), args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
-  const TensorView product = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : gate;
+  const bool in_place = args.phase != Phase::train;
+  const TensorView product = in_place ? gate(gate_up) : take_hidden(allocator, args.shape, args.x.dtype);
+  const std::int64_t stride = in_place ? gate_up_.out() : 0;  // of product
 
-  if (!args.recompute || !args.kept) {
-    gate_.forward({.params = args.params, .x = args.x, .y = gate, .lora = lora, .stream = args.stream});
-    up_.forward({.params = args.params, .x = args.x, .y = up, .lora = lora, .stream = args.stream});
-  }
+  if (!args.recompute || !args.kept)
+    gate_up_.forward({.params = args.params, .x = args.x, .y = gate_up, .lora = lora, .stream = args.stream});
   if (!args.writes_y) return;
-  kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
-  down_.forward(
-      {.params = args.params, .x = product, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
+  kernels::swiglu_forward(
+      {.gate = gate(gate_up), .up = up(gate_up), .y = product, .stride = gate_up_.out(), .stride_y = stride},
+      args.stream);
+  down_.forward({.params = args.params,
+                 .x = product,
+                 .x_stride = stride,
+                 .y = args.y,
+                 .addend = residual,
+                 .lora = lora,
+                 .stream = args.stream});
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
-  const TensorView gate = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
-  const TensorView up = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
+  const TensorView gate_up = take_gate_up(saved_allocator.kept(), args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
-  const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dup = product;
-  const TensorView dproduct = take_hidden(allocator, args.shape, args.x.dtype), dgate = dproduct;
+  const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dproduct = product;
 
   const Wanted wanted = args.wanted();
   const bool through = through_product(wanted);
+  const std::int64_t stride = gate_up_.out();
 
-  if (down_.weight_wanted(wanted)) kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
+  if (down_.weight_wanted(wanted))
+    kernels::swiglu_forward({.gate = gate(gate_up), .up = up(gate_up), .y = product, .stride = stride}, args.stream);
   down_.backward({.params = args.params,
                   .grads = args.grads(),
                   .x = product,
@@ -66,39 +67,36 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                   .lora = lora,
                   .stream = args.stream});
   if (!through) return;
-  kernels::swiglu_backward({.gate = gate, .up = up, .dy = dproduct, .dgate = dgate, .dup = dup}, args.stream);
-  const auto part = [&](const TensorView& dy, Write write) {
-    return Linear::BackwardArgs{.params = args.params,
-                                .grads = args.grads(),
-                                .x = args.x,
-                                .dy = dy,
-                                .dx = args.dx,
-                                .write = write,
-                                .lora = lora,
-                                .stream = args.stream};
-  };
-  gate_.backward_params(part(dgate, Write::overwrite));  // both before dx, which may be x
-  up_.backward_params(part(dup, Write::overwrite));
-  gate_.backward_input(part(dgate, Write::overwrite));
-  up_.backward_input(part(dup, Write::add));
+  kernels::swiglu_backward({.gate = gate(gate_up),
+                            .up = up(gate_up),
+                            .dy = dproduct,
+                            .dgate = gate(gate_up),  // over the saved values, which nothing reads after
+                            .dup = up(gate_up),
+                            .stride = stride},
+                           args.stream);
+  gate_up_.backward({.params = args.params,
+                     .grads = args.grads(),
+                     .x = args.x,
+                     .dy = gate_up,
+                     .dx = args.dx,
+                     .lora = lora,
+                     .stream = args.stream});
 }
 
 double SwigluMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
-  const double products = what.keeps ? 0.0 : gate_.flops_per_row() + up_.flops_per_row();
-  return static_cast<double>(shape.batch * shape.tokens) * (products + (what.writes_y ? down_.flops_per_row() : 0.0));
+  return static_cast<double>(shape.batch * shape.tokens) *
+         ((what.keeps ? 0.0 : gate_up_.flops_per_row()) + (what.writes_y ? down_.flops_per_row() : 0.0));
 }
 
 bool SwigluMlp::has_wanted(const Wanted& wanted) const {
   return through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
 }
 
-bool SwigluMlp::backward_reads_input(const Wanted& wanted) const {
-  return gate_.weight_wanted(wanted) || up_.weight_wanted(wanted);
-}
+bool SwigluMlp::backward_reads_input(const Wanted& wanted) const { return gate_up_.weight_wanted(wanted); }
 
 double SwigluMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   return static_cast<double>(shape.batch * shape.tokens) *
-         (gate_.backward_flops_per_row(wanted) + up_.backward_flops_per_row(wanted) +
+         (gate_up_.backward_flops_per_row(wanted) +
           down_.backward_flops_per_row(wanted.with_dx(through_product(wanted))));
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 // SwiGLU, the gated MLP of Llama and others, as a sublayer: down(silu(gate(x))·up(x)).
 
-#include "models/linear.hpp"
+#include "models/fused_linears.hpp"
 #include "models/sublayer.hpp"
 
 namespace tessera::models {
@@ -17,8 +17,7 @@ class SwigluMlp final : public Sublayer {
   SwigluMlp(const SwigluMlpSpec& spec, ParamList& params);
 
   void adapt(AdapterMaker& adapters) override {
-    gate_.adapt(adapters);
-    up_.adapt(adapters);
+    gate_up_.adapt(adapters);
     down_.adapt(adapters);
   }
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
@@ -35,17 +34,25 @@ class SwigluMlp final : public Sublayer {
 
  private:
   /// Whether backward goes through silu(gate)·up: for dx, or for the parameters of gate and up.
-  [[nodiscard]] bool through_product(const Wanted& wanted) const {
-    return wanted.dx() || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
-  }
+  [[nodiscard]] bool through_product(const Wanted& wanted) const { return wanted.dx() || gate_up_.has_wanted(wanted); }
   [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
-    return take_lora_workspace(allocator, shape.batch * shape.tokens, dtype, {&gate_, &up_, &down_});
+    const std::int64_t rows = shape.batch * shape.tokens;
+    return allocator.take_bytes(
+        std::max(gate_up_.lora_workspace_bytes(rows, dtype), down_.lora_workspace_bytes(rows, dtype)));
   }
+  /// (B·T, 2·I), columns gate | up
+  [[nodiscard]] TensorView take_gate_up(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    return allocator.take(dtype, {shape.batch * shape.tokens, gate_up_.out()});
+  }
+  /// (B·T, I)
   [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
-    return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
+    return allocator.take(dtype, {shape.batch * shape.tokens, down_.in()});
   }
+  [[nodiscard]] TensorView gate(const TensorView& gate_up) const { return columns(gate_up, 0, down_.in()); }
+  [[nodiscard]] TensorView up(const TensorView& gate_up) const { return columns(gate_up, down_.in(), down_.in()); }
 
-  Linear gate_, up_, down_;
+  FusedLinears gate_up_;
+  Linear down_;
 };
 
 }  // namespace tessera::models

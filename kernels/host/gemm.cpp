@@ -141,6 +141,36 @@ void run_skinny_16bit(const GemmArgs& args, const GemmShape& full, const Operand
 
 std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) { return asked > 0 ? asked : matrix.shape[1]; }
 
+/// `count` rows or columns of a matrix from `first`, in its memory.
+TensorView part_of(const TensorView& matrix, std::int64_t stride, bool rows, std::int64_t first, std::int64_t count) {
+  if (!matrix) return {};
+  auto* const data = static_cast<std::byte*>(matrix.data) +
+                     static_cast<std::size_t>(rows ? first * stride : first) * size_of(matrix.dtype);
+  return {data, matrix.dtype, rows ? Shape{count, matrix.shape[1]} : Shape{matrix.shape[0], count}, matrix.device};
+}
+
+/// The part [first, first + count) of a GEMM in parts.
+GemmArgs gemm_part(const GemmArgs& args, std::int64_t first, std::int64_t count) {
+  GemmArgs part = args;
+  part.parts = {};
+  part.stride_a = row_stride(args.a, args.stride_a);
+  part.stride_b = row_stride(args.b, args.stride_b);
+  part.stride_c = row_stride(args.c, args.stride_c);
+  const GemmParts::Of of = args.parts.of;
+  if (of != GemmParts::Of::n)
+    part.a = part_of(args.a, part.stride_a, args.trans_a == (of == GemmParts::Of::k), first, count);
+  if (of != GemmParts::Of::m)
+    part.b = part_of(args.b, part.stride_b, args.trans_b == (of == GemmParts::Of::n), first, count);
+  if (of != GemmParts::Of::k) {
+    part.c = part_of(args.c, part.stride_c, of == GemmParts::Of::m, first, count);
+    part.addend = part_of(args.addend, part.stride_c, of == GemmParts::Of::m, first, count);
+  }
+  if (of == GemmParts::Of::n && args.bias)
+    part.bias = part_of(args.bias.reshape({1, args.bias.numel()}), 0, /*rows=*/false, first, count).reshape({count});
+  if (of == GemmParts::Of::k && first > 0) part.beta = 1, part.addend = {}, part.bias = {};
+  return part;
+}
+
 /// CBLAS adds to C only: copies the addend to C.
 void copy_addend(const GemmArgs& args) {
   const std::size_t element = size_of(args.c.dtype);
@@ -157,6 +187,12 @@ void copy_addend(const GemmArgs& args) {
 }  // namespace
 
 void gemm(const GemmArgs& args) {
+  if (args.parts.count > 0) {
+    std::int64_t first = 0;
+    for (int i = 0; i < args.parts.count; first += args.parts.sizes[i++])
+      gemm(gemm_part(args, first, args.parts.sizes[i]));
+    return;
+  }
   if (args.addend) copy_addend(args);
   const GemmShape full{.m = args.c.shape[0],
                        .n = args.c.shape[1],

@@ -66,6 +66,76 @@ TEST(Gemm, MatchesThreeLoops) {
   }
 }
 
+/// A GEMM in parts and the separate GEMMs that it stands for, bytes of C; with addend, bias, and pitches.
+template <class T>
+void parts_have_the_bits_of_separate_gemms(bool trans_a, bool trans_b, GemmParts::Of of) {
+  const std::int64_t sizes[] = {40, 8, 24};
+  const std::int64_t m = of == GemmParts::Of::m ? 72 : 29, n = of == GemmParts::Of::n ? 72 : 35,
+                     k = of == GemmParts::Of::k ? 72 : 51, gap = 5;
+  const std::int64_t wide_a = (trans_a ? m : k) + gap, wide_b = (trans_b ? k : n) + gap, wide_c = n + gap;
+  auto a = random_vector<T>((trans_a ? k : m) * wide_a, 1), b = random_vector<T>((trans_b ? n : k) * wide_b, 2),
+       c = random_vector<T>(m * wide_c, 3), addend = random_vector<T>(m * wide_c, 4), bias = random_vector<T>(n, 5);
+  auto separate = c;
+  const auto matrix = [](std::vector<T>& v, std::int64_t at, std::int64_t height, std::int64_t width) {
+    return TensorView(v.data() + at, Shape{height, width});
+  };
+  const auto args = [&](std::vector<T>& to) {
+    return GemmArgs{.a = matrix(a, 0, trans_a ? k : m, trans_a ? m : k),
+                    .b = matrix(b, 0, trans_b ? n : k, trans_b ? k : n),
+                    .c = matrix(to, 0, m, n),
+                    .trans_a = trans_a,
+                    .trans_b = trans_b,
+                    .beta = 1,
+                    .addend = matrix(addend, 0, m, n),
+                    .bias = view(bias),
+                    .stride_a = wide_a,
+                    .stride_b = wide_b,
+                    .stride_c = wide_c};
+  };
+  GemmArgs all = args(c);
+  all.parts = {.of = of, .count = 3, .sizes = {sizes[0], sizes[1], sizes[2]}};
+  gemm(all, host_stream);
+  std::int64_t at = 0;
+  for (const std::int64_t size : sizes) {
+    GemmArgs part = args(separate);
+    const auto cut = [&](std::vector<T>& v, bool columns, std::int64_t wide, std::int64_t height, std::int64_t width) {
+      return columns ? matrix(v, at, height, size) : matrix(v, at * wide, size, width);
+    };
+    if (of != GemmParts::Of::n)
+      part.a = cut(a, trans_a == (of == GemmParts::Of::m), wide_a, part.a.shape[0], part.a.shape[1]);
+    if (of != GemmParts::Of::m)
+      part.b = cut(b, trans_b == (of == GemmParts::Of::k), wide_b, part.b.shape[0], part.b.shape[1]);
+    if (of != GemmParts::Of::k) {
+      part.c = cut(separate, of == GemmParts::Of::n, wide_c, m, n);
+      part.addend = cut(addend, of == GemmParts::Of::n, wide_c, m, n);
+    }
+    if (of == GemmParts::Of::n) part.bias = {bias.data() + at, Shape{size}};
+    if (of == GemmParts::Of::k && at > 0) part.addend = {}, part.bias = {};
+    gemm(part, host_stream);
+    at += size;
+  }
+  EXPECT_EQ(std::memcmp(c.data(), separate.data(), c.size() * sizeof(T)), 0)
+      << trans_a << trans_b << static_cast<int>(of);
+}
+
+TEST(Gemm, InPartsHasTheBitsOfSeparateGemms) {
+  for (const int num : {1, 2}) {
+    const Setting setting(num);
+    for (const auto of : {GemmParts::Of::m, GemmParts::Of::n, GemmParts::Of::k})
+      for (int mask = 0; mask < 4; ++mask) {
+        parts_have_the_bits_of_separate_gemms<float>((mask & 1) != 0, (mask & 2) != 0, of);
+        parts_have_the_bits_of_separate_gemms<double>((mask & 1) != 0, (mask & 2) != 0, of);
+      }
+  }
+  std::vector<float> x(16);
+  EXPECT_THROW(gemm({.a = view(x, {4, 4}),
+                     .b = view(x, {4, 4}),
+                     .c = view(x, {4, 4}),
+                     .parts = {.of = GemmParts::Of::n, .count = 2, .sizes = {1, 2}}},
+                    host_stream),
+               std::logic_error);
+}
+
 TEST(Gemm, AFewRowsByALargeMatrix) {
   for (const Isa isa : instruction_sets())
     for (const int num : {1, 2}) {

@@ -59,6 +59,51 @@ TEST(Swiglu, InPlaceAndAnyNumberOfThreads) {
   }
 }
 
+/// Columns of one matrix, in place, have the bits of contiguous operands.
+template <class T>
+void columns_are_bitwise_equal(std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns, wide = 2 * columns + 3;
+  auto gate = random_vector<T>(n, 1), up = random_vector<T>(n, 2), dy = random_vector<T>(n, 3);
+  std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size()), both(static_cast<std::size_t>(rows * wide));
+  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)},
+                  host_stream);
+  const Shape shape{rows, columns};
+  const auto at = [&](std::int64_t i, bool second) {
+    return static_cast<std::size_t>(i / columns * wide + (second ? columns : 0) + i % columns);
+  };
+  for (std::int64_t i = 0; i < n; ++i)
+    both[at(i, false)] = gate[static_cast<std::size_t>(i)], both[at(i, true)] = up[static_cast<std::size_t>(i)];
+  for (const int num : {1, 2, 3}) {
+    const Setting setting(num);
+    auto over = both, forward = both;
+    std::vector<T> other(y.size());
+    const TensorView first(over.data(), shape), second(over.data() + columns, shape),
+        gate_columns(forward.data(), shape), up_columns(forward.data() + columns, shape);
+    swiglu_forward({.gate = gate_columns, .up = up_columns, .y = view(other, shape), .stride = wide}, host_stream);
+    EXPECT_EQ(other, y);
+    swiglu_forward({.gate = gate_columns, .up = up_columns, .y = gate_columns, .stride = wide, .stride_y = wide},
+                   host_stream);
+    swiglu_backward({.gate = first, .up = second, .dy = view(dy, shape), .dgate = first, .dup = second, .stride = wide},
+                    host_stream);
+    for (std::int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(forward[at(i, false)], y[static_cast<std::size_t>(i)]);
+      ASSERT_EQ(over[at(i, false)], dgate[static_cast<std::size_t>(i)]);
+      ASSERT_EQ(over[at(i, true)], dup[static_cast<std::size_t>(i)]);
+    }
+  }
+}
+
+TEST(Swiglu, ColumnsOfAWiderMatrix) {
+  for (const Isa set : instruction_sets()) {
+    const Setting setting(1, set);
+    for (const std::int64_t columns : {1, 7, 33, 5000}) {
+      columns_are_bitwise_equal<float>(5, columns);
+      columns_are_bitwise_equal<double>(5, columns);
+    }
+  }
+}
+
 TEST(Swiglu, ShapesAreChecked) {
   std::vector<float> x(4), y(5);
   EXPECT_THROW(swiglu_forward({.gate = view(x), .up = view(y), .y = view(x)}, host_stream), std::logic_error);

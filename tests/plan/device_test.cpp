@@ -53,6 +53,44 @@ std::size_t bytes_of(const plan::RunPlan& plan, Category category) {
   return sum;
 }
 
+/// Whether the tensors lie one after the other in their unit's flat buffer.
+bool adjacent(const models::Model& of, const plan::RunPlan& plan, const std::vector<std::string>& names) {
+  const auto index = [&](const std::string& name) {
+    for (std::size_t p = 0; p < of.params.size(); ++p)
+      if (of.params[p].name == name) return static_cast<int>(p);
+    throw std::runtime_error("no parameter " + name);
+  };
+  for (std::size_t i = 0; i + 1 < names.size(); ++i) {
+    const int first = index(names[i]), next = index(names[i + 1]);
+    if (plan.layout.unit_of(first) != plan.layout.unit_of(next) ||
+        plan.layout.offset_of(first) + of.params[static_cast<std::size_t>(first)].numel() !=
+            plan.layout.offset_of(next))
+      return false;
+  }
+  return true;
+}
+
+TEST(PlanDevice, OneGemmForQueriesKeysAndValuesAndOneForGateAndUp) {
+  for (const char* family : {"qwen2", "qwen3", "llama"}) {
+    const models::Model dense =
+        models::make(strfmt(R"({"model_type": "%s", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 32,
+  "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 64})",
+                            family),
+                     "test");
+    const plan::RunPlan plan = plan::make_plan(spec_of(dense, nccl));
+    const std::string layer = "model.layers.0.";
+    const auto names = [&](const std::string& module, std::vector<std::string> parts, const std::string& kind) {
+      for (std::string& part : parts) part = layer + module + part + kind;
+      return parts;
+    };
+    EXPECT_TRUE(adjacent(dense, plan, names("self_attn.", {"q_proj", "k_proj", "v_proj"}, ".weight"))) << family;
+    EXPECT_TRUE(adjacent(dense, plan, names("mlp.", {"gate_proj", "up_proj"}, ".weight"))) << family;
+    if (std::string(family) == "qwen2") {
+      EXPECT_TRUE(adjacent(dense, plan, names("self_attn.", {"q_proj", "k_proj", "v_proj"}, ".bias")));
+    }
+  }
+}
+
 TEST(PlanDevice, WeightsOfALayersExpertsAreFrozenTogether) {
   models::Model moe = models::make(experts, "test");
   const auto refusal = [&]() -> std::string {

@@ -82,6 +82,30 @@ TYPED_TEST(CudaElementwise, Swiglu) {
   }
 }
 
+TYPED_TEST(CudaElementwise, SwigluOfColumns) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{3, 5}, {17, 64}, {9, 4104}}) {
+    const Shape shape{rows, columns}, full{rows, 2 * columns};
+    HostDeviceTensor<T> both(normals_of<T>(full.numel(), 3, 3), full), dy(normals_of<T>(shape.numel(), 5), shape),
+        y(shape, T(7.0F));
+    const auto column = [&](TensorView all, bool second) {
+      return TensorView(static_cast<T*>(all.data) + (second ? columns : 0), dtype_of<T>::value, shape, all.device);
+    };
+    DeviceStream stream;
+    const auto run = [&](TensorView of, TensorView to, TensorView slope, StreamView on) {
+      const TensorView gate = column(of, false), up = column(of, true);
+      swiglu_forward({.gate = gate, .up = up, .y = to, .stride = 2 * columns}, on);
+      swiglu_backward({.gate = gate, .up = up, .dy = slope, .dgate = gate, .dup = up, .stride = 2 * columns}, on);
+    };
+    run(both.on_host(), y.on_host(), dy.on_host(), host_stream);
+    run(both.on_device(), y.on_device(), dy.on_device(), stream.view());
+    stream.synchronize();
+    EXPECT_LE(device_error(y), tolerance<T>) << columns;
+    EXPECT_LE(device_error(both), tolerance<T>) << columns;
+  }
+}
+
 TYPED_TEST(CudaElementwise, AddToTheBit) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
