@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "jobs/cli/program.hpp"
+#include "jobs/cli/session/host_info.hpp"
+#include "kernels/thread_binding.hpp"
 
 namespace {
 
@@ -23,9 +25,15 @@ void bound_spinning(char** argv) {
   ::execv(program.c_str(), argv);
 }
 
+/// OpenMP, where it binds threads (OMP_PROC_BIND), binds the main thread to the first place as it is loaded. All
+/// threads that are not OpenMP's, and the program that is started again, would have that core alone. OpenMP binds its
+/// own threads one by one all the same.
+void leave_the_first_place() { tessera::jobs::set_affinity(tessera::kernels::openmp_cpus()); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  leave_the_first_place();
   bound_spinning(argv);
   return tessera::jobs::run_program({argv + 1, argv + argc}, ::environ);
 }

@@ -172,5 +172,17 @@ TEST(BindingFindings, SharedCoresAreToldWhereOthersAreUnused) {
   EXPECT_THAT(only(55, {rank_on("core:2 pu:2", {0}), rank_on("core:2 pu:2", {1})}), HasSubstr("ranks 0-1 on a"));
 }
 
+TEST(BindingFindings, ThreadsThatOpenMpBindsToTheSameCores) {
+  RankBinding first = rank_on("core:4 pu:2", {0, 1, 2, 3, 4, 5, 6, 7}), second = first;
+  first.bound_threads = {{1}, {2}};
+  second.bound_threads = {{2}, {3}};
+  EXPECT_THAT(only(56, {first, second}), HasSubstr("binds threads of ranks 0-1 on a to the same cores"));
+  EXPECT_THAT(binding_text(first), HasSubstr(", 2 threads bound to cores 1-2"));
+  second.bound_threads = {{3}, {3}};  // of one rank
+  EXPECT_THAT(binding_findings({first, second}), IsEmpty());
+  second.bound_threads = first.bound_threads, second.host = "b";
+  EXPECT_THAT(binding_findings({first, second}), IsEmpty());
+}
+
 }  // namespace
 }  // namespace tessera::jobs

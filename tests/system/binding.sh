@@ -38,6 +38,15 @@ this=0 on "$a,$b" "$b" doctor
 expect '^binding +rank 0 on .*; not known: .*HWLOC_THISSYSTEM=1'
 expect_not 'W05[45]'
 
+# OpenMP binds threads, and leaves the main thread and those that it starts all cores of the rank.
+export OMP_NUM_THREADS=2 OMP_PROC_BIND=true OMP_PLACES=cores
+HWLOC_SYNTHETIC="pack:$all numa:1 core:1 pu:1" HWLOC_THISSYSTEM=1 taskset -c "$a,$b" "$tessera" doctor > log 2>&1 || fail "exit $?"
+expect "^binding +rank 0 on .*: CPUs ${a}[-,]${b}, 2 threads; 2 of $all cores, .*, 1 thread bound to core $b$"
+HWLOC_SYNTHETIC="pack:$all numa:1 core:1 pu:1" HWLOC_THISSYSTEM=1 OMP_PLACES="{$b}" "$tessera" doctor > log 2>&1 || fail "exit $?"
+expect "^binding +rank 0 on .*: CPU $b, 1 thread; 1 of $all cores, "
+unset OMP_PROC_BIND OMP_PLACES
+export OMP_NUM_THREADS=1
+
 # A run says it in its head, and warns once.
 tiny_model 1 16
 run=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --max_steps 2 --eval_strategy no)
@@ -51,4 +60,6 @@ expect "^binding   rank 0 on 2 of $all cores, .* \| 1 of 2 ranks on several pack
 [ "$(grep -c W054 log)" = 1 ] || fail "W054 $(grep -c W054 log) times"
 on "$a,$b" "$b" "${run[@]}" --output_dir refused --werror
 [ $code = 2 ] || fail "--werror: exit $code"
+OMP_PROC_BIND=true on "$a,$b" "$a,$b" "${run[@]}" --threads 2 --output_dir threads
+expect 'warning W056: OpenMP binds threads of ranks 0-1 on .* to the same cores'
 echo "binding: good"

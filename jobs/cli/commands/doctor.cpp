@@ -78,6 +78,7 @@ void doctor_command(const Call& call, World& world) {
     world.run_on_rank_0([&] {  // the rank that prints
       for (auto& fact : file_system_facts(call.options().text("dir"))) known.push_back(std::move(fact));
     });
+  kernels::set_threads(share.threads);
   const std::vector<RankBinding> ranks = gather_bindings(world);
   std::vector<std::string> bindings = world.gather(strfmt(
       "rank %d on %s: CPU%s %s, %d thread%s", world.rank(), world.host().c_str(), share.cpus.size() == 1 ? "" : "s",

@@ -2,10 +2,16 @@
 #include "jobs/cli/session/cpu_binding.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "jobs/cli/session/host_info.hpp"
+#include "kernels/thread_binding.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/world.hpp"
 
@@ -50,7 +56,7 @@ std::vector<int> straddling(const std::vector<RankBinding>& ranks) {
 }
 
 BindingFinding straddle_finding(const std::vector<RankBinding>& ranks, const std::vector<int>& some) {
-  const RankBinding& first = ranks[static_cast<std::size_t>(some.front())];
+  const RankBinding& first = ranks[at(some.front())];
   const int on_host =
       static_cast<int>(std::ranges::count_if(ranks, [&](const RankBinding& one) { return one.host == first.host; }));
   return {54, strfmt("%s may run on several %s (rank %d on %s: %s): a thread there reads memory that is near to other "
@@ -59,17 +65,42 @@ BindingFinding straddle_finding(const std::vector<RankBinding>& ranks, const std
                      first.host.c_str(), binding_text(first).c_str(), how_to_bind(first, on_host).c_str())};
 }
 
-/// Ranks of one host that have a core in common.
-std::vector<int> sharing(const std::vector<RankBinding>& ranks, const std::vector<int>& on_host,
-                         std::map<int, int>& users) {
+/// Those of `on_host` that have a core in common with another one. `cores_of`: of a rank, each once.
+std::vector<int> sharing(const std::vector<int>& on_host, const auto& cores_of, std::map<int, int>& users) {
   for (const int rank : on_host)
-    for (const int core : ranks[static_cast<std::size_t>(rank)].place.cores) ++users[core];
+    for (const int core : cores_of(rank)) ++users[core];
   std::vector<int> some;
   for (const int rank : on_host)
-    if (std::ranges::any_of(ranks[static_cast<std::size_t>(rank)].place.cores,
-                            [&](int core) { return users[core] > 1; }))
-      some.push_back(rank);
+    if (std::ranges::any_of(cores_of(rank), [&](int core) { return users[core] > 1; })) some.push_back(rank);
   return some;
+}
+
+std::vector<int> cores_of_threads(const RankBinding& rank) {
+  std::set<int> cores;
+  for (const std::vector<int>& thread : rank.bound_threads) cores.insert(thread.begin(), thread.end());
+  return {cores.begin(), cores.end()};
+}
+
+/// W055 and W056 of one host.
+std::vector<BindingFinding> sharing_findings(const std::vector<RankBinding>& ranks, const std::vector<int>& on_host) {
+  const RankBinding& first = ranks[at(on_host.front())];
+  std::vector<BindingFinding> findings;
+  std::map<int, int> users, users_by_threads;
+  const std::vector<int> some = sharing(
+      on_host, [&](int rank) { return ranks[at(rank)].place.cores; }, users);
+  const int unused = first.host_cores - static_cast<int>(users.size());
+  if (!some.empty() && unused > 0)
+    findings.push_back({55, strfmt("%s on %s have cores in common, and %d of the host's %d cores are used by no rank; "
+                                   "bind each rank to cores of its own (`mpirun --map-by slot:PE=N --bind-to core`, "
+                                   "`srun --cpu-bind=cores`)",
+                                   named(some).c_str(), first.host.c_str(), unused, first.host_cores)});
+  const std::vector<int> bound = sharing(
+      on_host, [&](int rank) { return cores_of_threads(ranks[at(rank)]); }, users_by_threads);
+  if (!bound.empty())
+    findings.push_back({56, strfmt("OpenMP binds threads of %s on %s to the same cores (OMP_PROC_BIND, OMP_PLACES): "
+                                   "unset the variables, or bind each rank to cores of its own",
+                                   named(bound).c_str(), first.host.c_str())});
+  return findings;
 }
 
 }  // namespace
@@ -91,7 +122,13 @@ std::string binding_text(const RankBinding& binding) {
   std::string text =
       strfmt("%zu of %d core%s", binding.place.cores.size(), binding.host_cores, binding.host_cores == 1 ? "" : "s");
   if (!binding.place.packages.empty()) text += ", " + some_of("package", binding.place.packages, binding.host_packages);
-  return text + ", " + some_of("NUMA node", binding.place.numa_nodes, binding.host_numa_nodes);
+  text += ", " + some_of("NUMA node", binding.place.numa_nodes, binding.host_numa_nodes);
+  if (const std::size_t threads = binding.bound_threads.size(); threads > 0) {
+    const std::vector<int> cores = cores_of_threads(binding);
+    text += strfmt(", %zu thread%s bound to core%s %s", threads, threads == 1 ? "" : "s", cores.size() == 1 ? "" : "s",
+                   cpu_list(cores).c_str());
+  }
+  return text;
 }
 
 std::string binding_summary(const std::vector<RankBinding>& ranks) {
@@ -107,16 +144,9 @@ std::vector<BindingFinding> binding_findings(const std::vector<RankBinding>& ran
   std::vector<BindingFinding> findings;
   if (const std::vector<int> some = straddling(ranks); !some.empty()) findings.push_back(straddle_finding(ranks, some));
   for (const auto& [host, on_host] : by_host(ranks)) {
-    std::map<int, int> users;
-    const std::vector<int> some = sharing(ranks, on_host, users);
-    const int unused = ranks[static_cast<std::size_t>(on_host.front())].host_cores - static_cast<int>(users.size());
-    if (some.empty() || unused <= 0) continue;
-    findings.push_back({55, strfmt("%s on %s have cores in common, and %d of the host's %d cores are used by no rank; "
-                                   "bind each rank to cores of its own (`mpirun --map-by slot:PE=N --bind-to core`, "
-                                   "`srun --cpu-bind=cores`)",
-                                   named(some).c_str(), host.c_str(), unused,
-                                   ranks[static_cast<std::size_t>(on_host.front())].host_cores)});
-    break;  // hosts are mostly equal: the first says it
+    const std::vector<BindingFinding> of_host = sharing_findings(ranks, on_host);
+    findings.insert(findings.end(), of_host.begin(), of_host.end());
+    if (!of_host.empty()) break;  // hosts are mostly equal: the first says it
   }
   return findings;
 }
@@ -126,7 +156,7 @@ namespace {
 std::string packed(const RankBinding& one) {
   return nlohmann::json{one.host,           one.host_cpus,       one.host_cores,
                         one.host_packages,  one.host_numa_nodes, one.place.numa_nodes,
-                        one.place.packages, one.place.cores}
+                        one.place.packages, one.place.cores,     one.bound_threads}
       .dump();
 }
 
@@ -137,14 +167,38 @@ RankBinding unpacked(const std::string& text) {
           .host_cores = json[2],
           .host_packages = json[3],
           .host_numa_nodes = json[4],
-          .place = {.numa_nodes = json[5], .packages = json[6], .cores = json[7]}};
+          .place = {.numa_nodes = json[5], .packages = json[6], .cores = json[7]},
+          .bound_threads = json[8]};
+}
+
+/// Cores of each thread that may use fewer CPUs than the calling one.
+std::vector<std::vector<int>> bound_threads(const HostTopology& topology) {
+  const std::vector<int> mine = topology.bound_cpus();
+  std::vector<std::vector<int>> cpus(at(kernels::threads()));
+  std::exception_ptr failed;
+  std::mutex mutex;
+  kernels::on_each_thread([&](int thread) {
+    try {
+      cpus[at(thread)] = topology.bound_cpus();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failed = std::current_exception();
+    }
+  });
+  if (failed) std::rethrow_exception(failed);
+  std::vector<std::vector<int>> cores;
+  for (const std::vector<int>& some : cpus)
+    if (some.size() < mine.size()) cores.push_back(topology.place(some).cores);
+  return cores;
 }
 
 }  // namespace
 
 std::vector<RankBinding> gather_bindings(World& world) {
   const HostTopology topology;
-  const std::vector<std::string> all = world.gather(packed(binding_of(topology, topology.bound_cpus(), world.host())));
+  RankBinding mine = binding_of(topology, topology.bound_cpus(), world.host());
+  mine.bound_threads = bound_threads(topology);
+  const std::vector<std::string> all = world.gather(packed(mine));
   std::vector<RankBinding> ranks;
   if (world.rank() == 0) std::ranges::transform(all, std::back_inserter(ranks), unpacked);
   return ranks;

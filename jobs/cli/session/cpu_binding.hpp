@@ -17,6 +17,7 @@ struct RankBinding {
   std::string host;
   int host_cpus = 0, host_cores = 0, host_packages = 0, host_numa_nodes = 0;  // that processes may be bound to
   CpuPlace place;                                                             // of the rank's CPUs; empty: not known
+  std::vector<std::vector<int>> bound_threads;  // cores of each thread that may use fewer CPUs than the rank
   [[nodiscard]] bool known() const { return !place.cores.empty(); }
   /// True if the rank may run on several packages or NUMA nodes.
   [[nodiscard]] bool straddles() const { return place.packages.size() > 1 || place.numa_nodes.size() > 1; }
@@ -25,7 +26,7 @@ struct RankBinding {
 /// Of the CPUs `cpus`, in a topology.
 [[nodiscard]] RankBinding binding_of(const HostTopology& topology, const std::vector<int>& cpus,
                                      const std::string& host);
-/// "4 of 16 cores, package 0 (of 2), NUMA nodes 0-1 (of 4)".
+/// "4 of 16 cores, package 0 (of 2), NUMA nodes 0-1 (of 4)", and the threads that are bound to some of them.
 [[nodiscard]] std::string binding_text(const RankBinding& binding);
 /// The same of rank 0, and how many ranks straddle packages or NUMA nodes.
 [[nodiscard]] std::string binding_summary(const std::vector<RankBinding>& ranks);
@@ -35,10 +36,12 @@ struct BindingFinding {
   std::string text;
 };
 /// W054: ranks that may run on several packages or NUMA nodes, though packages or nodes of their host could be told
-/// apart. W055: ranks that have cores in common while no rank may use other cores of their host. At most one of each.
+/// apart. W055: ranks that have cores in common while no rank may use other cores of their host. W056: ranks whose
+/// threads are bound to cores in common. At most one of each.
 [[nodiscard]] std::vector<BindingFinding> binding_findings(const std::vector<RankBinding>& ranks);
 
-/// Collective: the binding of each rank's calling thread, on rank 0; nothing elsewhere.
+/// Collective: the binding of each rank's calling thread and of the threads of its kernels, on rank 0; nothing
+/// elsewhere.
 [[nodiscard]] std::vector<RankBinding> gather_bindings(World& world);
 
 }  // namespace tessera::jobs

@@ -32,6 +32,17 @@ std::vector<int> affinity_cpus() {
   return {0};
 }
 
+void set_affinity(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  const auto capacity = static_cast<std::size_t>(*std::ranges::max_element(cpus)) + 1;
+  cpu_set_t* set = CPU_ALLOC(capacity);
+  if (set == nullptr) return;
+  CPU_ZERO_S(CPU_ALLOC_SIZE(capacity), set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), CPU_ALLOC_SIZE(capacity), set);
+  sched_setaffinity(0, CPU_ALLOC_SIZE(capacity), set);
+  CPU_FREE(set);
+}
+
 std::string cpu_list(const std::vector<int>& cpus) {
   std::string text;
   for (std::size_t i = 0; i < cpus.size();) {

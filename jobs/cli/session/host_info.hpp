@@ -14,6 +14,8 @@ namespace tessera::jobs {
 
 /// The CPUs of this process' affinity mask.
 [[nodiscard]] std::vector<int> affinity_cpus();
+/// Binds the calling thread, and the threads and programs that it will start. What the system refuses is left as it is.
+void set_affinity(const std::vector<int>& cpus);
 /// "0-3,8" of a sorted list.
 [[nodiscard]] std::string cpu_list(const std::vector<int>& cpus);
 
