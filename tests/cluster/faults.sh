@@ -36,7 +36,7 @@ gone() {
   for _ in $(seq 900); do [ -n "$(ranks_on "$1")" ] || return 0; sleep 0.1; done
   return 1
 }
-state() { (cd out && find . -path './checkpoint-*' -o -name STATUS | sort | while read -r file; do
+state() { (cd out && find . -path './checkpoint-*' -o -name STATUS -o -name logging.jsonl | sort | while read -r file; do
   echo "$file"; [ ! -f "$file" ] || sha256sum "$file"; done); }
 clean_up() {
   local one process

@@ -140,6 +140,12 @@ started 2 "flux: 4 ranks, 2 a node, 2 cores: ${limited/tessera-f1/long-f1} $rest
 unset GPUS
 
 # What does not fit is refused before it waits in a queue.
+# On a machine without the scheduler, the options say what it would.
+away() { PATH=$work/none "$tessera" job-script slurm "$@" -- "${run[@]}"; }
+refused 2 'the scheduler does not say what its nodes have: No such file or directory \[sinfo\]. Give --cores_per_node N' away
+refused 2 'whether srun has PMIx for the ranks is not known: No such file or directory \[srun\]. Give --launcher srun' \
+  away --cores_per_node 4 --gpus_per_node 2
+refused 0 '#SBATCH --gpus-per-node=2' away --cores_per_node 4 --gpus_per_node 2 --launcher srun
 refused 2 'there are 2: partition debug \(sinfo\) \[--nodes: command line\]' "$tessera" job-script slurm --nodes 3 -- "${run[@]}"
 refused 2 'the nodes of partition mixed \(sinfo\) differ: 4 cores and 0 GPUs, 8 cores and 0 GPUs' "$tessera" job-script slurm --partition mixed -- "${run[@]}"
 refused 2 'there is no partition none' "$tessera" job-script slurm --partition none -- "${run[@]}"

@@ -37,13 +37,15 @@ constexpr KnownType known_types[] = {
      "mount it with hard, and without nolock or local_lock; one host's cache does not see another's files for seconds "
      "(actimeo). Untried by Tessera"},
     {0x0BD00BD0, "Lustre",
-     "lfs setstripe -c -1 -S 4M DIR before the first checkpoint, so that ranks write to all targets; mount with flock, "
-     "or two runs in one directory are not kept apart. Untried by Tessera"},
+     "lfs setstripe -c -1 -S 4M DIR before the first checkpoint, so that ranks write to all targets, and "
+     "--checkpoint_alignment 4MiB; mount with flock, or two runs in one directory are not kept apart. Untried by "
+     "Tessera"},
     {0x47504653, "GPFS (Storage Scale)",
-     "blocks of 4 MiB or more suit ranks that write large ranges. Untried by Tessera"},
+     "blocks of 4 MiB or more suit ranks that write large ranges, with --checkpoint_alignment 4MiB. Untried by "
+     "Tessera"},
     {0x19830326, "BeeGFS",
-     "beegfs-ctl --setpattern --numtargets=8 --chunksize=4m DIR before the first checkpoint; tuneUseGlobalFileLocks "
-     "for locks between hosts. Untried by Tessera"},
+     "beegfs-ctl --setpattern --numtargets=8 --chunksize=4m DIR before the first checkpoint, and "
+     "--checkpoint_alignment 4MiB; tuneUseGlobalFileLocks for locks between hosts. Untried by Tessera"},
     {0x00C36400, "CephFS", "Untried by Tessera"},
     {0x65735546, "FUSE", "what it does is up to the program behind it: see the lines above. Untried by Tessera"},
     {0x01021997, "9p", "Untried by Tessera"},

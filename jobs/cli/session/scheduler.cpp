@@ -26,6 +26,7 @@ constexpr const char* give_figures = "Give --cores_per_node N and --gpus_per_nod
 }
 
 struct Answer {
+  int failed = 0;  // errno: it was not started
   int status = 0;  // of waitpid
   std::string text, errors;
 };
@@ -49,10 +50,10 @@ void read_all(pollfd (&pipes)[2], std::string* (&texts)[2]) {
   }
 }
 
-/// Runs a program of the PATH. Throws Error (usage) if it cannot be started.
+/// Runs a program of the PATH.
 Answer answer_of(const std::vector<std::string>& command) {
   int text[2], errors[2];
-  if (::pipe2(text, O_CLOEXEC) != 0 || ::pipe2(errors, O_CLOEXEC) != 0) cannot_ask(command[0], std::strerror(errno));
+  if (::pipe2(text, O_CLOEXEC) != 0 || ::pipe2(errors, O_CLOEXEC) != 0) return {.failed = errno};
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -61,22 +62,22 @@ Answer answer_of(const std::vector<std::string>& command) {
   ::posix_spawn_file_actions_adddup2(&outputs, text[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&outputs, errors[1], STDERR_FILENO);
   pid_t child = 0;
-  const int failed = ::posix_spawnp(&child, words[0], &outputs, nullptr, words.data(), ::environ);
+  Answer answer;
+  answer.failed = ::posix_spawnp(&child, words[0], &outputs, nullptr, words.data(), ::environ);
   ::posix_spawn_file_actions_destroy(&outputs);
   ::close(text[1]);
   ::close(errors[1]);
-  Answer answer;
   pollfd pipes[] = {{.fd = text[0], .events = POLLIN, .revents = 0}, {.fd = errors[0], .events = POLLIN, .revents = 0}};
   std::string* texts[] = {&answer.text, &answer.errors};
   read_all(pipes, texts);
-  if (failed != 0) cannot_ask(command[0], std::strerror(failed));
-  while (::waitpid(child, &answer.status, 0) < 0 && errno == EINTR) {}
+  while (answer.failed == 0 && ::waitpid(child, &answer.status, 0) < 0 && errno == EINTR) {}
   return answer;
 }
 
 /// What the program prints on its standard output. Throws Error (usage) with the first line of its errors if it fails.
 std::string output_of(const std::vector<std::string>& command) {
   const Answer answer = answer_of(command);
+  if (answer.failed != 0) cannot_ask(command[0], std::strerror(answer.failed));
   if (answer.status == 0) return answer.text;
   const std::string& why = answer.errors.empty() ? answer.text : answer.errors;
   cannot_ask(command[0], why.empty() ? "it fails and does not say why" : why.substr(0, why.find('\n')));
@@ -199,6 +200,10 @@ NodeShape node_shape(const std::string& scheduler, const std::string& partition)
 bool srun_has_pmix() {
   // Releases print the list on different outputs; its names are words of their own.
   const Answer answer = answer_of({"srun", "--mpi=list"});
+  if (answer.failed != 0)
+    throw Error(ExitCode::usage,
+                std::string("whether srun has PMIx for the ranks is not known: ") + std::strerror(answer.failed),
+                "srun", "Give --launcher srun or --launcher mpirun");
   std::istringstream words(answer.text + "\n" + answer.errors);
   for (std::string word; words >> word;)
     if (word == "pmix" || word.starts_with("pmix_")) return true;
