@@ -40,7 +40,7 @@ void check(const LinearCrossEntropyArgs& args) {
 std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype,
                                            [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda) return cuda::linear_cross_entropy_workspace(rows, vocab);
+    if (device.kind == Device::Kind::cuda) return cuda::linear_cross_entropy_workspace(rows, vocab, dtype);
   return host::linear_cross_entropy_workspace(rows, vocab, dtype);
 }
 

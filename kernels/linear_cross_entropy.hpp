@@ -2,7 +2,8 @@
 #pragma once
 // The language-model head fused with its loss: logits = x·Wᵀ by blocks of rows and chunks of the vocabulary, so that no
 // (N, V) buffer exists. The gradient of the loss is computed in the same pass. With bf16 or fp16 inputs the logits of a
-// block are fp32, their gradient is rounded to the input's dtype before the GEMMs, and dx is rounded once.
+// block are fp32 on the host and of the inputs' dtype on a device; statistics are fp32 or wider, the gradient is
+// rounded to the input's dtype before the GEMMs, and dx is rounded once.
 
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/stream.hpp"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear_cross_entropy on a device: logits of a block of rows in fp32 (gemm), then a kernel with one block per row,
-// which computes maximum, sum and loss in one pass and replaces the logits by their gradient, rounded to the
-// activations' type, in place; then the two GEMMs of the gradients.
+// linear_cross_entropy on a device: logits of a block of rows in the activations' type (gemm), then a kernel with one
+// block per row, which computes maximum, sum and loss in fp32 and double in one pass and replaces the logits by their
+// gradient in place; then the two GEMMs of the gradients.
 #include "kernels/linear_cross_entropy.hpp"
 
+#include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/exact_sum_term.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
@@ -13,13 +14,14 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int loss_threads = 512, loss_vector = 4, loss_tile = loss_threads * loss_vector;
-constexpr std::int64_t row_quantum = 128, logits_budget = std::int64_t{1} << 30;
+constexpr int loss_threads = 512;
+// Every block of rows adds to the whole gradient of the weight, which costs as much as the GEMMs of some 300 rows.
+constexpr std::int64_t row_quantum = 128, logits_budget = std::int64_t{2} << 30;
 
-/// Blocks of rows of (N, V): a function of N and V only. Rows of logits are aligned to 32 bytes.
+/// Blocks of rows of (N, V): a function of N, V and the type only. Rows of logits are aligned to 16 bytes.
 struct RowBlocks {
   std::int64_t pitch, rows;  // elements from row to row; rows of a block
-  RowBlocks(std::int64_t n, std::int64_t vocab) {
+  RowBlocks(std::int64_t n, std::int64_t vocab, DType dtype) : element_(static_cast<std::int64_t>(size_of(dtype))) {
     pitch = (vocab + 7) / 8 * 8;
     const std::int64_t most = row_limit();
     const std::int64_t blocks = n > most ? (n + most - 1) / most : 1;
@@ -28,12 +30,17 @@ struct RowBlocks {
   }
   /// The most rows that a block of n rows or fewer has.
   [[nodiscard]] std::int64_t most_rows(std::int64_t n) const { return n < row_limit() ? n : row_limit(); }
+  [[nodiscard]] std::size_t workspace(std::int64_t n) const {
+    return static_cast<std::size_t>(most_rows(n) * pitch * element_);
+  }
 
  private:
   [[nodiscard]] std::int64_t row_limit() const {
-    const std::int64_t fit = logits_budget / (pitch * 4) / row_quantum * row_quantum;
+    const std::int64_t fit = logits_budget / (pitch * element_) / row_quantum * row_quantum;
     return fit > row_quantum ? fit : row_quantum;
   }
+
+  std::int64_t element_;  // bytes
 };
 
 /// LossSums in device memory: digits of the loss, then the two counts.
@@ -45,7 +52,7 @@ static_assert(sizeof(SumCounters) == sizeof(LossSums) && offsetof(LossSums, toke
 
 template <class T>
 struct LossRows {
-  float* logits;                // (rows, pitch); as T with twice the pitch once they are gradients
+  T* logits;                    // (rows, pitch); then their gradients
   const std::int32_t* targets;  // (rows)
   const float* weights;         // (rows); null: 1
   SumCounters* sums;
@@ -59,14 +66,18 @@ struct Running {
   std::int64_t at = -1;
   double sum = 0;
   /// Adds v[0, count), columns from `first`.
-  __device__ void take(const float (&v)[loss_vector], int count, std::int64_t first) {
+  template <int N>
+  __device__ void take(const float (&v)[N], int count, std::int64_t first) {
     float largest = max;
-    for (int i = 0; i < count; ++i)
-      if (v[i] > largest) largest = v[i], at = first + i;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count && v[i] > largest) largest = v[i], at = first + i;
     const float base = largest == -INFINITY ? 0.0F : largest;
     float part = 0;
-    for (int i = 0; i < count; ++i) part += expf(v[i] - base);
-    if (largest > max) sum *= static_cast<double>(expf(max - base));
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) part += exponential(v[i] - base);
+    if (largest > max) sum *= static_cast<double>(exponential(max - base));
     sum += static_cast<double>(part);
     max = largest;
   }
@@ -114,39 +125,46 @@ __device__ void add_row(SumCounters* sums, double loss, bool correct) {
   if (correct) atomicAdd(&sums->correct, 1ull);
 }
 
-/// Reads up to four logits of a row.
-__device__ __forceinline__ int read(const float* x, std::int64_t c, std::int64_t vocab, float (&v)[loss_vector]) {
+/// Reads up to N logits of a row; returns how many.
+template <int N, class T>
+__device__ __forceinline__ int read(const T* x, std::int64_t c, std::int64_t vocab, float (&v)[N]) {
   if (c >= vocab) return 0;
-  load<loss_vector>(x + c, v);  // the pitch leaves room
-  return vocab - c < loss_vector ? static_cast<int>(vocab - c) : loss_vector;
+  load<N>(x + c, v);  // the pitch leaves room
+  return vocab - c < N ? static_cast<int>(vocab - c) : N;
 }
 
-/// Replaces the logits of a row by gradients, tile by tile: a tile is read before it is written, and writes stay below
-/// what is still to be read.
+/// Replaces the logits of a row by gradients, each by the thread that reads it.
 template <class T, class F>
-__device__ void rewrite(float* x, std::int64_t vocab, const F& gradient) {
-  T* const to = reinterpret_cast<T*>(x);
-  for (std::int64_t tile = 0; tile < vocab; tile += loss_tile) {
-    const std::int64_t c = tile + static_cast<std::int64_t>(threadIdx.x) * loss_vector;
-    float v[loss_vector];
+__device__ void rewrite(T* x, std::int64_t vocab, const F& gradient) {
+  constexpr int n = vector_length<T>;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < vocab; c += loss_threads * n) {
+    float v[n];
     const int count = read(x, c, vocab, v);
-    __syncthreads();
-    for (int i = 0; i < count; ++i) to[c + i] = rounded<T>(gradient(v[i], c + i));
+#pragma unroll
+    for (int i = 0; i < n; ++i) v[i] = gradient(v[i], c + i);
+    if (count == n) {
+      store<n>(x + c, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < n; ++i)
+        if (i < count) x[c + i] = rounded<T>(v[i]);
+    }
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r) {
   const std::int64_t row = blockIdx.x;
-  float* const x = r.logits + row * r.pitch;
+  T* const x = r.logits + row * r.pitch;
   const std::int32_t target = r.targets[row];
   if (target == ignore_index) {
-    if (r.loss_scale) rewrite<T>(x, r.vocab, [](float, std::int64_t) { return 0.0F; });
+    if (r.loss_scale) rewrite(x, r.vocab, [](float, std::int64_t) { return 0.0F; });
     return;
   }
+  constexpr int n = vector_length<T>;
   Running own;
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * loss_vector; c < r.vocab; c += loss_tile) {
-    float v[loss_vector];
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < r.vocab; c += loss_threads * n) {
+    float v[n];
     const int count = read(x, c, r.vocab, v);
     own.take(v, count, c);
   }
@@ -154,15 +172,16 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   const double weight = r.weights ? static_cast<double>(r.weights[row]) : 1.0;
   if (threadIdx.x == 0) {
     // A target outside the vocabulary makes the loss NaN.
-    const double logit = target >= 0 && target < r.vocab ? static_cast<double>(x[target]) : static_cast<double>(NAN);
+    const double logit =
+        target >= 0 && target < r.vocab ? static_cast<double>(to_float(x[target])) : static_cast<double>(NAN);
     add_row(r.sums, weight * (static_cast<double>(all.max) + log(all.sum) - logit), all.at == target);
   }
   if (!r.loss_scale) return;
   const double scale = *r.loss_scale * weight;
   const auto factor = static_cast<float>(scale / all.sum), one = static_cast<float>(scale);
   __syncthreads();  // the target's logit has been read
-  rewrite<T>(x, r.vocab, [&](float v, std::int64_t c) {
-    const float p = expf(v - all.max) * factor;
+  rewrite(x, r.vocab, [&](float v, std::int64_t c) {
+    const float p = exponential(v - all.max) * factor;
     return c == target ? p - one : p;
   });
 }
@@ -173,11 +192,11 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
   const std::int64_t vocab = args.weight.shape[0];
   const Device device = args.x.device;
   const bool trains = args.trains();
-  auto* const logits = static_cast<float*>(args.workspace.data);
+  const TensorView logits(args.workspace.data, dtype_of<T>::value, {count, vocab}, device);  // then their gradients
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool is_first) {
     gemm({.a = p.x.rows(first, count),
           .b = p.weight,
-          .c = TensorView(logits, DType::f32, {count, vocab}, device),
+          .c = logits,
           .trans_b = true,
           .alpha = p.alpha,
           .beta = is_first ? 0.0 : 1.0,
@@ -185,7 +204,7 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
           .stride_c = blocks.pitch},
          stream);
   });
-  const LossRows<T> rows{logits,
+  const LossRows<T> rows{data_of<T>(logits),
                          data_of<std::int32_t>(args.targets) + first,
                          args.weights ? data_of<float>(args.weights) + first : nullptr,
                          reinterpret_cast<SumCounters*>(args.sums),
@@ -195,30 +214,32 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
   loss_kernel<T><<<blocks_for(count, 1), loss_threads, 0, stream_of(stream)>>>(rows);
   check_launch("linear_cross_entropy");
   if (!trains) return;
-  const TensorView dlogits(static_cast<void*>(logits), dtype_of<T>::value, {count, vocab}, device);
-  const std::int64_t pitch = blocks.pitch * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {
     if (p.dweight)  // before dx, which may be x
-      gemm({.a = dlogits,
+      gemm({.a = logits,
             .b = p.x.rows(first, count),
             .c = p.dweight,
             .trans_a = true,
             .alpha = p.alpha,
             .beta = p.accumulate || first > 0 ? 1.0 : 0.0,
             .bias = {},
-            .stride_a = pitch},
+            .stride_a = blocks.pitch},
            stream);
     if (p.dx)
-      gemm({.a = dlogits, .b = p.weight, .c = p.dx.rows(first, count), .alpha = p.alpha, .bias = {}, .stride_a = pitch},
+      gemm({.a = logits,
+            .b = p.weight,
+            .c = p.dx.rows(first, count),
+            .alpha = p.alpha,
+            .bias = {},
+            .stride_a = blocks.pitch},
            stream);
   });
 }
 
 }  // namespace
 
-std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab) {
-  const RowBlocks blocks(rows, vocab);
-  return static_cast<std::size_t>(blocks.most_rows(rows) * blocks.pitch) * sizeof(float);
+std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
+  return RowBlocks(rows, vocab, dtype).workspace(rows);
 }
 
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream) {
@@ -231,9 +252,10 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream)
     });
     return;
   }
-  TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab) && aligned16(args.workspace.data),
+  TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab, args.x.dtype) &&
+                     aligned16(args.workspace.data),
                  "workspace of %zu bytes", args.workspace.nbytes());
-  const RowBlocks blocks(n, vocab);
+  const RowBlocks blocks(n, vocab, args.x.dtype);
   dispatch_dtype(args.x.dtype, [&](auto zero) {
     for (std::int64_t first = 0; first < n; first += blocks.rows)
       run_block<decltype(zero)>(args, blocks, first, blocks.rows < n - first ? blocks.rows : n - first, stream);

@@ -32,6 +32,14 @@ class DeviceSums {
   DeviceMemory memory_;
 };
 
+/// Of the loss: the device's logits have the type of x.
+template <class T>
+inline constexpr double loss_tolerance = std::is_same_v<T, float> ? 2e-6 : tolerance<T> / 8;
+
+/// Targets that are the argmax may differ where two logits are rounded to one number.
+template <class T>
+inline constexpr std::int64_t ties = std::is_same_v<T, float> ? 0 : 1;
+
 template <class T>
 struct Problem {
   explicit Problem(const Case& s, double spread = 1, bool with_weights = false)
@@ -44,7 +52,7 @@ struct Problem {
         dx(Shape{s.n, s.c}, T(7.0F)),
         dweight(normals_of<float>(s.v * s.c, 3), Shape{s.v, s.c}),
         host_workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
-        workspace(cuda::linear_cross_entropy_workspace(s.n, s.v)),
+        workspace(cuda::linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
         scale(sizeof(double)) {
     copy_now(test_device(), scale.view().data, &loss_scale, sizeof(double));
   }
@@ -121,8 +129,8 @@ TYPED_TEST(CudaHeadLoss, IsTheHosts) {
       stream.synchronize();
       const LossSums sums = device.read();
       EXPECT_EQ(sums.tokens, host.tokens);
-      EXPECT_EQ(sums.correct, host.correct);
-      EXPECT_NEAR(sums.loss.value(), host.loss.value(), 2e-6 * (1 + host.loss.value()));
+      EXPECT_NEAR(sums.correct, host.correct, ties<T>);
+      EXPECT_NEAR(sums.loss.value(), host.loss.value(), loss_tolerance<T> * (1 + host.loss.value()));
       EXPECT_LE(device_error(p.dx), 4 * tolerance<T>);
       EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
       if (accumulate) continue;
@@ -154,8 +162,8 @@ TYPED_TEST(CudaHeadLoss, WeightsOfRowsAsTheHosts) {
     plain.on_device(of_plain.get(), false, stream.view());
     stream.synchronize();
     EXPECT_EQ(device.read().tokens, host.tokens);
-    EXPECT_EQ(device.read().correct, host.correct);
-    EXPECT_NEAR(device.read().loss.value(), host.loss.value(), 2e-6 * of_plain.read().loss.value());
+    EXPECT_NEAR(device.read().correct, host.correct, ties<T>);
+    EXPECT_NEAR(device.read().loss.value(), host.loss.value(), loss_tolerance<T> * of_plain.read().loss.value());
     EXPECT_NE(device.read().loss.value(), of_plain.read().loss.value());
     EXPECT_LE(device_error(p.dx), 4 * tolerance<T>);
     EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
@@ -203,7 +211,7 @@ TEST(CudaHeadLossEdges, TheLowestIndexAmongEqualsIsTheArgmax) {
   for (const auto& [target, correct] : {std::pair{700, 1}, {4900, 0}, {3, 0}}) {
     HostDeviceTensor<float> x(Shape{1, 1}, 1.0F), weight(w, Shape{5000, 1});
     HostDeviceTensor<std::int32_t> targets(Shape{1}, target);
-    DeviceMemory workspace(cuda::linear_cross_entropy_workspace(1, 5000));
+    DeviceMemory workspace(cuda::linear_cross_entropy_workspace(1, 5000, DType::f32));
     DeviceSums sums;
     DeviceStream stream;
     linear_cross_entropy({.x = x.on_device(),
