@@ -138,16 +138,16 @@ two_jobs() {
   [ $code = 0 ] || fail "after the killed job: exit $code"
 }
 
-# A save fails on one rank (by the shim): `stop` ends the run; `continue` warns, and the next save succeeds.
+# A save fails on one of five ranks (by the shim): `stop` ends the run; `continue` warns, and the next save succeeds.
 shim_at() { extra=(-x "LD_PRELOAD=$shim" -x "FAULT_DIR=$(realpath .)/$1" -x "FAULT_WITH=$2" -x "FAULT_RANK=$3" -x "FAULT_AT=$4" -x "FAULT_KIND=$5"); }
 stop_or_continue() {
-  shim_at stop checkpoint-2.tmp/state 1 2 ENOSPC
-  runs 2 --save_steps 2 --output_dir stop
+  shim_at stop checkpoint-2.tmp/state 4 2 ENOSPC
+  runs 5 --global_batch_size 10 --comm mpi --save_steps 2 --output_dir stop
   [ $code = 3 ] && one_error 'stop/checkpoint-2.tmp/state.*No space left on device' || fail "stop: exit $code"
   status stop failed
   [ -z "$(ls -d stop/checkpoint-* 2> /dev/null)" ] || fail "left: $(ls stop)"
   shim_at go checkpoint-2.tmp/state 1 2 EIO
-  runs 2 --save_steps 2 --on_save_error continue --output_dir go
+  runs 5 --global_batch_size 10 --comm node --save_steps 2 --on_save_error continue --output_dir go
   [ $code = 0 ] && ! grep -q '^error:' log && [ "$(grep -c 'warning W027: checkpoint-2 was not saved.*Input/output error' log)" = 1 ] || fail "continue: exit $code"
   [ "$(ls -d go/checkpoint-* | tr '\n' ' ')" = "go/checkpoint-4 go/checkpoint-6 go/checkpoint-8 " ] || fail "continue: $(ls go)"
   status go completed
@@ -176,9 +176,12 @@ in_the_background() {
 
 # The others report a rank that is stopped during a save.
 standing_still() {
-  shim_at still checkpoint-2.tmp/state 1 2 stop
-  runs 2 --save_steps 2 --comm_timeout 3 --output_dir still
-  [ $code = 6 ] && one_error 'rank 1@.* is late' || fail "a stopped rank: exit $code"
+  local comm
+  for comm in mpi node; do
+    shim_at still-$comm checkpoint-2.tmp/state 3 2 stop
+    runs 5 --global_batch_size 10 --comm $comm --save_steps 2 --comm_timeout 3 --output_dir still-$comm
+    [ $code = 6 ] && one_error 'rank 3@.* is late' || fail "a stopped rank, $comm: exit $code"
+  done
   extra=()
 }
 

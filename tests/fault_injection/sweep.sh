@@ -19,7 +19,7 @@ cat > "$work/config.json" <<'JSON'
  "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 JSON
 for i in $(seq 30); do echo "line $i of the training text, as plain as can be"; done > "$work/train.txt"
-train=("$program" train --model "$work/config.json" --from_scratch --dataset "$work/train.txt" --max_length 8 --global_batch_size 12 --add_version false
+train=("$program" train --model "$work/config.json" --from_scratch --dataset "$work/train.txt" --max_length 8 --global_batch_size 60 --add_version false
        --save_model false --output_dir "$work/out" --resume_from_checkpoint auto --threads 1 --quiet)
 [ "${program##*/}" = tessera ] && of_users=1 || of_users=
 case $how in async) of_run=(--async_save) ;; mpio) of_run=(--checkpoint_io mpio) ;; *) of_run=() ;; esac
