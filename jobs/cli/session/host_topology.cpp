@@ -43,13 +43,13 @@ std::vector<hwloc_obj_t> objects(hwloc_topology_t topology, hwloc_obj_type_t typ
 
 std::vector<int> logical_numbers(const std::vector<hwloc_obj_t>& some) {
   std::vector<int> numbers;
-  for (const hwloc_obj_t one : some) numbers.push_back(static_cast<int>(one->logical_index));
+  for (const auto* one : some) numbers.push_back(static_cast<int>(one->logical_index));
   return numbers;
 }
 
 /// The nodes of `nodes` that are nearest to cores: without those that contain another's cores, and of those with equal
 /// cores the first.
-std::vector<int> nearest(const std::vector<hwloc_obj_t>& nodes) {
+std::vector<int> nearest_nodes(const std::vector<hwloc_obj_t>& nodes) {
   std::vector<int> numbers;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const auto hides = [&](std::size_t k) {
@@ -65,7 +65,7 @@ std::vector<int> nearest(const std::vector<hwloc_obj_t>& nodes) {
 }
 
 CpuPlace place_of(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
-  return {.numa_nodes = nearest(objects(topology, HWLOC_OBJ_NUMANODE, cpus)),
+  return {.numa_nodes = nearest_nodes(objects(topology, HWLOC_OBJ_NUMANODE, cpus)),
           .packages = logical_numbers(objects(topology, HWLOC_OBJ_PACKAGE, cpus)),
           .cores = logical_numbers(objects(topology, HWLOC_OBJ_CORE, cpus))};
 }
