@@ -25,6 +25,14 @@ constexpr float nf4_values[16] = {
     1.0F,
 };
 
+/// The values of fp4's 16 codes: a sign, two bits of exponent and one of mantissa, over their largest value.
+constexpr float fp4_values[16] = {
+    0.0F, 0x1.555556p-8F,  0x1.555556p-1F,  1.0F,  0x1.555556p-2F,  0.5F,  0x1.555556p-3F,  0.25F,
+    0.0F, -0x1.555556p-8F, -0x1.555556p-1F, -1.0F, -0x1.555556p-2F, -0.5F, -0x1.555556p-3F, -0.25F,
+};
+/// Its codes in the order of their values; of the two zeros first 0, as bitsandbytes sorts them.
+constexpr unsigned char fp4_order[16] = {11, 10, 13, 12, 15, 14, 9, 0, 8, 1, 6, 7, 4, 5, 2, 3};
+
 /// A row's int8 code c is c · absmax · int8_step: 1/127, as bitsandbytes writes it.
 inline constexpr float int8_step = 7.874015718698502e-3F;
 

@@ -25,7 +25,7 @@ std::uint8_t nearest_dynamic(float x) {
 
 }  // namespace
 
-std::span<const float> nf4_code() { return nf4_values; }
+std::span<const float> four_bit_code(QuantFormat format) { return is_fp4(format) ? fp4_values : nf4_values; }
 std::span<const float> absmax_code() { return signed_dynamic_code.values; }
 
 Quantizer::Quantizer(const QuantizedMatrix& matrix, ReadElements read)
@@ -66,7 +66,7 @@ void Quantizer::make_statistics() {
   statistics_.assign(static_cast<std::size_t>(matrix_.bytes() - matrix_.code_bytes()), std::byte{0});
   std::byte* const base = statistics_.data() - matrix_.code_bytes();
   std::byte* const scales = base + matrix_.scales_at();
-  if (matrix_.format == QuantFormat::int8) {
+  if (!is_nested(matrix_.format)) {
     std::memcpy(scales, absmax_.data(), absmax_.size() * sizeof(float));
     return;
   }
@@ -96,8 +96,9 @@ void Quantizer::code_elements(std::int64_t first, std::int64_t count, std::byte*
     const std::int64_t n = std::min(group, count - at);
     const float absmax = absmax_[static_cast<std::size_t>((first + at) / group)];
     const float* const x = elements_.data() + at;
-    if (matrix_.format == QuantFormat::nf4)
-      host::quantize().nf4(x, absmax, reinterpret_cast<std::uint8_t*>(to) + at / 2, n);
+    if (is_4bit(matrix_.format))
+      (is_fp4(matrix_.format) ? host::quantize().fp4 : host::quantize().nf4)(
+          x, absmax, reinterpret_cast<std::uint8_t*>(to) + at / 2, n);
     else host::quantize().int8(x, absmax, reinterpret_cast<std::int8_t*>(to) + at, n);
   }
 }
@@ -111,7 +112,7 @@ void Quantizer::read(std::int64_t first, std::span<std::byte> to) {
     std::memcpy(to.data() + (begin - first), statistics_.data() + (begin - codes),
                 static_cast<std::size_t>(end - begin));
   }
-  const std::int64_t per_byte = matrix_.format == QuantFormat::nf4 ? 2 : 1, group = matrix_.group(),
+  const std::int64_t per_byte = is_4bit(matrix_.format) ? 2 : 1, group = matrix_.group(),
                      group_bytes = group / per_byte, most = std::max<std::int64_t>(1, quantizer_piece / group);
   const std::int64_t first_group = first / group_bytes, end_byte = std::min(end, codes);
   const std::int64_t end_group = first < end_byte ? (end_byte + group_bytes - 1) / group_bytes : first_group;

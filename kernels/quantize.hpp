@@ -15,8 +15,8 @@ namespace tessera::kernels {
 /// Elements [first, first + count) of the matrix, row-major, as fp32.
 using ReadElements = std::function<void(std::int64_t first, std::int64_t count, float* to)>;
 
-/// The values of nf4's 16 codes, and of the 256 codes of its 8-bit absmax (bitsandbytes' dynamic code).
-[[nodiscard]] std::span<const float> nf4_code();
+/// The values of the 16 codes of nf4 or fp4, and of the 256 codes of the 8-bit absmax (bitsandbytes' dynamic code).
+[[nodiscard]] std::span<const float> four_bit_code(QuantFormat format);
 [[nodiscard]] std::span<const float> absmax_code();
 
 class Quantizer {
@@ -25,12 +25,12 @@ class Quantizer {
   Quantizer(const QuantizedMatrix& matrix, ReadElements read);
 
   /// Bytes [first, first + to.size()) of the quantized matrix. For codes, reads the elements of their blocks or rows;
-  /// for any byte after the codes (absmax of either format, nf4's mean) the whole matrix, once. int8 rounds elements to
-  /// fp16 first, as bitsandbytes does. Throws Error (data) with the index of a range that has an element which is not
-  /// finite, or too large for fp16.
+  /// for any byte after the codes (absmax of any format, the mean of double quantization) the whole matrix, once. int8
+  /// rounds elements to fp16 first, as bitsandbytes does. Throws Error (data) with the index of a range that has an
+  /// element which is not finite, or too large for fp16.
   void read(std::int64_t first, std::span<std::byte> to);
-  /// nf4: the mean of the absmax that is subtracted before these are quantized, in place of the exact mean rounded to
-  /// fp32. Before read().
+  /// Double quantization: the mean of the absmax that is subtracted before these are quantized, in place of the exact
+  /// mean rounded to fp32. Before read().
   void set_mean(float mean);
 
  private:

@@ -145,13 +145,14 @@ QuantFormat quantization_of(const std::string& config_json, const std::string& s
   if (is_set("load_in_8bit") || is_set("_load_in_8bit")) return QuantFormat::int8;
   if (!is_set("load_in_4bit") && !is_set("_load_in_4bit"))
     refuse_quantization(source, "has neither load_in_4bit nor load_in_8bit: other methods are not supported");
-  if (const std::string type = text("bnb_4bit_quant_type", "fp4"); type != "nf4")
-    refuse_quantization(source, "has bnb_4bit_quant_type " + type + ", and only nf4 is supported");
-  if (!is_set("bnb_4bit_use_double_quant"))
-    refuse_quantization(source, "has no bnb_4bit_use_double_quant, and only double quantization is supported");
-  if (const std::string type = text("bnb_4bit_quant_storage", "uint8"); type != "uint8")
-    refuse_quantization(source, "has bnb_4bit_quant_storage " + type + ", and only uint8 is supported");
-  return QuantFormat::nf4;
+  const std::string type = text("bnb_4bit_quant_type", "fp4");
+  if (type != "nf4" && type != "fp4")
+    refuse_quantization(source, "has bnb_4bit_quant_type " + type + ", and only nf4 and fp4 are supported");
+  if (const std::string storage = text("bnb_4bit_quant_storage", "uint8"); storage != "uint8")
+    refuse_quantization(source, "has bnb_4bit_quant_storage " + storage + ", and only uint8 is supported");
+  const bool nested = is_set("bnb_4bit_use_double_quant");
+  if (type == "fp4") return nested ? QuantFormat::fp4 : QuantFormat::fp4_single;
+  return nested ? QuantFormat::nf4 : QuantFormat::nf4_single;
 }
 
 std::string without_quantization(const std::string& config_json) {

@@ -20,7 +20,7 @@ struct Model;
 void quantize(Model& model, QuantFormat format, const std::string& config_json = "");
 
 /// The format of a config.json's quantization_config; none: it has none. Throws Error (usage) with the key: another
-/// method than bitsandbytes, fp4, no double quantization, or a type of storage other than uint8.
+/// method than bitsandbytes, another code of 4 bits than nf4 and fp4, or a type of storage other than uint8.
 [[nodiscard]] QuantFormat quantization_of(const std::string& config_json, const std::string& source);
 /// The config.json of a model in floats: without quantization_config, other keys in their order; byte for byte if it
 /// has none.

@@ -150,7 +150,7 @@ BaseModel parse_base(const Reader& read, const Json& json) {
   BaseModel base{type->dtype, read.checksum(json)};
   if (!json.contains("quantization")) return base;
   const std::string format = read.text(json, "quantization");
-  for (const QuantFormat known : {QuantFormat::nf4, QuantFormat::int8})
+  for (const QuantFormat known : quant_formats)
     if (format == name_of(known)) base.quantization = known;
   if (base.quantization == QuantFormat::none)
     read.refuse("E122", "the base model has a quantization that is not known");

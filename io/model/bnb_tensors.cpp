@@ -40,13 +40,13 @@ BnbTensors::BnbTensors(const std::vector<StoredTensor>& tensors) {
   for (const StoredTensor& tensor : tensors) tensors_.emplace(tensor.entry->name, tensor);
   for (const StoredTensor& tensor : tensors) {
     const std::string& name = tensor.entry->name;
-    if (name.ends_with(fp4_state)) refuse_quantized(tensor, name, "is of fp4, and only nf4 is supported");
-    if (name.ends_with(nf4_state)) {
+    const bool fp4 = name.ends_with(fp4_state);
+    if (fp4 || name.ends_with(nf4_state)) {
       const std::string of = name.substr(0, name.size() - std::strlen(nf4_state));
       part_of_.emplace(name, of);
       const auto codes = tensors_.find(of);
       if (codes == tensors_.end()) refuse_quantized(tensor, name, "has no " + of + " beside it");
-      add_nf4(of, codes->second, tensor);
+      add_4bit(of, fp4, codes->second, tensor);
     }
     if (name.ends_with(weight_ending) && std::strcmp(tensor.entry->type, "I8") == 0)
       if (const auto scales = tensors_.find(name.substr(0, name.size() - std::strlen(weight_ending)) + ".SCB");
@@ -68,38 +68,45 @@ const StoredTensor& BnbTensors::part(const std::string& name, const std::string&
   return found->second;
 }
 
-void BnbTensors::add_nf4(const std::string& name, const StoredTensor& codes, const StoredTensor& state) {
+void BnbTensors::add_4bit(const std::string& name, bool fp4, const StoredTensor& codes, const StoredTensor& state) {
   const nlohmann::json json = quant_state(state);
   const auto number = [&](const char* key) {
     return json.is_object() && json.contains(key) && json.at(key).is_number() ? json.at(key).get<double>() : -1.0;
   };
   if (number("blocksize") != static_cast<double>(QuantizedMatrix::block))
     refuse_quantized(codes, name, strfmt("has blocks of %g elements, and only 64 is supported", number("blocksize")));
-  if (!json.contains("nested_offset"))
-    refuse_quantized(codes, name, "has no double quantization (bnb_4bit_use_double_quant)");
-  if (number("nested_blocksize") != static_cast<double>(QuantizedMatrix::nested_block))
+  const bool nested = json.contains("nested_offset");
+  if (nested && number("nested_blocksize") != static_cast<double>(QuantizedMatrix::nested_block))
     refuse_quantized(codes, name, "has nested blocks of another size than 256");
   const auto& shape = json.contains("shape") ? json.at("shape") : nlohmann::json();
   if (!shape.is_array() || shape.size() != 2 || !shape[0].is_number_integer() || !shape[1].is_number_integer() ||
       shape[0].get<std::int64_t>() < 1 || shape[1].get<std::int64_t>() < 1)
     refuse_quantized(codes, name, "is no matrix");
   BnbMatrix found;
-  const QuantizedMatrix matrix =
-      found.matrix_ = {QuantFormat::nf4, shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>()};
+  const QuantizedMatrix matrix = found.matrix_ = {fp4      ? nested ? QuantFormat::fp4 : QuantFormat::fp4_single
+                                                  : nested ? QuantFormat::nf4
+                                                           : QuantFormat::nf4_single,
+                                                  shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>()};
   found.shape_ = {matrix.rows, matrix.columns};
-  found.mean_ = static_cast<float>(json.at("nested_offset").get<double>());
-  found.parts_ = {{0, codes},
-                  {matrix.absmax_at(), part(name + ".absmax", name, "U8", matrix.groups())},
-                  {matrix.scales_at(), part(name + ".nested_absmax", name, "F32", matrix.nested_groups())}};
+  found.mean_ = nested ? static_cast<float>(number("nested_offset")) : 0.0F;
+  found.parts_ = {{0, codes}};
   if (std::strcmp(codes.entry->type, "U8") != 0 || codes.entry->numel() != matrix.code_bytes())
     refuse_quantized(
         codes, name,
         strfmt("is %s of %ld elements, not U8 of %ld", codes.entry->type, codes.entry->numel(), matrix.code_bytes()));
-  if (!std::ranges::equal(floats_in(part(name + ".quant_map", name, "F32", 16)), kernels::nf4_code()))
-    refuse_quantized(codes, name, "has another code than nf4");
+  if (!std::ranges::equal(floats_in(part(name + ".quant_map", name, "F32", 16)), kernels::four_bit_code(matrix.format)))
+    refuse_quantized(codes, name, std::string("has another code than ") + (fp4 ? "fp4" : "nf4"));
+  if (nested) add_nested(name, codes, found);
+  else found.parts_.push_back({matrix.scales_at(), part(name + ".absmax", name, "F32", matrix.groups())});
+  matrices_.emplace(name, std::move(found));
+}
+
+void BnbTensors::add_nested(const std::string& name, const StoredTensor& codes, BnbMatrix& to) {
+  const QuantizedMatrix& matrix = to.matrix_;
+  to.parts_.push_back({matrix.absmax_at(), part(name + ".absmax", name, "U8", matrix.groups())});
+  to.parts_.push_back({matrix.scales_at(), part(name + ".nested_absmax", name, "F32", matrix.nested_groups())});
   if (!std::ranges::equal(floats_in(part(name + ".nested_quant_map", name, "F32", 256)), kernels::absmax_code()))
     refuse_quantized(codes, name, "has another code of its absmax than bitsandbytes' dynamic one");
-  matrices_.emplace(name, std::move(found));
 }
 
 void BnbTensors::add_int8(const std::string& name, const StoredTensor& codes, const StoredTensor& scales) {
@@ -136,7 +143,7 @@ void BnbMatrix::read_bytes(std::int64_t first, std::span<std::byte> to) const {
             [&](std::int64_t at, std::span<std::byte> bytes) {
               part.tensor.file->read_bytes(*part.tensor.entry, static_cast<std::uint64_t>(at), bytes);
             });
-  if (matrix_.format == QuantFormat::nf4)
+  if (is_nested(matrix_.format))
     overlap(matrix_.offset_at(), sizeof mean_, [&](std::int64_t at, std::span<std::byte> bytes) {
       std::memcpy(bytes.data(), reinterpret_cast<const std::byte*>(&mean_) + at, bytes.size());
     });
@@ -145,23 +152,23 @@ void BnbMatrix::read_bytes(std::int64_t first, std::span<std::byte> to) const {
 /// Dequantizes the smallest matrix of whole blocks of absmax, or whole rows, that holds the elements.
 void BnbMatrix::read_elements(std::int64_t first, std::int64_t count, float* to) const {
   if (count == 0) return;
-  const bool nf4 = matrix_.format == QuantFormat::nf4;
-  const std::int64_t step = nf4 ? QuantizedMatrix::block * QuantizedMatrix::nested_block : matrix_.columns;
+  const bool four_bit = is_4bit(matrix_.format), nested = is_nested(matrix_.format);
+  const std::int64_t step = four_bit ? QuantizedMatrix::block * QuantizedMatrix::nested_block : matrix_.columns;
   const std::int64_t begin = first / step * step,
                      end = std::min((first + count + step - 1) / step * step, matrix_.numel());
-  const QuantizedMatrix piece = nf4 ? QuantizedMatrix{matrix_.format, 1, end - begin}
-                                    : QuantizedMatrix{matrix_.format, (end - begin) / step, step};
+  const QuantizedMatrix piece = four_bit ? QuantizedMatrix{matrix_.format, 1, end - begin}
+                                         : QuantizedMatrix{matrix_.format, (end - begin) / step, step};
   std::vector<std::byte> bytes(static_cast<std::size_t>(piece.bytes()));
   const auto copy = [&](std::int64_t piece_at, std::int64_t at, std::int64_t n) {
     read_bytes(at, std::span(bytes).subspan(static_cast<std::size_t>(piece_at), static_cast<std::size_t>(n)));
   };
-  copy(0, nf4 ? begin / 2 : begin, piece.code_bytes());
-  if (nf4) {
+  copy(0, four_bit ? begin / 2 : begin, piece.code_bytes());
+  if (nested) {
     copy(piece.absmax_at(), matrix_.absmax_at() + begin / QuantizedMatrix::block, piece.groups());
     copy(piece.scales_at(), matrix_.scales_at() + 4 * (begin / step), 4 * piece.nested_groups());
     copy(piece.offset_at(), matrix_.offset_at(), 4);
   } else {
-    copy(piece.scales_at(), matrix_.scales_at() + 4 * (begin / step), 4 * piece.groups());
+    copy(piece.scales_at(), matrix_.scales_at() + 4 * (begin / matrix_.group()), 4 * piece.groups());
   }
   std::vector<float> values(static_cast<std::size_t>(piece.numel()));
   kernels::dequantize({.matrix = piece,

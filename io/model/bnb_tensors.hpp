@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matrices that bitsandbytes has quantized, in the tensors of a model's files: the names and forms that transformers
-// writes. nf4: NAME (U8), NAME.absmax, NAME.quant_map, NAME.nested_absmax, NAME.nested_quant_map and
-// NAME.quant_state.bitsandbytes__nf4, where NAME ends with ".weight". int8: NAME (I8), and beside it SCB (F32) and
+// writes. nf4: NAME (U8), NAME.absmax (U8), NAME.quant_map, NAME.nested_absmax, NAME.nested_quant_map and
+// NAME.quant_state.bitsandbytes__nf4, where NAME ends with ".weight"; without double quantization NAME.absmax (F32),
+// and nothing nested; fp4 the same with __fp4. int8: NAME (I8), and beside it SCB (F32) and
 // weight_format.
 
 #include <map>
@@ -42,13 +43,13 @@ class BnbMatrix {
   QuantizedMatrix matrix_;
   std::vector<std::int64_t> shape_;
   std::vector<Part> parts_;  // in order
-  float mean_ = 0;           // nf4: after them
+  float mean_ = 0;           // double quantization: after them
 };
 
 class BnbTensors {
  public:
   /// Finds them. Throws Error (data), which names the tensor: a part is missing or has another size; another format
-  /// than nf4 with double quantization, blocks of 64 and 256 and bitsandbytes' codes, or int8 by rows.
+  /// than nf4 and fp4 in blocks of 64 with bitsandbytes' codes, double quantization in blocks of 256, or int8 by rows.
   explicit BnbTensors(const std::vector<StoredTensor>& tensors);
 
   /// The matrix of that name; null: it is none.
@@ -57,7 +58,9 @@ class BnbTensors {
   [[nodiscard]] bool is_part(const std::string& name) const { return part_of_.contains(name); }
 
  private:
-  void add_nf4(const std::string& name, const StoredTensor& codes, const StoredTensor& state);
+  void add_4bit(const std::string& name, bool fp4, const StoredTensor& codes, const StoredTensor& state);
+  /// The statistics of double quantization.
+  void add_nested(const std::string& name, const StoredTensor& codes, BnbMatrix& to);
   void add_int8(const std::string& name, const StoredTensor& codes, const StoredTensor& scales);
   /// A tensor that belongs to `name`, of this type and number of elements.
   const StoredTensor& part(const std::string& name, const std::string& of, const char* type, std::int64_t numel);

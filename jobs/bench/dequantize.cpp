@@ -59,7 +59,7 @@ void bench_dequantize_command(const Call& call, World& world) {
                matrix_rows, matrix_columns, world.size(), threads, repeats, read));
     log::info(strfmt("%8s %8s %26s %12s", "from", "to", "read and written, GB/s", "of reading"));
   }
-  for (const QuantFormat format : {QuantFormat::nf4, QuantFormat::int8})
+  for (const QuantFormat format : quant_formats)
     for (const DType dtype : {DType::bf16, DType::f32}) {
       const double speed = of_all(dequantize_speed(format, dtype, repeats));
       json["formats"].push_back({{"from", name_of(format)}, {"to", name_of(dtype)}, {"gb_per_s", speed}});

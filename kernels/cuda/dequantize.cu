@@ -9,27 +9,30 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-struct Nf4Tables {
-  float nf4[16] = {};
+struct CodeTables {
+  float four_bit[2][16] = {};  // nf4, fp4
   DynamicCode dynamic = signed_dynamic_code;
 };
-constexpr Nf4Tables make_nf4_tables() {
-  Nf4Tables nf4_tables;
-  for (int i = 0; i < 16; ++i) nf4_tables.nf4[i] = nf4_values[i];
-  return nf4_tables;
+constexpr CodeTables make_code_tables() {
+  CodeTables tables;
+  for (int i = 0; i < 16; ++i) tables.four_bit[0][i] = nf4_values[i], tables.four_bit[1][i] = fp4_values[i];
+  return tables;
 }
-__device__ const Nf4Tables nf4_tables = make_nf4_tables();
+__device__ const CodeTables code_tables = make_code_tables();
 
 template <class T>
-struct Nf4 {
+struct FourBit {
   const unsigned char* bytes;
   std::int64_t absmax_at, scales_at, offset_at;
+  int table;
+  bool nested;
   T* out;
 
   __device__ float scale_of(std::int64_t block) const {
-    const auto* nested = reinterpret_cast<const float*>(bytes + scales_at);
+    const auto* scales = reinterpret_cast<const float*>(bytes + scales_at);
+    if (!nested) return scales[block];
     const float mean = *reinterpret_cast<const float*>(bytes + offset_at);
-    return add(mul(nf4_tables.dynamic.values[bytes[absmax_at + block]], nested[block / QuantizedMatrix::nested_block]),
+    return add(mul(code_tables.dynamic.values[bytes[absmax_at + block]], scales[block / QuantizedMatrix::nested_block]),
                mean);
   }
   /// Eight elements from a multiple of eight on are of one block.
@@ -40,7 +43,7 @@ struct Nf4 {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const unsigned pair = bytes[(first + i) / 2];
-      v[i] = mul(nf4_tables.nf4[(first + i) % 2 == 0 ? pair >> 4 : pair & 15U], absmax);
+      v[i] = mul(code_tables.four_bit[table][(first + i) % 2 == 0 ? pair >> 4 : pair & 15U], absmax);
     }
     store<N>(out + first, v);
   }
@@ -71,10 +74,10 @@ void dequantize(const DequantizeArgs& args, StreamView stream) {
   const QuantizedMatrix& matrix = args.matrix;
   const auto* const bytes = data_of<unsigned char>(args.bytes);
   dispatch_dtype(args.out.dtype, [&]<class T>(T) {
-    if (matrix.format == QuantFormat::nf4)
-      return for_each<8>(
-          Nf4<T>{bytes, matrix.absmax_at(), matrix.scales_at(), matrix.offset_at(), data_of<T>(args.out)},
-          matrix.numel(), {args.out.data}, stream, "dequantize");
+    if (is_4bit(matrix.format))
+      return for_each<8>(FourBit<T>{bytes, matrix.absmax_at(), matrix.scales_at(), matrix.offset_at(),
+                                    is_fp4(matrix.format) ? 1 : 0, is_nested(matrix.format), data_of<T>(args.out)},
+                         matrix.numel(), {args.out.data}, stream, "dequantize");
     for_each<8>(
         Int8<T>{reinterpret_cast<const signed char*>(bytes), reinterpret_cast<const float*>(bytes + matrix.scales_at()),
                 matrix.columns, data_of<T>(args.out)},

@@ -24,7 +24,10 @@ std::vector<StoredTensor> tensors_of(const SafetensorsFile& file) {
 TEST(BnbTensors, HaveTheBytesThatAreMadeHere) {
   const SafetensorsFile plain(bnb_golden + "/model.safetensors");
   int found = 0;
-  for (const auto& [folder, format] : {std::pair{"/bnb-nf4", QuantFormat::nf4}, {"/bnb-int8", QuantFormat::int8}}) {
+  for (const auto& [folder, format] : {std::pair{"/bnb-nf4", QuantFormat::nf4},
+                                       {"/bnb-nf4-single", QuantFormat::nf4_single},
+                                       {"/bnb-fp4", QuantFormat::fp4_single},
+                                       {"/bnb-int8", QuantFormat::int8}}) {
     const SafetensorsFile file(bnb_golden + folder + "/model.safetensors");
     const BnbTensors tensors(tensors_of(file));
     for (const SafetensorsEntry& entry : plain.entries()) {
@@ -47,11 +50,11 @@ TEST(BnbTensors, HaveTheBytesThatAreMadeHere) {
     EXPECT_FALSE(tensors.is_part("model.norm.weight"));
     EXPECT_EQ(tensors.find("model.norm.weight"), nullptr);
   }
-  EXPECT_EQ(found, 2 * 2 * 7);  // formats, layers, projections
+  EXPECT_EQ(found, 4 * 2 * 7);  // formats, layers, projections
 }
 
 TEST(BnbTensors, ReadElementsOfAnyRange) {
-  for (const char* folder : {"/bnb-nf4", "/bnb-int8"}) {
+  for (const char* folder : {"/bnb-nf4", "/bnb-nf4-single", "/bnb-fp4", "/bnb-int8"}) {
     const SafetensorsFile file(bnb_golden + folder + "/model.safetensors");
     const BnbTensors tensors(tensors_of(file));
     const BnbMatrix* matrix = tensors.find(bnb_name);
@@ -87,10 +90,14 @@ std::string error_with(const char* folder, const std::string& text, const std::s
 
 TEST(BnbTensors, OtherFormsAreRefusedByName) {
   using testing::HasSubstr;
-  EXPECT_THAT(error_with("/bnb-nf4", "bitsandbytes__nf4", "bitsandbytes__fp4"), HasSubstr("is of fp4"));
+  EXPECT_THAT(error_with("/bnb-nf4", "bitsandbytes__nf4", "bitsandbytes__fp4"), HasSubstr("has another code than fp4"));
   EXPECT_THAT(error_with("/bnb-nf4", "weight.absmax\"", "weight.absmin\""), HasSubstr("absmax"));
   EXPECT_THAT(error_with("/bnb-nf4", "\"blocksize\": 64", "\"blocksize\": 32"), HasSubstr("only 64 is supported"));
-  EXPECT_THAT(error_with("/bnb-nf4", "\"nested_offset\"", "\"nested_offseT\""), HasSubstr("double quantization"));
+  EXPECT_THAT(error_with("/bnb-nf4", "\"nested_offset\"", "\"nested_offseT\""),
+              HasSubstr("weight.absmax\" is U8 of"));  // without double quantization they are in fp32
+  EXPECT_THAT(error_with("/bnb-nf4-single", "bitsandbytes__nf4", "bitsandbytes__fp4"),
+              HasSubstr("has another code than fp4"));
+  EXPECT_THAT(error_with("/bnb-fp4", "\"blocksize\": 64", "\"blocksize\": 32"), HasSubstr("only 64 is supported"));
   EXPECT_THAT(error_with("/bnb-nf4", "\"nested_blocksize\": 256", "\"nested_blocksize\": 512"),
               HasSubstr("nested blocks"));
   EXPECT_THAT(error_with("/bnb-nf4", "\"shape\": [", "\"shapE\": ["), HasSubstr("is no matrix"));
@@ -140,6 +147,7 @@ TEST(BnbTensors, NothingIsQuantizedInAModelThatCameQuantized) {
   };
   refused(bnb_golden + "/bnb-nf4", embedding, floats, "in floats, and the run needs nf4 [67, 26]");
   refused(bnb_golden + "/bnb-nf4", bnb_name, half, "nf4 [26, 38], and the run needs nf4 [13, 38]", 2);
+  refused(bnb_golden + "/bnb-nf4-single", bnb_name, whole, "nf4_single [26, 38], and the run needs nf4 [26, 38]");
   refused(bnb_golden + "/bnb-int8", bnb_name, whole, "int8 [26, 38], and the run needs nf4 [26, 38]");
   const test::TempDir dir;  // the config says that they are quantized, and none is
   dir.file("model.safetensors", test::bytes_of(bnb_golden + "/model.safetensors"));

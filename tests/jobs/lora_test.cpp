@@ -7,12 +7,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
+#include "models/quantize.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -194,11 +196,32 @@ TEST(Quantization, OptionsAreCheckedByName) {
     EXPECT_THAT(quantization_error({name, value}), HasSubstr(std::string(name) + " has no effect without"));
   EXPECT_THAT(quantization_error({"--quant_method", "bnb", "--quant_bits", "8", "--bnb_4bit_quant_type", "nf4"}),
               HasSubstr("is for --quant_bits 4"));
-  EXPECT_THAT(
-      quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_use_double_quant", "false"}),
-      HasSubstr("double quantization"));
+  EXPECT_EQ(quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_use_double_quant", "false",
+                                "--bnb_4bit_quant_type", "fp4"}),
+            "");
   EXPECT_THAT(quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_compute_dtype", "float16"}),
               HasSubstr("Add --fp16"));
+}
+
+TEST(Quantization, FormatsOfFourBits) {
+  const auto format = [](const char* type, const char* nested) {
+    const models::Model model = lora_model({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_quant_type", type,
+                                            "--bnb_4bit_use_double_quant", nested},
+                                           "qwen3-0.6b");
+    return std::string(name_of(io::quantization_in(model.params)));
+  };
+  EXPECT_EQ(format("nf4", "true"), "nf4");
+  EXPECT_EQ(format("nf4", "false"), "nf4_single");
+  EXPECT_EQ(format("fp4", "true"), "fp4");
+  EXPECT_EQ(format("fp4", "false"), "fp4_single");
+  const auto of_config = [](const char* keys) {
+    return std::string(name_of(models::quantization_of(
+        std::string(R"({"quantization_config": {"load_in_4bit": true)") + keys + "}}", "config.json")));
+  };
+  EXPECT_EQ(of_config(""), "fp4_single");  // transformers' defaults
+  EXPECT_EQ(of_config(R"(, "bnb_4bit_quant_type": "nf4")"), "nf4_single");
+  EXPECT_EQ(of_config(R"(, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true)"), "nf4");
+  EXPECT_THROW((void)of_config(R"(, "bnb_4bit_quant_type": "int4")"), Error);
 }
 
 TEST(Quantization, LeavesNormsEmbeddingsHeadsRoutersAndWhatIsTrained) {

@@ -45,6 +45,15 @@ good 1 eval --dataset "$tokens" --max_length 16 --model "$base" --adapters run3
 expect 'quantized to nf4, and this one to none: they are not compared' log
 good 1 "${evaluate[@]}" --model "$base" "${eight[@]}"; int8=$(loss)
 good 2 "${evaluate[@]}" --model "$golden/qwen3/bnb-int8"; near "$(loss)" "$int8" 1e-6 "transformers' int8 model"
+single=("${four[@]}" --bnb_4bit_use_double_quant false)
+for of in nf4 fp4; do
+  folder=$golden/qwen3/bnb-$of; [ $of = fp4 ] || folder=$folder-single
+  good 1 "${evaluate[@]}" --model "$base" "${single[@]}" --bnb_4bit_quant_type $of; made=$(loss)
+  good 2 "${evaluate[@]}" --model "$folder"; near "$(loss)" "$made" 1e-6 "transformers' $of without double quantization"
+  good 1 "${evaluate[@]}" --model "$folder" "${four[@]}"; near "$(loss)" "$made" 1e-6 "$of, with the options that fit"
+done
+good 1 "${train[@]}" --model "$golden/qwen3/bnb-nf4-single" --output_dir single
+grep -q '"base_quantization":"nf4_single"' single/adapter_model.safetensors || fail "the adapter does not say what its base was"
 good 1 generate --model "$stored" --adapters run3 --prompt "!" --max_new_tokens 4 --temperature 0
 
 # Merged: into the base in bf16, and into the dequantized one.
@@ -59,15 +68,16 @@ refused 2 "is quantized" 1 convert --in "$stored" --to hf --dtype bf16 --out con
 refused 2 "quantized weights (nf4) are not trained" 1 train --dataset "$tokens" --model "$base" --max_length 16 "${four[@]}" --output_dir no
 refused 2 "--quant_bits" 1 "${train[@]}" --model "$base" --quant_method bnb --output_dir no
 refused 2 "--quant_method bnb" 1 "${train[@]}" --model "$base" --quant_bits 4 --output_dir no
-refused 2 "fp4" 1 "${train[@]}" --model "$base" "${four[@]}" --bnb_4bit_quant_type fp4 --output_dir no
-refused 2 "double quantization" 1 "${train[@]}" --model "$base" "${four[@]}" --bnb_4bit_use_double_quant false --output_dir no
+refused 2 "quantized to nf4 already" 1 "${train[@]}" --model "$stored" "${single[@]}" --output_dir no
 refused 2 "--bnb_4bit_compute_dtype bfloat16, and the run computes in float32" 1 "${train[@]}" --model "$base" "${four[@]}" \
   --bnb_4bit_compute_dtype bfloat16 --output_dir no
 refused 2 "quantized to nf4 already" 1 "${train[@]}" --model "$stored" "${eight[@]}" --output_dir no
 refused 2 "cannot be quantized" 1 "${train[@]}" --model "$golden/tiny" --dataset "$golden/tiny/tokens.bin" "${four[@]}" --output_dir no
 cp -r "$stored" fp4
 sed -i 's/"bnb_4bit_quant_type": "nf4"/"bnb_4bit_quant_type": "fp4"/' fp4/config.json
-refused 2 "only nf4 is supported" 1 "${train[@]}" --model fp4 --output_dir no
+refused 3 "and the run needs fp4 [" 1 "${train[@]}" --model fp4 --output_dir no
+sed -i 's/"bnb_4bit_quant_type": "fp4"/"bnb_4bit_quant_type": "int4"/' fp4/config.json
+refused 2 "only nf4 and fp4 are supported" 1 "${train[@]}" --model fp4 --output_dir no
 
 [ $failures = 0 ] && echo "qlora.sh: passed"
 exit $((failures > 0))

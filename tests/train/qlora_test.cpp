@@ -27,6 +27,33 @@ TEST(QloraGolden, TenStepsOfPeftOverBitsandbytes) {
   }
 }
 
+/// Loss and norm of each step.
+std::vector<double> curve_of(const Golden& golden, const Variant& v) {
+  std::vector<double> curve;
+  run_local(v.world, [&](World& world) {
+    const GoldenRun run = run_golden(world, golden, v);
+    if (world.rank() == 0) curve = run.curve;
+  });
+  return curve;
+}
+
+/// The same run from weights that are quantized here and from those that transformers has saved, near the one over nf4
+/// with double quantization.
+TEST(QloraGolden, OtherCodesOfFourBitsAreQuantizedAsByTransformers) {
+  for (const auto& [folder, format] :
+       {std::pair{"/bnb-nf4-single", QuantFormat::nf4_single}, {"/bnb-fp4", QuantFormat::fp4_single}}) {
+    Golden made = load_lora_golden("qwen3", "qlora"), stored = load_lora_golden("qwen3", "qlora");
+    models::quantize(made.model, format);
+    models::quantize(stored.model, format);
+    stored.directory += folder;
+    const std::vector<double> curve = curve_of(made, golden_stage(made, 2, "3"));
+    EXPECT_EQ(curve_of(stored, golden_stage(stored, 2, "3")), curve) << folder;
+    ASSERT_EQ(curve.size(), 2 * made.expected["loss"].size());
+    for (std::size_t i = 0; i < curve.size() / 2; ++i)
+      EXPECT_NEAR(curve[2 * i], made.expected["loss"][i].get<double>(), 0.05) << folder;
+  }
+}
+
 models::Model quantized(const std::string& config, QuantFormat format, DType dtype = DType::f32) {
   models::Model model = models::make(config, "test", dtype);
   models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = config == experts_config ? 0.0 : 0.3});
@@ -111,7 +138,8 @@ TEST_P(Qlora, MemoryIsAsPlanned) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Qlora,
                          testing::Combine(testing::Values(qwen3_config, experts_config),
-                                          testing::Values(QuantFormat::nf4, QuantFormat::int8)));
+                                          testing::Values(QuantFormat::nf4, QuantFormat::nf4_single,
+                                                          QuantFormat::int8)));
 
 const char* const llama_8b =
     R"({"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 131072, "hidden_size": 4096,

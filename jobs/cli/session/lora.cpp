@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* base_dtype_key = "base_dtype";  // in the metadata of adapter_model.safetensors
 constexpr const char* base_crc_key = "base_crc32c";   // of the frozen parameters in that type (io::BaseModel)
-constexpr const char* base_quantization_key = "base_quantization";  // "nf4", "int8"; not there: none
+constexpr const char* base_quantization_key = "base_quantization";  // a QuantFormat's name; not there: none
 
 /// Options that describe an adapter; --adapters has them in its config.
 constexpr const char* adapter_options[] = {"lora_rank",       "lora_alpha", "target_modules", "target_regex",
@@ -47,7 +47,7 @@ std::optional<io::BaseModel> named_base(World& world, const std::string& file) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     if (const std::string start = std::string(name_of(dtype)) + " "; found.starts_with(start)) {
       io::BaseModel base{dtype, static_cast<std::uint32_t>(std::strtoul(found.c_str() + start.size(), nullptr, 16))};
-      for (const QuantFormat format : {QuantFormat::nf4, QuantFormat::int8})
+      for (const QuantFormat format : quant_formats)
         if (found.ends_with(std::string(" ") + name_of(format))) base.quantization = format;
       return base;
     }

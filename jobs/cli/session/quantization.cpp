@@ -14,7 +14,10 @@ constexpr const char* of_4_bits[] = {"bnb_4bit_quant_type", "bnb_4bit_use_double
 
 QuantFormat format_of(const Options& options) {
   if (options.text("quant_method") != "bnb") return QuantFormat::none;
-  return options.text("quant_bits") == "8" ? QuantFormat::int8 : QuantFormat::nf4;
+  if (options.text("quant_bits") == "8") return QuantFormat::int8;
+  const bool nested = options.flag("bnb_4bit_use_double_quant");
+  if (options.text("bnb_4bit_quant_type") == "fp4") return nested ? QuantFormat::fp4 : QuantFormat::fp4_single;
+  return nested ? QuantFormat::nf4 : QuantFormat::nf4_single;
 }
 
 const char* torch_name(DType dtype) {
@@ -36,9 +39,6 @@ void check_quantization_options(const Options& options) {
       throw options.refuse(name, std::string("--") + name + " has no effect without --quant_bits 4",
                            "Add --quant_method bnb --quant_bits 4, or drop it");
   }
-  if (!options.flag("bnb_4bit_use_double_quant"))
-    throw options.refuse("bnb_4bit_use_double_quant", "nf4 without double quantization is not supported",
-                         "Drop --bnb_4bit_use_double_quant false: with it the absmax of blocks take a quarter");
   if (const std::string type = options.text("bnb_4bit_compute_dtype"); type != "none")
     if (const DType compute = precision_of(options).compute; type != torch_name(compute))
       throw options.refuse(
@@ -52,12 +52,17 @@ void check_quantization_options(const Options& options) {
 QuantFormat quantization_of_run(const Options& options, const std::string& config_json, const std::string& source) {
   check_quantization_options(options);
   const QuantFormat asked = format_of(options), stored = models::quantization_of(config_json, source);
-  if (asked != QuantFormat::none && stored != QuantFormat::none && asked != stored)
+  if (stored == QuantFormat::none) return asked;
+  // Of what 4 bits may be, a model that came quantized decides what the options leave open.
+  const bool differ = is_4bit(asked) != is_4bit(stored) ||
+                      (options.given("bnb_4bit_quant_type") && is_fp4(asked) != is_fp4(stored)) ||
+                      (options.given("bnb_4bit_use_double_quant") && is_nested(asked) != is_nested(stored));
+  if (asked != QuantFormat::none && differ)
     throw options.refuse("quant_bits",
                          strfmt("--quant_bits asks for %s, and %s is quantized to %s already", name_of(asked),
                                 source.c_str(), name_of(stored)),
                          "Drop --quant_method and --quant_bits");
-  return asked != QuantFormat::none ? asked : stored;
+  return stored;
 }
 
 void quantize_base(models::Model& model, const Options& options, const std::string& config_json,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantized matrices: nf4 values by lookup in a register where there is one of 16 floats, else in a table.
+// Quantized matrices: values of 4 bits by lookup in a register where there is one of 16 floats, else in a table.
 #include "kernels/host/dequantize.hpp"
 
 #include "kernels/host/isa/vec.hpp"
@@ -8,14 +8,14 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t nf4_elements = 64;
+constexpr std::int64_t block_elements = 64;
 
 /// The elements of a block, of which n are stored.
 template <class T>
-void nf4_block(const std::uint8_t* codes, float absmax, T* out, std::int64_t n) {
+void four_bit_block(const float* code, const std::uint8_t* codes, float absmax, T* out, std::int64_t n) {
   T values[16];
   for (int i = 0; i < 16; ++i) {
-    const float value = nf4_values[i] * absmax;
+    const float value = code[i] * absmax;
     if constexpr (sizeof(T) == 8) values[i] = static_cast<double>(value);
     else values[i] = T(value);
   }
@@ -30,7 +30,7 @@ void nf4_block(const std::uint8_t* codes, float absmax, T* out, std::int64_t n) 
 #if defined(__AVX512F__)
 
 /// The 16 elements of 8 bytes of codes: indices into a register of 16 values.
-[[gnu::always_inline]] inline __m512i nf4_indices(const std::uint8_t* codes) {
+[[gnu::always_inline]] inline __m512i indices_of(const std::uint8_t* codes) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes));
   const __m128i low = _mm_and_si128(bytes, _mm_set1_epi8(15)),
                 high = _mm_and_si128(_mm_srli_epi16(bytes, 4), _mm_set1_epi8(15));
@@ -38,35 +38,35 @@ void nf4_block(const std::uint8_t* codes, float absmax, T* out, std::int64_t n) 
 }
 
 template <class T>
-void full_nf4_block(const std::uint8_t* codes, float absmax, T* out) {
-  const Vec<float> values = load<float>(nf4_values) * absmax;
-  for (int i = 0; i < nf4_elements / 16; ++i) {
+void full_block(const float* code, const std::uint8_t* codes, float absmax, T* out) {
+  const Vec<float> values = load<float>(code) * absmax;
+  for (int i = 0; i < block_elements / 16; ++i) {
     const Vec<float> x = reinterpret_cast<Vec<float>>(
-        _mm512_maskz_permutexvar_ps(0xffff, nf4_indices(codes + 8 * i), reinterpret_cast<__m512>(values)));
+        _mm512_maskz_permutexvar_ps(0xffff, indices_of(codes + 8 * i), reinterpret_cast<__m512>(values)));
     if constexpr (sizeof(T) == 4) store<float>(out + 16 * i, x);
     else store_half(x, out + 16 * i);
   }
 }
-void full_nf4_block(const std::uint8_t* codes, float absmax, double* out) {
-  nf4_block(codes, absmax, out, nf4_elements);
+void full_block(const float* code, const std::uint8_t* codes, float absmax, double* out) {
+  four_bit_block(code, codes, absmax, out, block_elements);
 }
 
 #else
 
 template <class T>
-void full_nf4_block(const std::uint8_t* codes, float absmax, T* out) {
-  nf4_block(codes, absmax, out, nf4_elements);
+void full_block(const float* code, const std::uint8_t* codes, float absmax, T* out) {
+  four_bit_block(code, codes, absmax, out, block_elements);
 }
 
 #endif
 
 template <class T>
-void nf4_values_of(const std::uint8_t* codes, const float* absmax, T* out, std::int64_t n) {
+void four_bit_values_of(const float* code, const std::uint8_t* codes, const float* absmax, T* out, std::int64_t n) {
   std::int64_t b = 0;
-  for (; (b + 1) * nf4_elements <= n; ++b)
-    full_nf4_block(codes + b * nf4_elements / 2, absmax[b], out + b * nf4_elements);
-  if (b * nf4_elements < n)
-    nf4_block(codes + b * nf4_elements / 2, absmax[b], out + b * nf4_elements, n - b * nf4_elements);
+  for (; (b + 1) * block_elements <= n; ++b)
+    full_block(code, codes + b * block_elements / 2, absmax[b], out + b * block_elements);
+  if (b * block_elements < n)
+    four_bit_block(code, codes + b * block_elements / 2, absmax[b], out + b * block_elements, n - b * block_elements);
 }
 
 /// As many codes as a register has floats.
@@ -94,6 +94,6 @@ void int8_values_of(const std::int8_t* codes, float absmax, T* out, std::int64_t
 
 }  // namespace
 
-TESSERA_TABLE_DEFINE(Dequantize, dequantize, nf4_values_of<T>, int8_values_of<T>)
+TESSERA_TABLE_DEFINE(Dequantize, dequantize, four_bit_values_of<T>, int8_values_of<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

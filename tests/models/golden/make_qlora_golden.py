@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes qwen3/bnb-nf4 and qwen3/bnb-int8, models that transformers has quantized with bitsandbytes and saved, and qwen3/qlora: ten AdamW
-steps of an adapter under peft over bnb-nf4's weights (nn.Linear4bit), on the CPU, computed in float32.
+"""Makes qwen3/bnb-nf4, bnb-nf4-single (without double quantization), bnb-fp4 (the same, as load_in_4bit alone has it) and bnb-int8, models
+that transformers has quantized with bitsandbytes and saved, and qwen3/qlora: ten AdamW steps of an adapter under peft over bnb-nf4's weights (nn.Linear4bit), on the CPU, computed in float32.
 
     python3 make_qlora_golden.py     # needs torch, transformers 5, peft, bitsandbytes, safetensors, numpy; README.md has the fields
 
@@ -48,6 +48,13 @@ def load_quantized(folder):
     return model
 
 
+def load_single(folder, kind):
+    """Without double quantization; of embeddings and the head nothing is quantized."""
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=False,
+                                bnb_4bit_compute_dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=config, device_map="cpu")
+
+
 def save_quantized(name, model):
     out = os.path.join(BASE, name)
     shutil.rmtree(out, ignore_errors=True)
@@ -61,6 +68,8 @@ def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     save_quantized("bnb-nf4", load_quantized(BASE))
+    save_quantized("bnb-nf4-single", load_single(BASE, "nf4"))
+    save_quantized("bnb-fp4", load_single(BASE, "fp4"))
     save_quantized("bnb-int8", AutoModelForCausalLM.from_pretrained(
         BASE, dtype=torch.float32, quantization_config=BitsAndBytesConfig(load_in_8bit=True), device_map="cpu"))
     make_lora_golden.load_base = load_quantized

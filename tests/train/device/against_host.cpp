@@ -232,8 +232,9 @@ int compare_offload(World& world, Truth truth) {
 /// Adapters over a quantized base; with ZeRO-3 also with activations on the host.
 int compare_quantized(World& world, Truth truth) {
   int wrong = 0;
-  for (const auto& [format, dtype] :
-       {std::pair{QuantFormat::nf4, DType::f32}, {QuantFormat::nf4, DType::bf16}, {QuantFormat::int8, DType::bf16}})
+  for (const auto& [format, dtype] : {std::pair{QuantFormat::nf4, DType::f32},
+                                      {QuantFormat::nf4_single, DType::bf16},
+                                      {QuantFormat::int8, DType::bf16}})
     for (const char* strategy : {"0", "2", "3"}) {
       models::Model model = models::make(qwen3_config, "test", dtype);
       models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});

@@ -14,7 +14,7 @@ TYPED_TEST_SUITE(CudaDequantize, ElementTypes);
 TYPED_TEST(CudaDequantize, HasTheHostsBits) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
-  for (const QuantFormat format : {QuantFormat::nf4, QuantFormat::int8})
+  for (const QuantFormat format : quant_formats)
     for (const auto& [rows, columns, shift] :
          {std::tuple{3L, 7L, 0UL}, {64L, 256L, 0UL}, {301L, 97L, 0UL}, {301L, 97L, 1UL}}) {
       const QuantizedMatrix matrix{format, rows, columns};
