@@ -36,8 +36,9 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
   TESSERA_DISPATCH(args.x, rms_norm_apply, args);
 }
 
-std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype) {
-  return static_cast<std::size_t>(norm_blocks * channels) * size_of(stat_dtype(dtype));
+std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype, Device device) {
+  const std::int64_t blocks = device.kind == Device::Kind::cuda ? rms_norm_device_blocks : norm_blocks;
+  return static_cast<std::size_t>(blocks * channels) * size_of(stat_dtype(dtype));
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
@@ -45,9 +46,9 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   if (!args.dx && !args.dweight) return;
   TESSERA_ASSERT(args.dy.shape == args.x.shape && (!args.dx || args.dx.shape == args.x.shape) &&
                  args.rstd.numel() == norms && (!args.dweight || args.dweight.numel() == args.weight.numel()));
-  TESSERA_ASSERT(
-      !args.dweight || args.workspace.nbytes() >= rms_norm_backward_workspace(args.weight.numel(), args.x.dtype),
-      "workspace of %zu bytes", args.workspace.nbytes());
+  TESSERA_ASSERT(!args.dweight || args.workspace.nbytes() >=
+                                      rms_norm_backward_workspace(args.weight.numel(), args.x.dtype, args.x.device),
+                 "workspace of %zu bytes", args.workspace.nbytes());
   check_stride(args.dy, args.stride_dy);
   check_stride(args.x, args.stride_x);
   if (args.dx) check_stride(args.dx, args.stride_dx);

@@ -28,7 +28,7 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream);
 struct RmsNormBackwardArgs {
   TensorView dy;      // (N, G·C)
   TensorView x;       // (N, G·C), the forward's input
-  TensorView weight;  // (C)
+  TensorView weight;  // (C); at most 16,384 on a device
   TensorView rstd;    // (N·G)
   /// (N, G·C); may be dy; with add_to_dx added to the residual's gradient in it; absent: not wanted.
   TensorView dx;
@@ -43,6 +43,6 @@ struct RmsNormBackwardArgs {
 /// dx or dweight or both are wanted.
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream);
 /// Bytes, for any number of rows and threads.
-[[nodiscard]] std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype);
+[[nodiscard]] std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype, Device device = host_device);
 
 }  // namespace tessera::kernels

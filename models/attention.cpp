@@ -58,7 +58,7 @@ Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocat
   const std::size_t mark = allocator.mark();
   s.kernel = allocator.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
   allocator.rewind(mark);
-  s.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype));
+  s.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype, shape.device));
   return s;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/bias.hpp"
+
 namespace tessera::models {
 
 FusedLinears::FusedLinears(const std::vector<LinearSpec>& specs, ParamList& params) {
@@ -98,6 +100,16 @@ bool FusedLinears::backward_weights_joined(const Linear::BackwardArgs& args) con
   return true;
 }
 
+bool FusedLinears::backward_biases_joined(const Linear::BackwardArgs& args) const {
+  if (linears_[0].bias() < 0) return true;  // there are none
+  const TensorView dbias = joined(args.grads.views, &Linear::bias);
+  const bool adds = args.grads.adds(linears_[0].bias());
+  if (!dbias || std::ranges::any_of(linears_, [&](const Linear& l) { return args.grads.adds(l.bias()) != adds; }))
+    return false;
+  kernels::bias_backward({.dy = args.dy, .dbias = dbias, .accumulate = adds}, args.stream);
+  return true;
+}
+
 bool FusedLinears::backward_input_joined(const Linear::BackwardArgs& args) const {
   if (!may_join()) return false;
   const TensorView weight = joined(args.params, &Linear::weight);
@@ -121,9 +133,10 @@ void FusedLinears::backward(const Linear::BackwardArgs& args) const {
       column += linear.out();
     }
   };
-  if (backward_weights_joined(args))
+  if (!backward_weights_joined(args))
+    for_each([](const Linear& linear, const Linear::BackwardArgs& part) { linear.backward_params(part); });
+  else if (!backward_biases_joined(args))
     for_each([](const Linear& linear, const Linear::BackwardArgs& part) { linear.backward_bias(part); });
-  else for_each([](const Linear& linear, const Linear::BackwardArgs& part) { linear.backward_params(part); });
   if (!args.dx || backward_input_joined(args)) return;
   for_each([](const Linear& linear, const Linear::BackwardArgs& part) { linear.backward_input(part); });
 }

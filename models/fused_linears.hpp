@@ -44,6 +44,7 @@ class FusedLinears {
   [[nodiscard]] kernels::GemmParts parts(kernels::GemmParts::Of of) const;
   [[nodiscard]] bool forward_joined(const Linear::ForwardArgs& args) const;
   [[nodiscard]] bool backward_weights_joined(const Linear::BackwardArgs& args) const;
+  [[nodiscard]] bool backward_biases_joined(const Linear::BackwardArgs& args) const;
   [[nodiscard]] bool backward_input_joined(const Linear::BackwardArgs& args) const;
 
   std::int64_t out_ = 0;

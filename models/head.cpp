@@ -36,7 +36,7 @@ Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType
   const std::size_t mark = allocator.mark();
   s.loss = allocator.take_bytes(loss_->workspace_bytes(shape, vocab_, dtype));
   allocator.rewind(mark);
-  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype));
+  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype, shape.device));
   return s;
 }
 

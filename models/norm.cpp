@@ -80,8 +80,8 @@ void Norm::backward_layer(const BackwardArgs& args) const {
                                args.stream);
 }
 
-std::size_t Norm::workspace_bytes(DType dtype) const {
-  return kind_ == Kind::rms ? kernels::rms_norm_backward_workspace(channels_, dtype)
+std::size_t Norm::workspace_bytes(DType dtype, Device device) const {
+  return kind_ == Kind::rms ? kernels::rms_norm_backward_workspace(channels_, dtype, device)
                             : kernels::layer_norm_backward_workspace(channels_, dtype);
 }
 

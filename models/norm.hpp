@@ -49,7 +49,7 @@ class Norm {
     StreamView stream = host_stream;
   };
   void backward(const BackwardArgs& args) const;
-  [[nodiscard]] std::size_t workspace_bytes(DType dtype) const;
+  [[nodiscard]] std::size_t workspace_bytes(DType dtype, Device device = host_device) const;
   /// Whether the gradient of the weight or the bias is wanted.
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[weight_] || (bias_ >= 0 && wanted[bias_]); }
 

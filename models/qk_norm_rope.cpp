@@ -110,8 +110,8 @@ void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
   }
 }
 
-std::size_t QkNormRope::norm_workspace(DType dtype) const {
-  return weights_[0] >= 0 ? kernels::rms_norm_backward_workspace(head_dim_, dtype) : 0;
+std::size_t QkNormRope::norm_workspace(DType dtype, Device device) const {
+  return weights_[0] >= 0 ? kernels::rms_norm_backward_workspace(head_dim_, dtype, device) : 0;
 }
 
 }  // namespace tessera::models

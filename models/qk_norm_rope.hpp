@@ -62,7 +62,7 @@ class QkNormRope {
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
     return weights_[0] >= 0 && (wanted[weights_[0]] || wanted[weights_[1]]);
   }
-  [[nodiscard]] std::size_t norm_workspace(DType dtype) const;
+  [[nodiscard]] std::size_t norm_workspace(DType dtype, Device device) const;
 
   [[nodiscard]] std::int64_t width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
 

@@ -18,7 +18,7 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, BatchShape shap
   const std::size_t mark = allocator.mark();
   s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
   allocator.rewind(mark);
-  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype));
+  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype, shape.device));
   return s;
 }
 

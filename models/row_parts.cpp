@@ -99,8 +99,8 @@ class HeadNorm final : public Module {
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override {
     return bytes_of([&](ScratchAllocator& a) { (void)norm_.allocate(a, shape.batch * shape.tokens, dtype); });
   }
-  [[nodiscard]] std::size_t workspace_bytes(BatchShape, DType dtype, Phase phase) const override {
-    return phase == Phase::train ? norm_.workspace_bytes(dtype) : 0;
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override {
+    return phase == Phase::train ? norm_.workspace_bytes(dtype, shape.device) : 0;
   }
   [[nodiscard]] double forward_flops(BatchShape) const override { return 0; }
 

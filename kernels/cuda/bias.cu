@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums and addition. A block computes 32 columns; each of its 32 warps adds every 32nd row in order, and a fixed
-// tree adds the warps.
+// Column sums and addition. A block computes 16 columns, so that a matrix of 2,048 columns fills a GPU; 64 groups of
+// its threads add every 64th row in order, and a fixed tree adds the groups.
 #include "kernels/bias.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
@@ -8,28 +8,28 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int sum_columns = 32, sum_rows = 32;
+constexpr int sum_columns = 16, sum_rows = 64;
 
 template <class T, class G>
 __global__ void __launch_bounds__(sum_columns* sum_rows)
     column_sums_kernel(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, G* out,
                        bool accumulate) {
   __shared__ float parts[sum_rows][sum_columns + 1];
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * sum_columns + lane;
   float sum = 0;
   if (column < columns) {
 #pragma unroll 8
-    for (std::int64_t row = warp; row < rows; row += sum_rows) sum += to_float(x[row * stride + column]);
+    for (std::int64_t row = group; row < rows; row += sum_rows) sum += to_float(x[row * stride + column]);
   }
-  parts[warp][lane] = sum;
+  parts[group][lane] = sum;
   __syncthreads();
 #pragma unroll
   for (int width = sum_rows / 2; width > 0; width /= 2) {
-    if (warp < width) parts[warp][lane] += parts[warp + width][lane];
+    if (group < width) parts[group][lane] += parts[group + width][lane];
     __syncthreads();
   }
-  if (warp != 0 || column >= columns) return;
+  if (group != 0 || column >= columns) return;
   const float total = parts[0][lane];
   out[column] = rounded<G>(accumulate ? to_float(out[column]) + total : total);
 }

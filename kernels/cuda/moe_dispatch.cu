@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// MoE dispatch: one block per expert counts its slots, one thread computes the offsets, one block per expert assigns
-// rows in the order of slots. Deterministic. Reads all slots once per expert and pass, which is faster than sorting for
-// usual numbers of experts.
+// MoE dispatch: a pass of the stable radix sort, one block for every 2,048 slots; its counts lie in the memory of
+// Dispatch::rows, which is written last. For fewer than 256 slots, or more than 256 experts: one block per expert
+// counts its slots, one thread computes the offsets, one block per expert assigns rows in the order of slots.
+// Deterministic.
 #include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/sort_rows.hpp"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/moe.hpp"
 
@@ -55,6 +57,27 @@ __global__ void __launch_bounds__(group_block) dispatch_kernel(const Slots s) {
   }
 }
 
+/// Offsets from the counts of the sort, which are prefix sums by expert and tile.
+__global__ void __launch_bounds__(group_block) sorted_offsets_kernel(const Slots s, std::int64_t tiles) {
+  const std::int64_t expert = static_cast<std::int64_t>(blockIdx.x) * group_block + threadIdx.x;
+  if (expert < s.experts) s.offsets[expert] = s.row_of[expert * tiles];
+  if (expert == s.experts) s.offsets[expert] = static_cast<std::int32_t>(s.slots);
+}
+
+__global__ void __launch_bounds__(group_block) rows_of_slots_kernel(const Slots s) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * group_block + threadIdx.x;
+  if (row < s.slots) s.row_of[s.slot_of[row]] = static_cast<std::int32_t>(row);
+}
+
+void sort_slots(const Slots& s, StreamView stream) {
+  sort_rows_once(s.expert, s.slots, reinterpret_cast<std::uint32_t*>(s.row_of), s.slot_of, stream);
+  sorted_offsets_kernel<<<blocks_for(s.experts + 1, group_block), group_block, 0, stream_of(stream)>>>(
+      s, sort_tiles(s.slots));
+  check_launch("make_dispatch offsets");
+  rows_of_slots_kernel<<<blocks_for(s.slots, group_block), group_block, 0, stream_of(stream)>>>(s);
+  check_launch("make_dispatch rows");
+}
+
 }  // namespace
 
 void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream) {
@@ -64,6 +87,8 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
                 data_of<std::int32_t>(dispatch.offsets),
                 experts.numel(),
                 dispatch.offsets.numel() - 1};
+  if (s.experts <= sort_digits && s.slots >= sort_digits * sort_tiles(s.slots) && s.slots > 0)
+    return sort_slots(s, stream);
   const unsigned blocks = blocks_for(s.experts, 1);
   count_kernel<<<blocks, group_block, 0, stream_of(stream)>>>(s);
   check_launch("make_dispatch count");

@@ -11,16 +11,43 @@ namespace tessera::kernels::cuda {
 
 inline constexpr std::int64_t warp_channels = 512;  // up to here a row is a warp's, beyond it a block's
 
-/// out[c] = Σ over parts in order (starting from out if accumulate), rounded once. Part p of column c is parts[p·stride
-/// + c].
+/// Elements from row to row.
+inline std::int64_t stride_of(const TensorView& x, std::int64_t asked) { return asked > 0 ? asked : x.shape[1]; }
+
+inline constexpr int partial_columns = 32, partial_lanes = 32;
+
+/// out[c] = Σ over parts (plus out if accumulate), rounded once; each of 32 warps adds every 32nd part in order, and
+/// then the warps are added in order. Part p of column c is parts[p·stride + c].
 template <class G>
-__global__ void __launch_bounds__(256) sum_partials_kernel(const float* parts, std::int64_t count, std::int64_t stride,
-                                                           std::int64_t columns, G* out, bool accumulate) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  if (column >= columns) return;
-  float sum = accumulate ? to_float(out[column]) : 0.0F;
-  for (std::int64_t part = 0; part < count; ++part) sum += parts[part * stride + column];
-  out[column] = rounded<G>(sum);
+__global__ void __launch_bounds__(partial_columns* partial_lanes)
+    sum_partials_kernel(const float* parts, std::int64_t count, std::int64_t stride, std::int64_t columns, G* out,
+                        bool accumulate) {
+  __shared__ float sums[partial_lanes][partial_columns];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * partial_columns + lane;
+  float sum = 0;
+  if (column < columns)
+    for (std::int64_t part = warp; part < count; part += partial_lanes) sum += parts[part * stride + column];
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= columns) return;
+  float total = accumulate ? to_float(out[column]) : 0.0F;
+#pragma unroll
+  for (int i = 0; i < partial_lanes; ++i) total += sums[i][lane];
+  out[column] = rounded<G>(total);
+}
+
+/// The sums of `count` parts into a gradient of elements of T.
+template <class T>
+void sum_partials(const float* parts, std::int64_t count, std::int64_t stride, const TensorView& out, bool accumulate,
+                  StreamView stream) {
+  const std::int64_t columns = out.numel();
+  dispatch_gradient_dtype<T>(out.dtype, [&]<class G>(G) {
+    sum_partials_kernel<G>
+        <<<blocks_for(columns, partial_columns), dim3(partial_columns, partial_lanes), 0, stream_of(stream)>>>(
+            parts, count, stride, columns, data_of<G>(out), accumulate);
+    check_launch("sum_partials");
+  });
 }
 
 inline constexpr int weight_columns = 32, weight_lanes = 8;
@@ -64,14 +91,8 @@ void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_s
                                                                                         partial);
     check_launch("sum_rows");
   }
-  for (int s = 0; s < num; ++s) {
-    if (!out[s]) continue;
-    dispatch_gradient_dtype<T>(out[s].dtype, [&]<class G>(G) {
-      sum_partials_kernel<G><<<blocks_for(channels, 256), 256, 0, stream_of(stream)>>>(
-          partial + s * channels, parts, num * channels, channels, data_of<G>(out[s]), accumulate);
-      check_launch("sum_partials");
-    });
-  }
+  for (int s = 0; s < num; ++s)
+    if (out[s]) sum_partials<T>(partial + s * channels, parts, num * channels, out[s], accumulate, stream);
 }
 
 /// Calls f(integral_constant<length>, ThreadGroup) with the vector length (N or 1) and the thread group for rows of

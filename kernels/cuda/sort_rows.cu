@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(prefix_threads) prefix_kernel(std::uint32_t* c
 
 struct Move {
   const std::int32_t *keys, *rows;  // rows: null in the first pass, where row i is i
-  std::int32_t *to_keys, *to_rows;
+  std::int32_t *to_keys, *to_rows;  // to_keys: null if no pass follows
   const std::uint32_t* counts;
   std::int64_t count;
   int pass;
@@ -96,12 +96,28 @@ __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
     const std::int64_t row = first + sort_row(warp, r, lane);
     if (row >= m.count) continue;
     const std::uint32_t to = next[warp][digit[r]] + rank[r];
-    m.to_keys[to] = m.keys[row];
+    if (m.to_keys) m.to_keys[to] = m.keys[row];
     m.to_rows[to] = m.rows ? m.rows[row] : static_cast<std::int32_t>(row);
   }
 }
 
+void run_pass(const Move& move, std::uint32_t* counts, StreamView stream) {
+  const unsigned tiles = blocks_for(move.count, sort_tile);
+  count_kernel<<<tiles, sort_threads, 0, stream_of(stream)>>>(move.keys, move.count, move.pass, counts);
+  check_launch("sort_rows count");
+  prefix_kernel<<<1, prefix_threads, 0, stream_of(stream)>>>(counts, sort_digits * static_cast<std::int64_t>(tiles));
+  check_launch("sort_rows prefix");
+  move_kernel<<<tiles, sort_threads, 0, stream_of(stream)>>>(move);
+  check_launch("sort_rows move");
+}
+
 }  // namespace
+
+void sort_rows_once(const std::int32_t* keys, std::int64_t rows, std::uint32_t* counts, std::int32_t* sorted,
+                    StreamView stream) {
+  TESSERA_ASSERT(rows > 0 && rows < (std::int64_t{1} << 31), "%ld rows", rows);
+  run_pass({keys, nullptr, nullptr, sorted, counts, rows, 0}, counts, stream);
+}
 
 SortedRows sort_rows(const SortArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.rows < (std::int64_t{1} << 31) && args.num_keys <= (std::int64_t{1} << 31), "%ld rows, %ld keys",
@@ -109,17 +125,10 @@ SortedRows sort_rows(const SortArgs& args, StreamView stream) {
   SortedRows now{args.keys, nullptr};
   if (args.rows == 0) return now;
   const SortMemory memory = sort_memory(args.workspace, args.rows);
-  const unsigned tiles = blocks_for(args.rows, sort_tile);
   for (int pass = 0; pass < sort_passes(args.num_keys); ++pass) {
     const int to = pass % 2;
-    count_kernel<<<tiles, sort_threads, 0, stream_of(stream)>>>(now.keys, args.rows, pass, memory.counts);
-    check_launch("sort_rows count");
-    prefix_kernel<<<1, prefix_threads, 0, stream_of(stream)>>>(memory.counts,
-                                                               sort_digits * static_cast<std::int64_t>(tiles));
-    check_launch("sort_rows prefix");
-    move_kernel<<<tiles, sort_threads, 0, stream_of(stream)>>>(
-        {now.keys, now.rows, memory.keys[to], memory.rows[to], memory.counts, args.rows, pass});
-    check_launch("sort_rows move");
+    run_pass({now.keys, now.rows, memory.keys[to], memory.rows[to], memory.counts, args.rows, pass}, memory.counts,
+             stream);
     now = {memory.keys[to], memory.rows[to]};
   }
   return now;

@@ -54,4 +54,9 @@ struct SortedRows {
 };
 SortedRows sort_rows(const SortArgs& args, StreamView stream);
 
+/// One pass alone: `sorted` (rows) gets the rows in the order of keys below sort_digits. `counts` (sort_digits, tiles)
+/// afterwards has where the rows of each digit and tile begin.
+void sort_rows_once(const std::int32_t* keys, std::int64_t rows, std::uint32_t* counts, std::int32_t* sorted,
+                    StreamView stream);
+
 }  // namespace tessera::kernels::cuda

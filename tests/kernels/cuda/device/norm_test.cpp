@@ -15,8 +15,9 @@ TYPED_TEST_SUITE(CudaNorm, ElementTypes);
 struct Case {
   std::int64_t rows, groups, channels, gap;
 };
-const Case cases[] = {{0, 1, 8, 0},     {1, 1, 1, 0},    {3, 1, 7, 0},    {17, 3, 10, 5},  {4, 5, 128, 64},
-                      {1100, 1, 12, 0}, {9, 1, 1536, 0}, {5, 1, 2049, 0}, {70, 1, 4096, 0}};
+const Case cases[] = {{0, 1, 8, 0},     {1, 1, 1, 0},     {3, 1, 7, 0},      {17, 3, 10, 5},
+                      {4, 5, 128, 64},  {1100, 1, 12, 0}, {9, 1, 1536, 0},   {5, 1, 2049, 0},
+                      {70, 1, 4096, 0}, {6000, 2, 64, 0}, {5000, 1, 520, 8}, {3, 1, 9000, 0}};
 
 template <class T>
 struct RmsProblem {
@@ -31,7 +32,7 @@ struct RmsProblem {
         rstd(Shape{c.rows * c.groups}, 0.0F),
         dweight(normals_of<float>(c.channels, 5), Shape{c.channels}),
         host_workspace(rms_norm_backward_workspace(c.channels, dtype_of<T>::value)),
-        workspace(rms_norm_backward_workspace(c.channels, dtype_of<T>::value)) {}
+        workspace(rms_norm_backward_workspace(c.channels, dtype_of<T>::value, test_device())) {}
   TensorView matrix(TensorView all) const {
     return {all.data, all.dtype, Shape{size.rows, size.groups * size.channels}, all.device};
   }

@@ -241,6 +241,27 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   EXPECT_EQ(slopes.download(), slopes.host());
 }
 
+TEST(CudaDispatch, IsTheHosts) {
+  TESSERA_NEEDS_DEVICE();
+  struct Case {
+    std::int64_t slots, experts;
+  };
+  for (const Case& c :
+       {Case{1, 3}, Case{255, 8}, Case{256, 256}, Case{2049, 2}, Case{5000, 8}, Case{100000, 256}, Case{5000, 300}}) {
+    SCOPED_TRACE(testing::Message() << c.slots << " slots, " << c.experts << " experts");
+    HostDeviceTensor<std::int32_t> experts(integers_below(c.slots, c.experts, 15), Shape{c.slots, 1});
+    HostDeviceTensor<std::int32_t> slot_of(Shape{c.slots}, -1), row_of(Shape{c.slots}, -1),
+        offsets(Shape{c.experts + 1}, -1);
+    DeviceStream stream;
+    make_dispatch(experts.on_host(), {slot_of.on_host(), row_of.on_host(), offsets.on_host()}, host_stream);
+    make_dispatch(experts.on_device(), {slot_of.on_device(), row_of.on_device(), offsets.on_device()}, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(slot_of.download(), slot_of.host());
+    EXPECT_EQ(row_of.download(), row_of.host());
+    EXPECT_EQ(offsets.download(), offsets.host());
+  }
+}
+
 TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward of RMSNorm on a device, one pass over x and dy: a block takes a range of norms (rows, or heads in them), a
+// warp or the whole block one at a time, and reads it twice, the second time from cache. Each thread keeps the sums of
+// its columns of the weight's gradient in registers and writes them once for the range; a second kernel adds the
+// ranges, which depend on the number of norms alone. dx may be dy: a thread reads an element before it writes it.
+#include "kernels/cuda/norm_rows.cuh"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/rms_norm.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+template <class T>
+struct Backward {
+  const T *dy, *x, *weight;
+  const float* rstd;
+  T* dx;           // null: not wanted
+  float* partial;  // (blocks, channels); null: the weight's gradient is not wanted
+  std::int64_t norms, height, groups, channels, stride_dy, stride_x, stride_dx;  // height: norms of a block
+  bool add_to_dx;
+
+  /// Adds a thread's columns of a norm to `sums`; returns their part of Σ dy·weight·x·rstd.
+  template <int N, int K>
+  __device__ float take(const T* x_row, const T* dy_row, float scale, std::int64_t own, std::int64_t step,
+                        float (&sums)[K][N]) const {
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const std::int64_t c = own + k * step;
+      if (c >= channels) break;
+      float v[N], d[N], w[N];
+      load<N>(x_row + c, v);
+      load<N>(dy_row + c, d);
+      load<N>(weight + c, w);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float hat = mul(v[i], scale);
+        sums[k][i] = fused(d[i], hat, sums[k][i]);
+        dot = fused(mul(d[i], w[i]), hat, dot);
+      }
+    }
+    return dot;
+  }
+
+  /// Writes a thread's columns of dx.
+  template <int N>
+  __device__ void write(const T* x_row, const T* dy_row, T* dx_row, float scale, float mean, std::int64_t own,
+                        std::int64_t step) const {
+    for (std::int64_t c = own; c < channels; c += step) {
+      float v[N], d[N], w[N], old[N];
+      load<N>(x_row + c, v);
+      load<N>(dy_row + c, d);
+      load<N>(weight + c, w);
+      if (add_to_dx) load<N>(dx_row + c, old);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float slope = mul(scale, fused(d[i], w[i], -mul(mul(v[i], scale), mean)));
+        d[i] = add_to_dx ? old[i] + slope : slope;
+      }
+      store<N>(dx_row + c, d);
+    }
+  }
+};
+
+/// A block's sums of its columns: a block is one group, or the groups' sums are added in order.
+template <int N, int K, class Group>
+__device__ void write_sums(const float (&sums)[K][N], std::int64_t own, std::int64_t step, std::int64_t channels,
+                           float* out) {
+  if constexpr (Group::per_block == 1) {
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (own + k * step < channels) store<N>(out + own + k * step, sums[k]);
+  } else {
+    __shared__ float parts[Group::per_block][warp_channels];
+    const int group = static_cast<int>(threadIdx.x) / (group_block / Group::per_block);
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        if (own + k * step + i < channels) parts[group][own + k * step + i] = sums[k][i];
+    __syncthreads();
+    for (std::int64_t c = threadIdx.x; c < channels; c += group_block) {
+      float total = parts[0][c];
+#pragma unroll
+      for (int g = 1; g < Group::per_block; ++g) total += parts[g][c];
+      out[c] = total;
+    }
+  }
+}
+
+/// K vectors of N columns a thread: group_block / per_block · N · K columns at most.
+template <int N, int K, class Group, class T>
+__global__ void __launch_bounds__(group_block) backward_kernel(const Backward<T> r) {
+  constexpr int threads = group_block / Group::per_block;
+  constexpr std::int64_t step = threads * N;
+  const std::int64_t own = Group::lane() * N, first = blockIdx.x * r.height,
+                     end = first + r.height < r.norms ? first + r.height : r.norms;
+  float sums[K][N] = {};
+  for (std::int64_t index = first + threadIdx.x / threads; index < end; index += Group::per_block) {
+    const std::int64_t row = index / r.groups, at = index % r.groups * r.channels;
+    const T *const x = r.x + row * r.stride_x + at, *const dy = r.dy + row * r.stride_dy + at;
+    const float rstd = r.rstd[index], dot = r.template take<N, K>(x, dy, rstd, own, step, sums);
+    if (r.dx == nullptr) continue;
+    const float mean = div(Group::sum(dot), static_cast<float>(r.channels));
+    r.template write<N>(x, dy, r.dx + row * r.stride_dx + at, rstd, mean, own, step);
+  }
+  if (r.partial == nullptr) return;
+  write_sums<N, K, Group>(sums, own, step, r.channels, r.partial + blockIdx.x * r.channels);
+}
+
+/// Launches the kernel with enough columns a thread.
+template <int N, class T>
+void launch(const Backward<T>& r, unsigned blocks, StreamView stream) {
+  const auto run = [&]<int Columns, class Group>(std::integral_constant<int, Columns>, Group) {
+    static_assert(Columns % N == 0);
+    backward_kernel<N, Columns / N, Group, T><<<blocks, group_block, 0, stream_of(stream)>>>(r);
+  };
+  if (r.channels <= warp_channels) run(std::integral_constant<int, warp_channels / 32>{}, ThreadGroup<32>{});
+  else if (r.channels <= 8 * group_block) run(std::integral_constant<int, 8>{}, ThreadGroup<group_block>{});
+  else if (r.channels <= 32 * group_block) run(std::integral_constant<int, 32>{}, ThreadGroup<group_block>{});
+  else run(std::integral_constant<int, 64>{}, ThreadGroup<group_block>{});
+  check_launch("rms_norm_backward");
+}
+
+}  // namespace
+
+void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
+  const std::int64_t channels = args.weight.numel(), groups = args.x.shape[1] / channels,
+                     norms = args.x.shape[0] * groups;
+  TESSERA_ASSERT(channels <= 64 * group_block, "%ld channels", channels);
+  const std::int64_t least = (norms + rms_norm_device_blocks - 1) / rms_norm_device_blocks,
+                     height = least > 8 ? least : 8, blocks = (norms + height - 1) / height;
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    const Backward<T> r{data_of<T>(args.dy),
+                        data_of<T>(args.x),
+                        data_of<T>(args.weight),
+                        args.rstd.as<float>(),
+                        args.dx ? data_of<T>(args.dx) : nullptr,
+                        args.dweight ? static_cast<float*>(args.workspace.data) : nullptr,
+                        norms,
+                        height,
+                        groups,
+                        channels,
+                        stride_of(args.dy, args.stride_dy),
+                        stride_of(args.x, args.stride_x),
+                        args.dx ? stride_of(args.dx, args.stride_dx) : 0,
+                        args.add_to_dx};
+    constexpr int n = vector_length<T>;
+    const bool vectors = channels % n == 0 && r.stride_x % n == 0 && r.stride_dy % n == 0 && r.stride_dx % n == 0 &&
+                         aligned16(r.x) && aligned16(r.dy) && aligned16(r.dx) && aligned16(r.weight) &&
+                         aligned16(r.partial);
+    if (blocks > 0) {
+      if (vectors) launch<n>(r, blocks_for(blocks, 1), stream);
+      else launch<1>(r, blocks_for(blocks, 1), stream);
+    }
+    if (args.dweight) sum_partials<T>(r.partial, blocks, channels, args.dweight, args.accumulate, stream);
+  });
+}
+
+}  // namespace tessera::kernels::cuda
