@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The binding of ranks, as doctor, the head of a run and warnings say it. hwloc is told that each CPU of this machine is a
 # package with a NUMA node of its own; what ranks are bound to is asked of the kernel.
-#   binding.sh TESSERA MPIRUN
+#   binding.sh TESSERA MPIRUN SOURCE_TREE
 set -u
 # shellcheck source=tests/system/first_failure.sh
 . "$(dirname "$0")/first_failure.sh"
@@ -62,4 +62,19 @@ on "$a,$b" "$b" "${run[@]}" --output_dir refused --werror
 [ $code = 2 ] || fail "--werror: exit $code"
 OMP_PROC_BIND=true on "$a,$b" "$a,$b" "${run[@]}" --threads 2 --output_dir threads
 expect 'warning W056: OpenMP binds threads of ranks 0-1 on .* to the same cores'
+
+# The script for mpirun, which sets OMP_PROC_BIND and OMP_PLACES, gives a rank as many threads as cores.
+cat > run.yaml <<YAML
+model: config.json
+from_scratch: true
+dataset: [train.txt]
+max_length: 16
+max_steps: 2
+eval_strategy: no
+output_dir: script
+YAML
+ln -s "$tessera" tessera
+PATH=$work:$(dirname "$mpirun"):$PATH RANKS=1 CORES=2 bash "$3/jobs/templates/mpirun.sh" run.yaml > log 2>&1 || fail "exit $?"
+expect '^compute .*\| 2 threads per rank, rank 0 on cores '
+expect '^binding   rank 0 on 2 of .*, 1 thread bound to core '
 echo "binding: good"
