@@ -86,11 +86,12 @@ struct Rank {
   int reference_instance = 0;            // which
   std::vector<Done> reference_outcomes;  // by reference model: of its last module
   // progress
-  std::array<int, shard::num_streams> next{};      // by stream: events that have ended
-  std::array<bool, shard::num_streams> running{};  // the next one has started
+  std::array<int, shard::num_streams> done{}, next{};  // by stream: events that have ended, and the next one
+  std::array<bool, shard::num_streams> running{};      // the next one has started
   std::array<std::vector<Snapshot>, shard::num_streams> reading;
   std::array<std::vector<Cell*>, shard::num_streams> writing;
-  std::vector<char> started, ended;  // step · length + instruction
+  std::array<const char*, shard::num_streams> waits_for{};  // by stream: a flag below that the next event waits for
+  std::vector<char> started, ended;                         // step · length + instruction
   int num_ended = 0;
 };
 

@@ -37,6 +37,7 @@ Machine::Machine(const Schedule& schedule, const Mesh& mesh, const Schedule* loa
     r.input_homes.resize(s_.modules.size());
     r.saved_homes.resize(s_.modules.size());
     r.reference_outcomes.resize(s_.references.size());
+    for (std::size_t stream = 0; stream < streams_.size(); ++stream) r.next[stream] = next_event(0, stream);
     r.started.assign(at(num_steps * length_), 0);
     r.ended.assign(at(num_steps * length_), 0);
   }
@@ -105,24 +106,33 @@ void Machine::run(const Choice& choice) {
   finish();
 }
 
-bool Machine::can(int rank, std::size_t stream) const {
+bool Machine::can(int rank, std::size_t stream) {
+  Rank& r = ranks_[at(rank)];
+  const char*& flag = r.waits_for[stream];
+  if (flag == &is_set) return true;
+  if (flag != nullptr && *flag == 0) return false;
   const int e = event_at(rank, stream);
-  if (e < 0) return false;
+  if (e < 0 || r.num_ended < e / length_ * length_) return false;  // the streams synchronize between steps
+  flag = unset_flag(rank, stream, e);
+  return flag == &is_set;
+}
+
+const char* Machine::unset_flag(int rank, std::size_t stream, int e) const {
   const Rank& r = ranks_[at(rank)];
   const Instruction& in = s_.list[at(e % length_)];
   if (r.running[stream]) {  // a collective ends after all ranks have started it
     for (int other = 0; other < static_cast<int>(ranks_.size()); ++other) {
-      if (member(in, rank, other) && !ranks_[at(other)].started[at(e)]) return false;
+      const char& started = ranks_[at(other)].started[at(e)];
+      if (member(in, rank, other) && started == 0) return &started;
     }
-    return true;
+    return &is_set;
   }
-  if (one_queue_ && e > 0 && !r.started[at(e - 1)]) return false;
-  if (r.num_ended < e / length_ * length_) return false;  // the streams synchronize between steps
+  if (one_queue_ && e > 0 && r.started[at(e - 1)] == 0) return &r.started[at(e - 1)];
   for (const int d : in.after) {
     // An event is recorded in list order: waiting for a later one waits for nothing.
-    if (d < e % length_ && !r.ended[at(e - e % length_ + d)]) return false;
+    if (d < e % length_ && r.ended[at(e - e % length_ + d)] == 0) return &r.ended[at(e - e % length_ + d)];
   }
-  return true;
+  return &is_set;
 }
 
 void Machine::start(int rank, std::size_t stream) {
@@ -133,6 +143,7 @@ void Machine::start(int rank, std::size_t stream) {
   index_ = e % length_;
   begin(ranks_[at(rank)], s_.list[at(index_)]);
   ranks_[at(rank)].running[stream] = true;
+  ranks_[at(rank)].waits_for[stream] = nullptr;
   ranks_[at(rank)].started[at(e)] = 1;
 }
 
@@ -152,8 +163,10 @@ void Machine::end(int rank, std::size_t stream) {
   r.reading[stream].clear();
   r.writing[stream].clear();
   r.running[stream] = false;
+  r.waits_for[stream] = nullptr;
   r.ended[at(e)] = 1;
-  ++r.next[stream];
+  ++r.done[stream];
+  r.next[stream] = next_event(r.done[stream], stream);
   ++r.num_ended;
 }
 

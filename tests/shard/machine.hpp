@@ -62,10 +62,11 @@ class Machine {
   [[nodiscard]] static bool reduces(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
 
   // Events.
-  [[nodiscard]] int event_at(int rank, std::size_t stream) const {  // step · length + instruction, or -1
-    const int done = ranks_[at(rank)].next[stream], n = static_cast<int>(streams_[stream].size());
+  [[nodiscard]] int next_event(int done, std::size_t stream) const {  // step · length + instruction, or -1
+    const int n = static_cast<int>(streams_[stream].size());
     return n == 0 || done >= num_steps * n ? -1 : done / n * length_ + streams_[stream][at(done % n)];
   }
+  [[nodiscard]] int event_at(int rank, std::size_t stream) const { return ranks_[at(rank)].next[stream]; }
   [[nodiscard]] int instruction_at(int rank, std::size_t stream) const { return event_at(rank, stream) % length_; }
   [[nodiscard]] bool member(const Instruction& in, int a, int b) const {
     if (a == b) return true;
@@ -77,7 +78,11 @@ class Machine {
            (first_of_group(a) == first_of_group(b) || axes.contains(Axis::replicate));
   }
 
-  [[nodiscard]] bool can(int rank, std::size_t stream) const;
+  /// Whether the stream's next event can happen now.
+  [[nodiscard]] bool can(int rank, std::size_t stream);
+  /// A flag of `started` or `ended` that event e waits for and that is not set; is_set if there is none.
+  static constexpr char is_set = 1;
+  [[nodiscard]] const char* unset_flag(int rank, std::size_t stream, int e) const;
   void start(int rank, std::size_t stream);
   void end(int rank, std::size_t stream);
   void finish() const;
