@@ -57,14 +57,14 @@ void bench_dequantize_command(const Call& call, World& world) {
     log::info(
         strfmt("Dequantizing %ld x %ld, %d ranks at once, %d threads each, best of %d; memory is read at %.1f GB/s",
                matrix_rows, matrix_columns, world.size(), threads, repeats, read));
-    log::info(strfmt("%8s %8s %26s %12s", "from", "to", "read and written, GB/s", "of reading"));
+    log::info(strfmt("%10s %8s %26s %12s", "from", "to", "read and written, GB/s", "of reading"));
   }
   for (const QuantFormat format : quant_formats)
     for (const DType dtype : {DType::bf16, DType::f32}) {
       const double speed = of_all(dequantize_speed(format, dtype, repeats));
       json["formats"].push_back({{"from", name_of(format)}, {"to", name_of(dtype)}, {"gb_per_s", speed}});
       if (!options.flag("json"))
-        log::info(strfmt("%8s %8s %26.1f %10.0f %%", name_of(format), name_of(dtype), speed, 100 * speed / read));
+        log::info(strfmt("%10s %8s %26.1f %10.0f %%", name_of(format), name_of(dtype), speed, 100 * speed / read));
     }
   if (options.flag("json")) log::info(json.dump(2));
 }
