@@ -132,8 +132,9 @@ std::string binding_text(const RankBinding& binding) {
 }
 
 std::string binding_summary(const std::vector<RankBinding>& ranks) {
-  std::string text = "rank 0 on " + binding_text(ranks.front());
-  if (std::ranges::any_of(ranks, [](const RankBinding& one) { return !one.known(); })) return text;
+  if (const auto unknown = std::ranges::find_if_not(ranks, &RankBinding::known); unknown != ranks.end())
+    return binding_text(*unknown);
+  const std::string text = "rank 0 on " + binding_text(ranks.front());
   const std::vector<int> some = straddling(ranks);
   if (ranks.size() == 1) return text;
   if (some.empty()) return text + " | every rank within one NUMA node";
