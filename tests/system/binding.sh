@@ -39,7 +39,7 @@ expect '^binding +rank 0 on .*; not known: .*HWLOC_THISSYSTEM=1'
 expect_not 'W05[45]'
 
 # OpenMP binds threads, and leaves the main thread and those that it starts all cores of the rank.
-export OMP_NUM_THREADS=2 OMP_PROC_BIND=true OMP_PLACES=cores
+export OMP_NUM_THREADS=2 OMP_PROC_BIND=true OMP_PLACES=threads
 HWLOC_SYNTHETIC="pack:$all numa:1 core:1 pu:1" HWLOC_THISSYSTEM=1 taskset -c "$a,$b" "$tessera" doctor > log 2>&1 || fail "exit $?"
 expect "^binding +rank 0 on .*: CPUs ${a}[-,]${b}, 2 threads; 2 of $all cores, .*, 1 thread bound to core $b$"
 HWLOC_SYNTHETIC="pack:$all numa:1 core:1 pu:1" HWLOC_THISSYSTEM=1 OMP_PLACES="{$b}" "$tessera" doctor > log 2>&1 || fail "exit $?"
@@ -60,7 +60,7 @@ expect "^binding   rank 0 on 2 of $all cores, .* \| 1 of 2 ranks on several pack
 [ "$(grep -c W054 log)" = 1 ] || fail "W054 $(grep -c W054 log) times"
 on "$a,$b" "$b" "${run[@]}" --output_dir refused --werror
 [ $code = 2 ] || fail "--werror: exit $code"
-OMP_PROC_BIND=true on "$a,$b" "$a,$b" "${run[@]}" --threads 2 --output_dir threads
+OMP_PROC_BIND=true OMP_PLACES=threads on "$a,$b" "$a,$b" "${run[@]}" --threads 2 --output_dir threads
 expect 'warning W056: OpenMP binds threads of ranks 0-1 on .* to the same cores'
 
 # The script for mpirun, which sets OMP_PROC_BIND and OMP_PLACES, gives a rank as many threads as cores.
@@ -74,7 +74,9 @@ eval_strategy: no
 output_dir: script
 YAML
 ln -s "$tessera" tessera
-PATH=$work:$(dirname "$mpirun"):$PATH RANKS=1 CORES=2 bash "$3/jobs/templates/mpirun.sh" run.yaml > log 2>&1 || fail "exit $?"
-expect '^compute .*\| 2 threads per rank, rank 0 on cores '
-expect '^binding   rank 0 on 2 of .*, 1 thread bound to core '
+if [ "$(lscpu -p=CORE | grep -v '^#' | sort -u | wc -l)" -ge 2 ]; then  # cores may have two CPUs
+  PATH=$work:$(dirname "$mpirun"):$PATH RANKS=1 CORES=2 bash "$3/jobs/templates/mpirun.sh" run.yaml > log 2>&1 || fail "exit $?"
+  expect '^compute .*\| [2-9] threads per rank, rank 0 on cores '
+  expect '^binding   rank 0 on 2 of .*, [1-9] threads? bound to cores? '
+fi
 echo "binding: good"
