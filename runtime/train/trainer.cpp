@@ -216,6 +216,7 @@ void Trainer::warm_up(const WarmupArgs& args) {
   StepBlock block = p.block_of(0, p.batches.work());
   block.warmup = true;
   p.run(*p.train, p.batches, block);
+  p.manager.restore_residuals();
 }
 
 GemmChoices Trainer::choose_gemms(const GemmChoiceArgs& args) {

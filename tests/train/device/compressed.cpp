@@ -13,14 +13,19 @@ namespace {
 
 using Gathers = shard::Compression::Gathers;
 
-/// What differs between a step's traffic and the plan's; "": nothing.
-std::string unplanned_traffic(const train::Trainer& trainer) {
+/// Bytes that a group has sent so far.
+std::uint64_t sent_by(const train::Trainer& trainer, std::size_t group) {
+  const TrafficCount sent = trainer.traffic(trainer.plan().groups.all[group]);
+  return sent.within_node + sent.across_nodes;
+}
+
+/// What differs between a step's traffic and the plan's; "": nothing. before: by group, bytes sent before the step.
+std::string unplanned_traffic(const train::Trainer& trainer, const std::vector<std::uint64_t>& before) {
   const plan::RunPlan& plan = trainer.plan();
   for (std::size_t g = 0; g < plan.groups.all.size(); ++g) {
-    const TrafficCount sent = trainer.traffic(plan.groups.all[g]), planned = plan.costs.traffic[g];
-    if (sent.within_node + sent.across_nodes != planned.within_node + planned.across_nodes)
-      return strfmt("group %zu sends %lu bytes, planned are %lu", g, sent.within_node + sent.across_nodes,
-                    planned.within_node + planned.across_nodes);
+    const std::uint64_t sent = sent_by(trainer, g) - before[g],
+                        planned = plan.costs.traffic[g].within_node + plan.costs.traffic[g].across_nodes;
+    if (sent != planned) return strfmt("group %zu sends %lu bytes, planned are %lu", g, sent, planned);
   }
   return "";
 }
@@ -35,10 +40,13 @@ Said int8_run(World& world, const models::Model& model, const Variant& v) {
     if (!what.empty()) world.abort(Error(ExitCode::internal, what, v.str()));
   };
   Said said;
+  if (world.device() != host_device) trainer.warm_up({&tokens, &sampler, v.global_batch});  // leaves no residuals
+  std::vector<std::uint64_t> before;
+  for (std::size_t g = 0; g < trainer.plan().groups.all.size(); ++g) before.push_back(sent_by(trainer, g));
   for (int s = 0; s < steps_of_run; ++s) {
     const auto report = trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
     said.numbers.insert(said.numbers.end(), {report.loss, report.grad_norm});
-    if (s == 0) refuse(unplanned_traffic(trainer));
+    if (s == 0) refuse(unplanned_traffic(trainer, before));
   }
   refuse(plan::compare_memory(trainer.plan(), trainer.measured_memory()));
   said.hash = trainer.state_hash();
