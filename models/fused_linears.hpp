@@ -2,8 +2,8 @@
 #pragma once
 // FusedLinears: Linears that read one input, as q, k and v, or gate and up. Their outputs are columns of one matrix. On
 // a device they are one GEMM in each direction where their weights lie one after the other in memory, as in a unit's
-// flat buffer, and none has an adapter; elsewhere one GEMM each. The host always computes the latter, so that its bits
-// do not depend on where parameters lie.
+// flat buffer, and none has an adapter; elsewhere one GEMM each. The host computes the latter too in fp32, with the
+// same bits wherever parameters lie (kernels::GemmParts).
 
 #include <vector>
 

@@ -149,6 +149,15 @@ TensorView part_of(const TensorView& matrix, std::int64_t stride, bool rows, std
   return {data, matrix.dtype, rows ? Shape{count, matrix.shape[1]} : Shape{matrix.shape[0], count}, matrix.device};
 }
 
+constexpr std::int64_t joined_depth = 2048;  // the most k for which one GEMM is faster than its parts
+
+/// Whether a GEMM in parts is computed as one.
+bool joins_parts(const GemmArgs& args) {
+  if (size_of(args.a.dtype) != 2) return false;
+  return args.parts.of == GemmParts::Of::n ||
+         (args.parts.of == GemmParts::Of::k && args.a.shape[args.trans_a ? 0 : 1] <= joined_depth);
+}
+
 /// The part [first, first + count) of a GEMM in parts.
 GemmArgs gemm_part(const GemmArgs& args, std::int64_t first, std::int64_t count) {
   GemmArgs part = args;
@@ -187,7 +196,7 @@ void copy_addend(const GemmArgs& args) {
 }  // namespace
 
 void gemm(const GemmArgs& args) {
-  if (args.parts.count > 0) {
+  if (args.parts.count > 0 && !joins_parts(args)) {
     std::int64_t first = 0;
     for (int i = 0; i < args.parts.count; first += args.parts.sizes[i++])
       gemm(gemm_part(args, first, args.parts.sizes[i]));
