@@ -63,10 +63,10 @@ void print_tiers(const std::vector<TierRow>& rows, std::uint64_t device_memory) 
   log::info(
       "tiers of memory: bytes of a rank, what a step moves, and its least seconds at 25 GB/s of the link in each "
       "direction (-: at the speed of the disk) and 25 GB/s of host memory");
-  log::info(strfmt("  %-22s%12s%12s%12s%12s%12s%10s%12s%s", "", "computing", "host", "disk", "fetched", "stored",
+  log::info(strfmt("  %-22s%12s%12s%12s%12s%12s%12s%13s%s", "", "computing", "host", "disk", "fetched", "stored",
                    "link", "host update", device_memory > 0 ? "   fits" : ""));
   for (const TierRow& row : rows)
-    log::info(strfmt("%c %-22s%12s%12s%12s%12s%12s%10s%10.3g s%s", row.chosen ? '*' : ' ', row.name,
+    log::info(strfmt("%c %-22s%12s%12s%12s%12s%12s%12s%11.3g s%s", row.chosen ? '*' : ' ', row.name,
                      human_bytes(row.computing).c_str(), human_bytes(row.host).c_str(), human_bytes(row.disk).c_str(),
                      human_bytes(row.moved.fetched).c_str(), human_bytes(row.moved.stored).c_str(),
                      row.disk > 0 ? "-" : strfmt("%.3g s", row.link_s()).c_str(), row.host_s(),
