@@ -85,10 +85,10 @@ TEST(Quantize, WithoutDoubleQuantizationAndFp4AreBitsandbytes) {
     EXPECT_EQ(std::memcmp(bytes.data() + matrix.scales_at(), block_absmax, sizeof block_absmax), 0);
     const std::vector<float> values = values_of<float>(matrix, bytes);
     EXPECT_EQ(std::memcmp(values.data(), first_values, sizeof first_values), 0) << name_of(format);
-    if (format == QuantFormat::nf4_single)
-      EXPECT_EQ(std::memcmp(&*values.end() - std::size(nf4_single_last_values), nf4_single_last_values,
-                            sizeof nf4_single_last_values),
-                0);
+    if (format != QuantFormat::nf4_single) return;
+    EXPECT_EQ(std::memcmp(values.data() + values.size() - std::size(nf4_single_last_values), nf4_single_last_values,
+                          sizeof nf4_single_last_values),
+              0);
   };
   check(QuantFormat::nf4_single, nf4_codes, nf4_codes, nf4_single_values);
   check(QuantFormat::fp4_single, fp4_codes, fp4_last_codes, fp4_first_values);
