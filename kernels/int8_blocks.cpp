@@ -10,12 +10,12 @@
 namespace tessera::kernels {
 
 void encode_int8(const EncodeInt8Args& args, StreamView stream) {
-  TESSERA_ASSERT(is_float(args.dtype), "numbers of %s", name_of(args.dtype));
+  TESSERA_ASSERT(is_float(args.dtype) && args.dtype != DType::f64, "numbers of %s", name_of(args.dtype));
   TESSERA_DISPATCH(stream, encode_int8, args);
 }
 
 void decode_int8(const DecodeInt8Args& args, StreamView stream) {
-  TESSERA_ASSERT(is_float(args.dtype), "numbers of %s", name_of(args.dtype));
+  TESSERA_ASSERT(is_float(args.dtype) && args.dtype != DType::f64, "numbers of %s", name_of(args.dtype));
   TESSERA_DISPATCH(stream, decode_int8, args);
 }
 

@@ -8,7 +8,7 @@
 namespace tessera::kernels {
 
 inline constexpr std::int64_t norm_blocks = 64;  // at most
-/// The same for RMSNorm on a device: four blocks for each of 132 multiprocessors.
+/// The same for RMSNorm on a device: fixed, so that bits do not depend on the GPU.
 inline constexpr std::int64_t rms_norm_device_blocks = 528;
 
 [[nodiscard]] inline std::int64_t norm_block_rows(std::int64_t rows) {

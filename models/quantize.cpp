@@ -150,9 +150,7 @@ QuantFormat quantization_of(const std::string& config_json, const std::string& s
     refuse_quantization(source, "has bnb_4bit_quant_type " + type + ", and only nf4 and fp4 are supported");
   if (const std::string storage = text("bnb_4bit_quant_storage", "uint8"); storage != "uint8")
     refuse_quantization(source, "has bnb_4bit_quant_storage " + storage + ", and only uint8 is supported");
-  const bool nested = is_set("bnb_4bit_use_double_quant");
-  if (type == "fp4") return nested ? QuantFormat::fp4 : QuantFormat::fp4_single;
-  return nested ? QuantFormat::nf4 : QuantFormat::nf4_single;
+  return four_bit_format(type == "fp4", is_set("bnb_4bit_use_double_quant"));
 }
 
 std::string without_quantization(const std::string& config_json) {

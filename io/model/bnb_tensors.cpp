@@ -78,15 +78,15 @@ void BnbTensors::add_4bit(const std::string& name, bool fp4, const StoredTensor&
   const bool nested = json.contains("nested_offset");
   if (nested && number("nested_blocksize") != static_cast<double>(QuantizedMatrix::nested_block))
     refuse_quantized(codes, name, "has nested blocks of another size than 256");
+  if (nested && !json.at("nested_offset").is_number())
+    refuse_quantized(codes, name, "has a nested_offset that is no number");
   const auto& shape = json.contains("shape") ? json.at("shape") : nlohmann::json();
   if (!shape.is_array() || shape.size() != 2 || !shape[0].is_number_integer() || !shape[1].is_number_integer() ||
       shape[0].get<std::int64_t>() < 1 || shape[1].get<std::int64_t>() < 1)
     refuse_quantized(codes, name, "is no matrix");
   BnbMatrix found;
-  const QuantizedMatrix matrix = found.matrix_ = {fp4      ? nested ? QuantFormat::fp4 : QuantFormat::fp4_single
-                                                  : nested ? QuantFormat::nf4
-                                                           : QuantFormat::nf4_single,
-                                                  shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>()};
+  const QuantizedMatrix matrix =
+      found.matrix_ = {four_bit_format(fp4, nested), shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>()};
   found.shape_ = {matrix.rows, matrix.columns};
   found.mean_ = nested ? static_cast<float>(number("nested_offset")) : 0.0F;
   found.parts_ = {{0, codes}};

@@ -28,12 +28,12 @@ void bound_spinning(char** argv) {
 /// OpenMP, where it binds threads (OMP_PROC_BIND), binds the main thread to the first place as it is loaded. All
 /// threads that are not OpenMP's, and the program that is started again, would have that core alone. OpenMP binds its
 /// own threads one by one all the same.
-void leave_the_first_place() { tessera::jobs::set_affinity(tessera::kernels::openmp_cpus()); }
+void unbind_main_thread() { tessera::jobs::set_affinity(tessera::kernels::openmp_cpus()); }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  leave_the_first_place();
+  unbind_main_thread();
   bound_spinning(argv);
   return tessera::jobs::run_program({argv + 1, argv + argc}, ::environ);
 }

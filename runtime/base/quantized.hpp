@@ -36,6 +36,10 @@ inline constexpr QuantFormat quant_formats[] = {QuantFormat::nf4, QuantFormat::n
 [[nodiscard]] constexpr bool is_nested(QuantFormat format) {
   return format == QuantFormat::nf4 || format == QuantFormat::fp4;
 }
+[[nodiscard]] constexpr QuantFormat four_bit_format(bool fp4, bool nested) {
+  if (fp4) return nested ? QuantFormat::fp4 : QuantFormat::fp4_single;
+  return nested ? QuantFormat::nf4 : QuantFormat::nf4_single;
+}
 [[nodiscard]] constexpr bool is_fp4(QuantFormat format) {
   return format == QuantFormat::fp4 || format == QuantFormat::fp4_single;
 }

@@ -95,6 +95,8 @@ TEST(BnbTensors, OtherFormsAreRefusedByName) {
   EXPECT_THAT(error_with("/bnb-nf4", "\"blocksize\": 64", "\"blocksize\": 32"), HasSubstr("only 64 is supported"));
   EXPECT_THAT(error_with("/bnb-nf4", "\"nested_offset\"", "\"nested_offseT\""),
               HasSubstr("weight.absmax\" is U8 of"));  // without double quantization they are in fp32
+  EXPECT_THAT(error_with("/bnb-nf4", "0.25782012939453125", "\"xxxxxxxxxxxxxxxxx\""),
+              HasSubstr("has a nested_offset that is no number"));
   EXPECT_THAT(error_with("/bnb-nf4-single", "bitsandbytes__nf4", "bitsandbytes__fp4"),
               HasSubstr("has another code than fp4"));
   EXPECT_THAT(error_with("/bnb-fp4", "\"blocksize\": 64", "\"blocksize\": 32"), HasSubstr("only 64 is supported"));

@@ -71,24 +71,26 @@ TEST(Binding, MemoryWithoutCoresOfItsOwnCountsForNothing) {
   EXPECT_TRUE(rank_on("[numa] pack:2 [numa] [numa] core:2 pu:1", {1, 2}).straddles());
 }
 
-TEST(Binding, CpusThatTheJobDoesNotHaveDoNotCount) {
-  // Two packages of two cores; the job's control group has the first package and a core of the second.
-  const test::TempDir directory;
-  const std::string path = directory / "host.xml";
-  const auto object = [](const char* type, int number, const char* cpus, int id, const std::string& inside,
+/// Of a rank bound to `cpus` of a host with two packages of two cores, where its control group has the CPUs `allowed`.
+RankBinding rank_in_group(const char* allowed, const std::vector<int>& cpus) {
+  const auto object = [](const char* type, int number, const char* of, int id, const std::string& inside,
                          const char* node = "0x1") {
     return strfmt(
                "<object type=\"%s\" os_index=\"%d\" cpuset=\"%s\" complete_cpuset=\"%s\" nodeset=\"%s\" "
                "complete_nodeset=\"%s\" gp_index=\"%d\">",
-               type, number, cpus, cpus, node, node, id) +
+               type, number, of, of, node, node, id) +
            inside + "</object>";
   };
-  const auto core = [&](int number, const char* cpus, const char* node) {
-    return object("Core", number, cpus, 10 + number, object("PU", number, cpus, 20 + number, "", node), node);
+  const auto core = [&](int number, const char* of, const char* node) {
+    return object("Core", number, of, 10 + number, object("PU", number, of, 20 + number, "", node), node);
   };
-  std::ofstream(path) << "<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" "
-                         "cpuset=\"0xf\" complete_cpuset=\"0xf\" allowed_cpuset=\"0x7\" nodeset=\"0x3\" "
-                         "complete_nodeset=\"0x3\" allowed_nodeset=\"0x3\" gp_index=\"1\">"
+  const test::TempDir directory;
+  const std::string path = directory / "host.xml";
+  std::ofstream(path) << strfmt(
+                             "<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" "
+                             "cpuset=\"0xf\" complete_cpuset=\"0xf\" allowed_cpuset=\"%s\" nodeset=\"0x3\" "
+                             "complete_nodeset=\"0x3\" allowed_nodeset=\"0x3\" gp_index=\"1\">",
+                             allowed)
                       << object("Package", 0, "0x3", 2,
                                 object("NUMANode", 0, "0x3", 3, "") + core(0, "0x1", "0x1") + core(1, "0x2", "0x1"))
                       << object(
@@ -97,11 +99,23 @@ TEST(Binding, CpusThatTheJobDoesNotHaveDoNotCount) {
                              "0x2")
                       << "</object></topology>";
   const Variable variable("HWLOC_XMLFILE", path);
-  const HostTopology topology;
-  const RankBinding second = binding_of(topology, {2, 3}, "a"), both = binding_of(topology, {0, 1, 2, 3}, "a");
+  return binding_of(HostTopology(), cpus, "a");
+}
+
+TEST(Binding, CpusThatTheJobDoesNotHaveDoNotCount) {
+  const RankBinding second = rank_in_group("0x7", {2, 3}), both = rank_in_group("0x7", {0, 1, 2, 3});
   EXPECT_EQ(binding_text(second), "1 of 3 cores, package 1 (of 2), NUMA node 1 (of 2)");
   EXPECT_EQ(binding_text(both), "3 of 3 cores, packages 0-1 (of 2), NUMA nodes 0-1 (of 2)");
   EXPECT_EQ(second.host_cpus, 3);
+}
+
+TEST(BindingFindings, RanksInControlGroupsOfTheirOwnShareNoCores) {
+  RankBinding first = rank_in_group("0x3", {0, 1}), second = rank_in_group("0xc", {2, 3});
+  EXPECT_EQ(first.place.cores, second.place.cores);  // each topology counts from 0
+  first.bound_threads = {first.place};
+  second.bound_threads = {second.place};
+  EXPECT_THAT(binding_findings({first, second}), IsEmpty());
+  EXPECT_THAT(binding_findings({first, first}), SizeIs(1));
 }
 
 TEST(Binding, OfAnotherMachineIsNotKnown) {
@@ -174,11 +188,12 @@ TEST(BindingFindings, SharedCoresAreToldWhereOthersAreUnused) {
 
 TEST(BindingFindings, ThreadsThatOpenMpBindsToTheSameCores) {
   RankBinding first = rank_on("core:4 pu:2", {0, 1, 2, 3, 4, 5, 6, 7}), second = first;
-  first.bound_threads = {{1}, {2}};
-  second.bound_threads = {{2}, {3}};
+  const auto core = [](int number) { return rank_on("core:4 pu:2", {2 * number}).place; };
+  first.bound_threads = {core(1), core(2)};
+  second.bound_threads = {core(2), core(3)};
   EXPECT_THAT(only(56, {first, second}), HasSubstr("binds threads of ranks 0-1 on a to the same cores"));
   EXPECT_THAT(binding_text(first), HasSubstr(", 2 threads bound to cores 1-2"));
-  second.bound_threads = {{3}, {3}};  // of one rank
+  second.bound_threads = {core(3), core(3)};  // of one rank
   EXPECT_THAT(binding_findings({first, second}), IsEmpty());
   second.bound_threads = first.bound_threads, second.host = "b";
   EXPECT_THAT(binding_findings({first, second}), IsEmpty());

@@ -75,10 +75,11 @@ std::vector<int> sharing(const std::vector<int>& on_host, const auto& cores_of, 
   return some;
 }
 
-std::vector<int> cores_of_threads(const RankBinding& rank) {
-  std::set<int> cores;
-  for (const std::vector<int>& thread : rank.bound_threads) cores.insert(thread.begin(), thread.end());
-  return {cores.begin(), cores.end()};
+/// Of all bound threads of a rank together; `cores` or `core_cpus`.
+std::vector<int> of_threads(const RankBinding& rank, std::vector<int> CpuPlace::*numbers) {
+  std::set<int> all;
+  for (const CpuPlace& thread : rank.bound_threads) all.insert((thread.*numbers).begin(), (thread.*numbers).end());
+  return {all.begin(), all.end()};
 }
 
 /// W055 and W056 of one host.
@@ -87,7 +88,7 @@ std::vector<BindingFinding> sharing_findings(const std::vector<RankBinding>& ran
   std::vector<BindingFinding> findings;
   std::map<int, int> users, users_by_threads;
   const std::vector<int> some = sharing(
-      on_host, [&](int rank) { return ranks[at(rank)].place.cores; }, users);
+      on_host, [&](int rank) { return ranks[at(rank)].place.core_cpus; }, users);
   const int unused = first.host_cores - static_cast<int>(users.size());
   if (!some.empty() && unused > 0)
     findings.push_back({55, strfmt("%s on %s have cores in common, and %d of the host's %d cores are used by no rank; "
@@ -95,7 +96,7 @@ std::vector<BindingFinding> sharing_findings(const std::vector<RankBinding>& ran
                                    "`srun --cpu-bind=cores`)",
                                    named(some).c_str(), first.host.c_str(), unused, first.host_cores)});
   const std::vector<int> bound = sharing(
-      on_host, [&](int rank) { return cores_of_threads(ranks[at(rank)]); }, users_by_threads);
+      on_host, [&](int rank) { return of_threads(ranks[at(rank)], &CpuPlace::core_cpus); }, users_by_threads);
   if (!bound.empty())
     findings.push_back({56, strfmt("OpenMP binds threads of %s on %s to the same cores (OMP_PROC_BIND, OMP_PLACES): "
                                    "unset the variables, or bind each rank to cores of its own",
@@ -112,10 +113,13 @@ RankBinding binding_of(const HostTopology& topology, const std::vector<int>& cpu
           .host_cores = static_cast<int>(all.cores.size()),
           .host_packages = static_cast<int>(all.packages.size()),
           .host_numa_nodes = static_cast<int>(all.numa_nodes.size()),
-          .place = topology.place(cpus)};
+          .place = topology.place(cpus),
+          .bound_threads = {},
+          .why_unknown = {}};
 }
 
 std::string binding_text(const RankBinding& binding) {
+  if (!binding.why_unknown.empty()) return "not known: " + binding.why_unknown;
   if (!binding.known())
     return "not known: hwloc reads the topology of another machine (HWLOC_SYNTHETIC or HWLOC_XMLFILE without "
            "HWLOC_THISSYSTEM=1)";
@@ -124,7 +128,7 @@ std::string binding_text(const RankBinding& binding) {
   if (!binding.place.packages.empty()) text += ", " + some_of("package", binding.place.packages, binding.host_packages);
   text += ", " + some_of("NUMA node", binding.place.numa_nodes, binding.host_numa_nodes);
   if (const std::size_t threads = binding.bound_threads.size(); threads > 0) {
-    const std::vector<int> cores = cores_of_threads(binding);
+    const std::vector<int> cores = of_threads(binding, &CpuPlace::cores);
     text += strfmt(", %zu thread%s bound to core%s %s", threads, threads == 1 ? "" : "s", cores.size() == 1 ? "" : "s",
                    cpu_list(cores).c_str());
   }
@@ -134,7 +138,7 @@ std::string binding_text(const RankBinding& binding) {
 std::string binding_summary(const std::vector<RankBinding>& ranks) {
   if (const auto unknown = std::ranges::find_if_not(ranks, &RankBinding::known); unknown != ranks.end())
     return binding_text(*unknown);
-  const std::string text = "rank 0 on " + binding_text(ranks.front());
+  std::string text = "rank 0 on " + binding_text(ranks.front());
   const std::vector<int> some = straddling(ranks);
   if (ranks.size() == 1) return text;
   if (some.empty()) return text + " | every rank within one NUMA node";
@@ -154,26 +158,38 @@ std::vector<BindingFinding> binding_findings(const std::vector<RankBinding>& ran
 
 namespace {
 
+nlohmann::json packed(const CpuPlace& place) {
+  return {place.numa_nodes, place.packages, place.cores, place.core_cpus};
+}
+
+CpuPlace unpacked_place(const nlohmann::json& json) {
+  return {.numa_nodes = json[0], .packages = json[1], .cores = json[2], .core_cpus = json[3]};
+}
+
 std::string packed(const RankBinding& one) {
-  return nlohmann::json{one.host,           one.host_cpus,       one.host_cores,
-                        one.host_packages,  one.host_numa_nodes, one.place.numa_nodes,
-                        one.place.packages, one.place.cores,     one.bound_threads}
-      .dump();
+  nlohmann::json threads = nlohmann::json::array();
+  for (const CpuPlace& thread : one.bound_threads) threads.push_back(packed(thread));
+  return nlohmann::json{one.host,          one.host_cpus,      one.host_cores, one.host_packages, one.host_numa_nodes,
+                        packed(one.place), std::move(threads), one.why_unknown}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 RankBinding unpacked(const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text);
-  return {.host = json[0],
-          .host_cpus = json[1],
-          .host_cores = json[2],
-          .host_packages = json[3],
-          .host_numa_nodes = json[4],
-          .place = {.numa_nodes = json[5], .packages = json[6], .cores = json[7]},
-          .bound_threads = json[8]};
+  RankBinding one{.host = json[0],
+                  .host_cpus = json[1],
+                  .host_cores = json[2],
+                  .host_packages = json[3],
+                  .host_numa_nodes = json[4],
+                  .place = unpacked_place(json[5]),
+                  .bound_threads = {},
+                  .why_unknown = json[7]};
+  std::ranges::transform(json[6], std::back_inserter(one.bound_threads), unpacked_place);
+  return one;
 }
 
-/// Cores of each thread that may use fewer CPUs than the calling one.
-std::vector<std::vector<int>> bound_threads(const HostTopology& topology) {
+/// Of each thread that may use fewer CPUs than the calling one.
+std::vector<CpuPlace> bound_threads(const HostTopology& topology) {
   const std::vector<int> mine = topology.bound_cpus();
   std::vector<std::vector<int>> cpus(at(kernels::threads()));
   std::exception_ptr failed;
@@ -187,18 +203,23 @@ std::vector<std::vector<int>> bound_threads(const HostTopology& topology) {
     }
   });
   if (failed) std::rethrow_exception(failed);
-  std::vector<std::vector<int>> cores;
+  std::vector<CpuPlace> bound;
   for (const std::vector<int>& some : cpus)
-    if (some.size() < mine.size()) cores.push_back(topology.place(some).cores);
-  return cores;
+    if (some.size() < mine.size()) bound.push_back(topology.place(some));
+  return bound;
 }
 
 }  // namespace
 
 std::vector<RankBinding> gather_bindings(World& world) {
-  const HostTopology topology;
-  RankBinding mine = binding_of(topology, topology.bound_cpus(), world.host());
-  mine.bound_threads = bound_threads(topology);
+  RankBinding mine{.host = world.host(), .place = {}, .bound_threads = {}, .why_unknown = {}};
+  try {
+    const HostTopology topology;
+    mine = binding_of(topology, topology.bound_cpus(), world.host());
+    mine.bound_threads = bound_threads(topology);
+  } catch (const Error& error) {  // it decides what is printed, not how a run computes
+    mine.why_unknown = error.line();
+  }
   const std::vector<std::string> all = world.gather(packed(mine));
   std::vector<RankBinding> ranks;
   if (world.rank() == 0) std::ranges::transform(all, std::back_inserter(ranks), unpacked);

@@ -17,7 +17,8 @@ struct RankBinding {
   std::string host;
   int host_cpus = 0, host_cores = 0, host_packages = 0, host_numa_nodes = 0;  // that processes may be bound to
   CpuPlace place;                                                             // of the rank's CPUs; empty: not known
-  std::vector<std::vector<int>> bound_threads;  // cores of each thread that may use fewer CPUs than the rank
+  std::vector<CpuPlace> bound_threads;  // of each thread that may use fewer CPUs than the rank
+  std::string why_unknown;              // if hwloc failed
   [[nodiscard]] bool known() const { return !place.cores.empty(); }
   /// True if the rank may run on several packages or NUMA nodes.
   [[nodiscard]] bool straddles() const { return place.packages.size() > 1 || place.numa_nodes.size() > 1; }

@@ -65,9 +65,13 @@ std::vector<int> nearest_nodes(const std::vector<hwloc_obj_t>& nodes) {
 }
 
 CpuPlace place_of(hwloc_topology_t topology, hwloc_const_cpuset_t cpus) {
+  const std::vector<hwloc_obj_t> cores = objects(topology, HWLOC_OBJ_CORE, cpus);
+  std::vector<int> core_cpus;
+  for (const auto* core : cores) core_cpus.push_back(hwloc_bitmap_first(core->complete_cpuset));
   return {.numa_nodes = nearest_nodes(objects(topology, HWLOC_OBJ_NUMANODE, cpus)),
           .packages = logical_numbers(objects(topology, HWLOC_OBJ_PACKAGE, cpus)),
-          .cores = logical_numbers(objects(topology, HWLOC_OBJ_CORE, cpus))};
+          .cores = logical_numbers(cores),
+          .core_cpus = std::move(core_cpus)};
 }
 
 [[noreturn]] void refuse(const char* call) {

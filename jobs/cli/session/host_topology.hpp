@@ -15,6 +15,8 @@ struct CpuPlace {
   /// one counts; a node that contains others, or that has no cores, does not.
   std::vector<int> numa_nodes;
   std::vector<int> packages, cores;  // ascending, with at least one CPU in the set
+  /// The lowest CPU of each of `cores`: the same number in every topology of a host, where control groups leave parts.
+  std::vector<int> core_cpus;
 };
 
 class HostTopology {

@@ -15,9 +15,13 @@ constexpr const char* of_4_bits[] = {"bnb_4bit_quant_type", "bnb_4bit_use_double
 QuantFormat format_of(const Options& options) {
   if (options.text("quant_method") != "bnb") return QuantFormat::none;
   if (options.text("quant_bits") == "8") return QuantFormat::int8;
-  const bool nested = options.flag("bnb_4bit_use_double_quant");
-  if (options.text("bnb_4bit_quant_type") == "fp4") return nested ? QuantFormat::fp4 : QuantFormat::fp4_single;
-  return nested ? QuantFormat::nf4 : QuantFormat::nf4_single;
+  return four_bit_format(options.text("bnb_4bit_quant_type") == "fp4", options.flag("bnb_4bit_use_double_quant"));
+}
+
+/// As users of bitsandbytes would say it.
+std::string described(QuantFormat format) {
+  if (!is_4bit(format)) return name_of(format);
+  return strfmt("%s %s double quantization", is_fp4(format) ? "fp4" : "nf4", is_nested(format) ? "with" : "without");
 }
 
 const char* torch_name(DType dtype) {
@@ -59,9 +63,9 @@ QuantFormat quantization_of_run(const Options& options, const std::string& confi
                       (options.given("bnb_4bit_use_double_quant") && is_nested(asked) != is_nested(stored));
   if (asked != QuantFormat::none && differ)
     throw options.refuse("quant_bits",
-                         strfmt("--quant_bits asks for %s, and %s is quantized to %s already", name_of(asked),
-                                source.c_str(), name_of(stored)),
-                         "Drop --quant_method and --quant_bits");
+                         strfmt("--quant_bits and --bnb_4bit_* ask for %s, and %s is quantized to %s already",
+                                described(asked).c_str(), source.c_str(), described(stored).c_str()),
+                         "Drop --quant_method, --quant_bits and --bnb_4bit_*: the model's own format is used");
   return stored;
 }
 

@@ -225,7 +225,9 @@ void RunDirectory::fail(const std::string& reason) noexcept {
 }
 
 void RunDirectory::write(const std::string& name, const std::string& text) {
-  if (world_.rank() == 0) io::write_text(file(name), text);
+  if (world_.rank() != 0) return;
+  check_owner();
+  io::write_text(file(name), text);
 }
 
 bool RunDirectory::append(const Json& record) {
@@ -257,8 +259,7 @@ void RunDirectory::log_warnings() {
 void RunDirectory::log(const Json& record) {
   if (!log_) return;
   log_warnings();
-  (void)append(record);
-  if (tensorboard_ != nullptr) tensorboard_->record(record);
+  if (append(record) && tensorboard_ != nullptr) tensorboard_->record(record);
 }
 
 }  // namespace tessera::jobs

@@ -81,7 +81,7 @@ class RunDirectory {
  private:
   void create(const Options& options, const ContinuedRun& run);
   void log_warnings();
-  /// False: the line could not be written, or whose the directory is could not be read. The file then ends with the
+  /// False: the line could not be written, or the owner of the directory could not be read. The file then ends with the
   /// last whole line. Throws as log().
   bool append(const nlohmann::ordered_json& record);
   World& world_;
