@@ -68,10 +68,10 @@ refused 2 "is quantized" 1 convert --in "$stored" --to hf --dtype bf16 --out con
 refused 2 "quantized weights (nf4) are not trained" 1 train --dataset "$tokens" --model "$base" --max_length 16 "${four[@]}" --output_dir no
 refused 2 "--quant_bits" 1 "${train[@]}" --model "$base" --quant_method bnb --output_dir no
 refused 2 "--quant_method bnb" 1 "${train[@]}" --model "$base" --quant_bits 4 --output_dir no
-refused 2 "quantized to nf4 already" 1 "${train[@]}" --model "$stored" "${single[@]}" --output_dir no
+refused 2 "quantized to nf4 with double quantization already" 1 "${train[@]}" --model "$stored" "${single[@]}" --output_dir no
 refused 2 "--bnb_4bit_compute_dtype bfloat16, and the run computes in float32" 1 "${train[@]}" --model "$base" "${four[@]}" \
   --bnb_4bit_compute_dtype bfloat16 --output_dir no
-refused 2 "quantized to nf4 already" 1 "${train[@]}" --model "$stored" "${eight[@]}" --output_dir no
+refused 2 "quantized to nf4 with double quantization already" 1 "${train[@]}" --model "$stored" "${eight[@]}" --output_dir no
 refused 2 "cannot be quantized" 1 "${train[@]}" --model "$golden/tiny" --dataset "$golden/tiny/tokens.bin" "${four[@]}" --output_dir no
 cp -r "$stored" fp4
 sed -i 's/"bnb_4bit_quant_type": "nf4"/"bnb_4bit_quant_type": "fp4"/' fp4/config.json
