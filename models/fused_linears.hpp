@@ -3,7 +3,7 @@
 // FusedLinears: Linears that read one input, as q, k and v, or gate and up. Their outputs are columns of one matrix. On
 // a device they are one GEMM in each direction where their weights lie one after the other in memory, as in a unit's
 // flat buffer, and none has an adapter; elsewhere one GEMM each. The host computes the latter too in fp32, with the
-// same bits wherever parameters lie (kernels::GemmParts).
+// same bits wherever parameters lie; in 16 bits it joins what kernels::GemmParts says, if the weights are adjacent.
 
 #include <vector>
 

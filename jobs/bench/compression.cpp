@@ -99,7 +99,7 @@ void bench_compression_command(const Call& call, World& world) {
                      base.run.strategy.mesh.str().c_str(), world.size(), world.node_count(),
                      name_of(world.topology().transport)));
   }
-  // In two halves, alternating, so that a change of the machine's speed affects both alike.
+  // Both take turns twice, so that a change of the machine's speed affects both.
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2})
     for (CompressedSteps* of : {&plain, &int8})
       if (part > 0) measure_compression(*of, base, world, tokens, part);

@@ -106,7 +106,7 @@ void bench_strategies_command(const Call& call, World& world) {
   std::vector<StrategySteps> all(2);
   all[0].name = "FULL_SHARD", all[1].name = "HYBRID_SHARD";
   std::vector<double> rates;
-  // In two halves, alternating, so that a change of the machine's speed affects both equally.
+  // Both take turns twice, so that a change of the machine's speed affects both.
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2})
     for (StrategySteps& of : all) {
       if (part == 0) continue;

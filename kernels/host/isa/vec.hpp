@@ -77,7 +77,7 @@ typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
 
 /// Rounded with integers: vcvtneps2bf16 would flush subnormal numbers. (f16 is rounded by the instruction if there is
 /// one, which agrees with the integer form in every bit.)
-/// The bits of x rounded to bf16, in the upper halves; the lower halves are not defined.
+/// x rounded to bf16, in the upper 16 bits of each 32; the lower 16 are not defined.
 [[gnu::always_inline]] inline VecBits bf16_bits(const Vec<float>& x) {
   const auto b = reinterpret_cast<VecBits>(x);
 #if defined(__AVX512F__)
