@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Memory bandwidth: the reference for a pass of generation, which reads every parameter once, and for element-wise
-// kernels.
+// kernels. The memory measured is in huge pages where the kernel has them, as models' memory is (Mapping).
 
 #include <cstddef>
 

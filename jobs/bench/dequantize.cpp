@@ -11,6 +11,7 @@
 #include "kernels/dequantize.hpp"
 #include "kernels/quantize.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/mapping.hpp"
 
 namespace tessera::jobs {
 
@@ -21,20 +22,23 @@ constexpr std::int64_t matrix_rows = 4096, matrix_columns = 14336;  // a project
 /// Bytes read and written in a second, in GB/s; the best of `repeats`.
 double dequantize_speed(QuantFormat format, DType dtype, int repeats) {
   const QuantizedMatrix matrix{format, matrix_rows, matrix_columns};
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(matrix.bytes()));
+  const auto in_bytes = static_cast<std::size_t>(matrix.bytes());
+  const std::size_t out_bytes = static_cast<std::size_t>(matrix.numel()) * size_of(dtype);
+  // In huge pages, as models' memory is.
+  const Mapping in = Mapping::anonymous(in_bytes, "tessera bench"),
+                out = Mapping::anonymous(out_bytes, "tessera bench");
   kernels::Quantizer(matrix, [](std::int64_t first, std::int64_t count, float* to) {
     for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>((first + i) % 251) - 125.0F;
-  }).read(0, std::as_writable_bytes(std::span(bytes)));
-  std::vector<std::byte> out(static_cast<std::size_t>(matrix.numel()) * size_of(dtype));
+  }).read(0, {in.data(), in_bytes});
   const kernels::DequantizeArgs args{.matrix = matrix,
-                                     .bytes = {bytes.data(), Shape{matrix.bytes()}},
+                                     .bytes = {in.data(), DType::u8, Shape{matrix.bytes()}},
                                      .out = {out.data(), dtype, Shape{matrix.rows, matrix.columns}}};
   double best = 0;
   for (int i = 0; i <= repeats; ++i) {  // the first writes to new pages
     const auto begin = std::chrono::steady_clock::now();
     kernels::dequantize(args, host_stream);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (i > 0) best = std::max(best, static_cast<double>(bytes.size() + out.size()) / seconds / 1e9);
+    if (i > 0) best = std::max(best, static_cast<double>(in_bytes + out_bytes) / seconds / 1e9);
   }
   return best;
 }

@@ -19,6 +19,7 @@
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/mapping.hpp"
 
 namespace tessera::jobs {
 
@@ -96,16 +97,18 @@ class Operands {
   }
 
  private:
-  [[nodiscard]] std::vector<std::byte> random(std::int64_t count) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(dtype_));
+  /// In huge pages, as models' memory is.
+  [[nodiscard]] Mapping random(std::int64_t count) const {
+    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype_);
+    Mapping memory = Mapping::anonymous(bytes, "tessera bench");
     std::vector<float> values(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i)
       values[static_cast<std::size_t>(i)] = static_cast<float>(2 * uniform(5, static_cast<std::uint64_t>(i)) - 1);
-    if (dtype_ == DType::f32) std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (dtype_ == DType::f32) std::memcpy(memory.data(), values.data(), bytes);
     else
-      kernels::convert({.from = {values.data(), Shape{count}}, .to = {bytes.data(), dtype_, Shape{count}}},
+      kernels::convert({.from = {values.data(), Shape{count}}, .to = {memory.data(), dtype_, Shape{count}}},
                        host_stream);
-    return bytes;
+    return memory;
   }
   [[nodiscard]] TensorView matrix(std::size_t i) { return {arrays_[i].data(), dtype_, Shape{tokens_, bench_channels}}; }
   [[nodiscard]] TensorView vector(std::size_t i) { return {vectors_[i].data(), dtype_, Shape{bench_channels}}; }
@@ -113,8 +116,8 @@ class Operands {
 
   DType dtype_;
   std::int64_t tokens_;
-  std::array<std::vector<std::byte>, most_arrays> arrays_;
-  std::array<std::vector<std::byte>, 4> vectors_;
+  std::array<Mapping, most_arrays> arrays_;
+  std::array<Mapping, 4> vectors_;
   std::array<std::vector<float>, 3> floats_;  // mean, rstd, table of rope
   std::vector<std::byte> workspace_;
 };

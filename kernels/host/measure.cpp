@@ -10,6 +10,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/host/bandwidth.hpp"
 #include "kernels/host/parallel.hpp"
+#include "runtime/base/mapping.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -47,15 +48,16 @@ double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int rep
 
 namespace {
 
-/// An array whose pages are first touched by the thread that will use them.
+/// An array in huge pages, as models' memory is, which are first touched by the thread that will use them.
 class Words {
  public:
-  explicit Words(std::size_t bytes) : count_(static_cast<std::int64_t>(bytes / sizeof(std::uint64_t))) {
+  explicit Words(std::size_t bytes)
+      : count_(static_cast<std::int64_t>(bytes / sizeof(std::uint64_t))),
+        memory_(Mapping::anonymous(bytes, "tessera bandwidth")) {
     TESSERA_ASSERT(bytes >= 64);
-    words_ = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(count_));
-    each_range([this](std::int64_t begin, std::int64_t n) { std::fill_n(words_.get() + begin, n, 1); });
+    each_range([this](std::int64_t begin, std::int64_t n) { std::fill_n(at(begin), n, 1); });
   }
-  [[nodiscard]] std::uint64_t* at(std::int64_t i) const { return words_.get() + i; }
+  [[nodiscard]] std::uint64_t* at(std::int64_t i) const { return reinterpret_cast<std::uint64_t*>(memory_.data()) + i; }
   [[nodiscard]] double bytes() const { return static_cast<double>(count_) * sizeof(std::uint64_t); }
   template <class F>
   void each_range(const F& f) const {
@@ -64,7 +66,7 @@ class Words {
 
  private:
   std::int64_t count_;
-  std::unique_ptr<std::uint64_t[]> words_;
+  Mapping memory_;
 };
 
 /// The shortest of `repeats` calls, in seconds.

@@ -13,7 +13,7 @@ namespace tessera::kernels::host {
 /// Rows of A up to which this is faster: with more, BLAS' copy pays.
 inline constexpr std::int64_t max_skinny_rows = 8;
 /// Columns of C that are summed together for m rows: their sums stay in L1. The more, the longer the runs of B that are
-/// read, which prefetching follows.
+/// read.
 inline constexpr std::int64_t most_skinny_sums = 4096;
 constexpr std::int64_t skinny_columns(std::int64_t m) { return most_skinny_sums / (m > 0 ? m : 1) / 64 * 64; }
 

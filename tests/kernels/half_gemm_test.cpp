@@ -199,6 +199,8 @@ TYPED_TEST(SixteenBit, GemmOfNaNAndInfinity) {
       for (std::int64_t j = 0; j < n; ++j) {
         const float x = c[static_cast<std::size_t>(i * n + j)];
         if (i == 3) ASSERT_TRUE(std::isnan(x));
+        // oneDNN makes an odd k even, and multiplies the last element of A by 0 (AVX512-BF16).
+        else if (i == 13 && way.kind != host::HalfGemm::upcast) ASSERT_FALSE(std::isfinite(x)) << j;
         else ASSERT_EQ(x, i == 13 ? -INFINITY : 9.0F) << i << " " << j;
       }
   }
@@ -207,6 +209,10 @@ TYPED_TEST(SixteenBit, GemmOfNaNAndInfinity) {
 TYPED_TEST(SixteenBit, ColumnsOfWiderMatrices) {
   const std::int64_t m = 20, n = 23, k = 17, wide = 50;
   auto a = integers<TypeParam>(m * wide, 1), b = integers<TypeParam>(n * wide, 2), c = integers<TypeParam>(m * wide, 3);
+  for (std::int64_t i = 0; i < wide * n; ++i) {  // NaN beside the columns, which must not be read
+    if (i < m * wide && (i % wide < 3 || i % wide >= 3 + k)) a[static_cast<std::size_t>(i)] = TypeParam(NAN);
+    if (i % wide < 5 || i % wide >= 5 + k) b[static_cast<std::size_t>(i)] = TypeParam(NAN);
+  }
   for (const Way& way : ways) {
     const Chosen chosen(way);
     auto out = c;

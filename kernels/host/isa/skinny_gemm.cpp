@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM of a few rows. Transposed: dot products along rows of B. Plain: rows of B scaled and added, eight at a time,
-// into a block of C that fits in L1; the next eight rows are prefetched, because a row is too short for the processor
-// to see a run. Numbers of B are widened once for several rows of A. The order of the sums of an element does not
-// depend on m or on the split of columns.
+// GEMM of a few rows. Transposed: dot products along rows of B. Plain: rows of B scaled and added into a block of C
+// that fits in L1. One row of A reads B from beginning to end: a processor prefetches one run far better than several.
+// Several rows of A take several rows of B at a time, and prefetch the next ones.
+// Numbers of B are widened once for several rows of A. The order of the sums of an element does not depend on m or on
+// the split of columns.
 
 #include "kernels/host/skinny_gemm.hpp"
 
@@ -13,14 +14,14 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t depth = 8;  // plain: rows of B together
+constexpr std::int64_t depth = 8;  // plain, several rows of A: rows of B together
 
 /// Rows of A and of B whose products are summed together; one more of B costs registers, one less of A another pass
 /// over B.
 struct Rows {
   int a, b;
 };
-constexpr Rows one_row{1, 4}, four_rows{4, 2};
+constexpr Rows one_row{1, 1}, four_rows{4, 2};
 static_assert(vec_width<double> % 2 == 0);
 
 /// sums[r·w + j], j below of.b: the products of row r of A and row j of B, for k in [0, whole), two registers at a
@@ -35,7 +36,7 @@ inline void dots(const T* a, std::int64_t lda, const T* b, std::int64_t ldb, std
     Vec<T> x[of.b], y[of.b];
 #pragma GCC unroll 4
     for (int j = 0; j < of.b; ++j) {
-      __builtin_prefetch(b + (of.b + j) * ldb + i);
+      if constexpr (of.b > 1) __builtin_prefetch(b + (of.b + j) * ldb + i);
       x[j] = load<T>(b + j * ldb + i), y[j] = load<T>(b + j * ldb + i + w);
     }
 #pragma GCC unroll 4
@@ -108,6 +109,22 @@ void transposed(const SkinnyGemmArgs<T>& p) {
     for (std::int64_t r = 0; r < p.m; ++r) dot(p.a + r * p.lda, p.b + j * p.ldb, p.k, p.c[r * p.ldc + j]);
 }
 
+/// c += a·b for a row of B.
+template <class T>
+inline void add_row(Acc<T> a, const T* b, std::int64_t n, Acc<T>* c) {
+  constexpr std::int64_t w = vec_width<T>, several = 4 * w;
+  const Vec<T> factor = all<Vec<T>>(a);
+  const auto add = [=](std::int64_t j, const auto& part) {
+    part.store(c + j, madd(factor, part.load(b + j), part.load(c + j)));
+  };
+  std::int64_t first = 0;
+  for (; first + several <= n; first += several) {
+#pragma GCC unroll 4
+    for (std::int64_t j = first; j < first + several; j += w) add(j, WholeRegister{});
+  }
+  for_each_register<T>(n - first, [=](std::int64_t j, const auto& part) { add(first + j, part); });
+}
+
 /// c[r·ldc + j] += Σ over N rows of B of a[r·N + i]·b[i·ldb + j], for j in [0, n) and m rows.
 template <class T, int N>
 inline void add_rows(const Acc<T>* a, std::int64_t m, const T* b, std::int64_t ldb, std::int64_t n, Acc<T>* c,
@@ -133,9 +150,13 @@ void plain(const SkinnyGemmArgs<T>& p) {
   const std::int64_t block = skinny_columns(p.m);
   for (std::int64_t j = p.first; j < p.last; j += block) {
     const std::int64_t n = p.last - j < block ? p.last - j : block;
+    Acc<T>* const c = p.c + j;
+    if (p.m == 1) {
+      for (std::int64_t i = 0; i < p.k; ++i) add_row<T>(widen(p.a[i]), p.b + i * p.ldb + j, n, c);
+      continue;
+    }
     for (std::int64_t i = 0; i < p.k; i += depth) {
       const T* const b = p.b + i * p.ldb + j;
-      Acc<T>* const c = p.c + j;
       const std::int64_t rows = p.k - i < depth ? p.k - i : depth;
       Acc<T> a[max_skinny_rows * depth];
       if (rows == depth) {
