@@ -35,31 +35,32 @@ Attention::Saved Attention::saved(SavedAllocator& allocator, BatchShape shape, D
   s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.width()});
   s.out = allocator.kept().take(dtype, {rows, out_.in()});
   s.lse = allocator.kept().take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
+  if (shape.saves_outputs) s.heads = qk_norm_rope_.outputs(allocator.kept(), shape, dtype, Phase::train);
   return s;
 }
 
-Attention::ForwardScratch Attention::forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
-                                                     Phase phase) const {
-  ForwardScratch s;
-  s.heads = qk_norm_rope_.allocate(allocator, shape, dtype, phase);
-  s.kernel = allocator.take_bytes(kernel_bytes(shape, dtype, phase));
-  s.lora = take_lora(allocator, shape, dtype);
-  return s;
+Attention::ForwardScratch Attention::forward_scratch(ScratchAllocator& allocator, const Saved& s, BatchShape shape,
+                                                     DType dtype, Phase phase) const {
+  ForwardScratch w;
+  w.heads = qk_norm_rope_.allocate(allocator, s.heads, shape, dtype, phase);
+  w.kernel = allocator.take_bytes(kernel_bytes(shape, dtype, phase));
+  w.lora = take_lora(allocator, shape, dtype);
+  return w;
 }
 
-Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocator, BatchShape shape,
+Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocator, const Saved& s, BatchShape shape,
                                                        DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
-  BackwardScratch s;
-  s.heads = qk_norm_rope_.allocate(allocator, shape, dtype, Phase::train);
-  s.dout = allocator.take(dtype, {rows, out_.in()});
-  s.dqkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
-  s.lora = take_lora(allocator, shape, dtype);
+  BackwardScratch w;
+  w.heads = qk_norm_rope_.allocate(allocator, s.heads, shape, dtype, Phase::train);
+  w.dout = allocator.take(dtype, {rows, out_.in()});
+  w.dqkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
+  w.lora = take_lora(allocator, shape, dtype);
   const std::size_t mark = allocator.mark();
-  s.kernel = allocator.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
+  w.kernel = allocator.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
   allocator.rewind(mark);
-  s.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype, shape.device));
-  return s;
+  w.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype, shape.device));
+  return w;
 }
 
 TensorView Attention::take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -78,8 +79,8 @@ SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   ScratchAllocator forward_allocator, backward_allocator;
-  (void)forward_scratch(forward_allocator, shape, dtype, phase);
-  if (phase == Phase::train) (void)backward_scratch(backward_allocator, shape, dtype);
+  (void)forward_scratch(forward_allocator, {}, shape, dtype, phase);
+  if (phase == Phase::train) (void)backward_scratch(backward_allocator, {}, shape, dtype);
   return std::max(forward_allocator.bytes(), backward_allocator.bytes());
 }
 
@@ -135,7 +136,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
-  const ForwardScratch w = forward_scratch(allocator, args.shape, dtype, args.phase);
+  const ForwardScratch w = forward_scratch(allocator, s, args.shape, dtype, args.phase);
 
   const LoraContext lora = lora_context(w.lora, args.batch, args.phase);
   qkv_.forward({.params = args.params, .x = args.x, .y = s.qkv, .lora = lora, .stream = args.stream});
@@ -174,7 +175,7 @@ void Attention::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
-  const BackwardScratch w = backward_scratch(allocator, args.shape, dtype);
+  const BackwardScratch w = backward_scratch(allocator, s, args.shape, dtype);
   const QkNormRope::Args heads_args{.phase = Phase::train,
                                     .shape = args.shape,
                                     .params = args.params,

@@ -35,9 +35,10 @@ class Attention final : public Sublayer {
 
  private:
   struct Saved {
-    TensorView qkv;  // recomputed: (B·T, width), as QkNormRope::forward leaves it
-    TensorView out;  // kept: (B·T, nh·d), before the projection
-    TensorView lse;  // kept: (B, nh, T)
+    TensorView qkv;             // recomputed: (B·T, width), as QkNormRope::forward leaves it
+    TensorView out;             // kept: (B·T, nh·d), before the projection
+    TensorView lse;             // kept: (B, nh, T)
+    QkNormRope::Outputs heads;  // with BatchShape::saves_outputs
   };
   struct ForwardScratch {
     QkNormRope::Scratch heads;
@@ -51,9 +52,10 @@ class Attention final : public Sublayer {
     TensorView lora;          // bytes
   };
   [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
-  [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
-                                               Phase phase) const;
-  [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& allocator, const Saved& s, BatchShape shape,
+                                               DType dtype, Phase phase) const;
+  [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, const Saved& s, BatchShape shape,
+                                                 DType dtype) const;
   [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const;
   /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;

@@ -31,7 +31,7 @@ Block::Saved Block::unsaved(ScratchAllocator& allocator, BatchShape shape, DType
 TensorView Block::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   std::size_t bytes = 0;
   for (const Residual& residual : parts_.residuals)
-    bytes = std::max(bytes, residual.workspace_bytes(shape, parts_.channels, dtype, phase));
+    bytes = std::max(bytes, residual.workspace_bytes(shape, dtype, phase));
   return allocator.take_bytes(bytes);
 }
 

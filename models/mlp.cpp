@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GeluMlp: saves the input of GELU; backward recomputes GELU.
+// GeluMlp: saves the input of GELU; without BatchShape::saves_outputs backward computes its output again.
 #include "models/mlp.hpp"
 
 #include "kernels/gelu.hpp"
@@ -10,25 +10,34 @@ GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, para
   TESSERA_ASSERT(up_.out() == down_.in());
 }
 
+GeluMlp::Saved GeluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
+  Saved s{.before = take_hidden(allocator.kept(), shape, dtype), .after = {}};
+  if (shape.saves_outputs) s.after = take_hidden(allocator.kept(), shape, dtype);
+  return s;
+}
+
 SavedBytes GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  return saved_bytes_of([&](SavedAllocator& allocator) { (void)take_hidden(allocator.kept(), shape, dtype); });
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   ScratchAllocator allocator;
   (void)take_lora(allocator, shape, dtype);
-  if (phase != Phase::train) return allocator.bytes();  // GELU in place
-  (void)take_hidden(allocator, shape, dtype);           // GELU
-  (void)take_hidden(allocator, shape, dtype);           // backward: its gradient
+  if (phase != Phase::train) return allocator.bytes();                   // GELU in place
+  if (!shape.saves_outputs) (void)take_hidden(allocator, shape, dtype);  // GELU
+  (void)take_hidden(allocator, shape, dtype);                            // backward: its gradient
   return allocator.bytes();
 }
 
 void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
-  const TensorView before = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
-  const TensorView after = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : before;
+  const TensorView before = s.before;
+  const TensorView after = s.after                      ? s.after
+                           : args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype)
+                                                        : before;
 
   if (!args.recompute || !args.kept)
     up_.forward({.params = args.params, .x = args.x, .y = before, .lora = lora, .stream = args.stream});
@@ -41,15 +50,15 @@ void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const
 void GeluMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
-  const TensorView before = take_hidden(saved_allocator.kept(), args.shape, args.x.dtype);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
-  const TensorView after = take_hidden(allocator, args.shape, args.x.dtype);
+  const TensorView before = s.before, after = s.after ? s.after : take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
 
   const Wanted wanted = args.wanted();
   const bool through_gelu = wanted.dx() || up_.has_wanted(wanted);
 
-  if (down_.weight_wanted(wanted)) kernels::gelu_forward({.x = before, .y = after}, args.stream);
+  if (!s.after && down_.weight_wanted(wanted)) kernels::gelu_forward({.x = before, .y = after}, args.stream);
   down_.backward({.params = args.params,
                   .grads = args.grads(),
                   .x = after,

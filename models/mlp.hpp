@@ -36,6 +36,10 @@ class GeluMlp final : public Sublayer {
   [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return take_lora_workspace(allocator, shape.batch * shape.tokens, dtype, {&up_, &down_});
   }
+  struct Saved {
+    TensorView before, after;  // the input of GELU, and, with BatchShape::saves_outputs, its output
+  };
+  [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
   }

@@ -29,6 +29,8 @@ struct BatchShape {
   std::int64_t batch = 0, tokens = 0;  // B, T
   Device device = host_device;
   std::int64_t longest = 0;  // most tokens of a document: its positions are below; 0: T
+  /// In training: outputs of norms and of activation functions are saved too, not computed again in backward.
+  bool saves_outputs = false;
   [[nodiscard]] std::int64_t num_positions() const { return longest > 0 ? longest : tokens; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MoeMlp: saves the router's choice, gate and up; backward recomputes the rest.
+// MoeMlp: saves the router's choice, gate and up, and their product with BatchShape::saves_outputs; backward recomputes
+// the rest.
 #include "models/moe.hpp"
 
 #include <algorithm>
@@ -39,10 +40,12 @@ MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType d
   s.weights = allocator.kept().take(stat_dtype(dtype), {tokens, top_k_});
   s.gate = allocator.kept().take(dtype, {rows(shape), hidden_});
   s.up = allocator.kept().take(dtype, {rows(shape), hidden_});
+  if (shape.saves_outputs) s.product = allocator.kept().take(dtype, {rows(shape), hidden_});
   return s;
 }
 
-MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
+MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, const TensorView& saved_product, BatchShape shape,
+                                DType dtype, Phase phase) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Scratch w;
   w.dispatch = {.slots = allocator.take(DType::i32, {rows(shape)}),
@@ -54,7 +57,7 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, D
     lora = std::max(lora, linear->lora_workspace_bytes(rows(shape), dtype));
   w.lora = allocator.take_bytes(lora);
   if (phase != Phase::train) return w;
-  w.product = allocator.take(dtype, {rows(shape), hidden_});
+  w.product = shape.saves_outputs ? saved_product : allocator.take(dtype, {rows(shape), hidden_});
   w.dproduct = allocator.take(dtype, {rows(shape), hidden_});
   w.dlogits = allocator.take(dtype, {tokens, router_.out()});
   w.dweights = allocator.take(stat_dtype(dtype), {tokens, top_k_});
@@ -67,7 +70,7 @@ SavedBytes MoeMlp::saved_bytes(BatchShape shape, DType dtype) const {
 }
 
 std::size_t MoeMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, dtype, phase); });
+  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, {}, shape, dtype, phase); });
 }
 
 namespace {
@@ -106,7 +109,7 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const Scratch w = scratch(allocator, args.shape, args.x.dtype, args.phase);
+  const Scratch w = scratch(allocator, s.product, args.shape, args.x.dtype, args.phase);
   const TensorView product = w.product ? w.product : s.gate;
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, const TensorView& y) {
     linear.forward({.params = args.params,
@@ -139,7 +142,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
+  const Scratch w = scratch(allocator, s.product, args.shape, args.x.dtype, Phase::train);
 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   backward_experts(args, s, w);  // writes the gradient of each row's input to w.rows, and dweights
@@ -182,7 +185,7 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
   const bool product = through_product(wanted), through_down = product || through_router(wanted);
 
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
-  kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
+  if (!s.product) kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
   if (through_down) down_.backward_input(part(w.dproduct, w.rows));
   kernels::combine_weights_backward({.a = w.product,
                                      .b = through_down ? w.dproduct : TensorView{},

@@ -45,11 +45,12 @@ class MoeMlp final : public Sublayer {
     TensorView experts;   // (N, K) int32
     TensorView weights;   // (N, K)
     TensorView gate, up;  // (N·K, I)
+    TensorView product;   // (N·K, I), with BatchShape::saves_outputs
   };
   struct Scratch {
     kernels::Dispatch dispatch;
     TensorView rows;      // (N·K, C): the input of each row, then its expert's output
-    TensorView product;   // (N·K, I): silu(gate)·up; outside training in the memory of gate
+    TensorView product;   // (N·K, I): silu(gate)·up, or that of Saved; outside training in the memory of gate
     TensorView dproduct;  // (N·K, I); backward
     TensorView dlogits;   // (N, E); backward
     TensorView dweights;  // (N, K); backward
@@ -66,7 +67,8 @@ class MoeMlp final : public Sublayer {
   [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   /// Chooses the experts of each token.
   void route(const ForwardArgs& args, const Saved& s, const Scratch& w) const;
-  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, const TensorView& saved_product, BatchShape shape,
+                                DType dtype, Phase phase) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 

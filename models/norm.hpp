@@ -21,6 +21,7 @@ class Norm {
  public:
   Norm(const NormSpec& spec, ParamList& params);
 
+  [[nodiscard]] std::int64_t channels() const { return channels_; }
   /// What backward needs besides x.
   struct Saved {
     TensorView mean, rstd;  // (N); RMSNorm has no mean

@@ -20,17 +20,24 @@ QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
                                   .decay = false});
 }
 
-QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, BatchShape shape, DType dtype,
-                                         Phase phase) const {
+QkNormRope::Outputs QkNormRope::outputs(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
+  const std::int64_t rows = shape.batch * shape.tokens;
+  Outputs out;
+  if (weights_[0] < 0) return out;
+  out.heads = allocator.take(dtype, {rows, width()});
+  if (phase == Phase::train)
+    for (const int which : {0, 1}) out.rstd[which] = allocator.take(stat_dtype(dtype), {rows * part(which).heads});
+  return out;
+}
+
+QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, const Outputs& saved, BatchShape shape,
+                                         DType dtype, Phase phase) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
   // In generation a row's tokens may have any positions: every row of x has its own row of the table.
   if (rope_)
     s.table = allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.num_positions(), head_dim_});
-  if (weights_[0] < 0) return s;
-  s.heads = allocator.take(dtype, {rows, width()});
-  if (phase == Phase::train)
-    for (const int which : {0, 1}) s.rstd[which] = allocator.take(stat_dtype(dtype), {rows * part(which).heads});
+  s.outputs = shape.saves_outputs ? saved : outputs(allocator, shape, dtype, phase);
   return s;
 }
 
@@ -59,13 +66,13 @@ void QkNormRope::rotate(const Args& args, const TensorView& x, bool back) const 
 }
 
 void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
-  const TensorView& heads = args.scratch.heads;
+  const TensorView& heads = args.scratch.outputs.heads;
   for (const int which : {0, 1}) {
     const Part p = part(which);
     kernels::rms_norm_forward({.x = columns(qkv, p.column, p.heads * head_dim_),
                                .weight = at(args.params, weights_[which]),
                                .y = columns(heads, p.column, p.heads * head_dim_),
-                               .rstd = args.scratch.rstd[which],
+                               .rstd = args.scratch.outputs.rstd[which],
                                .eps = eps_,
                                .stride_x = width(),
                                .stride_y = width()},
@@ -78,15 +85,15 @@ void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
 TensorView QkNormRope::forward(const Args& args, const TensorView& qkv) const {
   make_table(args);
   if (weights_[0] >= 0) norm(args, qkv);
-  const TensorView heads = weights_[0] >= 0 ? args.scratch.heads : qkv;
+  const TensorView heads = weights_[0] >= 0 ? args.scratch.outputs.heads : qkv;
   rotate(args, heads, /*back=*/false);
   return heads;
 }
 
 TensorView QkNormRope::recompute(const Args& args, const TensorView& qkv) const {
-  if (weights_[0] >= 0) return forward(args, qkv);
+  if (weights_[0] >= 0 && !args.shape.saves_outputs) return forward(args, qkv);
   make_table(args);
-  return qkv;  // rotated in place
+  return weights_[0] >= 0 ? args.scratch.outputs.heads : qkv;  // rotated
 }
 
 void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
@@ -98,7 +105,7 @@ void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
     kernels::rms_norm_backward({.dy = d,
                                 .x = columns(back.qkv, p.column, p.heads * head_dim_),
                                 .weight = at(args.params, weights_[which]),
-                                .rstd = args.scratch.rstd[which],
+                                .rstd = args.scratch.outputs.rstd[which],
                                 .dx = back.write_dqkv ? d : TensorView{},
                                 .dweight = back.grads[weights_[which]],
                                 .accumulate = back.grads.adds(weights_[which]),

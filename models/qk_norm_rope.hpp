@@ -28,12 +28,19 @@ class QkNormRope {
  public:
   QkNormRope(const QkNormRopeSpec& spec, ParamList& params);
 
-  struct Scratch {
-    TensorView table;    // cosines and sines
-    TensorView heads;    // (N, width), with qk-norm: backward needs the projection unchanged
-    TensorView rstd[2];  // (N·heads) of the norms of q and k
+  /// With qk-norm.
+  struct Outputs {
+    TensorView heads;    // (N, width): backward needs the projection unchanged
+    TensorView rstd[2];  // (N·heads) of the norms of q and k, in training
   };
-  [[nodiscard]] Scratch allocate(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Outputs outputs(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
+  struct Scratch {
+    TensorView table;  // cosines and sines
+    Outputs outputs;
+  };
+  /// `saved`: outputs() in memory that is kept until backward, with BatchShape::saves_outputs.
+  [[nodiscard]] Scratch allocate(ScratchAllocator& allocator, const Outputs& saved, BatchShape shape, DType dtype,
+                                 Phase phase) const;
 
   struct Args {
     Phase phase = Phase::train;
@@ -44,7 +51,7 @@ class QkNormRope {
     StreamView stream = host_stream;
   };
   /// Heads for attention from the projections `qkv` (N, width), columns q | k | v: rotated in place, or in
-  /// scratch.heads.
+  /// scratch.outputs.
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
   /// Whether forward changes `qkv`, rather than leaving the heads in scratch.
   [[nodiscard]] bool in_place() const { return weights_[0] < 0; }

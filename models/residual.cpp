@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residual: norm outputs are not saved; backward recomputes them from mean and rstd.
+// Residual: without BatchShape::saves_outputs backward computes the norm's output again, from mean and rstd.
 #include "models/residual.hpp"
 
 namespace tessera::models {
 
 Residual::Saved Residual::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   Saved s;
-  s.norm = norm_.allocate(allocator.kept(), shape.batch * shape.tokens, dtype);
+  const std::int64_t rows = shape.batch * shape.tokens;
+  s.norm = norm_.allocate(allocator.kept(), rows, dtype);
+  if (shape.saves_outputs) s.normed = allocator.kept().take(dtype, {rows, norm_.channels()});
   s.sublayer = allocator.take(sublayer_->saved_bytes(shape, dtype));
   return s;
 }
 
-Residual::Scratch Residual::scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t channels, DType dtype,
-                                    Phase phase) const {
+Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorView& saved_normed, BatchShape shape,
+                                    DType dtype, Phase phase) const {
   Scratch s;
-  s.normed = allocator.take(dtype, {shape.batch * shape.tokens, channels});
+  s.normed = shape.saves_outputs ? saved_normed : allocator.take(dtype, {shape.batch * shape.tokens, norm_.channels()});
   const std::size_t mark = allocator.mark();
   s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
   allocator.rewind(mark);
@@ -26,8 +28,8 @@ SavedBytes Residual::saved_bytes(BatchShape shape, DType dtype) const {
   return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
-std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, channels, dtype, phase); });
+std::size_t Residual::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, {}, shape, dtype, phase); });
 }
 
 void Residual::forward(const ForwardArgs& args) const {
@@ -37,7 +39,7 @@ void Residual::forward(const ForwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
-  const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, args.phase);
+  const Scratch w = scratch(allocator, s.normed, args.shape, dtype, args.phase);
 
   if (has_statistics) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   else norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
@@ -57,9 +59,10 @@ void Residual::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
-  const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, Phase::train);
+  const Scratch w = scratch(allocator, s.normed, args.shape, dtype, Phase::train);
 
-  if (sublayer_->backward_reads_input(wanted)) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
+  if (!args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
+    norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   BackwardArgs inner = args;
   inner.x = w.normed;
   inner.dx = through_norm ? w.normed : TensorView{};

@@ -21,7 +21,7 @@ class Residual {
   void backward(const BackwardArgs& args) const;
 
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const;
-  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
     return sublayer_->cache_bytes(capacity, dtype);
   }
@@ -41,15 +41,16 @@ class Residual {
  private:
   struct Saved {
     Norm::Saved norm;
+    TensorView normed;  // with BatchShape::saves_outputs
     SavedAllocator::Memory sublayer;
   };
   struct Scratch {
-    TensorView normed;          // (B·T, C); in backward later its gradient
+    TensorView normed;          // (B·T, C), or that of Saved; in backward later its gradient
     TensorView sublayer, norm;  // bytes; `norm` reuses the memory of `sublayer`
   };
   [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t channels, DType dtype,
-                                Phase phase) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, const TensorView& saved_normed, BatchShape shape,
+                                DType dtype, Phase phase) const;
 
   Norm norm_;
   std::unique_ptr<Sublayer> sublayer_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwigluMlp: saves gate and up; backward recomputes silu(gate)·up, and writes the gradients of gate and up over them.
+// SwigluMlp: saves gate and up; without BatchShape::saves_outputs backward computes silu(gate)·up again. It writes the
+// gradients of gate and up over them.
 #include "models/swiglu.hpp"
 
 #include "kernels/swiglu.hpp"
@@ -11,24 +12,34 @@ SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
   TESSERA_ASSERT(spec.gate.out == spec.up.out && spec.up.out == down_.in());
 }
 
+SwigluMlp::Saved SwigluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
+  Saved s{.gate_up = take_gate_up(allocator.kept(), shape, dtype), .product = {}};
+  if (shape.saves_outputs) s.product = take_hidden(allocator.kept(), shape, dtype);
+  return s;
+}
+
 SavedBytes SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  return saved_bytes_of([&](SavedAllocator& allocator) { (void)take_gate_up(allocator.kept(), shape, dtype); });
+  return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   ScratchAllocator allocator;
   (void)take_lora(allocator, shape, dtype);
-  if (phase == Phase::train) (void)take_hidden(allocator, shape, dtype);  // else the product is in the columns of gate
+  // Outside training the product is in the columns of gate.
+  if (phase == Phase::train && !shape.saves_outputs) (void)take_hidden(allocator, shape, dtype);
   return allocator.bytes();
 }
 
 void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
-  const TensorView gate_up = take_gate_up(saved_allocator.kept(), args.shape, args.x.dtype);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const bool in_place = args.phase != Phase::train;
-  const TensorView product = in_place ? gate(gate_up) : take_hidden(allocator, args.shape, args.x.dtype);
+  const TensorView gate_up = s.gate_up;
+  const TensorView product = in_place    ? gate(gate_up)
+                             : s.product ? s.product
+                                         : take_hidden(allocator, args.shape, args.x.dtype);
   const std::int64_t stride = in_place ? gate_up_.out() : 0;  // of product
 
   if (!args.recompute || !args.kept)
@@ -49,15 +60,17 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
 void SwigluMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
-  const TensorView gate_up = take_gate_up(saved_allocator.kept(), args.shape, args.x.dtype);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
-  const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dproduct = product;
+  const TensorView gate_up = s.gate_up;
+  const TensorView product = s.product ? s.product : take_hidden(allocator, args.shape, args.x.dtype);
+  const TensorView dproduct = product;
 
   const Wanted wanted = args.wanted();
   const bool through = through_product(wanted);
   const std::int64_t stride = gate_up_.out();
 
-  if (down_.weight_wanted(wanted))
+  if (!s.product && down_.weight_wanted(wanted))
     kernels::swiglu_forward({.gate = gate(gate_up), .up = up(gate_up), .y = product, .stride = stride}, args.stream);
   down_.backward({.params = args.params,
                   .grads = args.grads(),

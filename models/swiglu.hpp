@@ -44,6 +44,10 @@ class SwigluMlp final : public Sublayer {
   [[nodiscard]] TensorView take_gate_up(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return allocator.take(dtype, {shape.batch * shape.tokens, gate_up_.out()});
   }
+  struct Saved {
+    TensorView gate_up, product;  // product: with BatchShape::saves_outputs
+  };
+  [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   /// (B·T, I)
   [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return allocator.take(dtype, {shape.batch * shape.tokens, down_.in()});

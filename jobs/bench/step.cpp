@@ -157,7 +157,7 @@ void print_recompute_cost(const std::vector<Measurement>& measurements) {
   const Measurement& none = measurements[0];
   for (const Measurement& measurement : measurements)
     if (measurement.recompute != shard::Recompute::none)
-      log::info(strfmt("%s: %.3f times the step of none, %.3f times its CPU time, activations %s of %s",
+      log::info(strfmt("%s: %.3f times the step of none, %.3f times its CPU time, activations %s, of none %s",
                        measurement.name.c_str(), median(measurement.seconds) / median(none.seconds),
                        median(measurement.cpu) / median(none.cpu), human_bytes(measurement.activations).c_str(),
                        human_bytes(none.activations).c_str()));
@@ -256,7 +256,7 @@ void bench_step_command(const Call& call, World& world) {
                             .seconds = {},
                             .comm = {},
                             .cpu = {}});
-  for (const auto form : {shard::Recompute::selective, shard::Recompute::full})
+  for (const auto form : {shard::Recompute::keep_all, shard::Recompute::selective, shard::Recompute::full})
     if (chooses_recompute(options))
       measurements.push_back({.name = strfmt("zero3 %s", name_of(form)),
                               .word = "zero3",

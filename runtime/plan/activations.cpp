@@ -43,8 +43,8 @@ static std::size_t kept_bytes(const RunSpec& spec, const shard::ModuleUse& use, 
                               const models::BatchShape& shape) {
   const models::SavedBytes parts =
       spec.model->modules[static_cast<std::size_t>(module)]->split_saved_bytes(shape, spec.model->dtype);
-  const shard::Recompute recompute = use.recomputable ? spec.strategy.policy.recompute : shard::Recompute::none;
-  if (recompute == shard::Recompute::none) return parts.total();
+  const shard::Recompute recompute = spec.strategy.policy.recompute;
+  if (!use.recomputable || !recomputes(recompute)) return parts.total();
   return recompute == shard::Recompute::selective && parts.split() ? parts.kept : 0;
 }
 
@@ -218,11 +218,15 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   if (first < last)  // else no module gives a gradient to one before it
     slots.push_back({gradient_name, Category::activations, Placement::own, boundary(trained)});
 
-  std::size_t workspace = std::max(reference_workspace(model, train), reference_workspace(model, eval));
+  models::BatchShape evaluated = train;
+  evaluated.saves_outputs = false;
+  std::size_t workspace = std::max(reference_workspace(model, evaluated), reference_workspace(model, eval));
   for (int i = 0; i <= last; ++i) {
     const models::Module& module = *model.modules[static_cast<std::size_t>(i)];
-    const models::Phase in_training = i < first ? models::Phase::eval : models::Phase::train;  // without a backward
-    workspace = std::max({workspace, module.workspace_bytes(train, model.dtype, in_training),
+    // Modules without a backward evaluate.
+    workspace = std::max({workspace,
+                          i < first ? module.workspace_bytes(evaluated, model.dtype, models::Phase::eval)
+                                    : module.workspace_bytes(train, model.dtype, models::Phase::train),
                           module.workspace_bytes(eval, model.dtype, models::Phase::eval),
                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
   }

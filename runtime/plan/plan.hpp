@@ -52,7 +52,12 @@ struct RunSpec {
   std::string nvme_path;  // directory of states on disk, if a unit has any (shard::Tier::disk)
 
   /// The largest micro-batch in training, and in evaluation.
-  [[nodiscard]] models::BatchShape train_shape() const { return shape_of(batch.micro_batch, flat_tokens); }
+  [[nodiscard]] models::BatchShape train_shape() const {
+    models::BatchShape shape = shape_of(batch.micro_batch, flat_tokens);
+    shape.saves_outputs = saves_outputs();
+    return shape;
+  }
+  [[nodiscard]] bool saves_outputs() const { return strategy.policy.recompute == shard::Recompute::keep_all; }
   [[nodiscard]] std::int64_t eval_rows() const { return eval_batch > 0 ? eval_batch : batch.micro_batch; }
   [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
 

@@ -16,7 +16,8 @@ static std::size_t activations_on_host(const RunPlan& plan) {
 
 std::vector<RecomputeChoice> recompute_choices(const RunSpec& spec) {
   std::vector<RecomputeChoice> choices;
-  for (const auto recompute : {shard::Recompute::none, shard::Recompute::selective, shard::Recompute::full}) {
+  using shard::Recompute;
+  for (const auto recompute : {Recompute::keep_all, Recompute::none, Recompute::selective, Recompute::full}) {
     RunSpec trial = spec;
     trial.strategy.policy.recompute = recompute;
     const RunPlan plan = make_plan(trial);

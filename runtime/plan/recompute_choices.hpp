@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What gradient checkpointing costs a run in its three forms, and the choice of --gradient_checkpointing auto. Pure.
+// What gradient checkpointing costs a run in its four forms, and the choice of --gradient_checkpointing auto. Pure.
 
 #include <cstdint>
 #include <vector>
@@ -17,8 +17,8 @@ struct RecomputeChoice {
   std::size_t host_activations = 0;  // of costs.memory: offloaded, in host memory beside what the run computes in
 };
 
-/// The run with none, selective and full, in the order of the FLOPs that they add: in that order of predicted time,
-/// since nothing else of a step depends on it.
+/// The run with keep_all, none, selective and full, in the order of the FLOPs that they add: in that order of predicted
+/// time. keep_all and none have the same FLOPs, and keep_all less of other work.
 [[nodiscard]] std::vector<RecomputeChoice> recompute_choices(const RunSpec& spec);
 
 /// The first that needs at most `limit` bytes; if none does, the one that needs the least.

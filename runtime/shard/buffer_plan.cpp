@@ -55,7 +55,7 @@ std::vector<ModuleExecution> executions_of(const ScheduleInput& in, ScheduleKind
     for (int i = 0; i < n; ++i) out.push_back({i, m, true, union_of({}, in.modules[at(i)].forward_units)});
     for (int i = n - 1; train && i >= first; --i) {
       const ModuleUse& use = in.modules[at(i)];
-      const bool recomputes = in.policy.recompute != Recompute::none && use.recomputable;
+      const bool recomputes = shard::recomputes(in.policy.recompute) && use.recomputable;
       out.push_back({i, m, false, union_of(recomputes ? use.forward_units : std::vector<int>{}, use.backward_units)});
     }
   }

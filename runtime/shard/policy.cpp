@@ -92,7 +92,13 @@ const Row& row_of(const std::string& word) {
 }  // namespace
 
 const char* name_of(Recompute recompute) {
-  return recompute == Recompute::full ? "full" : recompute == Recompute::selective ? "selective" : "none";
+  switch (recompute) {
+    case Recompute::keep_all: return "keep_all";
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::full: return "full";
+  }
+  return "";
 }
 
 bool UnitStrategy::matches(const std::string& unit) const {

@@ -35,10 +35,15 @@ struct WrapPolicy {
   friend bool operator==(const WrapPolicy&, const WrapPolicy&) = default;
 };
 
-/// Which activations a step computes again before backward (activation checkpointing): none; of each block those that
-/// models::SavedBytes does not keep; or all but the input of each block.
-enum class Recompute : unsigned char { none, selective, full };
+/// Which activations a step computes again before backward (activation checkpointing): none, with more of them saved
+/// (models::BatchShape::saves_outputs) or without; of each block those that models::SavedBytes does not keep; or all
+/// but the input of each block.
+enum class Recompute : unsigned char { keep_all, none, selective, full };
 [[nodiscard]] const char* name_of(Recompute recompute);
+/// Whether a recompute comes before the backward of a block.
+[[nodiscard]] constexpr bool recomputes(Recompute recompute) {
+  return recompute == Recompute::selective || recompute == Recompute::full;
+}
 
 /// The part of a policy that may differ between the units of a run.
 struct UnitPolicy {

@@ -170,7 +170,7 @@ struct Schedule {
   Recompute recompute = Recompute::none;  // what forward of a recomputable module does not keep
   /// Whether a recompute of the module comes before its backward.
   [[nodiscard]] bool recomputes(int module) const {
-    return recompute != Recompute::none && modules[static_cast<std::size_t>(module)].recomputable;
+    return shard::recomputes(recompute) && modules[static_cast<std::size_t>(module)].recomputable;
   }
 
   /// The modules of a model instance; of an instruction of a module, its module.

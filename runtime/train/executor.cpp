@@ -96,8 +96,8 @@ void Executor::move_activations(const BoundSchedule& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens(instruction.micro);
   if (rows == 0) return;
-  const std::size_t moved =
-      plan::moved_activation_bytes(parts_.plan->spec, *program.schedule, instruction, shape_of(program, rows, tokens));
+  const std::size_t moved = plan::moved_activation_bytes(parts_.plan->spec, *program.schedule, instruction,
+                                                         shape_of(program, models::Phase::train, rows, tokens));
   const bool stores = instruction.op == Op::store;
   copy_bytes(stores ? step.home : step.slots.stage, stores ? step.slots.stage : step.home, moved,
              backend_->stream(instruction.stream).view());
@@ -156,10 +156,11 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
 }
 
 /// The shape of a micro-batch; end to end, no document is longer than T.
-models::BatchShape Executor::shape_of(const BoundSchedule& program, std::int64_t rows, std::int64_t tokens) const {
+models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
+                                      std::int64_t tokens) const {
   const plan::RunSpec& spec = parts_.plan->spec;
   const bool flat = spec.flat_tokens > 0 && program.phase != models::Phase::logits;
-  return {rows, tokens, device_, flat ? spec.tokens : 0};
+  return {rows, tokens, device_, flat ? spec.tokens : 0, phase == models::Phase::train && spec.saves_outputs()};
 }
 
 /// Loads a micro-batch into the buffers of the kernels.
@@ -200,7 +201,7 @@ void Executor::forward(BoundSchedule& program, int i) {
   if (begins) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
-  const models::BatchShape shape = shape_of(program, rows, tokens);
+  const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = step.phase;
@@ -233,7 +234,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, instruction.micro, 0);
-  const models::BatchShape shape = shape_of(program, rows, tokens);
+  const models::BatchShape shape = shape_of(program, models::Phase::train, rows, tokens);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::BackwardArgs args;
   args.shape = shape;

@@ -161,7 +161,8 @@ class Executor {
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
-  [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, std::int64_t rows, std::int64_t tokens) const;
+  [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
+                                            std::int64_t tokens) const;
 
   Parts parts_;
   Device device_;

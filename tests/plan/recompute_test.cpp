@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of --gradient_checkpointing auto: the form that adds the fewest FLOPs of those that fit.
+// The choice of --gradient_checkpointing auto: the form that adds the fewest FLOPs of those that fit, of
+// two with as many the one that keeps more.
 #include <gtest/gtest.h>
 
 #include "runtime/plan/recompute_choices.hpp"
@@ -19,16 +20,18 @@ TEST(RecomputeChoices, TakesTheFastestThatFits) {
   spec.batch = plan::solve_batch(16, 4, std::nullopt, 2);
   spec.tokens = 64;
   const auto choices = plan::recompute_choices(spec);
-  ASSERT_EQ(choices.size(), 3U);
-  const Recompute order[] = {Recompute::none, Recompute::selective, Recompute::full};
-  for (std::size_t i = 0; i < 3; ++i) {
+  ASSERT_EQ(choices.size(), 4U);
+  const Recompute order[] = {Recompute::keep_all, Recompute::none, Recompute::selective, Recompute::full};
+  for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(choices[i].recompute, order[i]);
     EXPECT_EQ(plan::choose_recompute(choices, choices[i].needed).recompute, order[i]);
     spec.strategy.policy.recompute = order[i];
     EXPECT_EQ(choices[i].needed, plan::memory_needed(plan::make_plan(spec)));
     if (i == 0) continue;
     EXPECT_LT(choices[i].needed, choices[i - 1].needed);
-    EXPECT_GT(choices[i].costs.recompute_flops_per_step, choices[i - 1].costs.recompute_flops_per_step);
+    const double added = choices[i - 1].costs.recompute_flops_per_step;
+    if (order[i] == Recompute::none) EXPECT_EQ(choices[i].costs.recompute_flops_per_step, added);
+    else EXPECT_GT(choices[i].costs.recompute_flops_per_step, added);
     EXPECT_EQ(plan::choose_recompute(choices, choices[i - 1].needed - 1).recompute, order[i]);
   }
   EXPECT_EQ(plan::choose_recompute(choices, 0).recompute, Recompute::full);  // none fits
@@ -50,7 +53,7 @@ TEST(RecomputeChoices, SeparateTheActivationsOfTheHost) {
     const auto resident = plan::recompute_choices(spec);
     spec.strategy.policy.activations = shard::Tier::host;
     const auto offloaded = plan::recompute_choices(spec);
-    for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < 4; ++i) {
       const auto all = offloaded[i].costs.memory[static_cast<int>(plan::Category::activations)];
       EXPECT_EQ(resident[i].host_activations, 0U);
       EXPECT_GT(offloaded[i].host_activations, 0U);
@@ -78,8 +81,8 @@ TEST(RecomputeChoices, CountTheFlopsOfGpt2) {
   spec.batch = plan::solve_batch(16, 4, std::nullopt, 1);
   spec.tokens = 64;
   const auto choices = plan::recompute_choices(spec);
-  EXPECT_EQ(choices[1].costs.recompute_flops_per_step, layers * tokens * 8 * c * c);
-  EXPECT_EQ(choices[2].costs.recompute_flops_per_step, layers * tokens * (16 * c * c + 4 * t * c));
+  EXPECT_EQ(choices[2].costs.recompute_flops_per_step, layers * tokens * 8 * c * c);
+  EXPECT_EQ(choices[3].costs.recompute_flops_per_step, layers * tokens * (16 * c * c + 4 * t * c));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --gradient_checkpointing none, selective, full and auto: the same model bit for bit, planned = measured memory, and what
-# auto chooses for a given --device_memory, in the head of the run and in the plan.
+# --gradient_checkpointing none, keep_all, selective, full and auto: the same model bit for bit, planned = measured
+# memory, and what auto chooses for a given --device_memory, in the head of the run and in the plan.
 #   checkpointing.sh TESSERA MPIRUN
 # shellcheck source=tests/system/commands.sh
 . "$(dirname "$0")/commands.sh"
@@ -11,7 +11,7 @@ for i in $(seq 200); do echo "line $i of the training text, as plain as can be";
 shape=(--shape small --max_length 64 --per_device_train_batch_size 2 --zero_stage 3)
 train=(train "${shape[@]}" --from_scratch --dataset train.txt --max_steps 2 --global_batch_size 4 --add_version false)
 
-for form in none selective full; do
+for form in none keep_all selective full; do
   good 2 "${train[@]}" --gradient_checkpointing $form --output_dir "$form"
   ! grep -q W029 log || fail "memory of $form is not as planned"
   ! grep -q '^recompute' log || fail "$form is said to be chosen"
@@ -22,13 +22,17 @@ done
 plan=(plan "${shape[@]}" --world_size 2 --json)
 needed() { sed -n "/\"name\": \"$1\",/,/}/s/.*\"memory_needed\": \([0-9]*\),.*/\1/p" plan.json; }
 run 1 "${plan[@]}"; cp log plan.json
-[ "$(needed full)" -lt "$(needed selective)" ] && [ "$(needed selective)" -lt "$(needed none)" ] || fail "no order of memory"
-for form in none selective full; do
+last=0
+for form in full selective none keep_all; do
+  [ "$(needed $form)" -gt "$last" ] || fail "no order of memory"
+  last=$(needed $form)
+done
+for form in keep_all none selective full; do
   run 1 "${plan[@]}" --gradient_checkpointing auto --device_memory "$(needed $form)"
   [ $code = 0 ] || fail "$form does not fit in what it needs: exit $code"
   tr -d '\n' < log | grep -qE "\"name\": \"$form\", *\"chosen\": true" || fail "auto does not plan $form"
   good 2 "${train[@]}" --gradient_checkpointing auto --device_memory "$(needed $form)" --output_dir "auto-$form"
-  expect "^recompute $form, chosen by --gradient_checkpointing auto \| none needs .*, selective needs .* more FLOPs, full needs .* more FLOPs \| a rank may use" log
+  expect "^recompute $form, chosen by --gradient_checkpointing auto \| keep_all needs .*, none needs .*, selective needs .* more FLOPs, full needs .* more FLOPs \| a rank may use" log
   cmp -s none/model.safetensors "auto-$form/model.safetensors" || fail "auto, $form, gives other bits than none"
 done
 run 2 "${train[@]}" --gradient_checkpointing auto --device_memory $(($(needed full) - 1)) --output_dir small

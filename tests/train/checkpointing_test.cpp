@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient checkpointing: none, selective and full give the same bits at every stage, and activations and work are as
-// planned.
+// Gradient checkpointing: keep_all, none, selective and full give the same bits at every stage, and activations and
+// work are as planned.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "models/lora.hpp"
 #include "runtime/plan/activations.hpp"
@@ -29,12 +30,14 @@ Outcome outcome(const models::Model& model, Variant v, Recompute recompute) {
   static const RandomTokens tokens(400, 37);
   v.recompute = recompute == Recompute::full;
   v.selective = recompute == Recompute::selective;
+  v.keep_all = recompute == Recompute::keep_all;
   return run({&model, &tokens, 2, "", true, {}}, v);
 }
 
 plan::RunPlan plan_of(const models::Model& model, Variant v, Recompute recompute) {
   v.recompute = recompute == Recompute::full;
   v.selective = recompute == Recompute::selective;
+  v.keep_all = recompute == Recompute::keep_all;
   return plan::make_plan(options_of(model, v, 1).run);
 }
 
@@ -45,7 +48,7 @@ TEST_P(Checkpointing, SameBitsAtEveryStage) {
       const Variant base{.world = 2, .strategy = "0", .global_batch = 7, .micro_batch = 2, .dtype = dtype};
       const Outcome first = outcome(made, base, Recompute::none);
       for (const char* stage : {"0", "1", "2", "3"})
-        for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+        for (const Recompute recompute : {Recompute::keep_all, Recompute::selective, Recompute::full}) {
           Variant v = base;
           v.strategy = stage;
           v.copies = stage[0] == '1';
@@ -60,11 +63,14 @@ TEST_P(Checkpointing, ActivationsAreWhatTheModulesSay) {
   const Variant v{.world = 2, .strategy = "3", .global_batch = 8, .micro_batch = 2};
   const models::BatchShape shape{2, v.tokens};
   const std::size_t last = made.modules.size() - 1;
-  std::size_t all = 0, kept = 0, largest = 0, largest_recomputed = 0;
+  models::BatchShape with_outputs = shape;
+  with_outputs.saves_outputs = true;
+  std::size_t all = 0, all_outputs = 0, kept = 0, largest = 0, largest_recomputed = 0;
   for (std::size_t m = 1; m < last; ++m) {
     const models::SavedBytes parts = made.modules[m]->split_saved_bytes(shape, DType::f32);
     EXPECT_EQ(parts.total(), made.modules[m]->saved_bytes(shape, DType::f32));
     all += parts.total(), kept += parts.kept;
+    all_outputs += made.modules[m]->saved_bytes(with_outputs, DType::f32);
     largest = std::max(largest, parts.total());
     largest_recomputed = std::max(largest_recomputed, parts.recomputed);
   }
@@ -75,6 +81,8 @@ TEST_P(Checkpointing, ActivationsAreWhatTheModulesSay) {
     return bytes;
   };
   const std::size_t none = activations(Recompute::none);
+  EXPECT_GT(all_outputs, all);
+  EXPECT_EQ(activations(Recompute::keep_all) - none, all_outputs - all);
   EXPECT_EQ(none - activations(Recompute::selective), all - kept - largest_recomputed);
   EXPECT_EQ(none - activations(Recompute::full), all - largest);
 }
@@ -82,8 +90,8 @@ TEST_P(Checkpointing, ActivationsAreWhatTheModulesSay) {
 TEST_P(Checkpointing, RecomputesWhatIsNotKept) {
   const models::Model made = model();
   const Variant v{.world = 2, .strategy = "3", .global_batch = 8, .micro_batch = 2};
-  double flops[3];
-  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+  std::map<Recompute, double> flops;
+  for (const Recompute recompute : {Recompute::keep_all, Recompute::none, Recompute::selective, Recompute::full}) {
     const plan::RunPlan plan = plan_of(made, v, recompute);
     double expected = 0;
     for (const shard::Instruction& instruction : plan.train.list) {
@@ -94,13 +102,14 @@ TEST_P(Checkpointing, RecomputesWhatIsNotKept) {
       expected += module.recompute_flops({plan.spec.batch.micro_batch, v.tokens}, keeps) * v.world;
     }
     EXPECT_EQ(plan.costs.recompute_flops_per_step, expected);
-    flops[static_cast<int>(recompute)] = expected;
+    flops[recompute] = expected;
     EXPECT_EQ(plan.costs.flops_per_step, plan_of(made, v, Recompute::none).costs.flops_per_step);
   }
-  EXPECT_EQ(flops[0], 0);
-  EXPECT_LT(0, flops[1]);
-  EXPECT_LT(flops[1], flops[2]);
-  EXPECT_LT(flops[2], plan_of(made, v, Recompute::none).costs.flops_per_step / 3);
+  EXPECT_EQ(flops[Recompute::keep_all], 0);
+  EXPECT_EQ(flops[Recompute::none], 0);
+  EXPECT_LT(0, flops[Recompute::selective]);
+  EXPECT_LT(flops[Recompute::selective], flops[Recompute::full]);
+  EXPECT_LT(flops[Recompute::full], plan_of(made, v, Recompute::none).costs.flops_per_step / 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Checkpointing,

@@ -56,6 +56,7 @@ TEST(Memory, MeasuredEqualsPlannedAndEverySlotIsUsedToItsEnd) {
                                              .micro_batch = 2,
                                              .recompute = recompute,
                                              .selective = recompute && accumulation > 1,
+                                             .keep_all = accumulation > 1,
                                              .copies = copies});
 }
 
@@ -71,6 +72,7 @@ TEST(Memory, MeasuredEqualsPlannedForTheOtherFamilies) {
                                              .micro_batch = 2,
                                              .recompute = recompute,
                                              .selective = recompute && strategy[0] == '0',
+                                             .keep_all = experts == shard::ExpertUnits::own,
                                              .copies = recompute,
                                              .experts = experts});
   }
@@ -87,6 +89,7 @@ TEST(Memory, MeasuredEqualsPlannedWithAdapters) {
                                              .strategy = strategy,
                                              .micro_batch = 2,
                                              .selective = dtype == DType::bf16,
+                                             .keep_all = dropout > 0,
                                              .copies = dropout > 0,
                                              .dtype = dtype});
       }
@@ -107,6 +110,7 @@ TEST(Memory, MeasuredEqualsPlannedWithFrozenParameters) {
                                                .global_batch = 16,
                                                .micro_batch = 2,
                                                .recompute = recompute,
+                                               .keep_all = dtype == DType::bf16,
                                                .copies = recompute,
                                                .dtype = dtype});
       }

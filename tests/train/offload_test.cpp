@@ -109,12 +109,13 @@ TEST(OffloadOf, UpdatesBesideBackwardWithoutClipping) {
 /// Every form of checkpointing, beside the run whose activations stay; and with states on the host too.
 void expect_same_with_activations(const models::Model& model, const Variant& base) {
   const Outcome expected = outcome(model, base);
-  for (const int form : {0, 1, 2})
+  for (const int form : {0, 1, 2, 3})
     for (const Stream::Mode streams : {Stream::Mode::threaded, Stream::Mode::deferred}) {
       Variant v = base;
       v.offload_activations = true;
       v.selective = form == 1;
       v.recompute = form == 2;
+      v.keep_all = form == 3;
       v.streams = streams;
       if (form == 1 && streams == Stream::Mode::deferred) v.placement = optimizer_offloaded;
       EXPECT_EQ(difference(outcome(model, v), expected), "") << v.str();

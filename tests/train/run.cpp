@@ -60,16 +60,18 @@ const FrozenSet frozen_sets[5] = {
 
 std::string Variant::str() const {
   return strfmt(
-      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d reproducible "
+      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d keep_all %d "
+      "reproducible "
       "%d reshard %d copies %d node %d streams %d %s/%s placement %d%d%d%s before norm %d",
       world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
       static_cast<long long>(tokens),
       reduce == shard::Reduce::each   ? "each"
       : reduce == shard::Reduce::last ? "last"
                                       : "shard_each",
-      prefetch, recompute, selective, reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams),
-      name_of(dtype), name_of(reduce_dtype), static_cast<int>(placement.params), static_cast<int>(placement.grads),
-      static_cast<int>(placement.optimizer), offload_activations ? " and activations" : "", updates_before_norm);
+      prefetch, recompute, selective, keep_all, reproducible, reshard, copies, ranks_per_node,
+      static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype), static_cast<int>(placement.params),
+      static_cast<int>(placement.grads), static_cast<int>(placement.optimizer),
+      offload_activations ? " and activations" : "", updates_before_norm);
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
@@ -88,6 +90,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   policy.forward_prefetch = policy.backward_prefetch = v.prefetch;
   policy.recompute = v.selective   ? shard::Recompute::selective
                      : v.recompute ? shard::Recompute::full
+                     : v.keep_all  ? shard::Recompute::keep_all
                                    : shard::Recompute::none;
   policy.reproducible = v.reproducible;
   policy.placement = v.placement;

@@ -74,7 +74,7 @@ struct Variant {
   std::int64_t global_batch = 4, micro_batch = 1, tokens = 9;
   shard::Reduce reduce = shard::Reduce::each;
   int prefetch = 1;
-  bool recompute = false, selective = false, reproducible = false, reshard = true;
+  bool recompute = false, selective = false, keep_all = false, reproducible = false, reshard = true;
   bool padding_free = false;  // samples end to end
   bool copies = false;        // no shared memory between the threads
   int ranks_per_node = 0;

@@ -217,9 +217,10 @@ const OptionSpec sharding_options[] = {
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
      .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},
     {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "none",
-     .values = "none|selective|full|auto|true|false", .group = "Sharding",
+     .values = "keep_all|none|selective|full|auto|true|false", .group = "Sharding",
      .help = "activations to recompute in backward rather than keep; full: all of a block (true is full, false is "
-             "none); selective: keep attention outputs and MLP products; auto: the fastest of the three that fits in "
+             "none); selective: keep attention outputs and MLP products; none: only outputs of norms and activation "
+             "functions are recomputed; keep_all: not even those; auto: the fastest of the four that fits in "
              "--device_memory, or in the memory that is free",
      .equivalents = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},
     {.name = "offload_activations", .aliases = "activation_offloading activation_cpu_offload", .type = Type::flag,

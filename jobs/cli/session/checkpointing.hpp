@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// --gradient_checkpointing auto: none, selective or full, by the memory that a rank may use.
+// --gradient_checkpointing auto: keep_all, none, selective or full, by the memory that a rank may use.
 
 #include <string>
 #include <vector>
@@ -13,8 +13,9 @@ namespace tessera::jobs {
 
 [[nodiscard]] bool chooses_recompute(const Options& options);
 
-/// "recompute selective, chosen by --gradient_checkpointing auto | none needs 5.1 GiB, selective 3.2 GiB with 8% more
-/// FLOPs, full 2.4 GiB with 24% more FLOPs | a rank may use 4.0 GiB". `limit` 0: unknown.
+/// "recompute selective, chosen by --gradient_checkpointing auto | keep_all needs 6.3 GiB, none needs 5.1 GiB,
+/// selective needs 3.2 GiB with 8.1% more FLOPs, full needs 2.4 GiB with 24.0% more FLOPs | a rank may use 4.0 GiB".
+/// `limit` 0: unknown.
 [[nodiscard]] std::string recompute_line(const std::vector<plan::RecomputeChoice>& choices, shard::Recompute chosen,
                                          std::uint64_t limit);
 

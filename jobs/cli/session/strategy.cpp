@@ -85,7 +85,8 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
   policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
   const std::string& checkpointing = options.text("gradient_checkpointing");
-  policy.recompute = checkpointing == "full"        ? shard::Recompute::full
+  policy.recompute = checkpointing == "keep_all"    ? shard::Recompute::keep_all
+                     : checkpointing == "full"      ? shard::Recompute::full
                      : checkpointing == "selective" ? shard::Recompute::selective
                                                     : shard::Recompute::none;
   policy.reproducible = options.flag("reproducible");
