@@ -8,7 +8,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/dynamic_code.hpp"
 #include "kernels/host/dequantize.hpp"
-#include "kernels/nf4_code.hpp"
+#include "kernels/quantized_codes.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/half.hpp"
 

@@ -193,10 +193,6 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
   }
 }
 
-}  // namespace
-
-namespace {
-
 std::uint64_t read_part(World& world, const std::string& path, std::span<const ParamSpec> params,
                         const shard::ShardLayout& layout, std::span<const ShardView> shards,
                         const std::function<TensorUse(const std::string&)>& use, ModelPart part) {

@@ -4,7 +4,7 @@
 #include "kernels/cuda/vector.cuh"
 #include "kernels/dequantize.hpp"
 #include "kernels/dynamic_code.hpp"
-#include "kernels/nf4_code.hpp"
+#include "kernels/quantized_codes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/host/dequantize.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
-#include "kernels/nf4_code.hpp"
+#include "kernels/quantized_codes.hpp"
 
 namespace tessera::kernels::host {
 namespace {

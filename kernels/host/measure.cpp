@@ -37,17 +37,6 @@ double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
   return best;
 }
 
-}  // namespace
-
-double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
-  return measure<float>(m, n, k, repeats);
-}
-double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
-  return measure<bf16>(m, n, k, repeats);
-}
-
-namespace {
-
 /// An array in huge pages, as models' memory is, which are first touched by the thread that will use them.
 class Words {
  public:
@@ -83,6 +72,13 @@ double shortest(int repeats, const F& f) {
 }
 
 }  // namespace
+
+double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  return measure<float>(m, n, k, repeats);
+}
+double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  return measure<bf16>(m, n, k, repeats);
+}
 
 double measure_read_bandwidth(std::size_t bytes, int repeats) {
   const Words words(bytes);

@@ -77,7 +77,7 @@ ln -s "$tessera" tessera
 cores=$(lscpu -p=CPU,CORE | grep -v '^#' | awk -F, -v allowed=" ${cpus[*]} " 'index(allowed, " " $1 " ") { print $2 }' | sort -u | wc -l)
 if [ "$cores" -ge 2 ]; then  # cores may have two CPUs
   PATH=$work:$(dirname "$mpirun"):$PATH RANKS=1 CORES=2 bash "$3/jobs/templates/mpirun.sh" run.yaml > log 2>&1 || fail "exit $?"
-  expect '^compute .*\| [2-9] threads per rank, rank 0 on cores '
+  expect '^compute .*\| [2-9] threads per rank, rank 0 on CPUs '
   expect '^binding   rank 0 on 2 of .*, [1-9] threads? bound to cores? '
 fi
 echo "binding: good"

@@ -41,10 +41,6 @@ void fill_random(DType dtype, Device device, std::byte* to, std::int64_t numel, 
   else fill_random<float>(device, to, numel, seed);
 }
 
-}  // namespace
-
-namespace {
-
 constexpr std::int64_t head_columns = 4096;  // of the vocabulary, multiplied at once
 
 /// The GEMM of `rows` tokens with a parameter; none with one that is not multiplied: biases, norms, positions. A table

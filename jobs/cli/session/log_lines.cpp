@@ -135,7 +135,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          : "no mfu: " + start.peak->why_unknown()));
   else
     lines.push_back(strfmt(
-        "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | GEMM peak %.1f GFLOP/s over all ranks",
+        "compute   cpu (%s) | %d thread%s per rank, rank 0 on CPU%s %s%s | GEMM peak %.1f GFLOP/s over all ranks",
         cuda_built ? "no GPU in use" : "built without CUDA", start.threads.threads,
         start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
         cpu_list(start.threads.cpus).c_str(),

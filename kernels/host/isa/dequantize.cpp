@@ -3,7 +3,7 @@
 #include "kernels/host/dequantize.hpp"
 
 #include "kernels/host/isa/vec.hpp"
-#include "kernels/nf4_code.hpp"
+#include "kernels/quantized_codes.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes of 4 bits and of int8: the nearest value to element / absmax.
 #include "kernels/host/dequantize.hpp"
-#include "kernels/nf4_code.hpp"
+#include "kernels/quantized_codes.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {

@@ -309,10 +309,6 @@ void MpiWorld::end(const Error& error) noexcept {
   std::_Exit(code);
 }
 
-}  // namespace
-
-namespace {
-
 /// torchrun and accelerate start N processes that MPI knows nothing of: each would train alone, into one directory.
 void refuse_other_launcher() {
   const char *ranks = std::getenv("WORLD_SIZE"), *rank = std::getenv("RANK");

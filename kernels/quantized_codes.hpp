@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The code of nf4 (Dettmers, Pagnoni, Holtzman, Zettlemoyer 2023, QLoRA), as bitsandbytes publishes it. Without other
-// headers: kernels/host/isa and device code include it. The table is each source's own: host/isa may not define symbols
-// that others would share.
+// The numbers that the codes of quantized matrices stand for, as bitsandbytes publishes them. Without other headers:
+// kernels/host/isa and device code include it. The tables are each source's own: host/isa may not define symbols that
+// others would share.
 
 namespace tessera::kernels {
 
+/// nf4 (Dettmers, Pagnoni, Holtzman, Zettlemoyer 2023, QLoRA).
 constexpr float nf4_values[16] = {
     -1.0F,
     -0.6961928009986877F,
