@@ -10,6 +10,7 @@
 #include "io/scratch/scratch_file.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
+#include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/trace.hpp"
@@ -34,6 +35,7 @@ bool TrainRun::loop() {
   ProgressView steps({.name = "train", .unit = Work::Unit::steps, .prints_lines = false});  // step lines say it
   while (progress_.step < length_.total_steps) {
     const train::StepReport report = one_step();
+    warn_of_refused_attention();
     const std::int64_t done = progress_.step;
     steps(static_cast<std::uint64_t>(done - first_step_),
           static_cast<std::uint64_t>(length_.total_steps - first_step_));

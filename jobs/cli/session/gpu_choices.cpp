@@ -11,6 +11,7 @@
 #include "kernels/attention.hpp"
 #include "kernels/gemm_choice.hpp"
 #include "runtime/base/hash.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -73,14 +74,14 @@ std::string choose_attention_of(const WarmUpRun& run) {
     kernels::set_device_attention(DeviceAttention::cudnn_or_own);
     run.trainer->warm_up(run.step);
     const std::string refusal = refused_attention(run, calls);
-    kernels::set_device_attention(refusal.empty() ? DeviceAttention::cudnn : DeviceAttention::own);
+    if (!refusal.empty()) kernels::set_device_attention(DeviceAttention::own);
     return refusal.empty() ? "cuDNN" : "Tessera's kernels (" + refusal + ")";
   }
   const double theirs = warm_up_seconds(run, DeviceAttention::cudnn_or_own);
   const std::string refusal = refused_attention(run, calls);
   const double own = warm_up_seconds(run, DeviceAttention::own);
   if (!refusal.empty()) return "Tessera's kernels (" + refusal + ")";
-  if (theirs < own) kernels::set_device_attention(DeviceAttention::cudnn);
+  if (theirs < own) kernels::set_device_attention(DeviceAttention::cudnn_or_own);
   return strfmt("%s (a warm-up step takes %.2f ms with Tessera's kernels, %.2f ms with cuDNN's)",
                 theirs < own ? "cuDNN" : "Tessera's kernels", 1e3 * own, 1e3 * theirs);
 }
@@ -184,6 +185,15 @@ std::string choose_gpu_kernels(const WarmUpRun& run) {
         "cuDNN cannot compute this model's attention: its head size is not 64 or 128, or sequences are too long",
         "Use --attention own");
   return "attention by " + attention + " | GEMMs by " + gemms;
+}
+
+void warn_of_refused_attention() {
+  if (kernels::device_attention() != DeviceAttention::cudnn_or_own) return;
+  if (const std::string refusal = kernels::cudnn_attention_refusal(); !refusal.empty())
+    log::warn_here(57,
+                   "cuDNN refused attention of a shape that the warm-up step did not have, Tessera's kernels compute "
+                   "it: " +
+                       refusal);
 }
 
 }  // namespace tessera::jobs

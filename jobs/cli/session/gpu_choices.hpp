@@ -28,5 +28,8 @@ struct WarmUpRun {
 /// computed, for the log; "" on the CPU. Throws Error on every rank (usage: a file for another GPU, attention that
 /// cuDNN cannot compute; data: a damaged or unwritable file).
 [[nodiscard]] std::string choose_gpu_kernels(const WarmUpRun& run);
+/// Warns, once for each reason, if cuDNN was chosen by `auto` or `measured` and has refused attention of this rank
+/// since: our kernels computed it.
+void warn_of_refused_attention();
 
 }  // namespace tessera::jobs
