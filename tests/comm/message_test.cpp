@@ -148,7 +148,7 @@ std::vector<Sent> sent_by(int ranks, std::size_t chunk) {
         std::byte word[100] = {};
         sent.broadcast = counted([&] { comm->broadcast({"broadcast", "", -1}, word, 0); });
       },
-      true, 8);
+      true, 8, /*comm_timeout_s=*/900);  // 1,024 threads on a few busy cores, under a sanitizer
   return all;
 }
 
