@@ -20,13 +20,14 @@ bool cpu_has(Isa isa) {
   __builtin_cpu_init();
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
   switch (isa) {
     case Isa::portable: return true;
     case Isa::avx2: return v3;
-    case Isa::avx512:
-      return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vl");
+    case Isa::avx512: return v4;
+    case Isa::avx512_bf16: return v4 && __builtin_cpu_supports("avx512bf16");
   }
 #endif
   return isa == Isa::portable;
@@ -53,15 +54,15 @@ void require(Isa isa, const char* where) {
 
 Isa first_choice() {
   if (const char* word = std::getenv("TESSERA_ISA"); word && *word) {
-    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+    for (const Isa isa : all_isas) {
       if (std::string(word) != name_of(isa)) continue;
       require(isa, "TESSERA_ISA");
       return isa;
     }
     throw Error(ExitCode::usage, strfmt("unknown instruction set '%s'", word), "TESSERA_ISA",
-                "Use portable, avx2 or avx512");
+                "Use portable, avx2, avx512 or avx512_bf16");
   }
-  for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::portable})
+  for (const Isa isa : {Isa::avx512_bf16, Isa::avx512, Isa::avx2, Isa::portable})
     if (is_built(isa) && cpu_has(isa)) return isa;
   throw Error(ExitCode::usage, "this build's kernels are for another CPU", "TESSERA_ISA when it was configured",
               "Configure it with -DTESSERA_ISA=all, or native");
@@ -80,7 +81,7 @@ void set_threads(int threads) {
 int threads() { return num_threads.load(std::memory_order_relaxed); }
 
 const char* name_of(Isa isa) {
-  static constexpr const char* names[] = {"portable", "avx2", "avx512"};
+  static constexpr const char* names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
   return names[static_cast<int>(isa)];
 }
 

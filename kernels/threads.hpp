@@ -11,9 +11,11 @@ namespace tessera::kernels {
 void set_threads(int threads);
 [[nodiscard]] int threads();
 
-enum class Isa : unsigned char { portable, avx2, avx512 };
+/// avx512_bf16: AVX-512 with instructions that round to bf16 and multiply bf16 (AVX512-BF16).
+enum class Isa : unsigned char { portable, avx2, avx512, avx512_bf16 };
+inline constexpr Isa all_isas[] = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
 [[nodiscard]] const char* name_of(Isa isa);
-/// The best that this CPU and this build have, or the one that TESSERA_ISA=portable|avx2|avx512 names; chosen once.
+/// The best that this CPU and this build have, or the one that TESSERA_ISA names; chosen once.
 /// Throws Error (usage) if it is missing.
 [[nodiscard]] Isa isa();
 /// For tests; throws Error (usage) if the CPU or the build lacks it.
@@ -30,7 +32,7 @@ struct Bf16Gemm {
   /// "oneDNN 2.6.3 brg:avx512_core_amx_bf16" (oneDNN's name of what it chooses), or "up-cast": panels widened to fp32,
   /// then register tiles of fp32.
   std::string name;
-  /// Why oneDNN is not used: "no oneDNN: the instruction set in use is not avx512"; empty: it is used.
+  /// Why oneDNN is not used: "no oneDNN: the instruction set in use is not avx512_bf16"; empty: it is used.
   std::string skipped;
 };
 [[nodiscard]] Bf16Gemm bf16_gemm();

@@ -28,13 +28,14 @@
 
 namespace tessera::kernels::host {
 
-/// kernels::isa() as a number: 0 portable, 1 AVX2, 2 AVX-512.
+/// kernels::isa() as a number: 0 portable, 1 AVX2, 2 AVX-512, 3 AVX-512 with BF16.
 [[nodiscard]] int isa_index();
 
 template <class Table>
-[[nodiscard]] const Table& choose(const Table& portable, const Table& avx2, const Table& avx512) {
+[[nodiscard]] const Table& choose(const Table& portable, const Table& avx2, const Table& avx512,
+                                  const Table& avx512_bf16) {
   const int index = isa_index();
-  return index == 0 ? portable : index == 1 ? avx2 : avx512;
+  return index == 0 ? portable : index == 1 ? avx2 : index == 2 ? avx512 : avx512_bf16;
 }
 
 }  // namespace tessera::kernels::host
@@ -57,8 +58,11 @@ template <class Table>
   }                                        \
   namespace avx512 {                       \
   extern const Type table;                 \
+  }                                        \
+  namespace avx512_bf16 {                  \
+  extern const Type table;                 \
   }
-#define TESSERA_TABLE_CHOOSE(table) choose(portable::table, avx2::table, avx512::table)
+#define TESSERA_TABLE_CHOOSE(table) choose(portable::table, avx2::table, avx512::table, avx512_bf16::table)
 #else
 #define TESSERA_TABLE_DECLARE(Type, table) \
   namespace portable {                     \

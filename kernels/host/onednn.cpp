@@ -215,11 +215,11 @@ OneDnn ask(DnnlType type) {
 
 template <class T>
 const OneDnn& onednn() {
-  if (isa() == Isa::avx512) {
+  if (isa() == Isa::avx512_bf16) {
     static const OneDnn here = ask(type_of<T>);
     return here;
   }
-  static const OneDnn none{"", "the instruction set in use is not avx512"};
+  static const OneDnn none{"", "the instruction set in use is not avx512_bf16"};
   return none;
 }
 template const OneDnn& onednn<bf16>();

@@ -16,8 +16,8 @@ struct OneDnn {
   /// Why it is not used: "the CPU has no AVX512-BF16"; empty: it is used.
   std::string missing;
 };
-/// For the instruction set in use (kernels::isa()): none but avx512 uses oneDNN. The first call of each T asks oneDNN,
-/// which respects ONEDNN_MAX_CPU_ISA.
+/// For the instruction set in use (kernels::isa()): none but avx512_bf16 uses oneDNN. The first call of each T asks
+/// oneDNN, which respects ONEDNN_MAX_CPU_ISA.
 template <class T>
 [[nodiscard]] const OneDnn& onednn();
 

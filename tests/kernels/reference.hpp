@@ -87,7 +87,7 @@ class Setting {
 inline std::vector<Isa> instruction_sets() {
   std::vector<Isa> sets;
   const Setting restore(threads());
-  for (const Isa set : {Isa::portable, Isa::avx2, Isa::avx512}) {
+  for (const Isa set : all_isas) {
     try {
       set_isa(set);
       sets.push_back(set);

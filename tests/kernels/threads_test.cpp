@@ -31,7 +31,7 @@ TEST(Isa, PortableIsAlwaysThereAndTheRestIsRefusedByName) {
   EXPECT_EQ(sets.front(), Isa::portable);
 #endif
   const Setting setting(1);
-  for (const Isa set : {Isa::portable, Isa::avx2, Isa::avx512}) {
+  for (const Isa set : all_isas) {
     if (std::find(sets.begin(), sets.end(), set) != sets.end()) {
       set_isa(set);
       EXPECT_EQ(isa(), set);

@@ -75,9 +75,7 @@ typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
 #endif
 }
 
-/// Rounded with integers: vcvtneps2bf16 would flush subnormal numbers. (f16 is rounded by the instruction if there is
-/// one, which agrees with the integer form in every bit.)
-/// x rounded to bf16, in the upper 16 bits of each 32; the lower 16 are not defined.
+/// x rounded to bf16, in the upper 16 bits of each 32; the lower 16 are not defined. With integers.
 [[gnu::always_inline]] inline VecBits bf16_bits(const Vec<float>& x) {
   const auto b = reinterpret_cast<VecBits>(x);
 #if defined(__AVX512F__)
@@ -90,8 +88,17 @@ typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
   return reinterpret_cast<Signed>(b & 0x7fffffff) > 0x7f800000 ? b | 0x400000 : b + 0x7fff + (b >> 16 & 1);
 #endif
 }
-/// Stores one register of floats as 16-bit floats.
+/// Stores one register of floats as 16-bit floats. Instructions that round are used where they give the bits of the
+/// integer form: vcvtneps2bf16 flushes subnormal numbers, which the integer form rounds.
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
+#if defined(__AVX512BF16__)
+  constexpr int subnormal = 0x20;
+  if (__builtin_expect(_mm512_fpclass_ps_mask(x, subnormal) == 0, true)) {
+    const __m256bh bits = _mm512_maskz_cvtneps_pbh(0xffff, x);
+    __builtin_memcpy(to, &bits, sizeof bits);
+    return;
+  }
+#endif
   const VecBits upper = bf16_bits(x) >> 16;
 #if defined(__AVX512F__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),

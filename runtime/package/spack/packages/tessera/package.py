@@ -19,7 +19,7 @@ class Tessera(CMakePackage):
     variant(
         "isa",
         default="all",
-        values=("all", "portable", "avx2", "avx512", "native"),
+        values=("all", "portable", "avx2", "avx512", "avx512_bf16", "native"),
         multi=False,
         description="Instruction sets of the kernels",
     )
