@@ -60,6 +60,7 @@ void bench_command(const Call& call, World& world) {
   if (what == "collectives") return bench_collectives_command(call, world);
   if (what == "dequantize") return bench_dequantize_command(call, world);
   if (what == "kernels") return bench_kernels_command(call, world);
+  if (what == "attention") return bench_attention_command(call, world);
   if (what == "step") return bench_step_command(call, world);
   if (what == "strategies") return bench_strategies_command(call, world);
   if (what == "compression") return bench_compression_command(call, world);
@@ -70,8 +71,8 @@ void bench_command(const Call& call, World& world) {
   if (what == "convert") return bench_convert_command(call, world);
   throw Error(ExitCode::usage, what.empty() ? "bench needs a subcommand" : "bench does not know \"" + what + "\"",
               "command line",
-              "tessera bench "
-              "gemm|kernels|collectives|dequantize|step|strategies|compression|io|scratch|convert|generate|tokenizer");
+              "tessera bench gemm|kernels|attention|collectives|dequantize|step|strategies|compression|io|scratch|"
+              "convert|generate|tokenizer");
 }
 
 }  // namespace tessera::jobs

@@ -9,6 +9,7 @@ namespace tessera::jobs {
 
 /// Calls one of those below, by the first operand.
 void bench_command(const Call& call, World& world);
+void bench_attention_command(const Call& call, World& world);
 void bench_collectives_command(const Call& call, World& world);
 void bench_dequantize_command(const Call& call, World& world);
 void bench_kernels_command(const Call& call, World& world);

@@ -2,7 +2,6 @@
 // `tessera bench kernels`: element-wise kernels in fp32, bf16 and fp16, beside copying as many bytes.
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -12,14 +11,12 @@
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/bandwidth.hpp"
 #include "kernels/bias.hpp"
-#include "kernels/convert.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/base/mapping.hpp"
 
 namespace tessera::jobs {
 
@@ -39,8 +36,8 @@ struct BenchedKernel {
 class Operands {
  public:
   Operands(DType dtype, std::int64_t tokens) : dtype_(dtype), tokens_(tokens) {
-    for (auto& array : arrays_) array = random(tokens_ * bench_channels);
-    for (auto& vector : vectors_) vector = random(bench_channels);
+    for (auto& array : arrays_) array = random_numbers(dtype, tokens_ * bench_channels);
+    for (auto& vector : vectors_) vector = random_numbers(dtype, bench_channels);
     for (auto& numbers : floats_) numbers.assign(static_cast<std::size_t>(tokens_ * bench_head), 0.5F);
     workspace_.resize(std::max(kernels::layer_norm_backward_workspace(bench_channels, dtype),
                                kernels::rms_norm_backward_workspace(bench_channels, dtype)));
@@ -97,19 +94,6 @@ class Operands {
   }
 
  private:
-  /// In huge pages, as models' memory is.
-  [[nodiscard]] Mapping random(std::int64_t count) const {
-    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype_);
-    Mapping memory = Mapping::anonymous(bytes, "tessera bench");
-    std::vector<float> values(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i)
-      values[static_cast<std::size_t>(i)] = static_cast<float>(2 * uniform(5, static_cast<std::uint64_t>(i)) - 1);
-    if (dtype_ == DType::f32) std::memcpy(memory.data(), values.data(), bytes);
-    else
-      kernels::convert({.from = {values.data(), Shape{count}}, .to = {memory.data(), dtype_, Shape{count}}},
-                       host_stream);
-    return memory;
-  }
   [[nodiscard]] TensorView matrix(std::size_t i) { return {arrays_[i].data(), dtype_, Shape{tokens_, bench_channels}}; }
   [[nodiscard]] TensorView vector(std::size_t i) { return {vectors_[i].data(), dtype_, Shape{bench_channels}}; }
   [[nodiscard]] TensorView statistic(std::size_t i) { return {floats_[i].data(), Shape{tokens_}}; }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Shared by the benchmarks: random tokens, medians.
+// Shared by the benchmarks: random tokens and numbers, times, medians.
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 #include "io/data/dataset.hpp"
 #include "jobs/bench/bench.hpp"
+#include "kernels/convert.hpp"
+#include "runtime/base/mapping.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::jobs {
@@ -27,6 +30,18 @@ class RandomTokens final : public io::TokenStream {
  private:
   std::int64_t size_, vocab_;
 };
+
+/// Random numbers of [-1, 1) as fp32 or a 16-bit type, in huge pages, as models' memory is.
+[[nodiscard]] inline Mapping random_numbers(DType dtype, std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
+  Mapping memory = Mapping::anonymous(bytes, "tessera bench");
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(2 * uniform(5, i) - 1);
+  if (dtype == DType::f32) std::memcpy(memory.data(), values.data(), bytes);
+  else
+    kernels::convert({.from = {values.data(), Shape{count}}, .to = {memory.data(), dtype, Shape{count}}}, host_stream);
+  return memory;
+}
 
 /// Collective: seconds of the slowest rank.
 double timed(World& world, const auto& work) {

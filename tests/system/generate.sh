@@ -120,12 +120,13 @@ refuse 2 'no data to evaluate on' 2 eval "${m[@]}"
 refuse 3 'nowhere.txt' 2 eval "${m[@]}" --dataset nowhere.txt
 refuse 2 '33' 2 eval "${m[@]}" --dataset "$golden/text/tokens.txt" --max_length 33
 
-# The benchmarks of generation and of element-wise kernels. No time is checked.
-for bench in 'generate --shape small --bf16 true --max_new_tokens 4' 'kernels --size 64KiB --bench_repeats 1'; do
+# The benchmarks of generation, of element-wise kernels and of attention. No time is checked.
+for bench in 'generate --shape small --bf16 true --max_new_tokens 4' 'kernels --size 64KiB --bench_repeats 1' \
+    'attention --bench_repeats 1'; do
   cases=$((cases + 1))
   # shellcheck disable=SC2086
   "$tessera" bench $bench --json > bench.json || { echo "FAILED: bench $bench: exit $?"; failures=$((failures + 1)); }
-  grep -qE '"(same_tokens": true|copy_gb_per_s)' bench.json || { echo "FAILED: bench $bench"; failures=$((failures + 1)); }
+  grep -qE '"(same_tokens": true|copy_gb_per_s|backward_gflops)' bench.json || { echo "FAILED: bench $bench"; failures=$((failures + 1)); }
 done
 
 echo "$cases cases, $failures failures"

@@ -183,7 +183,7 @@ _tessera() {
   out += R"(  esac
   if [ -z "$words" ] && [[ $cur != --* ]] && [ "$COMP_CWORD" -eq 2 ]; then
     case ${COMP_WORDS[1]} in
-      bench) words="gemm kernels collectives dequantize step strategies compression io scratch convert generate tokenizer" ;;
+      bench) words="gemm kernels attention collectives dequantize step strategies compression io scratch convert generate tokenizer" ;;
       checkpoint) words="verify diff" ;;
       config) words="show check explain" ;;
       completion) words="bash zsh fish" ;;

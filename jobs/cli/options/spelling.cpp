@@ -147,7 +147,8 @@ std::span<const CommandSpec> command_table() {
       {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
        "verify a checkpoint's checksums, or compare two checkpoints"},
       {"bench", for_bench,
-       "gemm|kernels|collectives|dequantize|step|strategies|compression|io|scratch|convert|generate|tokenizer "
+       "gemm|kernels|attention|collectives|dequantize|step|strategies|compression|io|scratch|convert|generate|"
+       "tokenizer "
        "[CONFIG.yaml|json ...]",
        "measure this machine, and a training step or generation on it"},
       {"tokenize", for_tokenize, "[CONFIG.yaml|json ...]", "convert text files to a token file"},

@@ -2,10 +2,10 @@
 #pragma once
 // Packing and blocked GEMMs for attention, on register tiles. For host/isa only.
 //
-// The query side of a GEMM is packed row by row (ld = width, whole strips of tile_rows rows), the key side in panels of
-// tile_cols columns: panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c.
-// Both are padded with zeros to whole strips and panels. 16-bit elements are widened as they are packed: GEMMs are of
-// floats.
+// The query side of a GEMM is packed row by row (whole strips of tile_rows rows), the key side in panels of tile_cols
+// columns. Both are padded with zeros to whole strips and panels. What is packed, and multiplied, are operands of T:
+// 16-bit floats are widened as they are packed, except for bf16 where the instruction set multiplies pairs of them.
+// Depths are in operands: of pairs, half the numbers, rounded up.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -14,6 +14,23 @@ namespace tessera::kernels::host::TESSERA_ISA {
 [[gnu::always_inline]] inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 [[gnu::always_inline]] inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
+#if defined(__AVX512BF16__)
+template <class T>
+inline constexpr bool in_pairs = std::is_same_v<T, bf16>;
+#else
+template <class T>
+inline constexpr bool in_pairs = false;
+#endif
+template <class T>
+using Operand = std::conditional_t<in_pairs<T>, Bf16Pair, Acc<T>>;
+/// Numbers of an operand.
+template <class Op>
+inline constexpr std::int64_t numbers_of = std::is_same_v<Op, Bf16Pair> ? 2 : 1;
+template <class Op>
+[[gnu::always_inline]] inline std::int64_t in_operands(std::int64_t numbers) {
+  return (numbers + numbers_of<Op> - 1) / numbers_of<Op>;
+}
+
 /// A strided matrix to pack: element (r, c) is data[r·ld + c].
 template <class T>
 struct Source {
@@ -21,54 +38,90 @@ struct Source {
   std::int64_t ld, rows, columns;
 };
 
-/// Packs factor·x row by row, `width` numbers each, up to a whole strip.
+/// Packs factor·x row by row, neighbouring columns in an operand; `width` operands a row, up to a whole strip. Pairs
+/// take no factor.
 template <class T>
-[[gnu::noinline]] inline void pack_rows(const Source<T>& x, Acc<T> factor, std::int64_t width, Acc<T>* to) {
+[[gnu::noinline]] inline void pack_rows(const Source<T>& x, [[maybe_unused]] Acc<T> factor, std::int64_t width,
+                                        Operand<T>* to) {
   const std::int64_t rows = round_up(x.rows, tile_rows);
   for (std::int64_t r = 0; r < rows; ++r, to += width) {
     const T* const from = x.data + r * x.ld;
     const std::int64_t columns = r < x.rows ? x.columns : 0;
-    for_each_register<T>(columns,
-                         [=](std::int64_t c, const auto& part) { part.store(to + c, factor * part.load(from + c)); });
-    for (std::int64_t c = columns; c < width; ++c) to[c] = 0;
+    if constexpr (in_pairs<T>) {
+      std::int64_t c = 0;
+      for (; c + 2 * vec_width<Bf16Pair> <= columns; c += 2 * vec_width<Bf16Pair>)
+        __builtin_memcpy(to + c / 2, from + c, vec_bytes);
+      for (; c < 2 * width; c += 2) {
+        const bf16 zero{};
+        to[c / 2] = pair(c < columns ? from[c] : zero, c + 1 < columns ? from[c + 1] : zero);
+      }
+    } else {
+      for_each_register<T>(columns,
+                           [=](std::int64_t c, const auto& part) { part.store(to + c, factor * part.load(from + c)); });
+      for (std::int64_t c = columns; c < width; ++c) to[c] = 0;
+    }
   }
 }
 
-/// Packs x in panels of `panel_rows` rows, of which x fills the first.
+/// Where B is packed: operand (r, c) is data[c / tile_cols · panel_stride + r·row_stride + c % tile_cols].
+template <class Op>
+struct Panels {
+  Op* data;
+  std::int64_t row_stride, panel_stride;
+};
+
+/// Packs x as B, neighbouring rows in an operand. Of a last row without neighbour, the second number is zero.
 template <class T>
-[[gnu::noinline]] inline void pack_panels(const Source<T>& x, std::int64_t panel_rows, Acc<T>* to) {
-  constexpr std::int64_t n = tile_cols<T>;
-  for (std::int64_t r = 0; r < x.rows; ++r, to += n) {
+[[gnu::noinline]] inline void pack_panels(const Source<T>& x, const Panels<Operand<T>>& to) {
+  using Op = Operand<T>;
+  constexpr std::int64_t n = tile_cols<Op>, w = vec_width<T>;
+  for (std::int64_t r = 0; r < x.rows; r += numbers_of<Op>) {
     const T* const from = x.data + r * x.ld;
-    std::int64_t c = 0;
-    Acc<T>* out = to;
-    for (; c + n <= x.columns; c += n, out += panel_rows * n) {
-      store<Acc<T>>(out, load<T>(from + c));
-      store<Acc<T>>(out + n / 2, load<T>(from + c + n / 2));
-    }
-    if (c == x.columns) continue;
-    for (std::int64_t i = 0; i < n; ++i) out[i] = c + i < x.columns ? widen(from[c + i]) : Acc<T>(0);
+    Op* const row = to.data + r / numbers_of<Op> * to.row_stride;
+    const auto at = [&](std::int64_t c) { return row + c / n * to.panel_stride + c % n; };
+    for_each_register<T>(x.columns, [&](std::int64_t c, const auto& part) {
+      if constexpr (in_pairs<T>) {
+        const auto first = reinterpret_cast<VecBits>(part.load(from + c));
+        const auto second = r + 1 < x.rows ? reinterpret_cast<VecBits>(part.load(from + x.ld + c)) : VecBits{};
+        store<Op>(at(c), first >> 16 | second);
+      } else {
+        store<Op>(at(c), part.load(from + c));
+      }
+    });
+    for (std::int64_t c = round_up(x.columns, w); c < round_up(x.columns, n); c += w) store<Op>(at(c), Vec<Op>{});
   }
 }
 
-/// Packs the transpose of x in panels: x.columns rows deep, x.rows rounded up to whole panels wide.
+/// Packs the transpose of x in panels, neighbouring columns of x in an operand: x.columns numbers deep, x.rows rounded
+/// up to whole panels wide.
 template <class T>
-[[gnu::noinline]] inline void pack_panels_transposed(const Source<T>& x, Acc<T>* to) {
-  constexpr std::int64_t w = vec_width<T>, n = tile_cols<T>;
+[[gnu::noinline]] inline void pack_panels_transposed(const Source<T>& x, Operand<T>* to) {
+  using Op = Operand<T>;
+  constexpr std::int64_t w = vec_width<T>, n = tile_cols<Op>;
+  const std::int64_t depth = in_operands<Op>(x.columns);
   for (std::int64_t first = 0; first < round_up(x.rows, n); first += w) {
-    Acc<T>* const out = to + first / n * n * x.columns + first % n;
-    const std::int64_t vectorized = first + w <= x.rows ? x.columns / w * w : 0;
+    Op* const out = to + first / n * n * depth + first % n;
+    const std::int64_t vectorized = first + w <= x.rows ? x.columns / numbers_of<Op> / w * w : 0;
     for (std::int64_t c = 0; c < vectorized; c += w) {
-      Vec<T> square[w];
+      Vec<Op> square[w];
 #pragma GCC unroll 16
-      for (int r = 0; r < w; ++r) square[r] = load<T>(x.data + (first + r) * x.ld + c);
-      transpose<Acc<T>>(square);
+      for (int r = 0; r < w; ++r) {
+        const T* const from = x.data + (first + r) * x.ld + c * numbers_of<Op>;
+        if constexpr (in_pairs<T>) __builtin_memcpy(&square[r], from, sizeof square[r]);
+        else square[r] = load<T>(from);
+      }
+      transpose<Op>(square);
 #pragma GCC unroll 16
-      for (int r = 0; r < w; ++r) store<Acc<T>>(out + (c + r) * n, square[r]);
+      for (int r = 0; r < w; ++r) store<Op>(out + (c + r) * n, square[r]);
     }
-    for (std::int64_t c = vectorized; c < x.columns; ++c) {
-      for (std::int64_t r = 0; r < w; ++r)
-        out[c * n + r] = first + r < x.rows ? widen(x.data[(first + r) * x.ld + c]) : Acc<T>(0);
+    for (std::int64_t c = vectorized; c < depth; ++c) {
+      for (std::int64_t r = 0; r < w; ++r) {
+        Op& put = out[c * n + r] = {};
+        if (first + r >= x.rows) continue;
+        const T* const from = x.data + (first + r) * x.ld + c * numbers_of<Op>;
+        if constexpr (in_pairs<T>) put = pair(from[0], 2 * c + 1 < x.columns ? from[1] : T{});
+        else put = widen(from[0]);
+      }
     }
   }
 }
@@ -91,42 +144,46 @@ struct CausalTile {
 
 /// S = Q·Kᵀ (or dO·Vᵀ) on the visible part: A (queries, ld), B panels of keys. A panel stays in L1 while all strips
 /// pass.
-template <class T>
-[[gnu::noinline]] inline void matmul_qkt(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth,
-                                         T* s, std::int64_t lds) {
+template <class Op>
+[[gnu::noinline]] inline void matmul_qkt(const CausalTile& tile, const TileB<Op>& a, const Op* b, std::int64_t depth,
+                                         Sum<Op>* s, std::int64_t lds) {
   const std::int64_t strips = tile.strips(), end = tile.strip_columns(strips - 1);
-  for (std::int64_t c = 0; c < end; c += tile_cols<T>) {
+  for (std::int64_t c = 0; c < end; c += tile_cols<Op>) {
     for (std::int64_t i = tile.first_strip(c); i < strips; ++i) {
       const std::int64_t row = i * tile_rows;
-      gemm_microkernel<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth,
-                                 s + row * lds + c, lds);
+      gemm_microkernel<false, Op>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<Op>}, depth,
+                                  s + row * lds + c, lds);
     }
   }
 }
 
-/// C (queries, width) = P·B or += P·B (P·V, dS·K), B panels of keys: the depth is the keys that a strip sees.
-template <bool Add, class T>
-[[gnu::noinline]] inline void matmul_pv(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b,
-                                        std::int64_t panel_rows, T* c, std::int64_t width) {
-  for (std::int64_t n = 0; n < width; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
+/// C (queries, width) = P·B or += P·B (P·V, dS·K), neighbouring keys in an operand of P: the depth is the keys that a
+/// strip sees.
+template <bool Add, class Op>
+[[gnu::noinline]] inline void matmul_pv(const CausalTile& tile, const TileB<Op>& p, const Panels<const Op>& b,
+                                        Sum<Op>* c, std::int64_t width) {
+  for (std::int64_t n = 0; n < width; n += tile_cols<Op>) {
     for (std::int64_t i = 0; i < tile.strips(); ++i) {
       const std::int64_t row = i * tile_rows;
-      gemm_microkernel<Add, T>({p + row * ldp, ldp, 1}, {b, tile_cols<T>}, tile.strip_columns(i), c + row * width + n,
-                               width);
+      gemm_microkernel<Add, Op>({p.data + row * p.stride, p.stride, 1},
+                                {b.data + n / tile_cols<Op> * b.panel_stride, b.row_stride},
+                                in_operands<Op>(tile.strip_columns(i)), c + row * width + n, width);
     }
   }
 }
 
-/// C (keys, width) += Pᵀ·B (Pᵀ·dO, dSᵀ·Q), B (queries, width): the depth is the queries that see a strip of keys.
-template <class T>
-[[gnu::noinline]] inline void matmul_pt(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c,
+/// C (keys, width) += Pᵀ·B (Pᵀ·dO, dSᵀ·Q), B (queries, width), neighbouring queries in an operand of both: the depth is
+/// the queries that see a strip of keys.
+template <class Op>
+[[gnu::noinline]] inline void matmul_pt(const CausalTile& tile, const TileB<Op>& p, const Op* b, Sum<Op>* c,
                                         std::int64_t width) {
+  static_assert(tile_rows % numbers_of<Op> == 0);
   const std::int64_t end = tile.strip_columns(tile.strips() - 1);
-  for (std::int64_t n = 0; n < width; n += tile_cols<T>) {
+  for (std::int64_t n = 0; n < width; n += tile_cols<Op>) {
     for (std::int64_t i = 0; i < end; i += tile_rows) {
-      const std::int64_t first = tile.first_strip(i) * tile_rows;
-      gemm_microkernel<true, T>({p + first * ldp + i, 1, ldp}, {b + first * width + n, width}, tile.rows - first,
-                                c + i * width + n, width);
+      const std::int64_t first = tile.first_strip(i) * tile_rows, skipped = first / numbers_of<Op>;
+      gemm_microkernel<true, Op>({p.data + skipped * p.stride + i, 1, p.stride}, {b + skipped * width + n, width},
+                                 in_operands<Op>(tile.rows - first), c + i * width + n, width);
     }
   }
 }

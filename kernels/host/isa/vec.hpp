@@ -35,6 +35,22 @@ using Vec = typename VecOf<T>::type;
 template <class T>
 using IntOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
+/// Two neighbouring bf16, the first in the lower 16 bits: a register tile multiplies pairs where the instruction set
+/// multiplies bf16, and sums the products in fp32.
+struct Bf16Pair {
+  std::uint32_t bits;
+};
+[[gnu::always_inline]] inline Bf16Pair pair(bf16 first, bf16 second) {
+  return {first.bits | static_cast<std::uint32_t>(second.bits) << 16};
+}
+template <>
+struct VecOf<Bf16Pair> {
+  typedef std::uint32_t type __attribute__((vector_size(vec_bytes)));
+};
+/// What products of T are summed in.
+template <class T>
+using Sum = std::conditional_t<std::is_same_v<T, Bf16Pair>, float, T>;
+
 /// Elements of a register, and columns of a register tile.
 template <class T>
 inline constexpr int vec_width = vec_bytes / static_cast<int>(sizeof(Acc<T>));
@@ -192,14 +208,22 @@ template <class T, class Body>
 }
 template <class T>
 [[gnu::always_inline]] inline Vec<T> splat(T x) {
-  return x - Vec<T>{};  // minus zero: the compiler folds it away, unlike plus zero
+  if constexpr (std::is_same_v<T, Bf16Pair>) return Vec<T>{} + x.bits;
+  else return x - Vec<T>{};  // minus zero: the compiler folds it away, unlike plus zero
 }
 
-/// a·b + c: fused if the instruction set has FMA, else two operations.
+/// a·b + c: fused if the instruction set has FMA, else two operations. Of pairs: the sum of both products and c, in
+/// which subnormal numbers are zero.
 template <class T>
-[[gnu::always_inline]] inline Vec<T> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<T>& c) {
+[[gnu::always_inline]] inline Vec<Sum<T>> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<Sum<T>>& c) {
+#if defined(__AVX512BF16__)
+  if constexpr (std::is_same_v<T, Bf16Pair>)
+    return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  else
+#endif
 #if defined(__AVX512F__)
-  if constexpr (sizeof(Acc<T>) == 4) return _mm512_fmadd_ps(a, b, c);
+      if constexpr (sizeof(Acc<T>) == 4)
+    return _mm512_fmadd_ps(a, b, c);
   else return _mm512_fmadd_pd(a, b, c);
 #elif defined(__AVX2__)
   if constexpr (sizeof(Acc<T>) == 4) return _mm256_fmadd_ps(a, b, c);
@@ -223,13 +247,13 @@ struct TileB {
   std::int64_t stride;
 };
 
-/// C = A·B, or C += A·B: tile_rows × tile_cols. Row r of C is c + r·ldc.
+/// C = A·B, or C += A·B: tile_rows × tile_cols. Row r of C is c + r·ldc. Of pairs, `depth` is half the numbers.
 template <bool Add, class T>
-inline void gemm_microkernel(const TileA<T>& a, const TileB<T>& b, std::int64_t depth, T* c, std::int64_t ldc) {
+inline void gemm_microkernel(const TileA<T>& a, const TileB<T>& b, std::int64_t depth, Sum<T>* c, std::int64_t ldc) {
   constexpr int w = vec_width<T>;
-  Vec<T> low[tile_rows], high[tile_rows];
+  Vec<Sum<T>> low[tile_rows], high[tile_rows];
 #pragma GCC unroll 16
-  for (int r = 0; r < tile_rows; ++r) low[r] = high[r] = Vec<T>{};
+  for (int r = 0; r < tile_rows; ++r) low[r] = high[r] = Vec<Sum<T>>{};
   const T *p = a.data, *q = b.data;
   for (std::int64_t k = 0; k < depth; ++k) {
     const Vec<T> b_low = load<T>(q), b_high = load<T>(q + w);
@@ -244,9 +268,9 @@ inline void gemm_microkernel(const TileA<T>& a, const TileB<T>& b, std::int64_t 
   }
 #pragma GCC unroll 16
   for (int r = 0; r < tile_rows; ++r) {
-    T* const row = c + r * ldc;
-    store<T>(row, Add ? load<T>(row) + low[r] : low[r]);
-    store<T>(row + w, Add ? load<T>(row + w) + high[r] : high[r]);
+    Sum<T>* const row = c + r * ldc;
+    store<Sum<T>>(row, Add ? load<Sum<T>>(row) + low[r] : low[r]);
+    store<Sum<T>>(row + w, Add ? load<Sum<T>>(row + w) + high[r] : high[r]);
   }
 }
 
