@@ -2,9 +2,9 @@
 #pragma once
 // Causal self-attention without a (T, T) buffer: tiles and online softmax (Milakov, Gimelshein 2018; FlashAttention-2,
 // Dao 2023, algorithms 1 and 2). Grouped-query: query head i reads kv head i / (heads / kv_heads). Scores are scaled by
-// `scale` (head_dim^-0.5). A sequence may hold several packed documents, told by positions: a token attends to its own
-// document only, and a document gets the bits it would get as a sequence of its own. The cost is that of the documents,
-// not of T².
+// `scale`, a positive number (head_dim^-0.5). A sequence may hold several packed documents, told by positions: a token
+// attends to its own document only, and a document gets the bits it would get as a sequence of its own. The cost is
+// that of the documents, not of T².
 
 #include <cstdint>
 #include <string>

@@ -191,23 +191,26 @@ template <class T>
 QueryRows<T> pack_query_rows(const Heads<T>& h, const Source<T>& x, Acc<T> factor, ScratchAllocator<T>& scratch) {
   Operand<T>* const a = scratch.take_operands(q_block * h.row_operands);
   pack_rows<T>(x, factor, h.row_operands, a);
-  if constexpr (!in_pairs<T>) return {a, a};
-  Operand<T>* const b = scratch.take_operands(q_block * h.row_operands);
-  pack_panels<T>(x, {b, h.width, tile_cols<Operand<T>>});
-  return {a, b};
+  if constexpr (in_pairs<T>) {
+    Operand<T>* const b = scratch.take_operands(q_block * h.row_operands);
+    pack_panels<T>(x, {b, h.width, tile_cols<Operand<T>>});
+    return {a, b};
+  } else {
+    return {a, a};
+  }
 }
 
 /// Scores of a block, (q_block, score_stride) each, and what softmax_backward makes of them.
 template <class T>
 struct Scores {
   Acc<T>*s, *dp;
-  Operand<T>* ds;  // dS with neighbouring keys in an operand, ds_stride a row; of numbers, dp itself
+  Operand<T>* ds;  // dS as A of dS·K: rows ds_stride apart; dp itself, unless operands are pairs
 };
 template <class T>
 constexpr std::int64_t ds_stride = in_pairs<T> ? kv_tile / 2 + 16 : score_stride<T>;
-/// Rows of operands that hold neighbouring queries.
+/// From one row of P or dS as A of Pᵀ·dO or dSᵀ·Q to the next: of pairs a row holds two queries.
 template <class T>
-constexpr std::int64_t query_pairs_stride = numbers_of<Operand<T>>* score_stride<T>;
+constexpr std::int64_t transposed_stride = numbers_of<Operand<T>>* score_stride<T>;
 
 /// S becomes P = exp(S - lse) and dP becomes dS = P∘(dP - D), zero above the diagonal.
 template <class T>
@@ -292,8 +295,8 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
                          [=, &dots](std::int64_t c, const auto& part) { dots += part.load(x + c) * part.load(y + c); });
     delta[r] = sum_of<T>(dots);
   }
-  const TileB<Op> probabilities{reinterpret_cast<const Op*>(scores.s), query_pairs_stride<T>},
-      dscores{reinterpret_cast<const Op*>(scores.dp), query_pairs_stride<T>}, dscores_rows{scores.ds, ds_stride<T>};
+  const TileB<Op> probabilities{reinterpret_cast<const Op*>(scores.s), transposed_stride<T>},
+      dscores{reinterpret_cast<const Op*>(scores.dp), transposed_stride<T>}, dscores_rows{scores.ds, ds_stride<T>};
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
     const A* const lse = p.lse + h.lse(g) + row;
