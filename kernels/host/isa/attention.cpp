@@ -17,7 +17,7 @@ constexpr std::int64_t q_block = attention_q_block, kv_tile = attention_kv_tile;
 static_assert(kv_tile % q_block == 0 && q_block % tile_rows == 0 && kv_tile % tile_rows == 0);
 static_assert(kv_tile % tile_cols<float> == 0 && kv_tile % tile_cols<double> == 0);
 template <class T>
-constexpr std::int64_t score_stride = kv_tile + 128 / static_cast<std::int64_t>(sizeof(Acc<T>));  // not a power of two
+constexpr std::int64_t score_stride = kv_tile + 64 / static_cast<std::int64_t>(sizeof(Acc<T>));  // odd, in cache lines
 
 /// Offsets of the heads of one sequence, and their width padded to register tiles.
 template <class T>
