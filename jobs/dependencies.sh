@@ -41,6 +41,7 @@ present() {
     icu) pkg-config --exists icu-uc 2>/dev/null ;;
     hwloc) pkg-config --exists 'hwloc >= 2.0' 2>/dev/null ;;
     options) header boost/program_options.hpp ;;
+    context) header boost/context/fiber.hpp ;;
     json) header nlohmann/json.hpp ;;
     iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
     gtest) header gtest/gtest.h && header gmock/gmock.h ;;
@@ -62,6 +63,7 @@ package_of() {
     icu) echo libicu-dev ;;
     hwloc) echo libhwloc-dev ;;
     options) echo libboost-program-options-dev ;;
+    context) echo libboost-context-dev ;;
     json) echo nlohmann-json3-dev ;;
     gtest) echo libgtest-dev libgmock-dev ;;
     sphinx) echo python3-sphinx python3-myst-parser furo ;;

@@ -1,51 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The tensor-core instructions of sm_80 and newer that attention uses, one function each. Only for .cu files.
+// Tiles of operands in shared memory, and products of tiles by tensor cores. Only for .cu files.
 
 #include "kernels/cuda/attention_tiles.hpp"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/instructions.cuh"
 
 namespace tessera::kernels::cuda {
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-
-/// c += a·b, 16×8, depth 16.
-template <class T>
-__device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                             std::uint32_t b1) {
-  if constexpr (std::is_same_v<T, bf16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/// Two floats rounded to T in one register, the first in the lower bits.
-template <class T>
-__device__ __forceinline__ std::uint32_t packed(float low, float high) {
-  std::uint32_t r;
-  if constexpr (std::is_same_v<T, bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
 
 /// Two adjacent accumulators as an operand A.
 template <class T>
@@ -54,19 +14,6 @@ __device__ __forceinline__ void pack_operand_a(std::uint32_t (&a)[4], const floa
   a[1] = packed<T>(left[2], left[3]);
   a[2] = packed<T>(right[0], right[1]);
   a[3] = packed<T>(right[2], right[3]);
-}
-
-/// Copies 16 bytes from global to shared memory (cp.async); zeros if not `valid`.
-__device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most `Groups` of this thread's groups of copies are pending.
-template <int Groups>
-__device__ __forceinline__ void await_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
 }
 
 /// Rows of one head in global memory.

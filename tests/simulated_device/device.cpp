@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/base/cuda/check.hpp"
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/library.hpp"
 #include "runtime/base/cuda/memory.hpp"
@@ -344,6 +345,9 @@ const Survey& survey() {
 }
 std::string why_no_device(int) { return "simulated"; }
 void use(Device) {}
+void check(int status, const char* call, const char* file, int line) {
+  TESSERA_ASSERT(status == 0, "%s:%d: %s failed", file, line, call);
+}
 const char* architectures() { return "none (simulated)"; }
 std::string toolkit() { return "0.0"; }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulated device's kernels: the host's, run when their queue reaches them. Their arguments must lie on the
 // device.
-#include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "kernels/adamw_8bit.hpp"
@@ -11,8 +9,6 @@
 #include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
-#include "kernels/cuda/cudnn/attention.hpp"
-#include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
@@ -33,69 +29,9 @@
 #include "kernels/sgd.hpp"
 #include "kernels/step.hpp"
 #include "kernels/swiglu.hpp"
-#include "tests/simulated_device/device.hpp"
+#include "tests/simulated_device/arguments.hpp"
 
 namespace tessera::kernels::cuda {
-
-namespace {
-
-void require(const void* data, std::size_t bytes) {
-  TESSERA_ASSERT(data == nullptr || bytes == 0 || simulated::on_device(data, bytes),
-                 "%zu bytes of host memory for a device's kernel", bytes);
-}
-
-/// Checks that a member of the arguments lies on the device, and turns it into what the host's kernel takes.
-void take(TensorView& view) {
-  if (!view) return;
-  TESSERA_ASSERT(view.device.kind == Device::Kind::cuda, "a view of host memory among a device's");
-  require(view.data, 1);
-  view.device = host_device;
-}
-template <class T>
-void take(T* scalar) {
-  require(scalar, sizeof *scalar);
-}
-void take(AttentionCache& cache) {
-  take(cache.keys);
-  take(cache.values);
-}
-void take(UpdateArgs& update) {
-  take(update.param);
-  take(update.grad);
-  take(update.copy);
-  take(update.decision);
-}
-void take(QuantizedMoment& moment) {
-  take(moment.codes);
-  take(moment.absmax);
-}
-void take(TokenFields& fields) {
-  take(fields.positions);
-  take(fields.targets);
-}
-void take(Dispatch& dispatch) {
-  take(dispatch.slots);
-  take(dispatch.rows);
-  take(dispatch.offsets);
-}
-void take(BalanceArgs& of) {
-  take(of.router);
-  take(of.fields);
-  take(of.loss_scale);
-}
-
-template <class Args, class... Members>
-Args taken(Args args, Members... members) {
-  (take(args.*members), ...);
-  return args;
-}
-template <class T>
-T taken(T value) {
-  take(value);
-  return value;
-}
-
-}  // namespace
 
 #define SIMULATED(name, Args, ...)                                                                       \
   void name(const Args& given, StreamView stream) {                                                      \
@@ -104,75 +40,6 @@ T taken(T value) {
   }
 TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
-
-/// The state that kernels/cuda/gemm.cpp keeps for a device.
-struct GemmState {
-  struct Call {
-    TensorView result;
-    std::int64_t pitch = 0;
-    StreamView stream;
-  };
-  std::mutex mutex;
-  GemmChoices choices{"a simulated device"};
-  bool recording = false;
-  std::map<GemmPlan, Call> recorded;
-};
-static GemmState& gemm_state() {
-  static GemmState own;
-  return own;
-}
-
-void gemm(const GemmArgs& given, StreamView stream) {
-  using A = GemmArgs;
-  {
-    GemmState& own = gemm_state();
-    const std::lock_guard lock(own.mutex);
-    const GemmPlan plan = plan_gemm(given);
-    if (own.recording) own.recorded.try_emplace(plan, GemmState::Call{given.c, plan.result_pitch, stream});
-  }
-  simulated::launch(
-      stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
-}
-
-void set_gemm_workspace(StreamView, std::byte*) {}
-
-void record_gemms() {
-  GemmState& own = gemm_state();
-  const std::lock_guard lock(own.mutex);
-  own.recording = true;
-  own.recorded.clear();
-}
-
-/// Times nothing, but overwrites the results with NaNs, as timing may.
-std::size_t finish_recording_gemms(Timing timing) {
-  GemmState& own = gemm_state();
-  const std::lock_guard lock(own.mutex);
-  std::size_t timed = 0;
-  for (const auto& [plan, call] : own.recorded) {
-    if (timing == Timing::off || own.choices.find(plan)) continue;
-    own.choices.keep(plan, {static_cast<std::uint64_t>(plan.m)});
-    ++timed;
-    simulated::launch(call.stream, [c = call.result, pitch = static_cast<std::size_t>(call.pitch)] {
-      const std::size_t size = size_of(c.dtype);
-      for (std::size_t row = 0; row < static_cast<std::size_t>(c.shape[0]); ++row)
-        std::memset(static_cast<std::byte*>(c.data) + row * pitch * size, 0xff,
-                    static_cast<std::size_t>(c.shape[1]) * size);
-    });
-  }
-  own.recording = false;
-  own.recorded.clear();
-  return timed;
-}
-
-std::string gemm_choices() {
-  const std::lock_guard lock(gemm_state().mutex);
-  return gemm_state().choices.text();
-}
-
-std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
-  const std::lock_guard lock(gemm_state().mutex);
-  return gemm_state().choices.take(text, from);
-}
 
 /// A device's kernel has the segments as an argument: the caller's list may change after the call.
 template <class Args>
@@ -297,17 +164,6 @@ void normals(const NormalArgs& args, StreamView stream) {
 }
 
 std::size_t embedding_backward_workspace(std::int64_t rows) { return sort_workspace(rows); }
-namespace cudnn {
-void require(Device) {}
-void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
-  cuda::attention_forward(args, stream);
-}
-void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
-  cuda::attention_backward(args, stream);
-}
-}  // namespace cudnn
-
 std::size_t attention_forward_workspace(const AttentionShape& shape) {
   return kernels::attention_forward_workspace(shape, DType::f32);
 }

@@ -117,7 +117,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
           dweights(normals_of<float>(c.tokens * c.k, 9), chosen), dlogits(shape, 0.0F);
       HostDeviceTensor<std::int32_t> experts(chosen, 0);
       HostDeviceTensor<double> counts(Shape{c.experts}, 0.0), sums(Shape{c.experts}, 0.0),
-          balance(std::vector<double>(static_cast<std::size_t>(c.experts), 0.01), Shape{c.experts});
+          balance(normals_of<double>(c.experts, 10, 0.01), Shape{c.experts});
       DeviceStream stream;
       route({.logits = logits.on_host(),
              .probs = probs.on_host(),

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated device's libraries: in place of cuBLASLt's GEMMs the host's, in place of cuDNN's attention the device's
+// own.
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "kernels/cuda/cudnn/attention.hpp"
+#include "kernels/cuda/gemm_choice.hpp"
+#include "kernels/cuda/ops.hpp"
+#include "tests/simulated_device/arguments.hpp"
+
+namespace tessera::kernels::cuda {
+
+/// The state that kernels/cuda/gemm.cpp keeps for a device.
+struct GemmState {
+  struct Call {
+    TensorView result;
+    std::int64_t pitch = 0;
+    StreamView stream;
+  };
+  std::mutex mutex;
+  GemmChoices choices{"a simulated device"};
+  bool recording = false;
+  std::map<GemmPlan, Call> recorded;
+};
+static GemmState& gemm_state() {
+  static GemmState own;
+  return own;
+}
+
+void gemm(const GemmArgs& given, StreamView stream) {
+  using A = GemmArgs;
+  {
+    GemmState& own = gemm_state();
+    const std::lock_guard lock(own.mutex);
+    const GemmPlan plan = plan_gemm(given);
+    if (own.recording) own.recorded.try_emplace(plan, GemmState::Call{given.c, plan.result_pitch, stream});
+  }
+  simulated::launch(
+      stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
+}
+
+void set_gemm_workspace(StreamView, std::byte*) {}
+
+void record_gemms() {
+  GemmState& own = gemm_state();
+  const std::lock_guard lock(own.mutex);
+  own.recording = true;
+  own.recorded.clear();
+}
+
+/// Times nothing, but overwrites the results with NaNs, as timing may.
+std::size_t finish_recording_gemms(Timing timing) {
+  GemmState& own = gemm_state();
+  const std::lock_guard lock(own.mutex);
+  std::size_t timed = 0;
+  for (const auto& [plan, call] : own.recorded) {
+    if (timing == Timing::off || own.choices.find(plan)) continue;
+    own.choices.keep(plan, {static_cast<std::uint64_t>(plan.m)});
+    ++timed;
+    simulated::launch(call.stream, [c = call.result, pitch = static_cast<std::size_t>(call.pitch)] {
+      const std::size_t size = size_of(c.dtype);
+      for (std::size_t row = 0; row < static_cast<std::size_t>(c.shape[0]); ++row)
+        std::memset(static_cast<std::byte*>(c.data) + row * pitch * size, 0xff,
+                    static_cast<std::size_t>(c.shape[1]) * size);
+    });
+  }
+  own.recording = false;
+  own.recorded.clear();
+  return timed;
+}
+
+std::string gemm_choices() {
+  const std::lock_guard lock(gemm_state().mutex);
+  return gemm_state().choices.text();
+}
+
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
+  const std::lock_guard lock(gemm_state().mutex);
+  return gemm_state().choices.take(text, from);
+}
+
+namespace cudnn {
+void require(Device) {}
+void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
+  if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
+  cuda::attention_forward(args, stream);
+}
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
+  cuda::attention_backward(args, stream);
+}
+}  // namespace cudnn
+
+}  // namespace tessera::kernels::cuda
