@@ -2,20 +2,36 @@
 // Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with host ranks as threads, or with PyTorch.
 //   device_runs TRANSPORT simulated|real steps|experts|golden|int8|waits      TRANSPORT: mpi | nccl
 // simulated: equal to the host bit for bit. real: losses within a tolerance, ZeRO stages equal bit for bit. Exits 0 if
-// all is well, 77 without a device.
+// all is well, 77 without a device, or over NCCL with fewer devices than ranks on this host.
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "kernels/threads.hpp"
+#include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
 #include "tests/train/device/device_runs.hpp"
+
+/// True, with a line that says so, if NCCL's ranks of this host have fewer devices than one each.
+static bool lacks_devices() {
+  if constexpr (tessera::cuda_built) {
+    const char* const ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const std::size_t wanted = ranks != nullptr ? static_cast<std::size_t>(std::atoi(ranks)) : 1;
+    const auto& survey = tessera::cuda::survey();
+    if (survey.devices.size() >= wanted) return false;
+    std::printf("skipped: %zu devices, %zu wanted. %s\n", survey.devices.size(), wanted, survey.why_none.c_str());
+    return true;
+  }
+  return false;
+}
 
 int main(int argc, char** argv) {
   using namespace tessera;
   if (argc != 4) return 2;
   const bool nccl = std::string(argv[1]) == "nccl", simulated = std::string(argv[2]) == "simulated";
+  if (nccl && !simulated && lacks_devices()) return 77;
   kernels::set_threads(1);
   try {
     const auto world = bootstrap({.comm = nccl ? WorldOptions::Comm::nccl : WorldOptions::Comm::mpi,
