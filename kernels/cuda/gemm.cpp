@@ -15,6 +15,8 @@
 namespace tessera::kernels::cuda {
 namespace {
 
+constexpr int asked_candidates = 8;  // the first may need more workspace than there is
+
 /// "cuBLASLt 130100 on NVIDIA H200 sm_90": the identity that choices are valid for.
 std::string identity_of(int device) {
   cudaDeviceProp properties{};
@@ -81,7 +83,7 @@ const CublasGemm& gemm_of(const DeviceGemms& own, const GemmCall& call, const Ge
   auto gemm = std::make_unique<CublasGemm>(plan);
   set_bias(call, *gemm);
   const auto kept = own->choices.find(plan);
-  gemm->algorithm = kept ? algorithm_of(*kept, call.handle, *gemm) : candidates(call, *gemm, 1).front();
+  gemm->algorithm = kept ? algorithm_of(*kept, call.handle, *gemm) : candidates(call, *gemm, asked_candidates).front();
   slot = std::move(gemm);
   return *slot;
 }

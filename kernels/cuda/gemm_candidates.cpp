@@ -15,6 +15,17 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int max_candidates = 16, timed_runs = 5;
+constexpr float never = std::numeric_limits<float>::infinity();
+
+cublasStatus_t issue(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm) {
+  const GemmArgs& args = call.args;
+  set_bias(call, gemm);
+  const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
+  const void* const old = args.addend ? args.addend.data : args.c.data;
+  return gemm_library().matmul(call.handle, gemm.operation, &alpha, args.b.data, gemm.first, args.a.data, gemm.second,
+                               &beta, old, gemm.result, args.c.data, gemm.result, &algorithm, call.workspace,
+                               gemm_workspace_bytes, call.stream);
+}
 
 /// Two CUDA events that time what is issued between them.
 class Clock {
@@ -29,12 +40,14 @@ class Clock {
   }
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
-  /// Milliseconds of the fastest of several runs.
+  /// Milliseconds of the fastest of several runs; infinity if the library refuses the algorithm.
   float measure(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm) {
-    float best = std::numeric_limits<float>::infinity();
+    float best = never;
     for (int i = 0; i <= timed_runs; ++i) {
       TESSERA_CUDA(cudaEventRecord(start_, call.stream));
-      run(call, gemm, algorithm);
+      const cublasStatus_t status = issue(call, gemm, algorithm);
+      if (is_refusal(status)) return never;
+      check_gemm(status, "cublasLtMatmul", gemm.plan);
       TESSERA_CUDA(cudaEventRecord(stop_, call.stream));
       TESSERA_CUDA(cudaEventSynchronize(stop_));
       float milliseconds = 0;
@@ -58,14 +71,7 @@ void set_bias(const GemmCall& call, const CublasGemm& gemm) {
 }
 
 void run(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm) {
-  const GemmArgs& args = call.args;
-  set_bias(call, gemm);
-  const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
-  const void* const old = args.addend ? args.addend.data : args.c.data;
-  check_gemm(gemm_library().matmul(call.handle, gemm.operation, &alpha, args.b.data, gemm.first, args.a.data,
-                                   gemm.second, &beta, old, gemm.result, args.c.data, gemm.result, &algorithm,
-                                   call.workspace, gemm_workspace_bytes, call.stream),
-             "cublasLtMatmul", gemm.plan);
+  check_gemm(issue(call, gemm, algorithm), "cublasLtMatmul", gemm.plan);
 }
 
 std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& gemm, int count) {
@@ -87,13 +93,27 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasG
 }
 
 cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& gemm) {
-  const auto found = candidates(call, gemm, max_candidates);
   Clock clock;
-  std::size_t best = 0;
-  float least = std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < found.size(); ++i)
-    if (const float time = clock.measure(call, gemm, found[i]); time < least) least = time, best = i;
-  return found[best];
+  return least_time(
+      candidates(call, gemm, max_candidates),
+      [&](const cublasLtMatmulAlgo_t& algorithm) { return clock.measure(call, gemm, algorithm); }, gemm.plan);
+}
+
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+cublasLtMatmulAlgo_t least_time(const std::vector<cublasLtMatmulAlgo_t>& candidates, const TimeOf& time_of,
+                                const GemmPlan& plan) {
+  const cublasLtMatmulAlgo_t* best = nullptr;
+  float least = never;
+  for (const cublasLtMatmulAlgo_t& candidate : candidates)
+    if (const float time = time_of(candidate); time < least) least = time, best = &candidate;
+  if (best == nullptr)
+    throw Error(ExitCode::internal, strfmt("cuBLASLt refuses all %zu of its algorithms", candidates.size()),
+                "GEMM " + str(plan), "Use --gemm_choice heuristic, or another library version");
+  return *best;
 }
 
 AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm) { return std::bit_cast<AlgorithmBytes>(algorithm); }

@@ -3,6 +3,7 @@
 // The algorithms that cuBLASLt offers for a GEMM, and their speed. The including source includes cublasLt.h and
 // cuda_runtime.h.
 
+#include <functional>
 #include <vector>
 
 #include "kernels/cuda/gemm_choice.hpp"
@@ -24,8 +25,16 @@ void set_bias(const GemmCall& call, const CublasGemm& gemm);
 void run(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm);
 /// The library's first `count` candidates, in its order. Throws Error (internal) if there is none.
 [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& gemm, int count);
-/// The fastest of 16 candidates, each run six times on the call's memory. Synchronizes.
+/// The fastest of 16 candidates, each run six times on the call's memory. Synchronizes. Skips candidates that the
+/// library refuses to run.
 [[nodiscard]] cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& gemm);
+
+/// The status means that the library does not run this candidate here; others may work.
+[[nodiscard]] bool is_refusal(cublasStatus_t status);
+/// The candidate with the least time. Infinity: refused. Throws Error (internal) with the plan if all are.
+using TimeOf = std::function<float(const cublasLtMatmulAlgo_t&)>;
+[[nodiscard]] cublasLtMatmulAlgo_t least_time(const std::vector<cublasLtMatmulAlgo_t>& candidates,
+                                              const TimeOf& time_of, const GemmPlan& plan);
 
 [[nodiscard]] AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm);
 /// Stored bytes as an algorithm. Throws Error (data) if the library refuses it for this GEMM.

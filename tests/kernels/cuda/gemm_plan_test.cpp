@@ -4,10 +4,15 @@
 #include "kernels/cuda/gemm_plan.hpp"
 
 #include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <limits>
 
 #include "../reference.hpp"
+#include "kernels/cuda/gemm_candidates.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/gemm_library.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -101,6 +106,25 @@ TEST(GemmPlan, DescriptorsSayIt) {
             gemm_workspace_bytes);
   EXPECT_EQ(read_back<std::uint32_t>(lib.preference_get, p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK),
             static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+}
+
+TEST(GemmCandidates, ThatTheLibraryRefusesAreSkipped) {
+  for (const cublasStatus_t status :
+       {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH})
+    EXPECT_TRUE(is_refusal(status)) << status;
+  for (const cublasStatus_t status : {CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_EXECUTION_FAILED,
+                                      CUBLAS_STATUS_INTERNAL_ERROR, CUBLAS_STATUS_ALLOC_FAILED})
+    EXPECT_FALSE(is_refusal(status)) << status;
+  constexpr float refused = std::numeric_limits<float>::infinity();
+  const auto number_of_fastest = [](const std::vector<float>& times) {
+    std::vector<cublasLtMatmulAlgo_t> all(times.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].data[0] = i;
+    return least_time(all, [&](const cublasLtMatmulAlgo_t& one) { return times[one.data[0]]; }, {}).data[0];
+  };
+  EXPECT_EQ(number_of_fastest({refused, 3, 2, refused, 4}), 2u);
+  EXPECT_EQ(number_of_fastest({5, refused, 5}), 0u);  // the library's first of equals
+  EXPECT_THROW((void)number_of_fastest({refused, refused}), Error);
+  EXPECT_THROW((void)number_of_fastest({}), Error);
 }
 
 }  // namespace
