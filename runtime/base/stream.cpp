@@ -32,7 +32,10 @@ bool Event::passed() const {
     if (stream_->finished_ < ticket_) return false;
   }
   if constexpr (cuda_built)
-    if (stream_->on_device()) return cuda::passed(mark_);
+    if (stream_->on_device()) {
+      cuda::use(stream_->device());
+      return cuda::passed(mark_);
+    }
   return true;
 }
 
@@ -101,8 +104,8 @@ void Stream::enqueue(Function function, void* context, std::int64_t argument) { 
 
 void Stream::record(Event& event) {
   if (on_device()) record_on_device(event);
+  else event.stream_ = this;
   std::lock_guard lock(mutex_);
-  event.stream_ = this;
   event.ticket_ = enqueued_;
 }
 
@@ -127,8 +130,10 @@ void Stream::record_on_device(Event& event) {
   if constexpr (cuda_built) {
     TESSERA_ASSERT(event.mark_ == nullptr || event.stream_ == this, "stream %s records another stream's event",
                    name_.c_str());
-    if (event.mark_ == nullptr) event.mark_ = cuda::make_event(device_, cuda::EventKind::order);
-    event.stream_ = this;
+    if (event.mark_ == nullptr) {  // written once: a stream's thread may read both during a later record
+      event.mark_ = cuda::make_event(device_, cuda::EventKind::order);
+      event.stream_ = this;
+    }
     push({[](void* recorded, std::int64_t stream) {
             cuda::record(static_cast<Event*>(recorded)->mark_, reinterpret_cast<Stream*>(stream)->handle_);
           },
@@ -140,8 +145,9 @@ void Stream::record_on_device(Event& event) {
 void Stream::wait_for_mark([[maybe_unused]] const Event& event) {
   if constexpr (cuda_built) {
     if (event.mark_ == nullptr) return;
-    if (on_device()) cuda::wait(handle_, event.mark_);
-    else cuda::synchronize(event.mark_);
+    if (on_device()) return cuda::wait(handle_, event.mark_);
+    cuda::use(event.stream_->device());  // as in Event::wait: this thread has no current device
+    cuda::synchronize(event.mark_);
   }
 }
 
