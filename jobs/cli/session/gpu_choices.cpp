@@ -121,8 +121,10 @@ std::string choose_gemms(const WarmUpRun& run) {
   World& world = *run.world;
   const bool is_auto = run.options->text("gemm_choice") == "auto";
   std::string file = world.broadcast(is_auto ? kept_gemms() : run.options->text("gemm_choice_file"));
-  if (is_auto && world.max(library_and_gpu() != world.broadcast(library_and_gpu()) ? 1 : 0) > 0)
+  if (is_auto && world.max(library_and_gpu() != world.broadcast(library_and_gpu()) ? 1 : 0) > 0) {
+    run.trainer->warm_up(run.step);
     return "the library's first algorithm of each (the ranks' GPUs or libraries differ)";
+  }
   const train::GemmChoices choices =
       run.trainer->choose_gemms({.warmup = run.step, .kept = choices_in(file, is_auto, world), .from = file});
   world.run_and_agree([&] {
