@@ -21,8 +21,8 @@ std::string gemm_choices() {
   return {};
 }
 
-std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
-  if constexpr (cuda_built) return cuda::apply_gemm_choices(text, from);
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from, RefusedChoice refused) {
+  if constexpr (cuda_built) return cuda::apply_gemm_choices(text, from, refused);
   return 0;
 }
 

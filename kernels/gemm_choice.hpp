@@ -22,11 +22,14 @@ std::size_t finish_recording_gemms(Timing timing);
 
 /// The choices, timed or applied, with the library's version and the device they belong to. Ends in a checksum.
 [[nodiscard]] std::string gemm_choices();
+/// An algorithm that the library refuses for its GEMM, found when the choices are applied, or at the GEMM's first call:
+/// Error (data), or the choice is forgotten.
+enum class RefusedChoice : unsigned char { error, forgotten };
 /// Applies the text of gemm_choices(), also to GEMMs that have run already. Returns how many choices it holds. `from`
 /// names its source in errors. Throws Error (usage) if it is for another library or device, Error (data) if it is not
-/// such a text, is damaged, or holds an algorithm that the library refuses for a GEMM that has run; for other GEMMs the
-/// first call reports it.
-std::size_t apply_gemm_choices(const std::string& text, const std::string& from);
+/// such a text, or is damaged. `refused` holds for all choices from now on.
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from,
+                               RefusedChoice refused = RefusedChoice::error);
 
 /// Device memory (gemm_device_workspace bytes) that GEMMs on `stream` use as workspace; null: no longer. A stream
 /// without one allocates its own at the first GEMM.

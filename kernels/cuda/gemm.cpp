@@ -36,6 +36,7 @@ struct GemmCache {
   explicit GemmCache(int device) : choices(identity_of(device)) {}
   cublasLtHandle_t handle = nullptr;
   GemmChoices choices;
+  RefusedChoice refused = RefusedChoice::error;
   std::map<GemmPlan, std::unique_ptr<CublasGemm>> gemms;
   std::map<cudaStream_t, void*> workspaces;
   bool recording = false;
@@ -77,13 +78,26 @@ class DeviceGemms {
   GemmCache* own_ = nullptr;
 };
 
+/// The known choice for a GEMM, if there is one that the library does not refuse.
+std::optional<cublasLtMatmulAlgo_t> known_choice(const DeviceGemms& own, const CublasGemm& gemm) {
+  const auto kept = own->choices.find(gemm.plan);
+  if (!kept) return std::nullopt;
+  const auto algorithm = algorithm_of(*kept, own->handle, gemm);
+  if (algorithm) return algorithm;
+  if (own->refused == RefusedChoice::error)
+    throw Error(ExitCode::data, "cuBLASLt refuses the algorithm chosen for a GEMM", "GEMM " + str(gemm.plan),
+                "Delete the file of --gemm_choice_file: GEMMs are timed again");
+  own->choices.forget(gemm.plan);
+  return std::nullopt;
+}
+
 const CublasGemm& gemm_of(const DeviceGemms& own, const GemmCall& call, const GemmPlan& plan) {
   auto& slot = own->gemms[plan];
   if (slot) return *slot;
   auto gemm = std::make_unique<CublasGemm>(plan);
   set_bias(call, *gemm);
-  const auto kept = own->choices.find(plan);
-  gemm->algorithm = kept ? algorithm_of(*kept, call.handle, *gemm) : candidates(call, *gemm, asked_candidates).front();
+  const auto known = known_choice(own, *gemm);
+  gemm->algorithm = known ? *known : candidates(call, *gemm, asked_candidates).front();
   slot = std::move(gemm);
   return *slot;
 }
@@ -133,11 +147,12 @@ std::string gemm_choices() {
   return own->choices.text();
 }
 
-std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from, RefusedChoice refused) {
   const DeviceGemms own;
+  own->refused = refused;
   const std::size_t count = own->choices.take(text, from);
   for (const auto& [plan, gemm] : own->gemms)
-    if (const auto kept = own->choices.find(plan)) gemm->algorithm = algorithm_of(*kept, own->handle, *gemm);
+    if (const auto known = known_choice(own, *gemm)) gemm->algorithm = *known;
   return count;
 }
 

@@ -118,15 +118,14 @@ cublasLtMatmulAlgo_t least_time(const std::vector<cublasLtMatmulAlgo_t>& candida
 
 AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm) { return std::bit_cast<AlgorithmBytes>(algorithm); }
 
-cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const CublasGemm& gemm) {
+std::optional<cublasLtMatmulAlgo_t> algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle,
+                                                 const CublasGemm& gemm) {
   const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
   cublasLtMatmulHeuristicResult_t said{};
   const cublasStatus_t status = gemm_library().algorithm_check(handle, gemm.operation, gemm.first, gemm.second,
                                                                gemm.result, gemm.result, &algorithm, &said);
-  if (status != CUBLAS_STATUS_SUCCESS || said.workspaceSize > gemm_workspace_bytes)
-    throw Error(ExitCode::data, "cuBLASLt refuses the algorithm chosen for a GEMM", "GEMM " + str(gemm.plan),
-                "Delete the file of --gemm_choice_file: GEMMs are timed again");
-  return algorithm;
+  const bool is_taken = status == CUBLAS_STATUS_SUCCESS && said.workspaceSize <= gemm_workspace_bytes;
+  return is_taken ? std::optional(algorithm) : std::nullopt;
 }
 
 }  // namespace tessera::kernels::cuda

@@ -4,6 +4,7 @@
 // cuda_runtime.h.
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/gemm_choice.hpp"
@@ -37,8 +38,8 @@ using TimeOf = std::function<float(const cublasLtMatmulAlgo_t&)>;
                                               const TimeOf& time_of, const GemmPlan& plan);
 
 [[nodiscard]] AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm);
-/// Stored bytes as an algorithm. Throws Error (data) if the library refuses it for this GEMM.
-[[nodiscard]] cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle,
-                                                const CublasGemm& gemm);
+/// Stored bytes as an algorithm; nothing if the library refuses it for this GEMM.
+[[nodiscard]] std::optional<cublasLtMatmulAlgo_t> algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle,
+                                                               const CublasGemm& gemm);
 
 }  // namespace tessera::kernels::cuda

@@ -27,6 +27,7 @@ class GemmChoices {
   std::size_t take(const std::string& text, const std::string& from);
   [[nodiscard]] std::optional<AlgorithmBytes> find(const GemmPlan& plan) const;
   void keep(const GemmPlan& plan, const AlgorithmBytes& algorithm) { choices_[str(plan)] = algorithm; }
+  void forget(const GemmPlan& plan) { choices_.erase(str(plan)); }
 
  private:
   std::string identity_;
@@ -36,7 +37,7 @@ class GemmChoices {
 void record_gemms();
 std::size_t finish_recording_gemms(Timing timing);
 [[nodiscard]] std::string gemm_choices();
-std::size_t apply_gemm_choices(const std::string& text, const std::string& from);
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from, RefusedChoice refused);
 void set_gemm_workspace(StreamView stream, std::byte* workspace);
 
 /// Bytes of the library's workspace, one for each stream with GEMMs.

@@ -223,7 +223,7 @@ GemmChoices Trainer::choose_gemms(const GemmChoiceArgs& args) {
   Parts& p = *parts_;
   GemmChoices choices;
   p.world.run_and_agree([&] {
-    if (!args.kept.empty()) choices.kept = kernels::apply_gemm_choices(args.kept, args.from);
+    if (!args.kept.empty()) choices.kept = kernels::apply_gemm_choices(args.kept, args.from, args.refused);
     kernels::record_gemms();
   });
   warm_up(args.warmup);
@@ -234,7 +234,7 @@ GemmChoices Trainer::choose_gemms(const GemmChoiceArgs& args) {
   });
   choices.text = p.world.broadcast(choices.text);
   p.world.run_and_agree([&] {
-    if (!root) (void)kernels::apply_gemm_choices(choices.text, "rank 0");
+    if (!root) (void)kernels::apply_gemm_choices(choices.text, "rank 0", args.refused);
   });
   choices.timed = static_cast<std::size_t>(p.world.max(static_cast<std::int64_t>(choices.timed)));
   return choices;

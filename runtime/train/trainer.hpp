@@ -12,6 +12,7 @@
 #include "io/data/dataset.hpp"
 #include "io/model/model_io.hpp"
 #include "io/scratch/scratch_store.hpp"
+#include "kernels/gemm_choice.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
@@ -74,6 +75,7 @@ struct WarmupArgs {
 struct GemmChoiceArgs {
   WarmupArgs warmup;
   std::string kept, from;  // choices of an earlier run, equal on all ranks, and their file; "": none
+  kernels::RefusedChoice refused = kernels::RefusedChoice::error;
 };
 struct GemmChoices {
   std::size_t kept = 0, timed = 0;  // taken from args.kept; timed now

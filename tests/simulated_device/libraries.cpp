@@ -76,7 +76,7 @@ std::string gemm_choices() {
   return gemm_state().choices.text();
 }
 
-std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from, RefusedChoice) {
   const std::lock_guard lock(gemm_state().mutex);
   return gemm_state().choices.take(text, from);
 }

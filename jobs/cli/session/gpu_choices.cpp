@@ -100,14 +100,15 @@ std::string kept_gemms() {
                 static_cast<unsigned long long>(hash64(library_and_gpu())));
 }
 
-/// Rank 0's text of `file`; "" if there is none. With `replaces` also if it is damaged.
-std::string choices_in(const std::string& file, bool replaces, World& world) {
+/// Rank 0's text of `file`; "" if there is none. Where refused choices are forgotten, also if it is damaged.
+std::string choices_in(const std::string& file, kernels::RefusedChoice refused, World& world) {
+  const bool replaces = refused == kernels::RefusedChoice::forgotten;
   std::string text;
   world.run_and_agree([&] {
     if (world.rank() != 0 || file.empty() || !std::filesystem::exists(file)) return;
     try {
       text = io::read_text(file, max_file_bytes);
-      if (replaces) (void)kernels::apply_gemm_choices(text, file);
+      if (replaces) (void)kernels::apply_gemm_choices(text, file, refused);
     } catch (const Error&) {
       if (!replaces) throw;
       text.clear();
@@ -125,8 +126,9 @@ std::string choose_gemms(const WarmUpRun& run) {
     run.trainer->warm_up(run.step);
     return "the library's first algorithm of each (the ranks' GPUs or libraries differ)";
   }
-  const train::GemmChoices choices =
-      run.trainer->choose_gemms({.warmup = run.step, .kept = choices_in(file, is_auto, world), .from = file});
+  const auto refused = is_auto ? kernels::RefusedChoice::forgotten : kernels::RefusedChoice::error;
+  const train::GemmChoices choices = run.trainer->choose_gemms(
+      {.warmup = run.step, .kept = choices_in(file, refused, world), .from = file, .refused = refused});
   world.run_and_agree([&] {
     if (world.rank() != 0 || choices.timed == 0 || file.empty()) return;
     try {

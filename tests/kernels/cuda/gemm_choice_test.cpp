@@ -52,6 +52,9 @@ TEST(GemmChoices, OutliveTheProcess) {
   EXPECT_EQ(read.find(plan_of(5)), AlgorithmBytes{});
   EXPECT_FALSE(read.find(plan_of(6)));
   EXPECT_EQ(read.text(), text);
+  read.forget(plan_of(4));
+  EXPECT_FALSE(read.find(plan_of(4)));
+  EXPECT_TRUE(read.find(plan_of(5)));
   EXPECT_EQ(GemmChoices("x").take(GemmChoices("x").text(), "a test"), 0u);
 }
 
