@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "runtime/base/cuda/check.hpp"
@@ -14,7 +15,8 @@ std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken) {
   const std::size_t before = memory_in_use(device);  // makes the device current
   void* block = nullptr;
   TESSERA_CUDA(cudaMalloc(&block, bytes));
-  if (taken != nullptr) *taken = memory_in_use(device) - before;
+  if (taken != nullptr)
+    *taken = std::max(memory_in_use(device), before) - before;  // another process may have freed some
   TESSERA_CUDA(cudaMemset(block, 0, bytes));
   cuda::synchronize(device);
   return static_cast<std::byte*>(block);

@@ -2,6 +2,7 @@
 // Collectives as NCCL calls on one stream, each followed by an event that marks its end on the device.
 #include "runtime/comm/nccl/communicator.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -77,7 +78,7 @@ class NcclCommunicator final : public BaseCommunicator {
         handle_(id, size(), rank(), device, [this] { poll(); }),
         under_way_(device),
         nothing_(cuda::allocate(device, sizeof(std::int64_t))),
-        own_memory_(cuda::memory_in_use(device) - memory_before_),
+        own_memory_(std::max(cuda::memory_in_use(device), memory_before_) - memory_before_),
         watcher_([this] { look(); }) {}
   ~NcclCommunicator() override {
     stopping_.store(true);
@@ -88,7 +89,8 @@ class NcclCommunicator final : public BaseCommunicator {
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
-  /// What NCCL took of the device when it was initialized; it may take more at the first collective.
+  /// What NCCL took of the device when it was initialized; it may take more at the first collective. 0 if other
+  /// processes freed more meanwhile.
   std::size_t own_memory() const override { return own_memory_; }
   Device device() const override { return device_; }
   void run_on(StreamView stream) override { stream_ = stream; }
