@@ -83,6 +83,7 @@ struct DevicePlans {
   cudnnHandle_t handle = nullptr;
   std::unique_ptr<Descriptor> description;
   std::map<Key, std::unique_ptr<Plan>> plans;
+  std::map<Key, Error> refusals;                    // of shapes that the library has no plan for
   std::map<double, std::unique_ptr<float>> scales;  // by value; cuDNN reads them through the pointer
 };
 
@@ -111,8 +112,15 @@ DevicePlans& plans_on(StreamView stream) {
 }
 
 Plan& plan_of(DevicePlans& own, const AttentionShape& s, DType dtype, Direction direction) {
-  auto& plan = own.plans[{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, dtype, direction}];
-  if (!plan) plan = std::make_unique<Plan>(s, dtype, direction, *own.description);
+  const Key key{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, dtype, direction};
+  if (const auto known = own.refusals.find(key); known != own.refusals.end()) throw known->second;
+  auto& plan = own.plans[key];
+  try {
+    if (!plan) plan = std::make_unique<Plan>(s, dtype, direction, *own.description);
+  } catch (const Error& error) {  // asking again at every layer and step would take a second each
+    own.refusals.emplace(key, error);
+    throw;
+  }
   return *plan;
 }
 
