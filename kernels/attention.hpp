@@ -54,7 +54,7 @@ enum class DeviceAttention : unsigned char { own, cudnn, cudnn_or_own };
 void set_device_attention(DeviceAttention kernels);
 [[nodiscard]] DeviceAttention device_attention();
 /// Throws Error (usage) with the reason if cuDNN cannot compute on the device: not built in, the library missing or too
-/// old, or a device other than sm_90.
+/// old, or a device older than sm_90.
 void require_cudnn_attention(Device device);
 /// Calls computed by cuDNN in this process; and why it refused the last refused one ("": none was).
 [[nodiscard]] std::int64_t cudnn_attention_calls();

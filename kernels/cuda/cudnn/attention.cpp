@@ -168,13 +168,16 @@ TensorView behind(const TensorView& workspace, std::size_t front) {
 
 }  // namespace
 
+std::string attention_refusal(const ::tessera::cuda::DeviceProperties& device) {
+  if (device.major >= 9) return {};
+  return strfmt("cuDNN's attention is used on sm_90 and newer, and %s is sm_%d%d", device.name.c_str(), device.major,
+                device.minor);
+}
+
 void require(Device device) {
   const auto& facts = ::tessera::cuda::survey().devices.at(static_cast<std::size_t>(device.index));
-  if (facts.major != 9)
-    throw Error(
-        ExitCode::usage,
-        strfmt("cuDNN's attention is used on sm_90, and %s is sm_%d%d", facts.name.c_str(), facts.major, facts.minor),
-        "--attention cudnn", "Use --attention own");
+  if (const std::string why = attention_refusal(facts); !why.empty())
+    throw Error(ExitCode::usage, why, "--attention cudnn", "Use --attention own");
   (void)library();
 }
 

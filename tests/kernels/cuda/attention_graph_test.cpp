@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/cudnn/attention.hpp"
 #include "kernels/cuda/cudnn/attention_graph.hpp"
 #include "kernels/cuda/fused_attention_plan.hpp"
 
@@ -56,6 +57,14 @@ TEST(AttentionGraph, WhatTheLibraryDoesNotKnowIsRefusedInWords) {
   cudnn::Graph odd = cudnn::forward_graph({1, 64, 2, 2, 67}, DType::bf16);
   EXPECT_THROW((void)odd.configure(device, "forward"), Error);
   EXPECT_THROW((void)cudnn::describe(std::string("{}")), Error);
+}
+
+TEST(AttentionGraph, IsUsedOnSm90AndNewer) {
+  const auto refusal = [](int major) {
+    return cudnn::attention_refusal({.name = "Card", .bus_id = "", .major = major});
+  };
+  for (const int major : {9, 10, 12}) EXPECT_EQ(refusal(major), "") << major;
+  EXPECT_EQ(refusal(8), "cuDNN's attention is used on sm_90 and newer, and Card is sm_80");
 }
 
 }  // namespace
