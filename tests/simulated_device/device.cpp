@@ -244,9 +244,9 @@ void release(Device, std::byte* block) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().finish_all();  // as cudaFree does
   munmap(block, machine().memory[block]);
-/// Whether the thread has called use(): without it, CUDA would create a context on device 0.
-static thread_local bool has_device = false;
-void use(Device) { has_device = true; }
+  /// Whether the thread has called use(): without it, CUDA would create a context on device 0.
+  static thread_local bool has_device = false;
+  void use(Device) { has_device = true; }
 
   machine().memory.erase(block);
 }
@@ -353,17 +353,17 @@ double milliseconds(void* from, void* to) {
 
 const Survey& survey() {
   TESSERA_ASSERT(has_device, "a thread without a current device waits for an event");
-  static const Survey found{.devices = {{.index = 0,
-                                         .name = "simulated device",
-                                         .bus_id = "none",
-                                         .major = 9,
-                                         .minor = 0,
-                                         .multiprocessors = 1,
-                                         .memory = std::size_t{1} << 33}},
-  TESSERA_ASSERT(has_device, "a thread without a current device asks for an event");
-                            .driver = 13000,
-                            .runtime = 13000,
-                            .why_none = ""};
+  static const Survey found {
+    .devices = {{.index = 0,
+                 .name = "simulated device",
+                 .bus_id = "none",
+                 .major = 9,
+                 .minor = 0,
+                 .multiprocessors = 1,
+                 .memory = std::size_t{1} << 33}},
+    TESSERA_ASSERT(has_device, "a thread without a current device asks for an event");
+    .driver = 13000, .runtime = 13000, .why_none = ""
+  };
   return found;
 }
 std::string why_no_device(int) { return "simulated"; }
