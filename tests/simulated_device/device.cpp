@@ -11,8 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
-#include <typeindex>
 #include <vector>
 
 #include "runtime/base/cuda/check.hpp"
@@ -21,7 +19,6 @@
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
-#include "tests/simulated_device/kernel_kinds.hpp"
 #include "tests/simulated_device/wait_order.hpp"
 
 namespace tessera {
@@ -63,8 +60,7 @@ struct Machine {
   std::recursive_mutex mutex;
   std::map<const std::byte*, std::size_t> memory, pinned;
   std::map<Queue*, int> queues;
-  std::set<std::type_index> kinds;  // KernelKinds
-  int open = 0;                     // running kernels and copies
+  int open = 0;  // running kernels and copies
   // WaitOrder:
   int numbered = 0, drop_queue = -1;
   std::int64_t drop_wait = -1;
@@ -155,7 +151,6 @@ Queue& queue_of(void* stream) {
 void launch(StreamView stream, std::function<void()> work) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
-  m.kinds.insert(work.target_type());
   m.judge_drop(queue_of(stream.handle));
   Queue& queue = queue_of(stream.handle);
   ++queue.before[&queue];
@@ -209,23 +204,14 @@ const WaitOrder* tessera_simulated_wait_order() {
   return &order;
 }
 
-const KernelKinds* tessera_simulated_kernel_kinds() {
-  static constexpr KernelKinds kinds{[] {
-                                       const std::lock_guard lock(machine().mutex);
-                                       machine().kinds.clear();
-                                     },
-                                     [] {
-                                       const std::lock_guard lock(machine().mutex);
-                                       return machine().kinds.size();
-                                     }};
-  return &kinds;
-}
-
 }  // namespace simulated
 
 namespace cuda {
 
 using simulated::machine, simulated::Mark, simulated::Queue, simulated::queue_of;
+
+/// Whether the thread has called use(): without it, CUDA would create a context on device 0.
+static thread_local bool has_device = false;
 
 std::byte* allocate(Device, std::size_t bytes, std::size_t* taken) {
   const std::lock_guard lock(machine().mutex);
@@ -244,10 +230,6 @@ void release(Device, std::byte* block) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().finish_all();  // as cudaFree does
   munmap(block, machine().memory[block]);
-  /// Whether the thread has called use(): without it, CUDA would create a context on device 0.
-  static thread_local bool has_device = false;
-  void use(Device) { has_device = true; }
-
   machine().memory.erase(block);
 }
 void pin(Device, std::byte* block, std::size_t bytes) {
@@ -335,6 +317,7 @@ void wait(void* stream, void* event) {
                          simulated::host_time, 0});
 }
 void synchronize(void* event) {
+  TESSERA_ASSERT(has_device, "a thread without a current device asks for an event");
   const std::lock_guard lock(machine().mutex);
   const Mark mark = *static_cast<Mark*>(event);
   if (mark.queue == nullptr) return;
@@ -342,6 +325,7 @@ void synchronize(void* event) {
   simulated::host_time = std::max(simulated::host_time, *mark.time);
 }
 bool passed(void* event) {
+  TESSERA_ASSERT(has_device, "a thread without a current device asks for an event");
   const std::lock_guard lock(machine().mutex);
   const Mark& mark = *static_cast<Mark*>(event);
   return mark.queue == nullptr || mark.queue->done >= mark.ticket;
@@ -352,21 +336,20 @@ double milliseconds(void* from, void* to) {
 }
 
 const Survey& survey() {
-  TESSERA_ASSERT(has_device, "a thread without a current device waits for an event");
-  static const Survey found {
-    .devices = {{.index = 0,
-                 .name = "simulated device",
-                 .bus_id = "none",
-                 .major = 9,
-                 .minor = 0,
-                 .multiprocessors = 1,
-                 .memory = std::size_t{1} << 33}},
-    TESSERA_ASSERT(has_device, "a thread without a current device asks for an event");
-    .driver = 13000, .runtime = 13000, .why_none = ""
-  };
+  static const Survey found{.devices = {{.index = 0,
+                                         .name = "simulated device",
+                                         .bus_id = "none",
+                                         .major = 9,
+                                         .minor = 0,
+                                         .multiprocessors = 1,
+                                         .memory = std::size_t{1} << 33}},
+                            .driver = 13000,
+                            .runtime = 13000,
+                            .why_none = ""};
   return found;
 }
 std::string why_no_device(int) { return "simulated"; }
+void use(Device) { has_device = true; }
 void check(int status, const char* call, const char* file, int line) {
   TESSERA_ASSERT(status == 0, "%s:%d: %s failed", file, line, call);
 }
