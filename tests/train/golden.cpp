@@ -267,7 +267,10 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
     return comparison.take();
   }
   comparison.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
-  comparison.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);
+  // A moment of 8 bits that lies between two codes takes either, by the last bit of a gradient. Biases of AdamW with
+  // fp32 moments are up to 15e-4 away.
+  const double of_weights = e["options"].value("optim", "") == "adamw_8bit" ? 3e-4 : 1e-4;
+  comparison.norms("weight norm", weights.norms(world), e["weight_norms_final"], of_weights);
   return comparison.take();
 }
 
