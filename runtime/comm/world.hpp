@@ -18,8 +18,8 @@ struct WorldOptions {
   enum class Comm : unsigned char { automatic, mpi, node, nccl };
   Comm comm = Comm::automatic;  // automatic: nccl on GPUs if it is built in, else node, or mpi if /dev/shm is too small
   enum class Backend : unsigned char { cpu, cuda, automatic };
-  /// cuda: each rank takes a GPU, by its rank on its host. automatic: cuda if every rank finds a usable GPU (its own,
-  /// unless --comm mpi), else cpu.
+  /// cuda: each rank takes a GPU (cuda::choose). automatic: cuda if every rank finds a usable GPU (its own, unless
+  /// --comm mpi), else cpu, with a warning if there are GPUs.
   Backend backend = Backend::cpu;
   double comm_timeout_s = 600;  // a peer that is later than this ends the run
   int ranks_per_node = 0;  // 0: as the hosts have them; n: n consecutive ranks are treated as a node (tests, plans)
@@ -38,6 +38,8 @@ class World {
   [[nodiscard]] virtual Topology topology() const = 0;
   /// Device that this rank computes on; its communicators take pointers to it.
   [[nodiscard]] virtual Device device() const { return host_device; }
+  /// Ranks that compute on device(), this one included. On the CPU: the ranks of the node.
+  [[nodiscard]] virtual int ranks_on_device() const { return node_size(); }
 
   /// Collective: the communicator of this rank's group along `axes`. Its ranks are the coordinates in the group.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator(const Mesh& mesh, AxisSet axes) = 0;

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <vector>
 
 #include "runtime/base/cuda/check.hpp"
@@ -335,17 +336,24 @@ double milliseconds(void* from, void* to) {
   return 1e-3 * static_cast<double>(*static_cast<Mark*>(to)->time - *static_cast<Mark*>(from)->time);
 }
 
+/// The devices whose uuids are in SIMULATED_GPUS, between commas; unset: one.
 const Survey& survey() {
-  static const Survey found{.devices = {{.index = 0,
-                                         .name = "simulated device",
-                                         .bus_id = "none",
-                                         .major = 9,
-                                         .minor = 0,
-                                         .multiprocessors = 1,
-                                         .memory = std::size_t{1} << 33}},
-                            .driver = 13000,
-                            .runtime = 13000,
-                            .why_none = ""};
+  static const Survey found = [] {
+    Survey all{.devices = {}, .driver = 13000, .runtime = 13000, .why_none = ""};
+    const char* const visible = std::getenv("SIMULATED_GPUS");
+    std::istringstream uuids(visible != nullptr ? visible : "0");
+    for (std::string uuid; std::getline(uuids, uuid, ',');)
+      all.devices.push_back({.index = static_cast<int>(all.devices.size()),
+                             .name = "simulated device",
+                             .bus_id = "none",
+                             .uuid = uuid,
+                             .major = 9,
+                             .minor = 0,
+                             .multiprocessors = 1,
+                             .memory = std::size_t{1} << 33});
+    if (all.devices.empty()) all.why_none = "SIMULATED_GPUS is empty";
+    return all;
+  }();
   return found;
 }
 std::string why_no_device(int) { return "simulated"; }

@@ -127,7 +127,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
     lines.push_back("precision " + precision + " | " + state_precision(plan.spec.states));
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
-    lines.push_back(strfmt("compute   rank 0 on %s (GPU %d of its host) | ", device_name(plan.spec.device).c_str(),
+    lines.push_back(strfmt("compute   rank 0 on %s (visible GPU %d) | ", device_name(plan.spec.device).c_str(),
                            plan.spec.device.index) +
                     (start.peak->flops() > 0
                          ? strfmt("mfu is a share of %.0f TFLOP/s, the published %s peak of all ranks' GPUs",

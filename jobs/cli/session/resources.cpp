@@ -38,12 +38,11 @@ ThreadAllocation set_rank_threads(const Options& options, World& world) {
 }
 
 std::uint64_t memory_limit(const Options& options, World& world, const plan::RunSpec& spec) {
-  // With staged MPI ranks may share a GPU; each counts with an equal share of its memory.
-  const auto sharing = static_cast<std::uint64_t>(spec.topology.staged ? world.node_size() : 1);
-  const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
-                             : spec.device != host_device
-                                 ? device_memory(spec.device) / sharing
-                                 : host_memory().available / static_cast<std::uint64_t>(world.node_size());
+  const std::uint64_t memory =
+      spec.device != host_device ? device_memory(spec.device) : std::uint64_t{host_memory().available};
+  const std::uint64_t mine = options.has("device_memory")
+                                 ? options.bytes("device_memory")
+                                 : memory / static_cast<std::uint64_t>(world.ranks_on_device());
   return static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
 }
 

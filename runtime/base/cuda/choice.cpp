@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choice of a rank's device from a survey. Pure.
+#include <algorithm>
+
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/error.hpp"
 
@@ -11,24 +13,24 @@ std::string refusal(const DeviceProperties& device) {
                 device.name.c_str(), device.major, device.minor);
 }
 
-bool usable(const Survey& survey, int node_rank, int node_size, Sharing sharing) {
-  const int count = static_cast<int>(survey.devices.size());
-  if (count == 0 || (sharing == Sharing::one_each && count < node_size)) return false;
-  return refusal(survey.devices[static_cast<std::size_t>(node_rank % count)]).empty();
+static bool all_differ(std::vector<std::string> gpus) {
+  std::ranges::sort(gpus);
+  return std::ranges::adjacent_find(gpus) == gpus.end();
 }
 
-Device choose(const Survey& survey, int node_rank, int node_size, Sharing sharing) {
-  const int count = static_cast<int>(survey.devices.size());
+Device choose(const Survey& survey, const HostRank& mine, Sharing sharing) {
+  const int count = static_cast<int>(survey.devices.size()), ranks = static_cast<int>(mine.first_gpus.size());
   if (count == 0)
     throw Error(ExitCode::usage, "--backend cuda finds no GPU: " + survey.why_none, {},
                 "`tessera doctor` shows what is there; --backend cpu does without");
-  if (sharing == Sharing::one_each && count < node_size)
-    throw Error(ExitCode::usage, strfmt("%d ranks on this node, but %d GPU%s", node_size, count, count == 1 ? "" : "s"),
+  const bool has_own = all_differ(mine.first_gpus);
+  if (!has_own && sharing == Sharing::one_each && count < ranks)
+    throw Error(ExitCode::usage, strfmt("%d ranks on this node, but %d GPU%s", ranks, count, count == 1 ? "" : "s"),
                 "--comm nccl", "Start one rank per GPU, or let ranks share with --comm mpi");
-  const DeviceProperties& mine = survey.devices[static_cast<std::size_t>(node_rank % count)];
-  if (const std::string why = refusal(mine); !why.empty())
+  const DeviceProperties& device = survey.devices[has_own ? 0 : static_cast<std::size_t>(mine.rank % count)];
+  if (const std::string why = refusal(device); !why.empty())
     throw Error(ExitCode::usage, why, {}, "Hide it with CUDA_VISIBLE_DEVICES, or use --backend cpu");
-  return {Device::Kind::cuda, mine.index};
+  return {Device::Kind::cuda, device.index};
 }
 
 }  // namespace tessera::cuda

@@ -23,6 +23,16 @@ std::string why_no_device(int status) {
   }
 }
 
+/// As nvidia-smi prints it.
+static std::string text_of(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes) {
+    if (text.size() == 8 || text.size() == 13 || text.size() == 18 || text.size() == 23) text += '-';
+    text += strfmt("%02x", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
 static DeviceProperties facts_of(int index) {
   cudaDeviceProp properties{};
   TESSERA_CUDA(cudaGetDeviceProperties(&properties, index));
@@ -31,6 +41,7 @@ static DeviceProperties facts_of(int index) {
   return {.index = index,
           .name = properties.name,
           .bus_id = bus_id,
+          .uuid = text_of(properties.uuid),
           .major = properties.major,
           .minor = properties.minor,
           .multiprocessors = properties.multiProcessorCount,

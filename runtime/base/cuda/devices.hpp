@@ -13,6 +13,7 @@ namespace tessera::cuda {
 struct DeviceProperties {
   int index = 0;  // numbered as CUDA_VISIBLE_DEVICES orders them
   std::string name, bus_id;
+  std::string uuid;  // of the GPU, or of its MIG instance: the same in every process, whatever is hidden from it
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   std::size_t memory = 0;  // bytes in all
@@ -34,12 +35,16 @@ struct Survey {
 /// "" if this build's code runs on the device, else the reason: it is older than sm_80.
 [[nodiscard]] std::string refusal(const DeviceProperties& device);
 
-/// The device for a rank, by its rank on the node. `shared`: ranks may share a device (--comm mpi). Throws Error
-/// (usage) if there is no device, fewer devices than ranks, or one that is too old.
-enum class Sharing : unsigned char { one_each, shared };
-/// True if choose() would not throw.
-[[nodiscard]] bool usable(const Survey& survey, int node_rank, int node_size, Sharing sharing);
-[[nodiscard]] Device choose(const Survey& survey, int node_rank, int node_size, Sharing sharing);
+/// A rank among the ranks of its host.
+struct HostRank {
+  int rank = 0;
+  std::vector<std::string> first_gpus;  // the uuid of the first GPU that each of these ranks sees; "" for none
+};
+enum class Sharing : unsigned char { one_each, shared };  // shared: ranks may share a device (--comm mpi)
+/// The device for a rank: the first that it sees, if the ranks of its host see different first ones (the launcher has
+/// given each rank its own, as --gpus-per-task does); else the one of its number among them. Throws Error (usage) if
+/// there is no device, fewer devices than ranks, or one that is too old.
+[[nodiscard]] Device choose(const Survey& survey, const HostRank& mine, Sharing sharing);
 
 /// Makes it the calling thread's current device, which every thread that calls CUDA needs. Cheap if it already is.
 void use(Device device);

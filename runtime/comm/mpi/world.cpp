@@ -99,7 +99,7 @@ class MpiWorld final : public BaseWorld {
     watchdog_comm_ = MPI_Comm_c2f(quiet);
     watchdog_ = std::make_unique<MpiWatchdog>(rank_, size_, options.comm_timeout_s, watchdog_comm_,
                                               topology_.ranks_per_node, [this](const Error& error) { abort(error); });
-    watchdog_->set_names(names());
+    watchdog_->set_names(all_gather(strfmt("%d@%s", rank_, host_.c_str())));
     open_status_table();
     watchdog_->start();
     open_control();
@@ -128,6 +128,7 @@ class MpiWorld final : public BaseWorld {
   }
 
   std::string host() const override { return host_; }
+  int ranks_on_device() const override { return ranks_on_device_ > 0 ? ranks_on_device_ : node_size(); }
   void abort(const Error& error) override { end(watchdog_->root_or(error)); }
   void with_mpi(const char* what, const std::function<void(int)>& call) override {
     std::lock_guard lock(mpi_mutex());
@@ -142,17 +143,28 @@ class MpiWorld final : public BaseWorld {
   /// Resolves Backend::automatic, alike on all ranks.
   WorldOptions resolved(const Hosts& hosts, WorldOptions options) const {
     if (options.backend != WorldOptions::Backend::automatic) return options;
-    int found = 0;
-    if constexpr (cuda_built) {
-      const bool none_wanted = options.comm == WorldOptions::Comm::node;
-      if (!none_wanted) {
-        const auto sharing = options.comm == WorldOptions::Comm::mpi ? cuda::Sharing::shared : cuda::Sharing::one_each;
-        found = cuda::usable(cuda::survey(), hosts.host_rank, ranks_on_host(hosts), sharing) ? 1 : 0;
-      }
-      TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_INT, MPI_MIN, world_));
-    }
-    options.backend = found != 0 ? WorldOptions::Backend::cuda : WorldOptions::Backend::cpu;
+    options.backend = WorldOptions::Backend::cpu;
+    if constexpr (cuda_built)
+      if (options.comm != WorldOptions::Comm::node && every_rank_has_gpu(hosts, options.comm))
+        options.backend = WorldOptions::Backend::cuda;
     return options;
+  }
+
+  /// Warns if not every rank has one, though some rank sees GPUs.
+  bool every_rank_has_gpu(const Hosts& hosts, WorldOptions::Comm comm) const {
+    const auto sharing = comm == WorldOptions::Comm::mpi ? cuda::Sharing::shared : cuda::Sharing::one_each;
+    char why_not[512] = "";
+    const cuda::HostRank mine = host_rank(hosts);
+    try {
+      (void)cuda::choose(cuda::survey(), mine, sharing);
+    } catch (const Error& error) { std::snprintf(why_not, sizeof why_not, "%s", error.line().c_str()); }
+    int first[2] = {why_not[0] != '\0' ? rank_ : size_, cuda::survey().devices.empty() ? 0 : -1};
+    TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, first, 2, MPI_INT, MPI_MIN, world_));
+    if (first[0] == size_) return true;
+    TESSERA_MPI(MPI_Bcast(why_not, sizeof why_not, MPI_CHAR, first[0], world_));
+    if (first[1] < 0)
+      log::warn(58, strfmt("--backend auto uses the CPU, though there are GPUs: rank %d: ", first[0]) + why_not);
+    return false;
   }
 
   Transport choose(const WorldOptions& options) {
@@ -186,37 +198,43 @@ class MpiWorld final : public BaseWorld {
     return nccl_built && options.comm != WorldOptions::Comm::mpi ? Transport::nccl : Transport::mpi;
   }
 
-  /// Takes the GPU of this rank's number on its host. Fails on all ranks or none.
+  /// Takes a GPU. Fails on all ranks or none.
   void take_device([[maybe_unused]] const Hosts& hosts) {
     if constexpr (cuda_built) {
       topology_.staged = topology_.transport != Transport::nccl;
+      const cuda::HostRank first_gpus = host_rank(hosts);
       run_and_agree([&] {
-        const int on_host = ranks_on_host(hosts);
-        device_ = cuda::choose(cuda::survey(), hosts.host_rank, on_host,
+        device_ = cuda::choose(cuda::survey(), first_gpus,
                                topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
         cuda::use(device_);
       });
+      const std::string& mine = cuda::survey().devices[static_cast<std::size_t>(device_.index)].uuid;
+      ranks_on_device_ = static_cast<int>(std::ranges::count(texts_of_host(hosts, mine), mine));
     }
   }
-  /// Ranks on this rank's host.
-  static int ranks_on_host(const Hosts& hosts) {
-    int begin = 0;
-    for (const int n : hosts.sizes) {
-      if (hosts.rank < begin + n) return n;
-      begin += n;
-    }
-    return 1;
+  cuda::HostRank host_rank(const Hosts& hosts) const {
+    const auto& gpus = cuda::survey().devices;
+    return {hosts.host_rank, texts_of_host(hosts, gpus.empty() ? "" : gpus.front().uuid)};
   }
 
-  std::vector<std::string> names() const {
+  /// Collective: a short text of every rank, cut after 63 characters.
+  std::vector<std::string> all_gather(const std::string& text) const {
     constexpr std::size_t chars = 64;
     std::vector<char> all(chars * static_cast<std::size_t>(size_));
     char mine[chars] = "";
-    std::snprintf(mine, sizeof mine, "%d@%s", rank_, host_.c_str());
+    std::snprintf(mine, sizeof mine, "%s", text.c_str());
     TESSERA_MPI(MPI_Allgather(mine, chars, MPI_CHAR, all.data(), chars, MPI_CHAR, world_));
-    std::vector<std::string> names;
-    for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) names.emplace_back(all.data() + r * chars);
-    return names;
+    std::vector<std::string> texts;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) texts.emplace_back(all.data() + r * chars);
+    return texts;
+  }
+  /// The same, of the ranks of this host alone.
+  std::vector<std::string> texts_of_host(const Hosts& hosts, const std::string& text) const {
+    const std::vector<std::string> all = all_gather(text);
+    const auto first = all.begin() + (hosts.rank - hosts.host_rank);
+    auto ranks = hosts.sizes.begin();
+    for (auto begin = all.begin(); begin != first; ++ranks) begin += *ranks;
+    return {first, first + *ranks};
   }
 
   /// Allocates the status table of this node's ranks in shared memory.
@@ -281,7 +299,7 @@ class MpiWorld final : public BaseWorld {
 
   MPI_Comm world_, library_comm_ = MPI_COMM_NULL;
   std::string host_;
-  int watchdog_comm_ = 0;
+  int watchdog_comm_ = 0, ranks_on_device_ = 0;  // 0: on the CPU
   std::shared_ptr<SharedMemory> status_memory_;
   std::unique_ptr<MpiWatchdog> watchdog_;
 };

@@ -12,6 +12,7 @@ TEST(CudaDevice, has_a_name_memory_and_a_capability) {
   for (const auto& device : cuda::survey().devices) {
     EXPECT_FALSE(device.name.empty());
     EXPECT_FALSE(device.bus_id.empty());
+    EXPECT_EQ(device.uuid.size(), 36U);
     EXPECT_GT(device.memory, std::size_t{1} << 30);
     EXPECT_GT(device.multiprocessors, 0);
     EXPECT_GE(device.major, 5);

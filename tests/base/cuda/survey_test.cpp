@@ -28,8 +28,12 @@ std::string refused(ExitCode code, const F& f) {
 cuda::Survey machine(std::initializer_list<int> majors) {
   cuda::Survey survey;
   for (const int major : majors)
-    survey.devices.push_back(
-        {.index = static_cast<int>(survey.devices.size()), .name = "Card", .bus_id = "0", .major = major, .memory = 1});
+    survey.devices.push_back({.index = static_cast<int>(survey.devices.size()),
+                              .name = "Card",
+                              .bus_id = "0",
+                              .uuid = "0",
+                              .major = major,
+                              .memory = 1});
   if (survey.devices.empty()) survey.why_none = cuda::why_no_device(35);
   return survey;
 }
@@ -49,29 +53,49 @@ TEST(CudaSurvey, says_why_there_is_no_device) {
 }
 
 TEST(CudaSurvey, refuses_an_old_card_by_name) {
-  EXPECT_EQ(cuda::refusal({.index = 1, .name = "Tesla V100", .bus_id = "", .major = 7, .minor = 0}),
+  EXPECT_EQ(cuda::refusal({.index = 1, .name = "Tesla V100", .bus_id = "", .uuid = "", .major = 7, .minor = 0}),
             "GPU 1 (Tesla V100) has compute capability 7.0; Tessera needs 8.0 (Ampere) or newer");
-  EXPECT_EQ(cuda::refusal({.index = 0, .name = "A100", .bus_id = "", .major = 8}), "");
-  EXPECT_EQ(cuda::refusal({.index = 0, .name = "later", .bus_id = "", .major = 12}), "");
+  EXPECT_EQ(cuda::refusal({.index = 0, .name = "A100", .bus_id = "", .uuid = "", .major = 8}), "");
+  EXPECT_EQ(cuda::refusal({.index = 0, .name = "later", .bus_id = "", .uuid = "", .major = 12}), "");
 }
+
+/// Ranks of a host that all see the same GPUs.
+cuda::HostRank seeing_all(int rank, std::size_t ranks) { return {rank, std::vector<std::string>(ranks, "a")}; }
 
 TEST(CudaChoice, is_the_local_rank_of_the_node) {
   const auto four = machine({9, 9, 9, 9});
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(cuda::choose(four, rank, 4, cuda::Sharing::one_each).index, rank);
-  EXPECT_EQ(cuda::choose(machine({8}), 2, 3, cuda::Sharing::shared).index, 0);
-  EXPECT_EQ(cuda::choose(machine({9, 9}), 3, 5, cuda::Sharing::shared).index, 1);
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(cuda::choose(four, seeing_all(rank, 4), cuda::Sharing::one_each).index, rank);
+  EXPECT_EQ(cuda::choose(machine({8}), seeing_all(2, 3), cuda::Sharing::shared).index, 0);
+  EXPECT_EQ(cuda::choose(machine({9, 9}), seeing_all(3, 5), cuda::Sharing::shared).index, 1);
+}
+
+TEST(CudaChoice, is_the_first_that_a_rank_sees_where_each_sees_its_own) {
+  const cuda::HostRank last{2, {"a", "b", "c"}};
+  for (const auto sharing : {cuda::Sharing::one_each, cuda::Sharing::shared}) {
+    EXPECT_EQ(cuda::choose(machine({9}), last, sharing).index, 0);
+    EXPECT_EQ(cuda::choose(machine({9, 9}), last, sharing).index, 0);  // two GPUs each: "c" is the first
+  }
+  // Two ranks share "a": rank 2 would take "b" for itself, and rank 1 shares.
+  const cuda::HostRank third{2, {"a", "a", "b"}};
+  EXPECT_EQ(cuda::choose(machine({9}), third, cuda::Sharing::shared).index, 0);
+  EXPECT_THAT(refused(ExitCode::usage, [&] { (void)cuda::choose(machine({9}), third, cuda::Sharing::one_each); }),
+              HasSubstr("3 ranks on this node, but 1 GPU ["));
 }
 
 TEST(CudaChoice, refuses_what_cannot_be) {
-  EXPECT_THAT(refused(ExitCode::usage, [] { (void)cuda::choose(machine({}), 0, 1, cuda::Sharing::shared); }),
+  EXPECT_THAT(refused(ExitCode::usage,
+                      [] {
+                        (void)cuda::choose(machine({}), {0, {""}}, cuda::Sharing::shared);
+                      }),
               HasSubstr("no NVIDIA driver"));
   const std::string oversubscribed =
-      refused(ExitCode::usage, [] { (void)cuda::choose(machine({9}), 0, 2, cuda::Sharing::one_each); });
+      refused(ExitCode::usage, [] { (void)cuda::choose(machine({9}), seeing_all(0, 2), cuda::Sharing::one_each); });
   EXPECT_THAT(oversubscribed, HasSubstr("2 ranks on this node, but 1 GPU ["));
   EXPECT_THAT(oversubscribed, HasSubstr("--comm mpi"));
   EXPECT_THAT(refused(ExitCode::usage,
                       [] {
-                        (void)cuda::choose(machine({9, 7}), 1, 2, cuda::Sharing::one_each);
+                        (void)cuda::choose(machine({9, 7}), seeing_all(1, 2), cuda::Sharing::one_each);
                       }),
               HasSubstr("GPU 1 (Card)"));
 }

@@ -61,7 +61,7 @@ TEST(AttentionGraph, WhatTheLibraryDoesNotKnowIsRefusedInWords) {
 
 TEST(AttentionGraph, IsUsedOnSm90AndNewer) {
   const auto refusal = [](int major) {
-    return cudnn::attention_refusal({.name = "Card", .bus_id = "", .major = major});
+    return cudnn::attention_refusal({.name = "Card", .bus_id = "", .uuid = "", .major = major});
   };
   for (const int major : {9, 10, 12}) EXPECT_EQ(refusal(major), "") << major;
   EXPECT_EQ(refusal(8), "cuDNN's attention is used on sm_90 and newer, and Card is sm_80");

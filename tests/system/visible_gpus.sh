@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Which GPU a rank takes, by what its launcher lets it see, on the simulated device.
+#   visible_gpus.sh TESSERA MPIRUN SIMULATED_LIBRARIES
+set -u
+tessera=$1 mpirun=$2
+export LD_LIBRARY_PATH=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+for i in $(seq 100); do echo "line $i of the training text, as plain as can be"; done > train.txt
+
+# try CODE WORDS VISIBLE ARGUMENTS…: two ranks; VISIBLE is what each sees, in which RANK stands for its number.
+try() {
+  local code=$1 words=$2 visible=$3 out rc
+  shift 3
+  export VISIBLE=$visible
+  rm -rf out
+  # shellcheck disable=SC2016
+  out=$(timeout 120 "$mpirun" -n 2 bash -c \
+    'SIMULATED_GPUS=${VISIBLE/RANK/$OMPI_COMM_WORLD_LOCAL_RANK} exec "$@"' - "$tessera" train \
+    --model config.json --from_scratch --dataset train.txt --max_length 16 --per_device_train_batch_size 2 \
+    --max_steps 1 --save_strategy no --output_dir out "$@" 2>&1 < /dev/null)
+  rc=$?
+  if [ "$rc" != "$code" ] || ! grep -qF -- "$words" <<< "$out"; then
+    echo "FAILED: ranks see $visible, $*: exit $rc (wanted $code), and in its output (wanted \"$words\"):"
+    echo "$out"
+    failures=$((failures + 1))
+  fi
+}
+
+try 0 'rank 0 on simulated device (visible GPU 0)' 0,1
+try 0 'rank 0 on simulated device (visible GPU 0)' RANK
+try 0 'W058: --backend auto uses the CPU, though there are GPUs: rank 0: 2 ranks on this node, but 1 GPU' 0
+try 2 'finds no GPU: SIMULATED_GPUS is empty' '' --backend cuda
+try 0 'no GPU in use' ''
+try 0 'no GPU in use' 0 --backend cpu
+# A rank's share of a GPU's 8 GiB.
+try 0 ' 8.00 GiB' 0,1 --comm mpi
+try 0 ' 8.00 GiB' RANK --comm mpi
+try 0 ' 4.00 GiB' 0 --comm mpi
+exit $((failures > 0))
