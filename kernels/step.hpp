@@ -64,7 +64,7 @@ struct ClipAndSkipArgs {
   StepScalars* step = nullptr;
 };
 /// norm = √Σg² / gradient_scale; clip = min(1, max_grad_norm / (norm + 1e-6)) / gradient_scale, rounded to fp32; skip:
-/// a sum or a gradient is not finite. The same bits on host and device.
+/// a sum or a gradient is not finite, or it was set before (a warm-up step). The same bits on host and device.
 void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream);
 
 }  // namespace tessera::kernels

@@ -56,7 +56,7 @@ TESSERA_HD double exact_value(const std::int64_t* counters, std::int64_t* digits
 
 TESSERA_HD void compute_clip_and_skip(const ClipAndSkipArgs& args, std::int64_t* digits) {
   StepScalars& step = *args.step;
-  bool bad = args.loss[ExactSum::num_digits] != 0 || args.norm2[ExactSum::num_digits] != 0;
+  bool bad = step.decision.skip != 0 || args.loss[ExactSum::num_digits] != 0 || args.norm2[ExactSum::num_digits] != 0;
   for (int u = 0; u < args.units; ++u) bad = bad || args.flags[u] != 0;
   step.decision.skip = bad ? 1 : 0;
   if (bad) return;

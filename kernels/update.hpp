@@ -13,7 +13,7 @@ namespace tessera::kernels {
 /// Written by clip_and_skip once the gradient norm is known; read by every update.
 struct UpdateDecision {
   double clip = 1;        // multiplies the gradient
-  std::int64_t skip = 0;  // 1: the step overflowed, nothing is updated
+  std::int64_t skip = 0;  // 1: the step overflowed, or is a warm-up step; nothing is updated
 };
 
 /// Elements [begin, end) of a shard with the same learning rate and weight decay.

@@ -83,7 +83,7 @@ void DeviceBackend::begin(Executor::BoundSchedule& program) {
   decided_ = false;
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
-  *program.pinned_step = {.decision = {},
+  *program.pinned_step = {.decision = {.skip = block.warmup ? 1 : 0},
                           .optimizer = block.optimizer,
                           .loss_scale = block.loss_scale,
                           .gradient_scale = block.gradient_scale,
@@ -127,8 +127,7 @@ void DeviceBackend::norm(Executor::BoundSchedule& program) {
   mine.tokens = block.local.tokens;
   mine.flags = block.sums.flags;
   parts_.manager->issue_norm(
-      mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host,
-      block.warmup ? nullptr : program.step);
+      mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host, program.step);
 }
 
 /// With timed events before and after.

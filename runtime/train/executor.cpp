@@ -105,10 +105,11 @@ void Executor::move_activations(const BoundSchedule& program, int i) {
 
 void Executor::update(BoundSchedule& program, const shard::Instruction& instruction,
                       const shard::ShardManager::SlotMemory& memory) {
-  if (program.block->skipped || program.block->warmup) return;  // the state stays unchanged
+  const bool on_host = instruction.stream == StreamId::host;
+  // The state stays unchanged. A device's kernels of a warm-up step are issued, and return at once: their flag is set.
+  if (program.block->skipped || (program.block->warmup && on_host)) return;
   if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
   const shard::UpdateView& view = parts_.manager->update_view(instruction, memory);
-  const bool on_host = instruction.stream == StreamId::host;
   const double begin = trace_.now();
   parts_.optimizer->update(view, on_host ? backend_->host_scalars(program) : backend_->pointers(program).scalars,
                            on_host ? host_stream : compute_);

@@ -92,7 +92,8 @@ struct StepBlock {
   /// loss that is not finite skips the updates on every rank, instead of ending the run.
   double gradient_scale = 1;
   bool skips = false, skipped = false;  // enabled; happened
-  /// On a device: a training step without its updates, which leaves parameters, states and the next run unchanged.
+  /// On a device: a training step whose updates are skipped, by the flag that an overflow sets: parameters, states and
+  /// the next run are unchanged.
   bool warmup = false;
   kernels::OptimizerScalars optimizer;  // of the step
   double max_grad_norm = 0;             // 0: no clipping

@@ -113,8 +113,9 @@ class Trainer {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Continues with another run's loss scale; without loss scaling, does nothing.
   void resume_loss_scale(const LossScaleState& state);
-  /// Collective, on devices, once the parameters are loaded: a step without update, so that kernels are loaded and
-  /// library plans made before step 1. Changes no state; residuals are again what the run began or resumed with.
+  /// Collective, on devices, once the parameters are loaded: a step whose updates are skipped, so that all of its
+  /// kernels are loaded and library plans made before step 1. Changes no state; residuals are again what the run began
+  /// or resumed with.
   void warm_up(const WarmupArgs& args);
   /// Collective, on devices, before the first step: chooses the GEMM algorithms (kernels/gemm_choice.hpp). Does a
   /// warm-up step; then rank 0 times the GEMMs that args.kept has no choice for, and all ranks use its choices. Throws

@@ -55,9 +55,9 @@ TEST(Step, value_of_words_is_the_sums_value) {
 struct Counters {
   ExactSum norm2, loss;
   std::vector<std::int64_t> flags = {0, 0, 0};
-  [[nodiscard]] StepScalars decided(double limit, double scale) const {
+  [[nodiscard]] StepScalars decided(double limit, double scale, std::int64_t skip = 0) const {
     StepScalars step{
-        .decision = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
+        .decision = {.clip = 77, .skip = skip}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
     clip_and_skip({.norm2 = norm2.counters().data(),
                    .loss = loss.counters().data(),
                    .flags = flags.data(),
@@ -88,6 +88,12 @@ TEST(Step, skips_what_is_not_finite) {
   unit.flags[2] = 2;
   EXPECT_EQ(loss.decided(1, 1).decision.skip, 1);
   EXPECT_EQ(unit.decided(1, 1).decision.skip, 1);
+}
+
+TEST(Step, keeps_the_skip_of_a_warm_up) {
+  Counters counters;
+  counters.norm2.add(4);
+  EXPECT_EQ(counters.decided(1, 1, 1).decision.skip, 1);
 }
 
 TEST(Step, joins_a_unit_and_clears_it) {

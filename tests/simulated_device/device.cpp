@@ -11,7 +11,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <sstream>
+#include <typeindex>
 #include <vector>
 
 #include "runtime/base/cuda/check.hpp"
@@ -20,6 +22,7 @@
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
+#include "tests/simulated_device/kernel_kinds.hpp"
 #include "tests/simulated_device/wait_order.hpp"
 
 namespace tessera {
@@ -61,7 +64,8 @@ struct Machine {
   std::recursive_mutex mutex;
   std::map<const std::byte*, std::size_t> memory, pinned;
   std::map<Queue*, int> queues;
-  int open = 0;  // running kernels and copies
+  std::set<std::type_index> kinds;  // KernelKinds
+  int open = 0;                     // running kernels and copies
   // WaitOrder:
   int numbered = 0, drop_queue = -1;
   std::int64_t drop_wait = -1;
@@ -152,6 +156,7 @@ Queue& queue_of(void* stream) {
 void launch(StreamView stream, std::function<void()> work) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
+  m.kinds.insert(work.target_type());
   m.judge_drop(queue_of(stream.handle));
   Queue& queue = queue_of(stream.handle);
   ++queue.before[&queue];
@@ -203,6 +208,18 @@ bool needed() {
 const WaitOrder* tessera_simulated_wait_order() {
   static constexpr WaitOrder order{number_queues, drop, waits, needed};
   return &order;
+}
+
+const KernelKinds* tessera_simulated_kernel_kinds() {
+  static constexpr KernelKinds kinds{[] {
+                                       const std::lock_guard lock(machine().mutex);
+                                       machine().kinds.clear();
+                                     },
+                                     [] {
+                                       const std::lock_guard lock(machine().mutex);
+                                       return machine().kinds.size();
+                                     }};
+  return &kinds;
 }
 
 }  // namespace simulated

@@ -8,6 +8,7 @@ export LD_LIBRARY_PATH=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+export XDG_CACHE_HOME=$work
 failures=0
 
 cat > config.json <<'JSON'

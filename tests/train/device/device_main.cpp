@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
                      : what == "experts" ? test::experts(*world, truth)
                                          : test::against_host(*world, truth) + test::library_attention(*world, truth) +
                                                test::save_asynchronously(*world) + test::trace(*world) +
-                                               test::sums_at_the_bound(*world);
+                                               test::sums_at_the_bound(*world) + test::warm_up(*world, truth);
     const int wrong = static_cast<int>(world->max(mine));
     if (world->rank() == 0)
       std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3],

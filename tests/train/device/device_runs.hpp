@@ -61,6 +61,8 @@ struct Choosing {
 [[nodiscard]] int sums_at_the_bound(World& world);
 /// Simulated device alone: its waits are enough and, one by one, needed. Prints how many there are.
 [[nodiscard]] int wait_order(World& world);
+/// Simulated device, 0 on others: a warm-up step has all kernels of step 1 and changes no bit.
+[[nodiscard]] int warm_up(World& world, Truth truth);
 /// Spans of a traced step, and the time that compute waits for communication.
 [[nodiscard]] int trace(World& world);
 
