@@ -36,9 +36,9 @@ struct Attention {
 };
 TESSERA_TABLE(Attention, attention)
 
-/// Workspace of one task in elements of Acc<T>, which has `element` bytes; the same for every instruction set. (Pairs
-/// of bf16 need less: K, V, Q and dO take half as much, or as much where both forms are kept, and a third buffer of
-/// scores is smaller than what that saves of the keys.)
+/// Workspace of one task in elements of Acc<T>, which has `element` bytes; the same for every instruction set. (With a
+/// bf16 dot-product instruction bf16 needs less: K, V, Q and dO take half as much, or as much where both forms are
+/// kept, and a third buffer of scores is smaller than what that saves of the keys.)
 struct AttentionWorkspace {
   std::int64_t forward = 0, backward = 0;
 };

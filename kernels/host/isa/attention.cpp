@@ -2,8 +2,8 @@
 // Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles.
 // Keys and values are packed once per task; the upper triangle is skipped by register tiles, so little more than the
 // causal half is computed. For 16-bit inputs P and dS are rounded before their GEMMs, as tensor cores require;
-// everything else is fp32 up to the outputs. Where GEMMs multiply pairs of bf16, scores and dK are scaled after their
-// GEMM, in fp32; elsewhere Q is scaled as it is packed.
+// everything else is fp32 up to the outputs. Where GEMMs use a bf16 dot-product instruction, scores and dK are scaled
+// after their GEMM, in fp32; elsewhere Q is scaled as it is packed.
 
 #include "kernels/host/attention.hpp"
 #include "kernels/host/isa/attention_tiles.hpp"
@@ -75,7 +75,8 @@ struct ScratchAllocator {
 /// What Q is multiplied by as it is packed, and what remains to be multiplied into scores and dK.
 template <class T>
 struct Scales {
-  explicit Scales(Acc<T> scale) : packed(in_pairs<T> ? Acc<T>(1) : scale), later(in_pairs<T> ? scale : Acc<T>(1)) {}
+  explicit Scales(Acc<T> scale)
+      : packed(has_dot_product<T> ? Acc<T>(1) : scale), later(has_dot_product<T> ? scale : Acc<T>(1)) {}
   Acc<T> packed, later;
 };
 
@@ -109,7 +110,7 @@ template <class T>
     Vec<T> sums{};
     for (std::int64_t c = 0; c < end; c += vec_width<T>) {
       const Vec<T> p = exp(multiply_add<A>(splat(scale), load<A>(x + c), splat(-new_max)));
-      if constexpr (in_pairs<T>) store<T>(reinterpret_cast<T*>(x) + c, p);
+      if constexpr (has_dot_product<T>) store<T>(reinterpret_cast<T*>(x) + c, p);
       else store<A>(x + c, rounded<T>(p));
       sums += p;
     }
@@ -182,7 +183,7 @@ struct KeySide {
 };
 
 /// A block of rows of Q or dO, as A of a GEMM with its columns as depth, and as B of one with its rows as depth. Both
-/// are the same, unless operands are pairs.
+/// are the same, unless an operand is two numbers.
 template <class T>
 struct QueryRows {
   const Operand<T>*a, *b;
@@ -191,7 +192,7 @@ template <class T>
 QueryRows<T> pack_query_rows(const Heads<T>& h, const Source<T>& x, Acc<T> factor, ScratchAllocator<T>& scratch) {
   Operand<T>* const a = scratch.take_operands(q_block * h.row_operands);
   pack_rows<T>(x, factor, h.row_operands, a);
-  if constexpr (in_pairs<T>) {
+  if constexpr (has_dot_product<T>) {
     Operand<T>* const b = scratch.take_operands(q_block * h.row_operands);
     pack_panels<T>(x, {b, h.width, tile_cols<Operand<T>>});
     return {a, b};
@@ -204,11 +205,11 @@ QueryRows<T> pack_query_rows(const Heads<T>& h, const Source<T>& x, Acc<T> facto
 template <class T>
 struct Scores {
   Acc<T>*s, *dp;
-  Operand<T>* ds;  // dS as A of dS·K: rows ds_stride apart; dp itself, unless operands are pairs
+  Operand<T>* ds;  // dS as A of dS·K: rows ds_stride apart; dp itself, unless an operand is two numbers
 };
 template <class T>
-constexpr std::int64_t ds_stride = in_pairs<T> ? kv_tile / 2 + 16 : score_stride<T>;
-/// From one row of P or dS as A of Pᵀ·dO or dSᵀ·Q to the next: of pairs a row holds two queries.
+constexpr std::int64_t ds_stride = has_dot_product<T> ? kv_tile / 2 + 16 : score_stride<T>;
+/// From one row of P or dS as A of Pᵀ·dO or dSᵀ·Q to the next: a row holds the queries of an operand.
 template <class T>
 constexpr std::int64_t transposed_stride = numbers_of<Operand<T>>* score_stride<T>;
 
@@ -232,18 +233,18 @@ template <class T>
 }
 
 #if defined(__AVX512BF16__)
-/// Two registers rounded to bf16, (first[i], second[i]) in a pair. Subnormal numbers become zero: products of pairs
-/// take them as zero.
-inline VecBits paired(const Vec<float>& first, const Vec<float>& second) {
+/// Two registers rounded to bf16, first[i] and second[i] in one operand. Subnormal numbers become zero, which the
+/// dot-product instruction takes them for.
+inline VecBits packed_bf16x2(const Vec<float>& first, const Vec<float>& second) {
   const auto both = reinterpret_cast<__m512i>(_mm512_maskz_cvtne2ps_pbh(~0U, second, first));
   const VecBits order = 0x100000 + 0x10001 * VecBits{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return reinterpret_cast<VecBits>(_mm512_maskz_permutexvar_epi16(~0U, reinterpret_cast<__m512i>(order), both));
 }
 
-/// As softmax_backward, in pairs: of P and dS with two queries in a pair, in the even rows of s and dp; and of dS with
-/// two keys in a pair. P = exp(scale·S - lse).
-[[gnu::noinline]] inline void softmax_backward_pairs(const CausalTile& tile, float scale, const float* lse,
-                                                     const float* delta, const Scores<bf16>& scores) {
+/// As softmax_backward, for the dot-product instruction: P and dS with two queries in an operand, in the even rows of s
+/// and dp; and dS with two keys in an operand. P = exp(scale·S - lse).
+[[gnu::noinline]] inline void softmax_backward_bf16x2(const CausalTile& tile, float scale, const float* lse,
+                                                      const float* delta, const Scores<bf16>& scores) {
   constexpr std::int64_t w = vec_width<float>, ld = score_stride<bf16>;
   for (std::int64_t r = 0; r < tile.rows; r += 2) {
     float *const s = scores.s + r * ld, *const dp = scores.dp + r * ld;
@@ -266,8 +267,8 @@ inline VecBits paired(const Vec<float>& first, const Vec<float>& second) {
         const __m256bh rounded = _mm512_maskz_cvtneps_pbh(0xffff, dscore[i]);
         __builtin_memcpy(ds + 2 * i * ds_stride<bf16> + c, &rounded, sizeof rounded);
       }
-      store<Bf16Pair>(reinterpret_cast<Bf16Pair*>(s + c), paired(p[0], p[1]));
-      store<Bf16Pair>(reinterpret_cast<Bf16Pair*>(dp + c), paired(dscore[0], dscore[1]));
+      store<Bf16x2>(reinterpret_cast<Bf16x2*>(s + c), packed_bf16x2(p[0], p[1]));
+      store<Bf16x2>(reinterpret_cast<Bf16x2*>(dp + c), packed_bf16x2(dscore[0], dscore[1]));
     }
   }
 }
@@ -285,7 +286,7 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
   const QueryRows<T> dout = pack_query_rows<T>(h, {p.dout + h.out(g, row), h.ld_out, rows, d}, A(1), scratch);
   A* const dq = scratch.take(q_block * h.width);
   Scores<T> scores{.s = scratch.take(q_block * score_stride<T>), .dp = scratch.take(q_block * score_stride<T>)};
-  if constexpr (in_pairs<T>) scores.ds = scratch.take_operands(q_block * ds_stride<T>);
+  if constexpr (has_dot_product<T>) scores.ds = scratch.take_operands(q_block * ds_stride<T>);
   else scores.ds = scores.dp;
   A* const delta = scratch.take(64);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -303,7 +304,7 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
     matmul_qkt<Op>(tile, {q.a, h.row_operands}, key_side.keys_t + key * h.depth, h.depth, scores.s, score_stride<T>);
     matmul_qkt<Op>(tile, {dout.a, h.row_operands}, key_side.values_t + key * h.depth, h.depth, scores.dp,
                    score_stride<T>);
-    if constexpr (in_pairs<T>) softmax_backward_pairs(tile, scales.later, lse, delta, scores);
+    if constexpr (has_dot_product<T>) softmax_backward_bf16x2(tile, scales.later, lse, delta, scores);
     else softmax_backward<T>(tile, lse, delta, scores);
     matmul_pt<Op>(tile, probabilities, dout.b, key_side.dv + key * h.width, h.width);
     matmul_pt<Op>(tile, dscores, q.b, key_side.dk + key * h.width, h.width);

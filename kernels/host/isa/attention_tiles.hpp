@@ -4,8 +4,8 @@
 //
 // The query side of a GEMM is packed row by row (whole strips of tile_rows rows), the key side in panels of tile_cols
 // columns. Both are padded with zeros to whole strips and panels. What is packed, and multiplied, are operands of T:
-// 16-bit floats are widened as they are packed, except for bf16 where the instruction set multiplies pairs of them.
-// Depths are in operands: of pairs, half the numbers, rounded up.
+// 16-bit floats are widened as they are packed, except for bf16 where there is a dot-product instruction for it: an
+// operand is then two numbers. Depths are in operands, rounded up.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -16,16 +16,16 @@ namespace tessera::kernels::host::TESSERA_ISA {
 
 #if defined(__AVX512BF16__)
 template <class T>
-inline constexpr bool in_pairs = std::is_same_v<T, bf16>;
+inline constexpr bool has_dot_product = std::is_same_v<T, bf16>;
 #else
 template <class T>
-inline constexpr bool in_pairs = false;
+inline constexpr bool has_dot_product = false;
 #endif
 template <class T>
-using Operand = std::conditional_t<in_pairs<T>, Bf16Pair, Acc<T>>;
+using Operand = std::conditional_t<has_dot_product<T>, Bf16x2, Acc<T>>;
 /// Numbers of an operand.
 template <class Op>
-inline constexpr std::int64_t numbers_of = std::is_same_v<Op, Bf16Pair> ? 2 : 1;
+inline constexpr std::int64_t numbers_of = std::is_same_v<Op, Bf16x2> ? 2 : 1;
 template <class Op>
 [[gnu::always_inline]] inline std::int64_t in_operands(std::int64_t numbers) {
   return (numbers + numbers_of<Op> - 1) / numbers_of<Op>;
@@ -38,8 +38,8 @@ struct Source {
   std::int64_t ld, rows, columns;
 };
 
-/// Packs factor·x row by row, neighbouring columns in an operand; `width` operands a row, up to a whole strip. Pairs
-/// take no factor.
+/// Packs factor·x row by row, neighbouring columns in an operand; `width` operands a row, up to a whole strip. bf16x2
+/// takes no factor.
 template <class T>
 [[gnu::noinline]] inline void pack_rows(const Source<T>& x, [[maybe_unused]] Acc<T> factor, std::int64_t width,
                                         Operand<T>* to) {
@@ -47,13 +47,13 @@ template <class T>
   for (std::int64_t r = 0; r < rows; ++r, to += width) {
     const T* const from = x.data + r * x.ld;
     const std::int64_t columns = r < x.rows ? x.columns : 0;
-    if constexpr (in_pairs<T>) {
+    if constexpr (has_dot_product<T>) {
       std::int64_t c = 0;
-      for (; c + 2 * vec_width<Bf16Pair> <= columns; c += 2 * vec_width<Bf16Pair>)
+      for (; c + 2 * vec_width<Bf16x2> <= columns; c += 2 * vec_width<Bf16x2>)
         __builtin_memcpy(to + c / 2, from + c, vec_bytes);
       for (; c < 2 * width; c += 2) {
         const bf16 zero{};
-        to[c / 2] = pair(c < columns ? from[c] : zero, c + 1 < columns ? from[c + 1] : zero);
+        to[c / 2] = bf16x2(c < columns ? from[c] : zero, c + 1 < columns ? from[c + 1] : zero);
       }
     } else {
       for_each_register<T>(columns,
@@ -80,7 +80,7 @@ template <class T>
     Op* const row = to.data + r / numbers_of<Op> * to.row_stride;
     const auto at = [&](std::int64_t c) { return row + c / n * to.panel_stride + c % n; };
     for_each_register<T>(x.columns, [&](std::int64_t c, const auto& part) {
-      if constexpr (in_pairs<T>) {
+      if constexpr (has_dot_product<T>) {
         const auto first = reinterpret_cast<VecBits>(part.load(from + c));
         const auto second = r + 1 < x.rows ? reinterpret_cast<VecBits>(part.load(from + x.ld + c)) : VecBits{};
         store<Op>(at(c), first >> 16 | second);
@@ -107,7 +107,7 @@ template <class T>
 #pragma GCC unroll 16
       for (int r = 0; r < w; ++r) {
         const T* const from = x.data + (first + r) * x.ld + c * numbers_of<Op>;
-        if constexpr (in_pairs<T>) __builtin_memcpy(&square[r], from, sizeof square[r]);
+        if constexpr (has_dot_product<T>) __builtin_memcpy(&square[r], from, sizeof square[r]);
         else square[r] = load<T>(from);
       }
       transpose<Op>(square);
@@ -119,7 +119,7 @@ template <class T>
         Op& put = out[c * n + r] = {};
         if (first + r >= x.rows) continue;
         const T* const from = x.data + (first + r) * x.ld + c * numbers_of<Op>;
-        if constexpr (in_pairs<T>) put = pair(from[0], 2 * c + 1 < x.columns ? from[1] : T{});
+        if constexpr (has_dot_product<T>) put = bf16x2(from[0], 2 * c + 1 < x.columns ? from[1] : T{});
         else put = widen(from[0]);
       }
     }

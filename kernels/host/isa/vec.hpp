@@ -35,21 +35,21 @@ using Vec = typename VecOf<T>::type;
 template <class T>
 using IntOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
-/// Two neighbouring bf16, the first in the lower 16 bits: a register tile multiplies pairs where the instruction set
-/// multiplies bf16, and sums the products in fp32.
-struct Bf16Pair {
+/// Two neighbouring bf16, the first in the lower 16 bits: an operand of the bf16 dot-product instruction, which adds
+/// both products to an fp32 sum.
+struct Bf16x2 {
   std::uint32_t bits;
 };
-[[gnu::always_inline]] inline Bf16Pair pair(bf16 first, bf16 second) {
+[[gnu::always_inline]] inline Bf16x2 bf16x2(bf16 first, bf16 second) {
   return {first.bits | static_cast<std::uint32_t>(second.bits) << 16};
 }
 template <>
-struct VecOf<Bf16Pair> {
+struct VecOf<Bf16x2> {
   typedef std::uint32_t type __attribute__((vector_size(vec_bytes)));
 };
 /// What products of T are summed in.
 template <class T>
-using Sum = std::conditional_t<std::is_same_v<T, Bf16Pair>, float, T>;
+using Sum = std::conditional_t<std::is_same_v<T, Bf16x2>, float, T>;
 
 /// Elements of a register, and columns of a register tile.
 template <class T>
@@ -208,16 +208,16 @@ template <class T, class Body>
 }
 template <class T>
 [[gnu::always_inline]] inline Vec<T> splat(T x) {
-  if constexpr (std::is_same_v<T, Bf16Pair>) return Vec<T>{} + x.bits;
+  if constexpr (std::is_same_v<T, Bf16x2>) return Vec<T>{} + x.bits;
   else return x - Vec<T>{};  // minus zero: the compiler folds it away, unlike plus zero
 }
 
-/// a·b + c: fused if the instruction set has FMA, else two operations. Of pairs: the sum of both products and c, in
+/// a·b + c: fused if the instruction set has FMA, else two operations. Of bf16x2: the sum of both products and c, in
 /// which subnormal numbers are zero.
 template <class T>
 [[gnu::always_inline]] inline Vec<Sum<T>> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<Sum<T>>& c) {
 #if defined(__AVX512BF16__)
-  if constexpr (std::is_same_v<T, Bf16Pair>)
+  if constexpr (std::is_same_v<T, Bf16x2>)
     return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   else
 #endif
@@ -247,7 +247,7 @@ struct TileB {
   std::int64_t stride;
 };
 
-/// C = A·B, or C += A·B: tile_rows × tile_cols. Row r of C is c + r·ldc. Of pairs, `depth` is half the numbers.
+/// C = A·B, or C += A·B: tile_rows × tile_cols. Row r of C is c + r·ldc. Of bf16x2, `depth` is half the numbers.
 template <bool Add, class T>
 inline void gemm_microkernel(const TileA<T>& a, const TileB<T>& b, std::int64_t depth, Sum<T>* c, std::int64_t ldc) {
   constexpr int w = vec_width<T>;
