@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <typeindex>
 #include <vector>
 
@@ -203,6 +202,14 @@ bool needed() {
   const std::lock_guard lock(machine().mutex);
   return machine().needed;
 }
+void clear_kinds() {
+  const std::lock_guard lock(machine().mutex);
+  machine().kinds.clear();
+}
+std::size_t count_kinds() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().kinds.size();
+}
 }  // namespace
 
 const WaitOrder* tessera_simulated_wait_order() {
@@ -211,14 +218,7 @@ const WaitOrder* tessera_simulated_wait_order() {
 }
 
 const KernelKinds* tessera_simulated_kernel_kinds() {
-  static constexpr KernelKinds kinds{[] {
-                                       const std::lock_guard lock(machine().mutex);
-                                       machine().kinds.clear();
-                                     },
-                                     [] {
-                                       const std::lock_guard lock(machine().mutex);
-                                       return machine().kinds.size();
-                                     }};
+  static constexpr KernelKinds kinds{clear_kinds, count_kinds};
   return &kinds;
 }
 
@@ -353,33 +353,10 @@ double milliseconds(void* from, void* to) {
   return 1e-3 * static_cast<double>(*static_cast<Mark*>(to)->time - *static_cast<Mark*>(from)->time);
 }
 
-/// The devices whose uuids are in SIMULATED_GPUS, between commas; unset: one.
-const Survey& survey() {
-  static const Survey found = [] {
-    Survey all{.devices = {}, .driver = 13000, .runtime = 13000, .why_none = ""};
-    const char* const visible = std::getenv("SIMULATED_GPUS");
-    std::istringstream uuids(visible != nullptr ? visible : "0");
-    for (std::string uuid; std::getline(uuids, uuid, ',');)
-      all.devices.push_back({.index = static_cast<int>(all.devices.size()),
-                             .name = "simulated device",
-                             .bus_id = "none",
-                             .uuid = uuid,
-                             .major = 9,
-                             .minor = 0,
-                             .multiprocessors = 1,
-                             .memory = std::size_t{1} << 33});
-    if (all.devices.empty()) all.why_none = "SIMULATED_GPUS is empty";
-    return all;
-  }();
-  return found;
-}
-std::string why_no_device(int) { return "simulated"; }
 void use(Device) { has_device = true; }
 void check(int status, const char* call, const char* file, int line) {
   TESSERA_ASSERT(status == 0, "%s:%d: %s failed", file, line, call);
 }
-const char* architectures() { return "none (simulated)"; }
-std::string toolkit() { return "0.0"; }
 
 Library::Library(std::string soname, std::string package)
     : soname_(std::move(soname)), package_(std::move(package)), why_not_("simulated") {}
