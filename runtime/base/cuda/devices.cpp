@@ -23,7 +23,7 @@ std::string why_no_device(int status) {
   }
 }
 
-/// As nvidia-smi prints it.
+/// As nvidia-smi prints it, without its prefix GPU- or MIG-.
 static std::string text_of(const cudaUUID_t& uuid) {
   std::string text;
   for (const char byte : uuid.bytes) {

@@ -202,10 +202,10 @@ class MpiWorld final : public BaseWorld {
   void take_device([[maybe_unused]] const Hosts& hosts) {
     if constexpr (cuda_built) {
       topology_.staged = topology_.transport != Transport::nccl;
-      const cuda::HostRank first_gpus = host_rank(hosts);
+      const cuda::HostRank on_host = host_rank(hosts);
       run_and_agree([&] {
-        device_ = cuda::choose(cuda::survey(), first_gpus,
-                               topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
+        device_ =
+            cuda::choose(cuda::survey(), on_host, topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
         cuda::use(device_);
       });
       const std::string& mine = cuda::survey().devices[static_cast<std::size_t>(device_.index)].uuid;
