@@ -3,13 +3,10 @@
 
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/ops.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels {
 namespace {
-
-void check_stride(const TensorView& matrix, std::int64_t stride) {
-  TESSERA_ASSERT(stride == 0 || stride >= matrix.shape[1], "rows of %ld, %ld apart", matrix.shape[1], stride);
-}
 
 void check_parts(const GemmParts& parts, std::int64_t m, std::int64_t n, std::int64_t k) {
   const std::int64_t full = parts.of == GemmParts::Of::m ? m : parts.of == GemmParts::Of::n ? n : k;

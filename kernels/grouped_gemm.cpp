@@ -3,11 +3,12 @@
 
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/ops.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels {
 
 std::int64_t group_stride(const GroupMatrices& matrices, std::int64_t groups) {
-  const TensorView& first = matrices[0];
+  const TensorView first = matrices[0];
   const auto size = static_cast<std::int64_t>(size_of(first.dtype));
   const auto bytes_to = [&](std::int64_t e) {
     return static_cast<const char*>(matrices[e].data) - static_cast<const char*>(first.data);
@@ -28,6 +29,8 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
                      matrix[args.trans_b ? 0 : 1] == args.c.shape[1] && args.a.dtype == args.c.dtype &&
                      args.a.dtype == args.b[0].dtype,
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), matrix.str().c_str(), args.c.shape.str().c_str());
+  check_stride(args.a, args.stride_a);
+  check_stride(args.c, args.stride_c);
   TESSERA_DISPATCH(args.a, grouped_gemm, args);
 }
 
@@ -39,6 +42,8 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
   for (std::int64_t e = 0; e + 1 < args.offsets.numel(); ++e)
     TESSERA_ASSERT(args.c[e] ? args.c[e].shape == matrix : !is_on_cuda(args.a), "c %s of group %lld, expected %s",
                    args.c[e].shape.str().c_str(), static_cast<long long>(e), matrix.str().c_str());
+  check_stride(args.a, args.stride_a);
+  check_stride(args.b, args.stride_b);
   TESSERA_DISPATCH(args.a, grouped_gemm_gradient, args);
 }
 

@@ -7,6 +7,7 @@
 // On a device: tiles of 128×128 on tensor cores (fp32: 64×64, no tensor cores), so a group of r rows costs as much as
 // ceil(r / 128)·128 rows. The order of sums depends on shapes only: no atomics, no split-K.
 
+#include "kernels/gemm.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
 
@@ -16,7 +17,12 @@ namespace tessera::kernels {
 struct GroupMatrices {
   const TensorView* first = nullptr;
   std::int64_t step = 1;
-  [[nodiscard]] const TensorView& operator[](std::int64_t group) const { return first[group * step]; }
+  std::int64_t rows = 0;  // of each matrix, if it goes on after the view with others of the list; 0: the view's
+  [[nodiscard]] TensorView operator[](std::int64_t group) const {
+    TensorView matrix = first[group * step];
+    if (rows > 0) matrix.shape = {rows, matrix.shape[1]};
+    return matrix;
+  }
 };
 /// Elements from the matrix of a group to the next. Asserts that matrices have one shape, one dtype and one distance.
 [[nodiscard]] std::int64_t group_stride(const GroupMatrices& matrices, std::int64_t groups);
@@ -29,6 +35,9 @@ struct GroupedGemmArgs {
   bool trans_b = false;
   double alpha = 1;
   bool add = false;  // add to c, or overwrite it
+  // Elements from one row to the next, if a and c are columns of a wider matrix; 0: contiguous rows.
+  std::int64_t stride_a = 0, stride_c = 0;
+  GemmParts parts = {};  // of n or k
 };
 void grouped_gemm(const GroupedGemmArgs& args, StreamView stream);
 
@@ -40,7 +49,9 @@ struct GroupedGradientArgs {
   /// wanted; on a device all are wanted.
   GroupMatrices c;
   double alpha = 1;
-  bool add = false;  // add to c, or overwrite it (a group without rows: with zeros)
+  bool add = false;                         // add to c, or overwrite it (a group without rows: with zeros)
+  std::int64_t stride_a = 0, stride_b = 0;  // as in GroupedGemmArgs
+  GemmParts parts = {};                     // of m
 };
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream);
 

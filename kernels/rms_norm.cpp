@@ -4,13 +4,10 @@
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/norm_blocks.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels {
 namespace {
-
-void check_stride(const TensorView& x, std::int64_t stride) {
-  TESSERA_ASSERT(stride == 0 || stride >= x.shape[1], "stride %ld", stride);
-}
 
 /// Rows times groups: how many norms.
 std::int64_t num_norms(const TensorView& x, const TensorView& weight) {

@@ -3,13 +3,9 @@
 
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/ops.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels {
-
-static void check_stride(const TensorView& x, std::int64_t stride) {
-  TESSERA_ASSERT(stride == 0 || (x.shape.rank() == 2 && stride >= x.shape[1]), "stride %ld of %s", stride,
-                 x.shape.str().c_str());
-}
 
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.gate.shape == args.up.shape && args.gate.shape == args.y.shape, "gate %s, up %s, y %s",

@@ -18,13 +18,23 @@ std::size_t GroupedLoraBranch::workspace_bytes(std::int64_t rows, DType dtype) c
 
 /// low = A·x
 void GroupedLoraBranch::compute_low(const Args& args, const Scratch& w) const {
-  kernels::grouped_gemm({.offsets = args.offsets, .a = args.x, .b = a_.of(args.params), .c = w.low, .trans_b = true},
+  kernels::grouped_gemm({.offsets = args.offsets,
+                         .a = args.x,
+                         .b = a_.of(args.params),
+                         .c = w.low,
+                         .trans_b = true,
+                         .stride_a = args.stride_x},
                         args.stream);
 }
 
 /// dlow = s·dy·B
 void GroupedLoraBranch::gradient_of_low(const Args& args, const Scratch& w) const {
-  kernels::grouped_gemm({.offsets = args.offsets, .a = args.y, .b = b_.of(args.params), .c = w.dlow, .alpha = scale_},
+  kernels::grouped_gemm({.offsets = args.offsets,
+                         .a = args.y,
+                         .b = b_.of(args.params),
+                         .c = w.dlow,
+                         .alpha = scale_,
+                         .stride_a = args.stride_y},
                         args.stream);
 }
 
@@ -38,7 +48,8 @@ void GroupedLoraBranch::forward(const Args& args) const {
                          .c = args.y,
                          .trans_b = true,
                          .alpha = scale_,
-                         .add = true},
+                         .add = true,
+                         .stride_c = args.stride_y},
                         args.stream);
 }
 
@@ -54,21 +65,31 @@ void GroupedLoraBranch::backward_params(const Args& args) const {
                                     .b = w.low,
                                     .c = b_.of(args.grads.views),
                                     .alpha = scale_,
-                                    .add = args.grads.adds(of_b)},
+                                    .add = args.grads.adds(of_b),
+                                    .stride_a = args.stride_y},
                                    args.stream);
   }
   if (of_a < 0) return;
   gradient_of_low(args, w);
-  kernels::grouped_gemm_gradient(
-      {.offsets = args.offsets, .a = w.dlow, .b = args.x, .c = a_.of(args.grads.views), .add = args.grads.adds(of_a)},
-      args.stream);
+  kernels::grouped_gemm_gradient({.offsets = args.offsets,
+                                  .a = w.dlow,
+                                  .b = args.x,
+                                  .c = a_.of(args.grads.views),
+                                  .add = args.grads.adds(of_a),
+                                  .stride_b = args.stride_x},
+                                 args.stream);
 }
 
 void GroupedLoraBranch::backward_input(const Args& args) const {
   ScratchAllocator allocator(args.workspace);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   gradient_of_low(args, w);
-  kernels::grouped_gemm({.offsets = args.offsets, .a = w.dlow, .b = a_.of(args.params), .c = args.x, .add = true},
+  kernels::grouped_gemm({.offsets = args.offsets,
+                         .a = w.dlow,
+                         .b = a_.of(args.params),
+                         .c = args.x,
+                         .add = true,
+                         .stride_c = args.stride_x},
                         args.stream);
 }
 

@@ -23,10 +23,11 @@ class GroupedLoraBranch {
 
   struct Args {
     std::span<const TensorView> params;
-    Gradients grads;       // backward_params
-    TensorView offsets;    // (groups + 1) int32
-    TensorView x, y;       // (N, in), (N, out), or their gradients
-    TensorView workspace;  // workspace_bytes(N, dtype)
+    Gradients grads;                          // backward_params
+    TensorView offsets;                       // (groups + 1) int32
+    TensorView x, y;                          // (N, in), (N, out), or their gradients
+    std::int64_t stride_x = 0, stride_y = 0;  // as GroupedLinear's
+    TensorView workspace;                     // workspace_bytes(N, dtype)
     StreamView stream;
   };
   /// Adds to y.

@@ -6,8 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "models/group_params.hpp"
-#include "models/grouped_lora_branch.hpp"
 #include "models/lora_branch.hpp"
 #include "models/params.hpp"
 
@@ -123,61 +121,5 @@ class Linear {
   const bool drops = phase == Phase::train && batch != nullptr;
   return {workspace, drops ? &batch->dropout : nullptr};
 }
-
-/// A Linear without bias for each group of rows, all of one shape (grouped GEMM): group e has rows [offsets[e],
-/// offsets[e+1]). The groups' weights are equally spaced among the module's parameters. All groups have an adapter, or
-/// none. Only the kernels read the offsets.
-class GroupedLinear {
- public:
-  /// Adds the next group.
-  void add(const LinearSpec& spec, ParamList& params);
-  /// Gives every group its adapter, if one is chosen for them. Once, after the last group. `active`: how many groups
-  /// compute a token.
-  void adapt(AdapterMaker& adapters, std::int64_t active);
-
-  struct Args {
-    std::span<const TensorView> params;
-    Gradients grads;                 // backward_params
-    TensorView offsets;              // (groups + 1) int32
-    TensorView x, y;                 // (N, in), (N, out), or their gradients
-    Write write = Write::overwrite;  // of x in backward_input
-    TensorView lora;                 // lora_workspace_bytes(N, dtype), of the adapters
-    StreamView stream = host_stream;
-  };
-  /// y = x·W
-  void forward(const Args& args) const;
-  /// dW from x and the gradient y, of the groups whose weights have a buffer; on a device all have, or none.
-  void backward_params(const Args& args) const;
-  /// x = the gradient of the input, from the gradient y.
-  void backward_input(const Args& args) const;
-
-  [[nodiscard]] std::size_t lora_workspace_bytes(std::int64_t rows, DType dtype) const {
-    return lora_ ? lora_->workspace_bytes(rows, dtype) : 0;
-  }
-  /// Whether the gradient of any group's weight or adapter is wanted.
-  [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
-    return weights_.num_wanted(wanted) > 0 || (lora_ && lora_->has_wanted(wanted));
-  }
-  [[nodiscard]] std::int64_t in() const { return in_; }
-  [[nodiscard]] std::int64_t out() const { return out_; }
-  /// Of the forward pass, per row.
-  [[nodiscard]] double flops_per_row() const { return weight_flops() + (lora_ ? lora_->flops_per_row() : 0.0); }
-  /// Of the backward pass, per row of equally large groups.
-  [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const {
-    return weight_flops() * (weights_.part_wanted(wanted) + (wanted.dx() ? 1.0 : 0.0)) +
-           (lora_ ? lora_->backward_flops_per_row(wanted) : 0.0);
-  }
-
- private:
-  [[nodiscard]] double weight_flops() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
-  [[nodiscard]] static GroupedLoraBranch::Args branch_args(const Args& args) {
-    return {args.params, args.grads, args.offsets, args.x, args.y, args.lora, args.stream};
-  }
-
-  std::int64_t in_ = 0, out_ = 0;
-  WeightOrder order_ = WeightOrder::out_in;
-  GroupParams weights_;
-  std::optional<GroupedLoraBranch> lora_;
-};
 
 }  // namespace tessera::models

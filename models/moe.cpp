@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MoeMlp: saves the router's choice, gate and up, and their product with BatchShape::saves_outputs; backward recomputes
-// the rest.
+// the rest. It writes the gradients of gate and up over them.
 #include "models/moe.hpp"
 
 #include <algorithm>
@@ -19,9 +19,8 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
       balance_(spec.balance),
       router_(spec.router, params) {
   for (const MoeMlpSpec::Expert& expert : spec.experts) {
-    gate_.add(expert.gate, params);
-    up_.add(expert.up, params);
-    down_.add(expert.down, params);
+    gate_up_.add({expert.gate, expert.up}, params);
+    down_.add({expert.down}, params);
   }
   TESSERA_ASSERT(router_.out() == static_cast<std::int64_t>(spec.experts.size()) && top_k_ > 0 &&
                  top_k_ <= router_.out());
@@ -29,7 +28,7 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
 
 void MoeMlp::adapt(AdapterMaker& adapters) {
   router_.adapt(adapters, AdapterMaker::Kind::router);
-  for (GroupedLinear* linear : {&gate_, &up_, &down_}) linear->adapt(adapters, top_k_);
+  for (GroupedLinear* linear : {&gate_up_, &down_}) linear->adapt(adapters, top_k_);
 }
 
 MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -38,8 +37,7 @@ MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType d
   s.probs = allocator.kept().take(stat_dtype(dtype), {tokens, router_.out()});
   s.experts = allocator.kept().take(DType::i32, {tokens, top_k_});
   s.weights = allocator.kept().take(stat_dtype(dtype), {tokens, top_k_});
-  s.gate = allocator.kept().take(dtype, {rows(shape), hidden_});
-  s.up = allocator.kept().take(dtype, {rows(shape), hidden_});
+  s.gate_up = allocator.kept().take(dtype, {rows(shape), 2 * hidden_});
   if (shape.saves_outputs) s.product = allocator.kept().take(dtype, {rows(shape), hidden_});
   return s;
 }
@@ -53,7 +51,7 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, const TensorView& s
                 .offsets = allocator.take(DType::i32, {router_.out() + 1})};
   w.rows = allocator.take(dtype, {rows(shape), channels_});
   std::size_t lora = router_.lora_workspace_bytes(tokens, dtype);
-  for (const GroupedLinear* linear : {&gate_, &up_, &down_})
+  for (const GroupedLinear* linear : {&gate_up_, &down_})
     lora = std::max(lora, linear->lora_workspace_bytes(rows(shape), dtype));
   w.lora = allocator.take_bytes(lora);
   if (phase != Phase::train) return w;
@@ -110,13 +108,16 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const Scratch w = scratch(allocator, s.product, args.shape, args.x.dtype, args.phase);
-  const TensorView product = w.product ? w.product : s.gate;
-  const auto apply = [&](const GroupedLinear& linear, const TensorView& x, const TensorView& y) {
+  const std::int64_t stride = 2 * hidden_;  // of gate and up
+  const TensorView product = w.product ? w.product : gate(s.gate_up);
+  const std::int64_t stride_product = w.product ? 0 : stride;
+  const auto apply = [&](const GroupedLinear& linear, const TensorView& x, std::int64_t stride_x, const TensorView& y) {
     linear.forward({.params = args.params,
                     .grads = {},
                     .offsets = w.dispatch.offsets,
                     .x = x,
                     .y = y,
+                    .stride_x = stride_x,
                     .lora = w.lora,
                     .stream = args.stream});
   };
@@ -127,12 +128,13 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   if (!has_products) {
     kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
-    apply(gate_, w.rows, s.gate);
-    apply(up_, w.rows, s.up);
+    apply(gate_up_, w.rows, 0, s.gate_up);
   }
   if (!args.writes_y) return;
-  kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = product}, args.stream);
-  apply(down_, product, w.rows);
+  kernels::swiglu_forward(
+      {.gate = gate(s.gate_up), .up = up(s.gate_up), .y = product, .stride = stride, .stride_y = stride_product},
+      args.stream);
+  apply(down_, product, stride_product, w.rows);
   copy(residual, args.y, args.stream);
   kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true},
                         args.stream);
@@ -171,21 +173,23 @@ void MoeMlp::backward(const BackwardArgs& args) const {
 }
 
 void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
-  const auto part = [&](const TensorView& x, const TensorView& y, Write write = Write::overwrite) {
+  const auto part = [&](const TensorView& x, const TensorView& y) {
     return GroupedLinear::Args{.params = args.params,
                                .grads = args.grads(),
                                .offsets = w.dispatch.offsets,
                                .x = x,
                                .y = y,
-                               .write = write,
                                .lora = w.lora,
                                .stream = args.stream};
   };
+  const TensorView gate_up = s.gate_up;
+  const std::int64_t stride = 2 * hidden_;  // of gate and up
   const Wanted wanted = args.wanted();
   const bool product = through_product(wanted), through_down = product || through_router(wanted);
 
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
-  if (!s.product) kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
+  if (!s.product)
+    kernels::swiglu_forward({.gate = gate(gate_up), .up = up(gate_up), .y = w.product, .stride = stride}, args.stream);
   if (through_down) down_.backward_input(part(w.dproduct, w.rows));
   kernels::combine_weights_backward({.a = w.product,
                                      .b = through_down ? w.dproduct : TensorView{},
@@ -195,14 +199,16 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                     args.stream);
   down_.backward_params(part(w.product, w.rows));
   if (!product) return;
-  const TensorView dgate = w.dproduct, dup = w.product;
-  kernels::swiglu_backward({.gate = s.gate, .up = s.up, .dy = w.dproduct, .dgate = dgate, .dup = dup}, args.stream);
-  if (gate_.has_wanted(wanted) || up_.has_wanted(wanted)) kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
-  gate_.backward_params(part(w.rows, dgate));
-  up_.backward_params(part(w.rows, dup));
-  if (!wanted.dx()) return;
-  gate_.backward_input(part(w.rows, dgate));
-  up_.backward_input(part(w.rows, dup, Write::add));
+  kernels::swiglu_backward({.gate = gate(gate_up),
+                            .up = up(gate_up),
+                            .dy = w.dproduct,
+                            .dgate = gate(gate_up),  // over the saved values, which nothing reads after
+                            .dup = up(gate_up),
+                            .stride = stride},
+                           args.stream);
+  if (gate_up_.has_wanted(wanted)) kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
+  gate_up_.backward_params(part(w.rows, gate_up));
+  if (wanted.dx()) gate_up_.backward_input(part(w.rows, gate_up));
 }
 
 TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) const {
@@ -214,7 +220,7 @@ TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) 
 
 double MoeMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
   const double router = what.keeps ? 0.0 : router_.flops_per_row(),
-               products = what.keeps ? 0.0 : gate_.flops_per_row() + up_.flops_per_row(),
+               products = what.keeps ? 0.0 : gate_up_.flops_per_row(),
                down = what.writes_y ? down_.flops_per_row() : 0.0;
   return static_cast<double>(shape.batch * shape.tokens) * (router + static_cast<double>(top_k_) * (products + down));
 }
@@ -224,13 +230,13 @@ bool MoeMlp::has_wanted(const Wanted& wanted) const {
 }
 
 bool MoeMlp::backward_reads_input(const Wanted& wanted) const {
-  return router_.weight_wanted(wanted) || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
+  return router_.weight_wanted(wanted) || gate_up_.has_wanted(wanted);
 }
 
 double MoeMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through_down = through_product(wanted) || through_router(wanted);
-  const double expert = gate_.backward_flops_per_row(wanted) + up_.backward_flops_per_row(wanted) +
-                        down_.backward_flops_per_row(wanted.with_dx(through_down));
+  const double expert =
+      gate_up_.backward_flops_per_row(wanted) + down_.backward_flops_per_row(wanted.with_dx(through_down));
   return static_cast<double>(shape.batch * shape.tokens) *
          (router_.backward_flops_per_row(wanted) + static_cast<double>(top_k_) * expert);
 }

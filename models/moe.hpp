@@ -4,7 +4,7 @@
 // token is dropped.
 
 #include "kernels/moe.hpp"
-#include "models/linear.hpp"
+#include "models/grouped_linear.hpp"
 #include "models/sublayer.hpp"
 
 namespace tessera::models {
@@ -40,17 +40,17 @@ class MoeMlp final : public Sublayer {
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
-  struct Saved {          // all of it kept
-    TensorView probs;     // (N, E) of stat_dtype, as weights and dweights
-    TensorView experts;   // (N, K) int32
-    TensorView weights;   // (N, K)
-    TensorView gate, up;  // (N·K, I)
-    TensorView product;   // (N·K, I), with BatchShape::saves_outputs
+  struct Saved {         // all of it kept
+    TensorView probs;    // (N, E) of stat_dtype, as weights and dweights
+    TensorView experts;  // (N, K) int32
+    TensorView weights;  // (N, K)
+    TensorView gate_up;  // (N·K, 2·I)
+    TensorView product;  // (N·K, I), with BatchShape::saves_outputs
   };
   struct Scratch {
     kernels::Dispatch dispatch;
     TensorView rows;      // (N·K, C): the input of each row, then its expert's output
-    TensorView product;   // (N·K, I): silu(gate)·up, or that of Saved; outside training in the memory of gate
+    TensorView product;   // (N·K, I): silu(gate)·up, or that of Saved; outside training in the columns of gate
     TensorView dproduct;  // (N·K, I); backward
     TensorView dlogits;   // (N, E); backward
     TensorView dweights;  // (N, K); backward
@@ -58,11 +58,11 @@ class MoeMlp final : public Sublayer {
     TensorView dprobs;    // (E) fp64; backward: gradient of the balance loss
   };
   /// Whether backward goes through silu(gate)·up: for dx, or for the weights of gate and up.
-  [[nodiscard]] bool through_product(const Wanted& wanted) const {
-    return wanted.dx() || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
-  }
+  [[nodiscard]] bool through_product(const Wanted& wanted) const { return wanted.dx() || gate_up_.has_wanted(wanted); }
   /// Whether it goes through the router's probabilities.
   [[nodiscard]] bool through_router(const Wanted& wanted) const { return wanted.dx() || router_.has_wanted(wanted); }
+  [[nodiscard]] TensorView gate(const TensorView& gate_up) const { return columns(gate_up, 0, hidden_); }
+  [[nodiscard]] TensorView up(const TensorView& gate_up) const { return columns(gate_up, hidden_, hidden_); }
   [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * top_k_; }
   [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   /// Chooses the experts of each token.
@@ -77,7 +77,7 @@ class MoeMlp final : public Sublayer {
   int layer_;
   double balance_;
   Linear router_;
-  GroupedLinear gate_, up_, down_;  // of all experts
+  GroupedLinear gate_up_, down_;  // of all experts
 };
 
 }  // namespace tessera::models

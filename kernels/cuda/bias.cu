@@ -4,6 +4,7 @@
 #include "kernels/bias.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -37,8 +38,7 @@ __global__ void __launch_bounds__(sum_columns* sum_rows)
 }  // namespace
 
 void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
-  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
-                     stride = args.stride > 0 ? args.stride : columns;
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = row_stride(args.dy, args.stride);
   if (columns == 0) return;
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     dispatch_gradient_dtype<T>(args.dbias.dtype, [&]<class G>(G) {

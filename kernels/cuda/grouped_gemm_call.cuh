@@ -24,7 +24,7 @@ struct GroupedCall {
   MatrixOf<T> a, b;       // all rows; the first group's matrix
   std::int64_t distance;  // from it to the next
   T* c;
-  std::int64_t columns;  // n
+  std::int64_t columns, pitch;  // n; elements from row to row of c
   float alpha;
   bool add, pairs;  // pairs: two columns of c may be stored by one instruction
 };
@@ -66,8 +66,8 @@ __device__ __forceinline__ ResultOf<T> tile_of(const GroupedCall<T>& c, int heig
   x = {c.a, c.b, tile.first, block % wide * width, c.a.columns};
   x.a.rows = tile.last;
   x.b.first += tile.group * c.distance;
-  return {c.c + tile.first * c.columns + x.column,
-          c.columns,
+  return {c.c + tile.first * c.pitch + x.column,
+          c.pitch,
           tile.last - tile.first,
           c.columns - x.column,
           c.alpha,

@@ -3,6 +3,7 @@
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/rope.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -87,7 +88,7 @@ void rope(const RopeArgs& args, StreamView stream) {
                          rows,
                          heads,
                          half,
-                         args.stride > 0 ? args.stride : args.x.shape[1],
+                         row_stride(args.x, args.stride),
                          args.table.shape[0],
                          args.rotation == Rotation::forward ? 1.0F : -1.0F};
       constexpr int n = vector_length<T, S>;

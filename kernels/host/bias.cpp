@@ -6,12 +6,12 @@
 #include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels::host {
 
 void bias_backward(const BiasBackwardArgs& args) {
-  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
-                     stride = args.stride > 0 ? args.stride : columns;
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = row_stride(args.dy, args.stride);
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     const T* dy = args.dy.as<T>();
     const auto& table = bias<T>();

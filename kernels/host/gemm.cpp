@@ -12,6 +12,8 @@
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/skinny_gemm.hpp"
+#include "kernels/row_stride.hpp"
+#include "runtime/base/round_up.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::kernels::host {
@@ -22,8 +24,6 @@ struct Grid {
   std::int64_t rows = 1, columns = 1;  // tiles
   std::int64_t height = 0, width = 0;  // of a tile; the last of each may be smaller
 };
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 constexpr double least_flops = 1 << 20;  // of a call that pays for a second thread
 constexpr std::int64_t quantum = 32;     // tile sides are multiples: a whole number of any BLAS' register blocks
@@ -138,8 +138,6 @@ void run_skinny_16bit(const GemmArgs& args, const GemmShape& full, const Operand
     }
   });
 }
-
-std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) { return asked > 0 ? asked : matrix.shape[1]; }
 
 /// `count` rows or columns of a matrix from `first`, in its memory.
 TensorView part_of(const TensorView& matrix, std::int64_t stride, bool rows, std::int64_t first, std::int64_t count) {

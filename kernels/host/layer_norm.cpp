@@ -9,8 +9,6 @@
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::int64_t grain = 8;  // rows
-
 template <class T>
 T* optional(const TensorView& view) {
   return view ? view.as<T>() : nullptr;
@@ -18,7 +16,7 @@ T* optional(const TensorView& view) {
 
 /// Calls the forward or apply function of T's table on ranges of rows.
 template <class Choose>
-void by_ranges(const LayerNormForwardArgs& args, const Choose& function_of) {
+void layer_norm_by_ranges(const LayerNormForwardArgs& args, const Choose& function_of) {
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const LayerNormRows<T> full{args.x.as<T>(),
                                 args.weight.as<T>(),
@@ -29,7 +27,7 @@ void by_ranges(const LayerNormForwardArgs& args, const Choose& function_of) {
                                 args.x.shape[0],
                                 args.x.shape[1],
                                 static_cast<Acc<T>>(args.eps)};
-    parallel_ranges(full.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(full.rows, norm_grain, [&](std::int64_t begin, std::int64_t end) {
       LayerNormRows<T> part = full;
       part.x += begin * full.channels;
       part.y += begin * full.channels;
@@ -58,12 +56,13 @@ void backward(const LayerNormBackwardArgs& args) {
 }  // namespace
 
 void layer_norm_forward(const LayerNormForwardArgs& args) {
-  by_ranges(args, [](const auto& table) { return table.forward; });
+  layer_norm_by_ranges(args, [](const auto& table) { return table.forward; });
 }
 
 void layer_norm_apply(const LayerNormApplyArgs& args) {
-  by_ranges({.x = args.x, .weight = args.weight, .bias = args.bias, .y = args.y, .mean = args.mean, .rstd = args.rstd},
-            [](const auto& table) { return table.apply; });
+  layer_norm_by_ranges(
+      {.x = args.x, .weight = args.weight, .bias = args.bias, .y = args.y, .mean = args.mean, .rstd = args.rstd},
+      [](const auto& table) { return table.apply; });
 }
 
 void layer_norm_backward(const LayerNormBackwardArgs& args) {

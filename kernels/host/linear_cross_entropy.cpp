@@ -14,12 +14,12 @@
 #include "kernels/host/loss_rows.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
+#include "runtime/base/round_up.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::int64_t alignment = 64;
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+constexpr std::int64_t part_alignment = 64;
 
 template <class A>
 struct Workspace {
@@ -29,17 +29,17 @@ struct Workspace {
 
   static std::size_t bytes(std::int64_t block_rows, std::int64_t chunks, std::int64_t vocab) {
     const auto part = [](std::int64_t n, std::size_t element) {
-      return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
+      return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), part_alignment));
     };
     return part(block_rows * vocab, sizeof(A)) + part(chunks * block_rows, sizeof(A)) +
-           part(block_rows, sizeof(LossRow)) + alignment;
+           part(block_rows, sizeof(LossRow)) + part_alignment;
   }
   Workspace(const TensorView& view, const LossBlocks& cut, std::int64_t vocab) {
     auto next = static_cast<std::uintptr_t>(
-        round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), alignment));
+        round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), part_alignment));
     const auto take = [&](std::int64_t n, std::size_t element) {
       const auto at = next;
-      next += static_cast<std::uintptr_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
+      next += static_cast<std::uintptr_t>(round_up(n * static_cast<std::int64_t>(element), part_alignment));
       return reinterpret_cast<void*>(at);
     };
     logits = static_cast<A*>(take(cut.rows * vocab, sizeof(A)));

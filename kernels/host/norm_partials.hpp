@@ -12,6 +12,8 @@
 
 namespace tessera::kernels::host {
 
+inline constexpr std::int64_t norm_grain = 8;  // rows of forward that a thread takes at least
+
 /// Calls backward(first row, rows, sums) for each block of rows, in parallel. It adds to `sums`: zeros, `channels` for
 /// each of `outs`; null if all of `outs` are absent. Then adds the blocks' sums in order to the `outs` that are there,
 /// or writes them. `workspace` holds the sums of norm_blocks blocks.

@@ -5,6 +5,7 @@
 #include "kernels/host/norm_partials.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/host/rms_norm.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -15,13 +16,9 @@ struct GroupShape {
       : rows(x.shape[0]), groups(x.shape[1] / weight.numel()), channels(weight.numel()) {}
 };
 
-constexpr std::int64_t grain = 8;  // rows
-
-std::int64_t row_stride(const TensorView& x, std::int64_t asked) { return asked > 0 ? asked : x.shape[1]; }
-
 /// Calls the forward or apply function of T's table on ranges of rows.
 template <class Choose>
-void by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
+void rms_norm_by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
   const GroupShape s(args.x, args.weight);
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const RmsNormRows<T> full{args.x.as<T>(),
@@ -34,7 +31,7 @@ void by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
                               row_stride(args.x, args.stride_x),
                               row_stride(args.y, args.stride_y),
                               static_cast<Acc<T>>(args.eps)};
-    parallel_ranges(full.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(full.rows, norm_grain, [&](std::int64_t begin, std::int64_t end) {
       RmsNormRows<T> part = full;
       part.x += begin * full.stride_x;
       part.y += begin * full.stride_y;
@@ -63,12 +60,12 @@ void backward(const RmsNormBackwardArgs& args) {
 }  // namespace
 
 void rms_norm_forward(const RmsNormForwardArgs& args) {
-  by_ranges(args, [](const auto& table) { return table.forward; });
+  rms_norm_by_ranges(args, [](const auto& table) { return table.forward; });
 }
 
 void rms_norm_apply(const RmsNormApplyArgs& args) {
-  by_ranges({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd},
-            [](const auto& table) { return table.apply; });
+  rms_norm_by_ranges({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd},
+                     [](const auto& table) { return table.apply; });
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {

@@ -7,6 +7,7 @@
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rope.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels::host {
 
@@ -31,7 +32,7 @@ void rope_table(const RopeTableArgs& args) {
 void rope(const RopeArgs& args) {
   const std::int64_t d = args.head_dim, half = d / 2;
   const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, table_rows = args.table.shape[0];
-  const std::int64_t stride = args.stride > 0 ? args.stride : args.x.shape[1];
+  const std::int64_t stride = row_stride(args.x, args.stride);
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     T* const x = args.x.as<T>();

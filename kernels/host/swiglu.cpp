@@ -5,6 +5,7 @@
 #include "kernels/host/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/swiglu.hpp"
+#include "kernels/row_stride.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -24,8 +25,8 @@ void swiglu_forward(const SwigluForwardArgs& args) {
     T* const y = args.y.as<T>();
     if (args.stride == 0 && args.stride_y == 0)
       return parallel_elements(args.gate.numel(), swiglu<T>().forward, gate, up, y);
-    const std::int64_t columns = args.gate.shape[1], stride = args.stride > 0 ? args.stride : columns,
-                       stride_y = args.stride_y > 0 ? args.stride_y : columns;
+    const std::int64_t columns = args.gate.shape[1], stride = row_stride(args.gate, args.stride),
+                       stride_y = row_stride(args.y, args.stride_y);
     parallel_rows(args.gate.shape, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t r = first; r < last; ++r)
         swiglu<T>().forward(gate + r * stride, up + r * stride, y + r * stride_y, columns);

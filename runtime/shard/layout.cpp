@@ -12,14 +12,9 @@
 #include "kernels/reduce.hpp"
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/round_up.hpp"
 
 namespace tessera::shard {
-namespace {
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-}  // namespace
-
 std::int64_t ShardLayout::quantum(const UnitSpec& unit) {
   const std::size_t smallest =
       std::min({size_of(unit.storage_dtype), size_of(unit.policy.param_dtype), size_of(unit.policy.reduce_dtype)});

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped GEMM against gemm of each group, to the bit: empty groups, one row, all rows in one group, odd sizes, every
-// form and dtype; refused arguments.
+// Grouped GEMM against gemm of each group, to the bit: empty groups, one row, all rows in one group, odd sizes, columns
+// of wider matrices, parts, every form and dtype; refused arguments.
 #include "kernels/grouped_gemm.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/gemm.hpp"
@@ -126,6 +128,106 @@ TYPED_TEST(GroupedGemm, TimesAlpha) {
     }
 }
 
+/// Two matrices for each group that lie one after the other, as gate and up of an expert, and a third that is no part.
+template <class T>
+struct Pairs {
+  Pairs(std::int64_t groups, std::int64_t rows, std::int64_t columns, std::uint64_t seed)
+      : numbers(random_vector<T>(3 * groups * rows * columns, seed)) {
+    for (std::int64_t i = 0; i < 3 * groups; ++i)
+      views.emplace_back(numbers.data() + i * rows * columns, Shape{rows, columns});
+  }
+  [[nodiscard]] GroupMatrices joined() const { return {views.data(), 3, 2 * views[0].shape[0]}; }
+  [[nodiscard]] GroupMatrices part(std::size_t i) const { return {&views[i], 3}; }
+  std::vector<T> numbers;
+  std::vector<TensorView> views;
+};
+
+/// Columns [first, first + count) of an (R, C) matrix.
+template <class T>
+TensorView columns_of(std::vector<T>& matrix, std::int64_t rows, std::int64_t first, std::int64_t count) {
+  return {matrix.data() + first, Shape{rows, count}};
+}
+
+// x times both matrices is written to columns 2 to 2 + 2n of a wider matrix, and read from there by both backward
+// passes: once with the pairs as one matrix, once with each by itself.
+template <class T>
+void expect_parts_as_separate(std::int64_t k, std::int64_t n) {
+  std::vector<std::int32_t> offsets{0, 0, 1, 6, 37};
+  const std::int64_t groups = 4, rows = 37, wide = 2 * n + 5;
+  auto x = random_vector<T>(rows * k, 1), y = random_vector<T>(rows * wide, 2), y_apart = y, dx = x, dx_apart = x;
+  const Pairs<T> weights(groups, n, k, 3), gradients(groups, n, k, 4), gradients_apart(groups, n, k, 4);
+  const GemmParts sizes{.count = 2, .sizes = {n, n}};
+  const auto parts = [&](GemmParts::Of of) {
+    GemmParts result = sizes;
+    result.of = of;
+    return result;
+  };
+  const TensorView both = columns_of(y, rows, 2, 2 * n);
+  grouped_gemm({.offsets = view(offsets),
+                .a = view(x, {rows, k}),
+                .b = weights.joined(),
+                .c = both,
+                .trans_b = true,
+                .stride_c = wide,
+                .parts = parts(GemmParts::Of::n)},
+               host_stream);
+  grouped_gemm_gradient({.offsets = view(offsets),
+                         .a = both,
+                         .b = view(x, {rows, k}),
+                         .c = gradients.joined(),
+                         .add = true,
+                         .stride_a = wide,
+                         .parts = parts(GemmParts::Of::m)},
+                        host_stream);
+  grouped_gemm({.offsets = view(offsets),
+                .a = both,
+                .b = weights.joined(),
+                .c = view(dx, {rows, k}),
+                .stride_a = wide,
+                .parts = parts(GemmParts::Of::k)},
+               host_stream);
+  for (const std::size_t i : {0, 1}) {
+    const TensorView one = columns_of(y_apart, rows, 2 + static_cast<std::int64_t>(i) * n, n);
+    grouped_gemm({.offsets = view(offsets),
+                  .a = view(x, {rows, k}),
+                  .b = weights.part(i),
+                  .c = one,
+                  .trans_b = true,
+                  .stride_c = wide},
+                 host_stream);
+    grouped_gemm_gradient({.offsets = view(offsets),
+                           .a = one,
+                           .b = view(x, {rows, k}),
+                           .c = gradients_apart.part(i),
+                           .add = true,
+                           .stride_a = wide},
+                          host_stream);
+    grouped_gemm({.offsets = view(offsets),
+                  .a = one,
+                  .b = weights.part(i),
+                  .c = view(dx_apart, {rows, k}),
+                  .add = i > 0,
+                  .stride_a = wide},
+                 host_stream);
+  }
+  // 16-bit: of the largest number; the sum of both parts is rounded once, or after each part.
+  constexpr double tolerance = std::is_same_v<T, bf16> ? 1.0 / 128 : std::is_same_v<T, f16> ? 1.0 / 1024 : 0;
+  const auto expect_near = [&](const std::vector<T>& a, const std::vector<T>& b) {
+    double largest = 0;
+    for (const T number : b) largest = std::max(largest, std::abs(static_cast<double>(number)));
+    for (std::size_t i = 0; i < a.size(); ++i)
+      ASSERT_NEAR(static_cast<double>(a[i]), static_cast<double>(b[i]), tolerance * largest) << i;
+  };
+  expect_near(y, y_apart);
+  expect_near(gradients.numbers, gradients_apart.numbers);
+  expect_near(dx, dx_apart);
+}
+
+TYPED_TEST(GroupedGemm, PartsAndColumnsOfWiderMatrices) {
+  for (const auto& [k, n] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {13, 7}, {24, 40}})
+    expect_parts_as_separate<TypeParam>(k, n);
+}
+
 TEST(GroupedGemm, GradientsOfSomeGroups) {
   std::vector<std::int32_t> offsets{0, 3, 3, 8};
   auto a = random_vector<double>(8 * 5, 1), b = random_vector<double>(8 * 4, 2);
@@ -160,6 +262,13 @@ TEST(GroupedGemmRefuses, ShapesAndGroupsThatDoNotFit) {
   EXPECT_NO_THROW(run(offsets, b));
   EXPECT_THROW(run(short_of_rows, b), std::logic_error);
   EXPECT_THROW(run(offsets, wide), std::logic_error);
+  EXPECT_THROW(grouped_gemm({.offsets = view(offsets),
+                             .a = view(a, {3, 4}),
+                             .b = b.list(),
+                             .c = view(c, {3, 3}),
+                             .stride_c = 2},  // rows would overlap
+                            host_stream),
+               std::logic_error);
 }
 
 TEST(GroupedGemmRefuses, ListsOfMatricesOfUnequalDistance) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped GEMM on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder, every
-// form and dtype; two runs.
+// Grouped GEMM on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder, columns
+// of wider matrices, every form and dtype; two runs.
 #include "kernels/grouped_gemm.hpp"
 
 #include "host_device_tensor.hpp"
@@ -76,6 +76,52 @@ TYPED_TEST(CudaGroupedGemm, RowsTimesMatrices) {
                        stream);
         });
       }
+}
+
+/// Columns [first, first + count) of an (R, C) matrix.
+template <class T>
+TensorView columns_of(HostDeviceTensor<T>& matrix, bool device, std::int64_t first, std::int64_t count) {
+  TensorView view = device ? matrix.on_device() : matrix.on_host();
+  view.data = static_cast<T*>(view.data) + first;
+  view.shape = {view.shape[0], count};
+  return view;
+}
+
+// With 8 columns left out on both sides rows are aligned for vectors, with 3 they are not.
+TYPED_TEST(CudaGroupedGemm, ColumnsOfWiderMatrices) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Case& s : {Case{{0, 0, 1, 130, 130, 133}, 64, 128}, Case{{0, 100, 100, 157}, 129, 259}})
+    for (const std::int64_t margin : {8, 3}) {
+      SCOPED_TRACE(testing::Message() << s.in << " to " << s.out << ", margin " << margin);
+      const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
+      const std::int64_t stride_x = s.in + 2 * margin, stride_y = s.out + 2 * margin;
+      HostDeviceTensor<std::int32_t> offsets(s.offsets, Shape{groups + 1});
+      HostDeviceTensor<T> x(normals_of<T>(rows * stride_x, 1), Shape{rows, stride_x}),
+          y(normals_of<T>(rows * stride_y, 2), Shape{rows, stride_y});
+      List<T> weights(groups, Shape{s.out, s.in}, 64, 3);
+      List<float> gradients(groups, Shape{s.out, s.in}, 64, 4);
+      const auto of = [&](bool device) { return device ? offsets.on_device() : offsets.on_host(); };
+      compare(y, false, [&](bool device, StreamView stream) {
+        grouped_gemm({.offsets = of(device),
+                      .a = columns_of(x, device, margin, s.in),
+                      .b = {(device ? weights.device : weights.host).data(), 1},
+                      .c = columns_of(y, device, margin, s.out),
+                      .trans_b = true,
+                      .stride_a = stride_x,
+                      .stride_c = stride_y},
+                     stream);
+      });
+      compare(gradients.all, false, [&](bool device, StreamView stream) {
+        grouped_gemm_gradient({.offsets = of(device),
+                               .a = columns_of(y, device, margin, s.out),
+                               .b = columns_of(x, device, margin, s.in),
+                               .c = {(device ? gradients.device : gradients.host).data(), 1},
+                               .stride_a = stride_y,
+                               .stride_b = stride_x},
+                              stream);
+      });
+    }
 }
 
 template <class T, class C>

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// GroupedLinear: a Linear without bias for each group of rows (grouped GEMM), or several that read the same rows, as an
+// expert's gate and up. Their outputs are then columns of one matrix, and where the weights of a group lie one after
+// the other in memory and none has an adapter, they are one grouped GEMM in each direction, as FusedLinears.
+
+#include <optional>
+#include <vector>
+
+#include "models/group_params.hpp"
+#include "models/grouped_lora_branch.hpp"
+#include "models/linear.hpp"
+
+namespace tessera::models {
+
+class GroupedLinear {
+ public:
+  /// Adds the next group: group e has rows [offsets[e], offsets[e+1]). All groups have the same shapes, and their
+  /// weights are equally spaced among the module's parameters.
+  void add(const std::vector<LinearSpec>& specs, ParamList& params);
+  /// Gives every group its adapters, if they are chosen for them: all groups have one, or none. Once, after the last
+  /// group. `active`: how many groups compute a token.
+  void adapt(AdapterMaker& adapters, std::int64_t active);
+
+  struct Args {
+    std::span<const TensorView> params;
+    Gradients grads;                          // backward_params
+    TensorView offsets;                       // (groups + 1) int32, read by kernels only
+    TensorView x, y;                          // (N, in()), (N, out()), or their gradients
+    std::int64_t stride_x = 0, stride_y = 0;  // elements from row to row, if columns of wider matrices; 0: contiguous
+    Write write = Write::overwrite;           // of x in backward_input
+    TensorView lora;                          // lora_workspace_bytes(N, dtype), of the adapters
+    StreamView stream = host_stream;
+  };
+  /// y = x·W
+  void forward(const Args& args) const;
+  /// dW from x and the gradient y, of the groups whose weights have a buffer; on a device all have, or none.
+  void backward_params(const Args& args) const;
+  /// x = the gradient of the input, from the gradient y.
+  void backward_input(const Args& args) const;
+
+  [[nodiscard]] std::size_t lora_workspace_bytes(std::int64_t rows, DType dtype) const;
+  /// Whether the gradient of any group's weight or adapter is wanted.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const;
+  [[nodiscard]] std::int64_t in() const { return in_; }
+  [[nodiscard]] std::int64_t out() const { return out_; }  // of all
+  /// Of the forward pass, per row.
+  [[nodiscard]] double flops_per_row() const;
+  /// Of the backward pass, per row of equally large groups.
+  [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const;
+
+ private:
+  /// One of the Linears, of all groups.
+  struct Part {
+    std::int64_t out = 0;
+    GroupParams weights;
+    std::optional<GroupedLoraBranch> lora;
+  };
+  [[nodiscard]] double weight_flops(const Part& part) const {
+    return 2.0 * static_cast<double>(in_) * static_cast<double>(part.out);
+  }
+  /// Each group's weights, or their gradients, as one matrix; nothing where they are not adjacent.
+  [[nodiscard]] std::optional<kernels::GroupMatrices> joined(std::span<const TensorView> views) const;
+  [[nodiscard]] kernels::GemmParts gemm_parts(kernels::GemmParts::Of of) const;
+  /// Calls f(part, args of the part's columns of y) for each.
+  template <class F>
+  void for_each_part(const Args& args, const F& f) const;
+  [[nodiscard]] bool backward_params_joined(const Args& args) const;
+
+  std::int64_t in_ = 0, out_ = 0;
+  WeightOrder order_ = WeightOrder::out_in;
+  std::vector<Part> parts_;
+};
+
+}  // namespace tessera::models
