@@ -9,7 +9,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::int64_t grain = 8192;  // elements
+constexpr std::int64_t convert_grain = 8192;  // elements
 
 template <class T>
 void convert_range(const ConvertArgs& args, std::int64_t begin, std::int64_t end) {
@@ -27,7 +27,7 @@ void convert_range(const ConvertArgs& args, std::int64_t begin, std::int64_t end
 }  // namespace
 
 void convert(const ConvertArgs& args) {
-  parallel_ranges(args.from.numel(), grain,
+  parallel_ranges(args.from.numel(), convert_grain,
                   [&](std::int64_t begin, std::int64_t end) { convert_range(args, begin, end); });
 }
 

@@ -12,7 +12,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::int64_t grain = 16;  // tokens, rows
+constexpr std::int64_t moe_grain = 16;  // tokens, rows
 
 /// The K largest of p, descending, the lowest index among equals.
 template <class T>
@@ -44,7 +44,7 @@ void statistics(const RouteArgs& args) {
   const auto* chosen = args.experts.as<std::int32_t>();
   for (std::int64_t i = 0; i < choices; ++i) counts[chosen[i]] += padding.has(i / args.experts.shape[1]) ? 0 : 1;
   const T* p = args.probs.as<T>();
-  parallel_ranges(experts, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(experts, moe_grain, [&](std::int64_t begin, std::int64_t end) {
     std::fill(sums + begin, sums + end, 0.0);
     for (std::int64_t t = 0; t < tokens; ++t) {
       if (padding.has(t)) continue;
@@ -62,7 +62,7 @@ void route(const RouteArgs& args) {
     T *probs = args.probs.as<T>(), *weights = args.weights.as<T>();
     auto* chosen = args.experts.as<std::int32_t>();
     const auto& kernel = moe<T>();
-    parallel_ranges(args.probs.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(args.probs.shape[0], moe_grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         T* const p = probs + t * experts;
         kernel.softmax(logits + t * experts, p, experts);
@@ -84,7 +84,7 @@ void route_backward(const RouteBackwardArgs& args) {
     const auto* chosen = args.experts.as<std::int32_t>();
     T* const dlogits = args.dlogits.as<T>();
     const auto& kernel = moe<T>();
-    parallel_ranges(args.probs.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(args.probs.shape[0], moe_grain, [&](std::int64_t begin, std::int64_t end) {
       A dp[max_experts];
       for (std::int64_t t = begin; t < end; ++t) {
         if (padding.has(t)) {
@@ -125,7 +125,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
   dispatch_dtype(x.dtype, [&]<class T>(T) {
     const T* from = x.as<T>();
     T* to = y.as<T>();
-    parallel_ranges(y.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(y.shape[0], moe_grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row)
         std::copy_n(from + slot_of[row] / k * columns, columns, to + row * columns);
     });
@@ -140,7 +140,7 @@ void combine_rows(const CombineArgs& args) {
     const Acc<T>* weights = args.weights ? args.weights.as<Acc<T>>() : nullptr;
     T* y = args.y.as<T>();
     const auto& kernel = moe<T>();
-    parallel_ranges(args.y.shape[0], grain, [&](std::int64_t first, std::int64_t last) {
+    parallel_ranges(args.y.shape[0], moe_grain, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t t = first; t < last; ++t)
         with_fp32_accumulator(y + t * columns, columns, args.accumulate ? PreviousValues::keep : PreviousValues::ignore,
                               [&](std::int64_t begin, std::int64_t end, auto* sums) {
@@ -160,7 +160,7 @@ void combine_weights_backward(const CombineWeightsBackwardArgs& args) {
     auto* dweights = args.b ? args.dweights.as<Acc<T>>() : nullptr;
     const auto* weights = args.weights.as<Acc<T>>();
     const auto& kernel = moe<T>();
-    parallel_ranges(args.a.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(args.a.shape[0], moe_grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         T* const x = a + row * columns;
         if (b != nullptr) {

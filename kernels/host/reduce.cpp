@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t block_numel = 512;
 constexpr int levels = std::bit_width(max_sum_parts);
 
-using Block = std::array<float, block_numel>;
+using SumBlock = std::array<float, block_numel>;
 
 /// fp32 parts, read in place.
 class FloatParts {
@@ -52,7 +52,7 @@ class NarrowParts {
 
  private:
   Span parts_;
-  alignas(64) std::array<Block, 5> slots_;
+  alignas(64) std::array<SumBlock, 5> slots_;
 };
 
 /// Parts of block-wise int8, decoded into a slot.
@@ -71,7 +71,7 @@ class Int8Parts {
  private:
   static_assert(block_numel % quantization_block == 0);
   const SumTreeInt8Args& parts_;
-  alignas(64) std::array<Block, 5> slots_;
+  alignas(64) std::array<SumBlock, 5> slots_;
 };
 
 /// The tree over one block of elements. Scratch holds both operands of each level.
@@ -131,8 +131,8 @@ class BlockTree {
   const Reduce& table_;
   std::size_t offset_ = 0;
   std::int64_t count_ = 0;
-  alignas(64) Block subtree_, combined_;
-  alignas(64) std::array<std::array<Block, 2>, levels - 3> operands_;
+  alignas(64) SumBlock subtree_, combined_;
+  alignas(64) std::array<std::array<SumBlock, 2>, levels - 3> operands_;
 };
 
 template <class T>

@@ -107,16 +107,16 @@ void check_group(World& world, const Mesh& mesh, Axis axis, std::size_t chunk, b
   }
 }
 
-struct Case {
+struct TestWorld {
   int ranks;
   bool copies;
   int ranks_per_node;
 };
-const Case worlds[] = {{1, true, 0},  {2, true, 0},  {3, true, 0}, {2, false, 0},
-                       {4, false, 0}, {4, false, 2}, {5, false, 3}};
+const TestWorld worlds[] = {{1, true, 0},  {2, true, 0},  {3, true, 0}, {2, false, 0},
+                            {4, false, 0}, {4, false, 2}, {5, false, 3}};
 
 TEST(Int8Collectives, SumsAreTheReferencesInEveryWorld) {
-  for (const Case& c : worlds)
+  for (const TestWorld& c : worlds)
     run_local(
         c.ranks,
         [](World& world) {
@@ -151,7 +151,7 @@ TEST(Int8Collectives, ResultAndResidualsKeepTheSum) {
 }
 
 TEST(Int8Collectives, GathersRoundTheOwnersNumbersToo) {
-  for (const Case& c : worlds)
+  for (const TestWorld& c : worlds)
     run_local(
         c.ranks,
         [](World& world) {

@@ -119,15 +119,15 @@ class Pair {
   std::vector<std::byte> plain_staging_, staged_staging_;
 };
 
-struct Case {
+struct StagedWorld {
   int ranks;
   bool copies;
   Gather gather;
 };
-class Staged : public testing::TestWithParam<Case> {};
+class Staged : public testing::TestWithParam<StagedWorld> {};
 
 TEST_P(Staged, gives_the_bits_of_the_inner_communicator) {
-  const Case c = GetParam();
+  const StagedWorld c = GetParam();
   run_local(
       c.ranks,
       [&](World& world) {
@@ -140,9 +140,9 @@ TEST_P(Staged, gives_the_bits_of_the_inner_communicator) {
       c.copies);
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, Staged,
-                         testing::Values(Case{1, true, Gather::staged}, Case{2, true, Gather::staged},
-                                         Case{3, true, Gather::staged}, Case{5, false, Gather::staged},
-                                         Case{3, true, Gather::direct}, Case{4, false, Gather::direct}),
+                         testing::Values(StagedWorld{1, true, Gather::staged}, StagedWorld{2, true, Gather::staged},
+                                         StagedWorld{3, true, Gather::staged}, StagedWorld{5, false, Gather::staged},
+                                         StagedWorld{3, true, Gather::direct}, StagedWorld{4, false, Gather::direct}),
                          [](const auto& test) {
                            return strfmt("%dranks_%s_%s", test.param.ranks, test.param.copies ? "copies" : "shared",
                                          test.param.gather == Gather::direct ? "direct" : "staged");

@@ -14,7 +14,7 @@
 #include "tests/fault_injection/test_state.hpp"
 #include "tests/io/files.hpp"
 
-namespace tessera::test {
+namespace tessera::test::disk_state {
 namespace {
 
 namespace fs = std::filesystem;
@@ -239,4 +239,4 @@ TEST(DiskState, AFailingDiskIsNamedByTheSave) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::disk_state

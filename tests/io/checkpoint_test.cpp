@@ -13,7 +13,7 @@
 #include "tests/comm/start_cost.hpp"
 #include "tests/io/files.hpp"
 
-namespace tessera::io {
+namespace tessera::io::checkpoint {
 namespace {
 
 using test::expect_error;
@@ -266,4 +266,4 @@ TEST(CheckpointDirectory, OneRunAtATime) {
 }
 
 }  // namespace
-}  // namespace tessera::io
+}  // namespace tessera::io::checkpoint

@@ -13,7 +13,7 @@
 #include "io/file/text_file.hpp"
 #include "tests/io/files.hpp"
 
-namespace tessera {
+namespace tessera::corpus {
 namespace {
 
 using io::Special;
@@ -299,4 +299,4 @@ TEST(TokenFile, CountsBeyond31BitsInItsOwnForm) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::corpus

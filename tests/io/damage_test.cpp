@@ -10,7 +10,7 @@
 #include "runtime/base/rng.hpp"
 #include "tests/io/files.hpp"
 
-namespace tessera {
+namespace tessera::damage {
 namespace {
 
 using test::TempDir;
@@ -121,4 +121,4 @@ TEST(Damage, BitFlips) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::damage

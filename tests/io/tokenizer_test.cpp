@@ -14,7 +14,7 @@
 #include "io/tokenizer/utf8.hpp"
 #include "tests/io/files.hpp"
 
-namespace tessera {
+namespace tessera::tokenizer_files {
 namespace {
 
 using io::Special;
@@ -248,4 +248,4 @@ TEST(Tokenizer, ReadsWhatEndsADocument) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::tokenizer_files

@@ -17,7 +17,7 @@
 #include "jobs/cli/session/strategy.hpp"
 #include "tests/jobs/parse.hpp"
 
-namespace tessera::jobs {
+namespace tessera::jobs::other_tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -241,4 +241,4 @@ TEST_F(ModelCache, AnAbsentModelNamesTheCommand) {
 }
 
 }  // namespace
-}  // namespace tessera::jobs
+}  // namespace tessera::jobs::other_tools

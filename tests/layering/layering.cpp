@@ -13,7 +13,8 @@ namespace tessera::layering {
 namespace fs = std::filesystem;
 namespace {
 
-const std::set<std::string> ignored = {".git", "build", "out", ".cache", ".vscode", ".idea", "compile_commands.json"};
+const std::set<std::string> ignored_folders = {
+    ".git", "build", "out", ".cache", ".vscode", ".idea", "compile_commands.json"};
 
 bool ends_with_any(const std::string& path, std::initializer_list<const char*> endings) {
   return std::any_of(endings.begin(), endings.end(), [&](const char* e) { return path.ends_with(e); });
@@ -110,7 +111,7 @@ std::size_t columns(const std::string& line) {
 std::vector<std::string> files(const fs::path& root) {
   std::vector<std::string> found;
   for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator(); ++it) {
-    if (it.depth() == 0 && ignored.contains(it->path().filename().string())) {
+    if (it.depth() == 0 && ignored_folders.contains(it->path().filename().string())) {
       it.disable_recursion_pending();
     } else if (it->is_regular_file()) {
       found.push_back(fs::relative(it->path(), root).generic_string());
@@ -215,7 +216,8 @@ Violations top_level(const fs::path& root) {
   std::set<std::string> there;
   for (const auto& entry : fs::directory_iterator(root)) there.insert(entry.path().filename().string());
   for (const auto& name : there)
-    if (!allowed.contains(name) && !ignored.contains(name)) violations.push_back(name + ": not at the top level");
+    if (!allowed.contains(name) && !ignored_folders.contains(name))
+      violations.push_back(name + ": not at the top level");
   for (const auto& name : allowed)
     if (!there.contains(name)) violations.push_back(name + ": missing at the top level");
   return violations;

@@ -7,7 +7,7 @@
 
 #include "runner.hpp"
 
-namespace tessera::test {
+namespace tessera::test::cache {
 namespace {
 
 using models::BatchShape;
@@ -110,4 +110,4 @@ constexpr const char* qwen3 =
 INSTANTIATE_TEST_SUITE_P(Families, CacheTest, testing::Values(gpt2, llama, qwen2, qwen3));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::cache

@@ -8,7 +8,7 @@
 #include "kernels/balance.hpp"
 #include "runner.hpp"
 
-namespace tessera::test {
+namespace tessera::test::decoder_gradient {
 namespace {
 
 using models::BatchShape;
@@ -115,4 +115,4 @@ TEST_P(DecoderGradients, OrderCountsThroughRotationAlone) {
 INSTANTIATE_TEST_SUITE_P(Families, DecoderGradients, testing::Values(llama, qwen3, experts, balanced));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::decoder_gradient

@@ -8,7 +8,7 @@
 #include "models/module.hpp"
 #include "models/param_selector.hpp"
 
-namespace tessera::test {
+namespace tessera::test::families {
 namespace {
 
 using models::make;
@@ -244,4 +244,4 @@ TEST(Families, ReadBothSpellingsAndTheyMustAgree) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::families

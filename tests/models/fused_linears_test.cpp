@@ -11,7 +11,7 @@
 #include "models/module.hpp"
 #include "runtime/base/rng.hpp"
 
-namespace tessera::test {
+namespace tessera::test::fused_linears {
 namespace {
 
 using models::FusedLinears;
@@ -157,4 +157,4 @@ TEST(FusedLinears, WeightsComeFirstInTheModuleAndKeepTheirPlaceInTheModel) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::fused_linears

@@ -8,7 +8,7 @@
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
-namespace tessera::test {
+namespace tessera::test::gradient {
 namespace {
 
 using models::BatchShape;
@@ -200,4 +200,4 @@ TEST(Logits, EpsilonOfTheNormIsTheConfigs) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::gradient

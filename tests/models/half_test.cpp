@@ -9,7 +9,7 @@
 #include "golden.hpp"
 #include "runner.hpp"
 
-namespace tessera::test {
+namespace tessera::test::half {
 namespace {
 
 using models::BatchShape;
@@ -195,4 +195,4 @@ TEST(HalfGolden, MatchesPyTorchInTheSameType) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::half

@@ -12,7 +12,7 @@
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
-namespace tessera::test {
+namespace tessera::test::lora {
 namespace {
 
 using models::BatchShape;
@@ -260,4 +260,4 @@ TEST(Lora, ZeroBLeavesTheModelAsItIsAndCountsAreFormulas) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::lora

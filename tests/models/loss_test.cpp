@@ -9,7 +9,7 @@
 #include "runtime/base/rng.hpp"
 #include "weighted_loss.hpp"
 
-namespace tessera::test {
+namespace tessera::test::loss {
 namespace {
 
 using models::BatchShape;
@@ -102,4 +102,4 @@ TEST(HeadLoss, AnotherLossNeedsNoOtherHead) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::loss

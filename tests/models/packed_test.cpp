@@ -9,7 +9,7 @@
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
-namespace tessera::test {
+namespace tessera::test::packed {
 namespace {
 
 using models::BatchShape;
@@ -143,4 +143,4 @@ TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::packed

@@ -9,7 +9,7 @@
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
-namespace tessera::test {
+namespace tessera::test::wanted {
 namespace {
 
 using models::BatchShape;
@@ -260,4 +260,4 @@ TEST(WantedFlops, NothingTrainableIsForwardAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::wanted

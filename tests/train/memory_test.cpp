@@ -7,7 +7,7 @@
 #include "runtime/plan/activations.hpp"
 #include "tests/train/run.hpp"
 
-namespace tessera::test {
+namespace tessera::test::memory {
 namespace {
 
 const char* const strategies[] = {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
@@ -242,4 +242,4 @@ TEST(Memory, FormulasOfZero) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::memory

@@ -9,7 +9,7 @@
 
 #include "tests/train/run.hpp"
 
-namespace tessera::test {
+namespace tessera::test::mixed {
 namespace {
 
 class MixedStrategies : public ::testing::Test {
@@ -229,4 +229,4 @@ TEST_F(MixedStrategies, AGlobWithoutUnitsIsRefusedWithTheList) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::mixed

@@ -75,7 +75,7 @@ Said int8_on_host(int size, int rank, const models::Model& model, const Variant&
   return said;
 }
 
-std::vector<Variant> variants(int world) {
+std::vector<Variant> compressed_variants(int world) {
   std::vector<Variant> all;
   for (const char* strategy : {"0", "1", "3", "HYBRID_SHARD"})
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -99,7 +99,7 @@ std::vector<Variant> variants(int world) {
 
 int compressed(World& world, Truth truth) {
   int wrong = 0;
-  for (const Variant& v : variants(world.size())) {
+  for (const Variant& v : compressed_variants(world.size())) {
     const models::Model model = models::make(config_json({.layers = 3}), "test", v.dtype);
     const Said device = int8_run(world, model, v), host = int8_on_host(world.size(), world.rank(), model, v);
     Variant plain = v;
