@@ -3,12 +3,13 @@
 """PyTorch FSDP2 at the shapes of `tessera bench step`: tokens a second and MFU on one rank, for jobs/bench/figures/run.
 
 A plain decoder: scaled_dot_product_attention, fused AdamW, torch.compile and fully_shard for each block, bf16 parameters and
-fp32 reduction. If a micro-batch does not fit it is halved, and the output says so.
+fp32 reduction. If a micro-batch does not fit it is halved; the output has its size, and the kernels of attention.
 """
 import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -17,10 +18,15 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # Dense bf16 FLOP/s by the name that torch reports; runtime/plan/gpu_specs.cpp has more GPUs, and the sources.
 PEAKS = {"NVIDIA H200": 989.5e12, "NVIDIA H100 80GB HBM3": 989.5e12, "NVIDIA H100 PCIe": 756.5e12,
          "NVIDIA A100-SXM4-40GB": 312e12, "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA B200": 2250e12}
+# The backends that scaled_dot_product_attention may use: cuDNN, FlashAttention (beside Tessera's own kernels), or any.
+ATTENTION = {"cudnn": [SDPBackend.CUDNN_ATTENTION], "own": [SDPBackend.FLASH_ATTENTION],
+             "any": [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION,
+                     SDPBackend.MATH]}
 # family, layers, hidden, inner, heads, heads of K and V, head dim, vocabulary, head tied to the embedding
 SHAPES = {
     "gpt2": ("gpt2", 12, 768, 3072, 12, 12, 64, 50257, True),
@@ -110,6 +116,21 @@ def multiplying(shape):
     return layers * hidden * ((heads + 2 * kv_heads) * dim + heads * dim + up + inner) + hidden * vocab
 
 
+def choose_attention(args, device):
+    """The backends of --attention, or any if those cannot compute this shape; and the name of the one that computes."""
+    heads, kv_heads, dim = SHAPES[args.shape][4:7]
+    q, k = (torch.empty(1, args.length, n, dim, dtype=torch.bfloat16, device=device, requires_grad=True).transpose(1, 2)
+            for n in (heads, kv_heads))
+    for word in dict.fromkeys((args.attention, "any")):
+        try:
+            with sdpa_kernel(ATTENTION[word]):
+                choice = torch._fused_sdp_choice(q, k, k, None, 0.0, True, enable_gqa=heads != kv_heads)
+            return ATTENTION[word], SDPBackend(choice).name
+        except RuntimeError as error:
+            print(f"warning: SDPA cannot compute by {word}: {error}", file=sys.stderr)
+    sys.exit("error: SDPA has no backend for this shape")
+
+
 def build(args, device):
     shape = SHAPES[args.shape]
     torch.manual_seed(1)
@@ -154,6 +175,7 @@ def main():
     parser.add_argument("--micro", type=int, default=16, help="samples of a micro-batch")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--recompute", action="store_true", help="keep the inputs of blocks alone")
+    parser.add_argument("--attention", choices=ATTENTION, default="any", help="backends that SDPA may use")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -161,15 +183,18 @@ def main():
         os.environ.setdefault(name, value)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     micro = args.micro
+    backends, attention = choose_attention(args, device)
     while True:
         try:
-            seconds = statistics.median(train(args, device, micro))
+            with sdpa_kernel(backends):
+                seconds = statistics.median(train(args, device, micro))
             break
         except torch.OutOfMemoryError:
             if micro == 1:
                 raise
             micro //= 2
         torch.cuda.empty_cache()  # outside the handler, which keeps the failed step's tensors
+        torch.cuda.reset_peak_memory_stats()
     shape = SHAPES[args.shape]
     work = 6 * multiplying(shape) * args.tokens
     square = 12 * shape[1] * shape[4] * shape[6] * args.length * args.tokens
@@ -177,7 +202,8 @@ def main():
     mfu = {} if peak is None else {"mfu_causal_halved": (work + square / 2) / seconds / peak,
                                    "mfu_palm": (work + square) / seconds / peak}
     print(json.dumps({
-        "side": "FSDP2", "torch": torch.__version__, "shape": args.shape, "length": args.length, "micro": micro, "step_s": seconds,
+        "side": "FSDP2", "torch": torch.__version__, "shape": args.shape, "length": args.length, "micro": micro,
+        "attention": attention, "step_s": seconds,
         "tokens_per_second": args.tokens / seconds, **mfu,
         "device_bytes_in_use": torch.cuda.max_memory_reserved() if device.type == "cuda" else 0}))
     dist.destroy_process_group()
