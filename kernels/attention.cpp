@@ -81,7 +81,12 @@ void require_cudnn_attention([[maybe_unused]] Device device) {
               "Build it with cudnn_graph.h of 9.8 or newer, or use --attention own");
 }
 
-std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
+std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, Device device) {
+  if (device.kind == Device::Kind::cuda && s.head_dim > max_device_head_dim)
+    throw Error(ExitCode::usage,
+                strfmt("attention with heads of %ld is not supported on a GPU, whose kernels take at most %ld",
+                       s.head_dim, max_device_head_dim),
+                "--backend", "Use --backend cpu");
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda)
       return std::max(cuda::attention_forward_workspace(s), is_fused(s, dtype) ? cuda::fused_extra_bytes : 0);

@@ -14,6 +14,8 @@
 
 namespace tessera::kernels {
 
+inline constexpr std::int64_t max_device_head_dim = 256;  // of a device's kernels
+
 struct AttentionShape {
   std::int64_t batch = 0, tokens = 0;                  // B, T
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  // nh, nk, d
@@ -30,6 +32,7 @@ struct AttentionForwardArgs {
   TensorView positions = {};
 };
 void attention_forward(const AttentionForwardArgs& args, StreamView stream);
+/// Throws Error (usage) if head_dim is above max_device_head_dim on a device: the plan of every run asks.
 [[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape, DType dtype,
                                                       Device device = host_device);
 

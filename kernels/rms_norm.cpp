@@ -34,6 +34,12 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
 }
 
 std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype, Device device) {
+  if (device.kind == Device::Kind::cuda && channels > max_device_norm_channels)
+    throw Error(
+        ExitCode::usage,
+        strfmt("training with RMSNorm of %ld channels is not supported on a GPU, whose kernel takes at most %ld",
+               channels, max_device_norm_channels),
+        "--backend", "Use --backend cpu");
   const std::int64_t blocks = device.kind == Device::Kind::cuda ? rms_norm_device_blocks : norm_blocks;
   return static_cast<std::size_t>(blocks * channels) * size_of(stat_dtype(dtype));
 }

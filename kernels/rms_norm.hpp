@@ -8,6 +8,8 @@
 
 namespace tessera::kernels {
 
+inline constexpr std::int64_t max_device_norm_channels = 16384;  // of backward on a device
+
 /// Rows may be columns of a wider matrix: strides are elements from row to row; 0: contiguous rows.
 struct RmsNormForwardArgs {
   TensorView x;       // (N, G·C): each of the N·G groups of C has its own norm
@@ -28,7 +30,7 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream);
 struct RmsNormBackwardArgs {
   TensorView dy;      // (N, G·C)
   TensorView x;       // (N, G·C), the forward's input
-  TensorView weight;  // (C); at most 16,384 on a device
+  TensorView weight;  // (C); at most max_device_norm_channels on a device
   TensorView rstd;    // (N·G)
   /// (N, G·C); may be dy; with add_to_dx added to the residual's gradient in it; absent: not wanted.
   TensorView dx;
@@ -42,7 +44,8 @@ struct RmsNormBackwardArgs {
 /// Rows are summed into dweight by blocks that depend on N only: the same bits for any number of threads, and whether
 /// dx or dweight or both are wanted.
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream);
-/// Bytes, for any number of rows and threads.
+/// Bytes, for any number of rows and threads. Throws Error (usage) if `channels` is above max_device_norm_channels on a
+/// device: the plan of a training run asks.
 [[nodiscard]] std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype, Device device = host_device);
 
 }  // namespace tessera::kernels

@@ -10,8 +10,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr std::int64_t max_head_dim = 256,
-                       max_grid = 65535;  // // batch and heads are the grid's second and third dimensions
+constexpr std::int64_t max_grid = 65535;  // batch and heads are the grid's second and third dimensions
 
 /// delta = Σ over a row of dout·out: a warp per (token, head).
 template <class T>
@@ -30,9 +29,9 @@ __global__ void __launch_bounds__(group_block) delta_kernel(const AttentionCall<
 
 template <class T>
 AttentionCall<T> call_of(const AttentionShape& s, double scale, const TensorView& qkv, const TensorView& positions) {
-  TESSERA_ASSERT(
-      s.head_dim <= max_head_dim && s.batch <= max_grid && s.heads <= max_grid && s.tokens < (std::int64_t{1} << 31),
-      "attention of %ld x %ld tokens, %ld heads of %ld", s.batch, s.tokens, s.heads, s.head_dim);
+  TESSERA_ASSERT(s.head_dim <= max_device_head_dim && s.batch <= max_grid && s.heads <= max_grid &&
+                     s.tokens < (std::int64_t{1} << 31),
+                 "attention of %ld x %ld tokens, %ld heads of %ld", s.batch, s.tokens, s.heads, s.head_dim);
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
           .scale = static_cast<float>(scale),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,

@@ -9,7 +9,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int max_columns = 8;  // per lane, of a row of 256 elements
+constexpr int max_columns = max_device_head_dim / 32;  // per lane
 
 template <class T>
 struct CacheCall {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(group_block, 2) cached_kernel(const CacheCall<
 template <class T>
 CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const TensorView& positions,
                      const AttentionCache& cache) {
-  TESSERA_ASSERT(s.head_dim <= 32 * max_columns, "heads of %ld", s.head_dim);
+  TESSERA_ASSERT(s.head_dim <= max_device_head_dim, "heads of %ld", s.head_dim);
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
           .capacity = cache.capacity(),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,

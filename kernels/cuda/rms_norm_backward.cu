@@ -118,7 +118,7 @@ void launch(const Backward<T>& r, unsigned blocks, StreamView stream) {
   if (r.channels <= warp_channels) run(std::integral_constant<int, warp_channels / 32>{}, ThreadGroup<32>{});
   else if (r.channels <= 8 * group_block) run(std::integral_constant<int, 8>{}, ThreadGroup<group_block>{});
   else if (r.channels <= 32 * group_block) run(std::integral_constant<int, 32>{}, ThreadGroup<group_block>{});
-  else run(std::integral_constant<int, 64>{}, ThreadGroup<group_block>{});
+  else run(std::integral_constant<int, max_device_norm_channels / group_block>{}, ThreadGroup<group_block>{});
   check_launch("rms_norm_backward");
 }
 
@@ -127,7 +127,7 @@ void launch(const Backward<T>& r, unsigned blocks, StreamView stream) {
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   const std::int64_t channels = args.weight.numel(), groups = args.x.shape[1] / channels,
                      norms = args.x.shape[0] * groups;
-  TESSERA_ASSERT(channels <= 64 * group_block, "%ld channels", channels);
+  TESSERA_ASSERT(channels <= max_device_norm_channels, "%ld channels", channels);
   const std::int64_t least = (norms + rms_norm_device_blocks - 1) / rms_norm_device_blocks,
                      height = least > 8 ? least : 8, blocks = (norms + height - 1) / height;
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {

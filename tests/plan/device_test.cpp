@@ -5,6 +5,7 @@
 
 #include "kernels/attention.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/rms_norm.hpp"
 #include "kernels/step.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/plan/activations.hpp"
@@ -91,17 +92,58 @@ TEST(PlanDevice, OneGemmForQueriesKeysAndValuesAndOneForGateAndUp) {
   }
 }
 
+std::string refusal_of(const plan::RunSpec& spec) {
+  try {
+    (void)plan::make_plan(spec);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    return e.line();
+  }
+  return "accepted";
+}
+
+TEST(PlanDevice, ShapesThatItsKernelsDoNotTakeAreRefused) {
+  constexpr std::int64_t head = kernels::max_device_head_dim, norm = kernels::max_device_norm_channels;
+  const auto llama = [](std::int64_t head_dim, std::int64_t hidden) {
+    return models::make(strfmt(R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 16,
+  "hidden_size": %ld, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": %ld, "intermediate_size": 16})",
+                               hidden, head_dim),
+                        "test");
+  };
+  const auto refusal = [](const models::Model& of, plan::Purpose purpose, Device device) {
+    plan::RunSpec spec = spec_of(of, staged);
+    spec.device = device;
+    spec.topology.staged = device != host_device;
+    spec.purpose = purpose;
+    if (purpose != plan::Purpose::train) spec.states.clear();
+    if (purpose == plan::Purpose::generate) spec.cache_tokens = spec.tokens;
+    return refusal_of(spec);
+  };
+  const Device device{Device::Kind::cuda, 0};
+  using plan::Purpose;
+  for (const Purpose purpose : {Purpose::train, Purpose::evaluate, Purpose::generate}) {
+    EXPECT_EQ(refusal(llama(head, norm), purpose, device), "accepted");
+    EXPECT_EQ(refusal(llama(head + 2, 16), purpose, device),
+              "attention with heads of 258 is not supported on a GPU, whose kernels take at most 256 [--backend]. "
+              "Use --backend cpu");
+    EXPECT_EQ(refusal(llama(head + 2, norm + 1), purpose, host_device), "accepted");
+    // RMSNorm's backward has a limit, its forward has none.
+    EXPECT_EQ(refusal(llama(head, norm + 1), purpose, device),
+              purpose == Purpose::train ? "training with RMSNorm of 16385 channels is not supported on a GPU, whose "
+                                          "kernel takes at most 16384 [--backend]. Use --backend cpu"
+                                        : "accepted");
+  }
+  const models::Model layer_norm = models::make(
+      strfmt(
+          R"({"model_type": "gpt2", "n_layer": 1, "n_embd": %ld, "n_head": 128, "vocab_size": 37, "n_positions": 16})",
+          norm + 128),
+      "test");
+  EXPECT_EQ(refusal(layer_norm, Purpose::train, device), "accepted");
+}
+
 TEST(PlanDevice, WeightsOfALayersExpertsAreFrozenTogether) {
   models::Model moe = models::make(experts, "test");
-  const auto refusal = [&]() -> std::string {
-    try {
-      (void)plan::make_plan(spec_of(moe, nccl));
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ExitCode::usage);
-      return e.line();
-    }
-    return "accepted";
-  };
+  const auto refusal = [&] { return refusal_of(spec_of(moe, nccl)); };
   EXPECT_EQ(refusal(), "accepted");
   const auto freeze = [&](const std::string& part) {
     for (ParamSpec& param : moe.params)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Which GPU a rank takes, by what its launcher lets it see, on the simulated device.
+# Which GPU a rank takes, by what its launcher lets it see, and a model that it cannot train, on the simulated device.
 #   visible_gpus.sh TESSERA MPIRUN SIMULATED_LIBRARIES
 set -u
 tessera=$1 mpirun=$2
@@ -42,6 +42,10 @@ try 0 'W058: --backend auto uses the CPU, though there are GPUs: rank 0: 2 ranks
 try 2 'finds no GPU: SIMULATED_GPUS is empty' '' --backend cuda
 try 0 'no GPU in use' ''
 try 0 'no GPU in use' 0 --backend cpu
+# Heads that no kernel of a device takes.
+sed 's/"n_embd": 32, "n_head": 2/"n_embd": 264, "n_head": 1/' config.json > heads.json
+try 2 'attention with heads of 264 is not supported on a GPU' 0,1 --model heads.json
+try 0 'no GPU in use' 0,1 --model heads.json --backend cpu
 # A rank's share of a GPU's 8 GiB.
 try 0 ' 8.00 GiB' 0,1 --comm mpi
 try 0 ' 8.00 GiB' RANK --comm mpi

@@ -94,7 +94,6 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
 }
 
 NcclHandle::~NcclHandle() {
-  if (aborted_) return;
   if (std::uncaught_exceptions() > 0) {
     abort();
     return;
@@ -107,8 +106,9 @@ NcclHandle::~NcclHandle() {
       if (std::chrono::steady_clock::now() > end)
         throw Error(ExitCode::communication, "ncclCommFinalize did not finish in two seconds");
     };
-    call("ncclCommFinalize", [](ncclComm_t comm) { return nccl().finalize(comm); });
-    (void)nccl().destroy(comm_of(comm_));
+    call("ncclCommFinalize", [](ncclComm_t comm) { return nccl().finalize(comm); });  // throws after an abort
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(aborted_, true)) (void)nccl().destroy(comm_of(comm_));
   } catch (const std::exception&) { abort(); }
 }
 

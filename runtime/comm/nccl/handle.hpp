@@ -19,9 +19,10 @@ using NcclId = std::array<std::byte, 128>;
 /// Throws Error (usage) if libnccl cannot be opened.
 [[nodiscard]] NcclId make_nccl_id();
 
-/// One thread makes the collective calls; check() and abort() may come from any. Each NCCL call is made under a lock,
-/// after a look at whether the communicator was aborted, so that an abort never frees it under a call. No call blocks:
-/// one that returns ncclInProgress is polled, and `poll` throws when the run has failed or the wait is too long.
+/// One thread makes the collective calls and destroys the handle; check() and abort() may come from any. Each NCCL call
+/// is made under a lock, and only if the communicator is there: whoever sets `aborted_` frees it, once, and never under
+/// a call. No call blocks: one that returns ncclInProgress is polled, and `poll` throws when the run has failed or the
+/// wait is too long.
 class NcclHandle {
  public:
   using Poll = std::function<void()>;
@@ -56,7 +57,7 @@ class NcclHandle {
   Device device_;
   mutable std::mutex mutex_;  // of the next two, and of every NCCL call
   void* comm_ = nullptr;
-  bool aborted_ = false;
+  bool aborted_ = false;  // or destroyed
 };
 
 }  // namespace tessera::comm
