@@ -6,7 +6,6 @@
 #include "kernels/row_stride.hpp"
 
 namespace tessera::kernels {
-namespace {
 
 void check_parts(const GemmParts& parts, std::int64_t m, std::int64_t n, std::int64_t k) {
   const std::int64_t full = parts.of == GemmParts::Of::m ? m : parts.of == GemmParts::Of::n ? n : k;
@@ -15,8 +14,6 @@ void check_parts(const GemmParts& parts, std::int64_t m, std::int64_t n, std::in
   TESSERA_ASSERT(parts.count == 0 || (parts.count <= GemmParts::most && sum == full), "%d parts of %ld, sum %ld",
                  parts.count, full, sum);
 }
-
-}  // namespace
 
 void gemm(const GemmArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.a.shape.rank() == 2 && args.b.shape.rank() == 2 && args.c.shape.rank() == 2);

@@ -21,6 +21,9 @@ struct GemmParts {
   std::int64_t sizes[most] = {};
 };
 
+/// Asserts that the sizes add up to the dimension.
+void check_parts(const GemmParts& parts, std::int64_t m, std::int64_t n, std::int64_t k);
+
 struct GemmArgs {
   TensorView a;  // (m, k), or (k, m) if trans_a
   TensorView b;  // (k, n), or (n, k) if trans_b

@@ -31,6 +31,7 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), matrix.str().c_str(), args.c.shape.str().c_str());
   check_stride(args.a, args.stride_a);
   check_stride(args.c, args.stride_c);
+  check_parts(args.parts, args.c.shape[0], args.c.shape[1], args.a.shape[1]);
   TESSERA_DISPATCH(args.a, grouped_gemm, args);
 }
 
@@ -44,6 +45,7 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
                    args.c[e].shape.str().c_str(), static_cast<long long>(e), matrix.str().c_str());
   check_stride(args.a, args.stride_a);
   check_stride(args.b, args.stride_b);
+  check_parts(args.parts, matrix[0], matrix[1], args.a.shape[0]);
   TESSERA_DISPATCH(args.a, grouped_gemm_gradient, args);
 }
 

@@ -17,7 +17,7 @@ namespace tessera::kernels {
 struct GroupMatrices {
   const TensorView* first = nullptr;
   std::int64_t step = 1;
-  std::int64_t rows = 0;  // of each matrix, if it goes on after the view with others of the list; 0: the view's
+  std::int64_t rows = 0;  // of each matrix, if it is the view and the views after it in memory; 0: the view alone
   [[nodiscard]] TensorView operator[](std::int64_t group) const {
     TensorView matrix = first[group * step];
     if (rows > 0) matrix.shape = {rows, matrix.shape[1]};
@@ -35,7 +35,7 @@ struct GroupedGemmArgs {
   bool trans_b = false;
   double alpha = 1;
   bool add = false;  // add to c, or overwrite it
-  // Elements from one row to the next, if a and c are columns of a wider matrix; 0: contiguous rows.
+  // Elements from one row to the next, if a or c is columns of a wider matrix; 0: contiguous rows.
   std::int64_t stride_a = 0, stride_c = 0;
   GemmParts parts = {};  // of n or k
 };

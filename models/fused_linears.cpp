@@ -3,6 +3,7 @@
 #include "models/fused_linears.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 #include "kernels/bias.hpp"
 
@@ -33,15 +34,9 @@ bool FusedLinears::may_join() const {
 }
 
 TensorView FusedLinears::joined(std::span<const TensorView> views, int (Linear::*position)() const) const {
-  const TensorView& first = at(views, (linears_[0].*position)());
-  TensorView all = first;
-  const std::byte* end = static_cast<const std::byte*>(first.data);
-  for (const Linear& linear : linears_) {
-    const TensorView& view = at(views, (linear.*position)());
-    if (!view || view.data != end || view.dtype != first.dtype || view.device != first.device) return {};
-    end += view.nbytes();
-  }
-  all.shape = first.shape.rank() == 2 ? Shape{out_, in()} : Shape{out_};
+  if (!are_adjacent(views, linears_ | std::views::transform(position))) return {};
+  TensorView all = at(views, (linears_[0].*position)());
+  all.shape = all.shape.rank() == 2 ? Shape{out_, in()} : Shape{out_};
   return all;
 }
 

@@ -3,6 +3,7 @@
 #include "models/grouped_linear.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 namespace tessera::models {
 
@@ -22,7 +23,7 @@ void GroupedLinear::add(const std::vector<LinearSpec>& specs, ParamList& params)
     if (weights.groups == 1) weights.step = weight - weights.first;
     TESSERA_ASSERT(spec.in == in_ && spec.out == part.out && spec.order == order_ && !spec.bias &&
                        weight == weights.at(weights.groups),
-                   "%s is no group's", spec.prefix.c_str());
+                   "%s differs in shape or position from the other groups", spec.prefix.c_str());
     ++weights.groups;
   }
 }
@@ -39,15 +40,9 @@ std::optional<kernels::GroupMatrices> GroupedLinear::joined(std::span<const Tens
       std::ranges::any_of(parts_, [](const Part& part) { return part.lora.has_value(); }))
     return std::nullopt;
   const GroupParams& first = parts_[0].weights;
-  for (std::int64_t e = 0; e < first.groups; ++e) {
-    const TensorView& start = at(views, first.at(e));
-    const std::byte* end = static_cast<const std::byte*>(start.data);
-    for (const Part& part : parts_) {
-      const TensorView& view = at(views, part.weights.at(e));
-      if (!view || view.data != end || view.dtype != start.dtype || view.device != start.device) return std::nullopt;
-      end += view.nbytes();
-    }
-  }
+  for (std::int64_t e = 0; e < first.groups; ++e)
+    if (!are_adjacent(views, parts_ | std::views::transform([&](const Part& part) { return part.weights.at(e); })))
+      return std::nullopt;
   kernels::GroupMatrices matrices = first.of(views);
   matrices.rows = out_;
   return matrices;
@@ -60,67 +55,56 @@ kernels::GemmParts GroupedLinear::gemm_parts(kernels::GemmParts::Of of) const {
 }
 
 template <class F>
-void GroupedLinear::for_each_part(const Args& args, const F& f) const {
+void GroupedLinear::for_each_part(const TensorView& y, const F& f) const {
   std::int64_t column = 0;
   for (const Part& part : parts_) {
-    Args of_part = args;
-    if (parts_.size() > 1) {
-      of_part.y = columns(args.y, column, part.out);
-      of_part.stride_y = args.stride_y > 0 ? args.stride_y : out_;
-      if (column > 0) of_part.write = Write::add;
-    }
-    f(part, of_part);
+    f(part, Columns{columns(y, column, part.out), parts_.size() > 1 ? out_ : 0}, column == 0);
     column += part.out;
   }
 }
 
-namespace {
-
-GroupedLoraBranch::Args branch_args(const GroupedLinear::Args& args) {
+GroupedLoraBranch::Args GroupedLinear::branch_args(const Args& args, const Columns& y) {
   return {.params = args.params,
           .grads = args.grads,
           .offsets = args.offsets,
           .x = args.x,
-          .y = args.y,
+          .y = y.view,
           .stride_x = args.stride_x,
-          .stride_y = args.stride_y,
+          .stride_y = y.stride,
           .workspace = args.lora,
           .stream = args.stream};
 }
 
-}  // namespace
-
 void GroupedLinear::forward(const Args& args) const {
+  TESSERA_ASSERT(args.y.shape[1] == out_);
   kernels::GroupedGemmArgs gemm{.offsets = args.offsets,
                                 .a = args.x,
                                 .c = args.y,
                                 .trans_b = order_ == WeightOrder::out_in,
-                                .stride_a = args.stride_x,
-                                .stride_c = args.stride_y};
+                                .stride_a = args.stride_x};
   if (const auto weights = joined(args.params)) {
     gemm.b = *weights, gemm.parts = gemm_parts(kernels::GemmParts::Of::n);
     kernels::grouped_gemm(gemm, args.stream);
     return;
   }
-  for_each_part(args, [&](const Part& part, const Args& of_part) {
-    gemm.b = part.weights.of(args.params), gemm.c = of_part.y, gemm.stride_c = of_part.stride_y;
+  for_each_part(args.y, [&](const Part& part, const Columns& y, bool) {
+    gemm.b = part.weights.of(args.params), gemm.c = y.view, gemm.stride_c = y.stride;
     kernels::grouped_gemm(gemm, args.stream);
-    if (part.lora) part.lora->forward(branch_args(of_part));
+    if (part.lora) part.lora->forward(branch_args(args, y));
   });
 }
 
 bool GroupedLinear::backward_params_joined(const Args& args) const {
   const auto gradients = joined(args.grads.views);
   if (!gradients) return false;
-  const bool adds = args.grads.adds(parts_[0].weights.first);
-  for (const Part& part : parts_)
-    if (args.grads.adds(part.weights.first_wanted(args.grads)) != adds) return false;
+  const auto adds = [&](const Part& part) { return args.grads.adds(part.weights.first_wanted(args.grads)); };
+  const bool add = adds(parts_[0]);
+  if (std::ranges::any_of(parts_, [&](const Part& part) { return adds(part) != add; })) return false;
   kernels::grouped_gemm_gradient({.offsets = args.offsets,
                                   .a = args.y,
                                   .b = args.x,
                                   .c = *gradients,
-                                  .add = adds,
-                                  .stride_a = args.stride_y,
+                                  .add = add,
                                   .stride_b = args.stride_x,
                                   .parts = gemm_parts(kernels::GemmParts::Of::m)},
                                  args.stream);
@@ -128,40 +112,39 @@ bool GroupedLinear::backward_params_joined(const Args& args) const {
 }
 
 void GroupedLinear::backward_params(const Args& args) const {
+  TESSERA_ASSERT(args.y.shape[1] == out_);
   if (backward_params_joined(args)) return;
   const bool in_out = order_ == WeightOrder::in_out;
-  for_each_part(args, [&](const Part& part, const Args& of_part) {
+  for_each_part(args.y, [&](const Part& part, const Columns& y, bool) {
     if (const int first = part.weights.first_wanted(args.grads); first >= 0)  // dW = xᵀ·dy, or its transpose dyᵀ·x
       kernels::grouped_gemm_gradient({.offsets = args.offsets,
-                                      .a = in_out ? args.x : of_part.y,
-                                      .b = in_out ? of_part.y : args.x,
+                                      .a = in_out ? args.x : y.view,
+                                      .b = in_out ? y.view : args.x,
                                       .c = part.weights.of(args.grads.views),
                                       .add = args.grads.adds(first),
-                                      .stride_a = in_out ? args.stride_x : of_part.stride_y,
-                                      .stride_b = in_out ? of_part.stride_y : args.stride_x},
+                                      .stride_a = in_out ? args.stride_x : y.stride,
+                                      .stride_b = in_out ? y.stride : args.stride_x},
                                      args.stream);
-    if (part.lora) part.lora->backward_params(branch_args(of_part));
+    if (part.lora) part.lora->backward_params(branch_args(args, y));
   });
 }
 
 void GroupedLinear::backward_input(const Args& args) const {
+  TESSERA_ASSERT(args.y.shape[1] == out_);
   kernels::GroupedGemmArgs gemm{.offsets = args.offsets,
                                 .a = args.y,
                                 .c = args.x,
                                 .trans_b = order_ == WeightOrder::in_out,
-                                .add = args.write == Write::add,
-                                .stride_a = args.stride_y,
                                 .stride_c = args.stride_x};
   if (const auto weights = joined(args.params)) {
     gemm.b = *weights, gemm.parts = gemm_parts(kernels::GemmParts::Of::k);
     kernels::grouped_gemm(gemm, args.stream);
     return;
   }
-  for_each_part(args, [&](const Part& part, const Args& of_part) {
-    gemm.b = part.weights.of(args.params), gemm.a = of_part.y, gemm.stride_a = of_part.stride_y;
-    gemm.add = of_part.write == Write::add;
+  for_each_part(args.y, [&](const Part& part, const Columns& y, bool first) {
+    gemm.b = part.weights.of(args.params), gemm.a = y.view, gemm.stride_a = y.stride, gemm.add = !first;
     kernels::grouped_gemm(gemm, args.stream);
-    if (part.lora) part.lora->backward_input(branch_args(of_part));
+    if (part.lora) part.lora->backward_input(branch_args(args, y));
   });
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GroupedLinear: a Linear without bias for each group of rows (grouped GEMM), or several that read the same rows, as an
-// expert's gate and up. Their outputs are then columns of one matrix, and where the weights of a group lie one after
-// the other in memory and none has an adapter, they are one grouped GEMM in each direction, as FusedLinears.
+// expert's gate and up. Their outputs are then columns of one matrix. They are one grouped GEMM in each direction where
+// a group's weights are adjacent in memory, are (out, in) and have no adapter; elsewhere one each. The host divides one
+// grouped GEMM as kernels::GemmParts says.
 
 #include <optional>
 #include <vector>
@@ -24,12 +25,11 @@ class GroupedLinear {
 
   struct Args {
     std::span<const TensorView> params;
-    Gradients grads;                          // backward_params
-    TensorView offsets;                       // (groups + 1) int32, read by kernels only
-    TensorView x, y;                          // (N, in()), (N, out()), or their gradients
-    std::int64_t stride_x = 0, stride_y = 0;  // elements from row to row, if columns of wider matrices; 0: contiguous
-    Write write = Write::overwrite;           // of x in backward_input
-    TensorView lora;                          // lora_workspace_bytes(N, dtype), of the adapters
+    Gradients grads;            // backward_params
+    TensorView offsets;         // (groups + 1) int32, read by kernels only
+    TensorView x, y;            // (N, in()), (N, out()), or their gradients
+    std::int64_t stride_x = 0;  // elements from row to row if x is columns of a wider matrix; 0: contiguous
+    TensorView lora;            // lora_workspace_bytes(N, dtype), of the adapters
     StreamView stream = host_stream;
   };
   /// y = x·W
@@ -59,12 +59,19 @@ class GroupedLinear {
   [[nodiscard]] double weight_flops(const Part& part) const {
     return 2.0 * static_cast<double>(in_) * static_cast<double>(part.out);
   }
-  /// Each group's weights, or their gradients, as one matrix; nothing where they are not adjacent.
+  /// A part's columns of y, or of its gradient.
+  struct Columns {
+    TensorView view;
+    std::int64_t stride;  // elements from row to row; 0: contiguous
+  };
+  /// Each group's weights, or their gradients, as one matrix; absent if there is one part, they are not adjacent, are
+  /// (in, out), or a part has an adapter.
   [[nodiscard]] std::optional<kernels::GroupMatrices> joined(std::span<const TensorView> views) const;
   [[nodiscard]] kernels::GemmParts gemm_parts(kernels::GemmParts::Of of) const;
-  /// Calls f(part, args of the part's columns of y) for each.
+  /// Calls f(part, its columns of y, whether it is the first) for each.
   template <class F>
-  void for_each_part(const Args& args, const F& f) const;
+  void for_each_part(const TensorView& y, const F& f) const;
+  [[nodiscard]] static GroupedLoraBranch::Args branch_args(const Args& args, const Columns& y);
   [[nodiscard]] bool backward_params_joined(const Args& args) const;
 
   std::int64_t in_ = 0, out_ = 0;

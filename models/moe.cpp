@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MoeMlp: saves the router's choice, gate and up, and their product with BatchShape::saves_outputs; backward recomputes
-// the rest. It writes the gradients of gate and up over them.
+// the rest, and writes the gradients of gate and up over gate and up.
 #include "models/moe.hpp"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType d
   s.probs = allocator.kept().take(stat_dtype(dtype), {tokens, router_.out()});
   s.experts = allocator.kept().take(DType::i32, {tokens, top_k_});
   s.weights = allocator.kept().take(stat_dtype(dtype), {tokens, top_k_});
-  s.gate_up = allocator.kept().take(dtype, {rows(shape), 2 * hidden_});
+  s.gate_up = allocator.kept().take(dtype, {rows(shape), gate_up_.out()});
   if (shape.saves_outputs) s.product = allocator.kept().take(dtype, {rows(shape), hidden_});
   return s;
 }
@@ -108,7 +108,7 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const Scratch w = scratch(allocator, s.product, args.shape, args.x.dtype, args.phase);
-  const std::int64_t stride = 2 * hidden_;  // of gate and up
+  const std::int64_t stride = gate_up_.out();  // of gate and up
   const TensorView product = w.product ? w.product : gate(s.gate_up);
   const std::int64_t stride_product = w.product ? 0 : stride;
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, std::int64_t stride_x, const TensorView& y) {
@@ -183,7 +183,7 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                .stream = args.stream};
   };
   const TensorView gate_up = s.gate_up;
-  const std::int64_t stride = 2 * hidden_;  // of gate and up
+  const std::int64_t stride = gate_up_.out();  // of gate and up
   const Wanted wanted = args.wanted();
   const bool product = through_product(wanted), through_down = product || through_router(wanted);
 

@@ -44,7 +44,7 @@ class MoeMlp final : public Sublayer {
     TensorView probs;    // (N, E) of stat_dtype, as weights and dweights
     TensorView experts;  // (N, K) int32
     TensorView weights;  // (N, K)
-    TensorView gate_up;  // (N·K, 2·I)
+    TensorView gate_up;  // (N·K, 2·I): columns of gate, then of up; backward writes their gradients here
     TensorView product;  // (N·K, I), with BatchShape::saves_outputs
   };
   struct Scratch {

@@ -90,6 +90,21 @@ class ParamList {
   return params[static_cast<std::size_t>(i)];
 }
 
+/// Whether the views at these positions lie one after the other in memory, with one dtype; false if one is absent.
+template <class Positions>
+[[nodiscard]] bool are_adjacent(std::span<const TensorView> views, const Positions& positions) {
+  const TensorView* before = nullptr;
+  for (const int i : positions) {
+    const TensorView& view = at(views, i);
+    if (!view) return false;
+    if (before != nullptr && (view.data != static_cast<std::byte*>(before->data) + before->nbytes() ||
+                              view.dtype != before->dtype || view.device != before->device))
+      return false;
+    before = &view;
+  }
+  return true;
+}
+
 /// The view under another shape; absent if it is.
 [[nodiscard]] inline TensorView reshaped(const TensorView& view, const Shape& shape) {
   return view ? view.reshape(shape) : TensorView{};

@@ -4,6 +4,7 @@
 #include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
+#include "kernels/row_stride.hpp"
 #include "kernels/swiglu.hpp"
 
 namespace tessera::kernels::cuda {
@@ -93,8 +94,8 @@ void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
       return for_each<vector_length<T>>(Contiguous<Forward<T>>{op}, args.gate.numel(),
                                         {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
     const std::int64_t columns = args.gate.shape[1];
-    if (op.stride == 0) op.stride = columns;
-    if (op.stride_y == 0) op.stride_y = columns;
+    op.stride = row_stride(args.gate, args.stride);
+    op.stride_y = row_stride(args.y, args.stride_y);
     for_columns<T>(op, args.gate.shape[0], columns, {op.stride, op.stride_y},
                    {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
   });

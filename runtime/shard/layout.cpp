@@ -15,6 +15,7 @@
 #include "runtime/base/round_up.hpp"
 
 namespace tessera::shard {
+
 std::int64_t ShardLayout::quantum(const UnitSpec& unit) {
   const std::size_t smallest =
       std::min({size_of(unit.storage_dtype), size_of(unit.policy.param_dtype), size_of(unit.policy.reduce_dtype)});

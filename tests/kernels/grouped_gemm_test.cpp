@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped GEMM against gemm of each group, to the bit: empty groups, one row, all rows in one group, odd sizes, columns
-// of wider matrices, parts, every form and dtype; refused arguments.
+// Grouped GEMM against gemm of each group, to the bit: empty groups, one row, all rows in one group, odd sizes, every
+// form and dtype. Parts and columns of wider matrices against separate calls: 16-bit sums of parts within a rounding.
+// Refused arguments.
 #include "kernels/grouped_gemm.hpp"
 
 #include <algorithm>
@@ -128,7 +129,8 @@ TYPED_TEST(GroupedGemm, TimesAlpha) {
     }
 }
 
-/// Two matrices for each group that lie one after the other, as gate and up of an expert, and a third that is no part.
+/// Two matrices for each group that lie one after the other, as gate and up of an expert, and a third, as down, which
+/// is not multiplied.
 template <class T>
 struct Pairs {
   Pairs(std::int64_t groups, std::int64_t rows, std::int64_t columns, std::uint64_t seed)

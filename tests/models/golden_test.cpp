@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "gemm_counter.hpp"
 #include "golden.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/balance.hpp"
@@ -22,13 +23,13 @@ void expect_close(double ours, double theirs, const std::string& what) {
 }
 
 struct Trial {
-  explicit Trial(const std::string& name, std::int64_t micro_batch)
+  explicit Trial(const std::string& name, std::int64_t micro_batch, Runner::Layout layout = Runner::Layout::apart)
       : golden(read_golden(name)),
         model(models::make(golden.config, name + "/config.json")),
         samples(golden.expected["samples_per_step"]),
         tokens(golden.expected["tokens_per_sample"]),
         micro(micro_batch),
-        runner(model, {micro_batch, tokens}) {
+        runner(model, {micro_batch, tokens}, layout) {
     std::size_t found = 0;
     for (const auto& [file_name, weight] : golden.weights) {
       std::size_t done = 0;
@@ -104,6 +105,22 @@ TEST_P(GoldenRun, FirstStepMatches) {
   for (std::size_t p = 0; p < run.model.params.size(); ++p) {
     const std::string& name = run.model.params[p].name;
     expect_close(norm(run.runner.grad(static_cast<int>(p))), norms.at(name), name);
+  }
+}
+
+TEST_P(GoldenRun, AdjacentParametersTakeFewerGemmsAndKeepTheBits) {
+  const std::int64_t micro = Trial::micro_batch(GetParam(), 6);
+  Trial apart(GetParam(), micro), adjacent(GetParam(), micro, Runner::Layout::adjacent);
+  (void)take_gemm_calls();
+  const double loss = apart.step(0);
+  const int gemms = take_gemm_calls();
+  EXPECT_EQ(adjacent.step(0), loss);
+  const int joined = take_gemm_calls();
+  if (apart.golden.config.find("gpt2") == std::string::npos) EXPECT_LT(joined, gemms);
+  else EXPECT_EQ(joined, gemms);  // it has one weight for q, k and v
+  for (std::size_t p = 0; p < apart.model.params.size(); ++p) {
+    const int i = static_cast<int>(p);
+    EXPECT_EQ(values(adjacent.runner.grad(i)), values(apart.runner.grad(i))) << apart.model.params[p].name;
   }
 }
 

@@ -112,7 +112,7 @@ TYPED_TEST(GroupedLinears, OneGemmAGroupWhereItsWeightsAreAdjacent) {
                apart = results<TypeParam>({.accumulate = accumulate, .gap = 3});
     expect_equal(joined.y, apart.y);
     expect_equal(joined.dx, apart.dx);
-    for (std::size_t i = 0; i < joined.grads.size(); ++i) expect_equal(joined.grads[i], apart.grads[i]);
+    EXPECT_EQ(joined.grads, apart.grads);
     for (const int gemms : joined.gemms) EXPECT_EQ(gemms, groups);
     for (const int gemms : apart.gemms) EXPECT_EQ(gemms, 2 * groups);
   }

@@ -74,12 +74,33 @@ double norm(const TensorView& t) {
   return std::sqrt(sum);
 }
 
-Runner::Runner(const models::Model& model, BatchShape most, DType gradients) : model_(model), most_(most) {
+Runner::Runner(const models::Model& model, BatchShape most, DType gradients, Layout layout)
+    : model_(model), most_(most) {
   const auto add = [&](std::size_t bytes) { return buffers_.emplace_back(std::make_unique<Guarded>(bytes)).get(); };
-  for (const ParamSpec& spec : model.params) {
-    const auto numel = static_cast<std::size_t>(spec.numel());
-    params_.push_back(add(numel * size_of(model.dtype))->view(model.dtype, spec.shape));
-    grads_.push_back(add(numel * size_of(gradients))->view(gradients, spec.shape));
+  if (layout == Layout::apart) {
+    for (const ParamSpec& spec : model.params) {
+      const auto numel = static_cast<std::size_t>(spec.numel());
+      params_.push_back(add(numel * size_of(model.dtype))->view(model.dtype, spec.shape));
+      grads_.push_back(add(numel * size_of(gradients))->view(gradients, spec.shape));
+    }
+  } else {
+    std::int64_t all = 0;
+    for (const ParamSpec& spec : model.params) all += spec.numel();
+    TensorView params = add(static_cast<std::size_t>(all) * size_of(model.dtype))->view(model.dtype, {all}),
+               grads = add(static_cast<std::size_t>(all) * size_of(gradients))->view(gradients, {all});
+    params_.resize(model.params.size());
+    grads_.resize(model.params.size());
+    std::int64_t first = 0;
+    for (const auto& module : model.modules)
+      for (const int i : module->params()) {
+        const auto p = static_cast<std::size_t>(i);
+        if (params_[p]) continue;  // of an earlier module, too
+        const ParamSpec& spec = model.params[p];
+        params_[p] = params.rows(first, spec.numel()).reshape(spec.shape);
+        grads_[p] = grads.rows(first, spec.numel()).reshape(spec.shape);
+        first += spec.numel();
+      }
+    TESSERA_ASSERT(first == all);
   }
   const std::size_t activation =
       static_cast<std::size_t>(most.batch * most.tokens * model.hidden) * size_of(model.dtype);

@@ -54,9 +54,13 @@ struct Step {
 
 class Runner {
  public:
+  /// Where parameters and gradients lie: each in memory of its own between guards, or one after the other in the
+  /// order of the modules, as in the flat buffers of units.
+  enum class Layout : unsigned char { apart, adjacent };
   /// Memory for micro-batches of up to `most` rows; gradients of parameters of the model's type, or of `gradients`.
-  Runner(const models::Model& model, models::BatchShape most) : Runner(model, most, model.dtype) {}
-  Runner(const models::Model& model, models::BatchShape most, DType gradients);
+  Runner(const models::Model& model, models::BatchShape most, Layout layout = Layout::apart)
+      : Runner(model, most, model.dtype, layout) {}
+  Runner(const models::Model& model, models::BatchShape most, DType gradients, Layout layout = Layout::apart);
 
   /// Matrices and tables N(0, 0.3), biases N(0, 0.2), norm weights 1 + N(0, 0.2).
   void randomize(std::uint64_t seed);

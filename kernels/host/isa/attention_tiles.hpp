@@ -11,6 +11,7 @@
 
 namespace tessera::kernels::host::TESSERA_ISA {
 
+// Inlined always: each instruction set is compiled for itself, and must not emit a symbol that another one may use.
 [[gnu::always_inline]] inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 [[gnu::always_inline]] inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 

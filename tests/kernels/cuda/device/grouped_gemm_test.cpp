@@ -87,41 +87,84 @@ TensorView columns_of(HostDeviceTensor<T>& matrix, bool device, std::int64_t fir
   return view;
 }
 
-// With 8 columns left out on both sides rows are aligned for vectors, with 3 they are not.
+/// Columns of x and y in wider matrices: where they begin, and the matrices' widths.
+struct Margins {
+  std::int64_t first = 0, wide_x = 0, wide_y = 0;
+};
+
+template <class T>
+void expect_columns(const Case& s, const Margins& m) {
+  SCOPED_TRACE(testing::Message() << s.in << " to " << s.out << ", from column " << m.first << " of " << m.wide_x
+                                  << " and " << m.wide_y);
+  const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
+  HostDeviceTensor<std::int32_t> offsets(s.offsets, Shape{groups + 1});
+  HostDeviceTensor<T> x(normals_of<T>(rows * m.wide_x, 1), Shape{rows, m.wide_x}),
+      y(normals_of<T>(rows * m.wide_y, 2), Shape{rows, m.wide_y});
+  List<T> weights(groups, Shape{s.out, s.in}, 64, 3);
+  List<float> gradients(groups, Shape{s.out, s.in}, 64, 4);
+  const auto groups_at = [&](bool device) { return device ? offsets.on_device() : offsets.on_host(); };
+  const auto matrices = [&](bool device) { return GroupMatrices{(device ? weights.device : weights.host).data(), 1}; };
+  for (const bool add : {false, true})
+    compare(y, add, [&](bool device, StreamView stream) {
+      grouped_gemm({.offsets = groups_at(device),
+                    .a = columns_of(x, device, m.first, s.in),
+                    .b = matrices(device),
+                    .c = columns_of(y, device, m.first, s.out),
+                    .trans_b = true,
+                    .add = add,
+                    .stride_a = m.wide_x,
+                    .stride_c = m.wide_y},
+                   stream);
+    });
+  compare(gradients.all, false, [&](bool device, StreamView stream) {
+    grouped_gemm_gradient({.offsets = groups_at(device),
+                           .a = columns_of(y, device, m.first, s.out),
+                           .b = columns_of(x, device, m.first, s.in),
+                           .c = {(device ? gradients.device : gradients.host).data(), 1},
+                           .stride_a = m.wide_y,
+                           .stride_b = m.wide_x},
+                          stream);
+  });
+  compare(x, false, [&](bool device, StreamView stream) {  // the gradient of the input
+    grouped_gemm({.offsets = groups_at(device),
+                  .a = columns_of(y, device, m.first, s.out),
+                  .b = matrices(device),
+                  .c = columns_of(x, device, m.first, s.in),
+                  .stride_a = m.wide_y,
+                  .stride_c = m.wide_x},
+                 stream);
+  });
+}
+
+// Rows are whole vectors; begin at one, but are not whole ones apart; are at odd places; are odd, and two numbers
+// apart.
 TYPED_TEST(CudaGroupedGemm, ColumnsOfWiderMatrices) {
   TESSERA_NEEDS_DEVICE();
+  const Case even{{0, 0, 1, 130, 130, 133}, 64, 128}, odd{{0, 100, 100, 157}, 129, 259};
+  expect_columns<TypeParam>(even, {8, 80, 144});
+  expect_columns<TypeParam>(even, {8, 75, 139});
+  expect_columns<TypeParam>(odd, {3, 135, 265});
+  expect_columns<TypeParam>(odd, {8, 146, 276});
+}
+
+// Two matrices of each group as one.
+TYPED_TEST(CudaGroupedGemm, AdjacentMatricesAsOne) {
+  TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
-  for (const Case& s : {Case{{0, 0, 1, 130, 130, 133}, 64, 128}, Case{{0, 100, 100, 157}, 129, 259}})
-    for (const std::int64_t margin : {8, 3}) {
-      SCOPED_TRACE(testing::Message() << s.in << " to " << s.out << ", margin " << margin);
-      const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
-      const std::int64_t stride_x = s.in + 2 * margin, stride_y = s.out + 2 * margin;
-      HostDeviceTensor<std::int32_t> offsets(s.offsets, Shape{groups + 1});
-      HostDeviceTensor<T> x(normals_of<T>(rows * stride_x, 1), Shape{rows, stride_x}),
-          y(normals_of<T>(rows * stride_y, 2), Shape{rows, stride_y});
-      List<T> weights(groups, Shape{s.out, s.in}, 64, 3);
-      List<float> gradients(groups, Shape{s.out, s.in}, 64, 4);
-      const auto of = [&](bool device) { return device ? offsets.on_device() : offsets.on_host(); };
-      compare(y, false, [&](bool device, StreamView stream) {
-        grouped_gemm({.offsets = of(device),
-                      .a = columns_of(x, device, margin, s.in),
-                      .b = {(device ? weights.device : weights.host).data(), 1},
-                      .c = columns_of(y, device, margin, s.out),
-                      .trans_b = true,
-                      .stride_a = stride_x,
-                      .stride_c = stride_y},
-                     stream);
-      });
-      compare(gradients.all, false, [&](bool device, StreamView stream) {
-        grouped_gemm_gradient({.offsets = of(device),
-                               .a = columns_of(y, device, margin, s.out),
-                               .b = columns_of(x, device, margin, s.in),
-                               .c = {(device ? gradients.device : gradients.host).data(), 1},
-                               .stride_a = stride_y,
-                               .stride_b = stride_x},
-                              stream);
-      });
-    }
+  constexpr std::int64_t in = 72, out = 40, rows = 133;
+  HostDeviceTensor<std::int32_t> offsets({0, 0, 130, 133}, Shape{4});
+  HostDeviceTensor<T> x(normals_of<T>(rows * in, 1), Shape{rows, in}),
+      y(normals_of<T>(rows * 2 * out, 2), Shape{rows, 2 * out});
+  List<T> weights(9, Shape{out, in}, 0, 3);  // three a group, of which the first two are multiplied
+  compare(y, false, [&](bool device, StreamView stream) {
+    grouped_gemm({.offsets = device ? offsets.on_device() : offsets.on_host(),
+                  .a = device ? x.on_device() : x.on_host(),
+                  .b = {(device ? weights.device : weights.host).data(), 3, 2 * out},
+                  .c = device ? y.on_device() : y.on_host(),
+                  .trans_b = true,
+                  .parts = {.of = GemmParts::Of::n, .count = 2, .sizes = {out, out}}},
+                 stream);
+  });
 }
 
 template <class T, class C>
