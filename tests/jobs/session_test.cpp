@@ -16,6 +16,7 @@
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/trace.hpp"
+#include "runtime/base/warning_list.hpp"
 #include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
 
@@ -87,7 +88,8 @@ TEST(Log, OfARunWhoseDirectoryWasTakenStaysAsItIs) {
       run.log({{"global_step", 1}});
     }
     const std::string log = io::read_text(run.file("logging.jsonl"), 4096);
-    EXPECT_TRUE(log.ends_with("{\"global_step\":1}\n")) << log;  // after warnings of tests before this one
+    EXPECT_TRUE(log.ends_with("{\"global_step\":1}\n")) << log;  // after the warnings of tests before this one
+    EXPECT_EQ(std::ranges::count(log, '\n'), std::ssize(log::warnings_from(0)) + 1) << log;
     const io::DirectoryLock taken(folder.path());
     ASSERT_NE(taken.owner(), owner);
     test::expect_error(ExitCode::data, "E150 another run has taken the directory", [&] {
