@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "guarded.hpp"
 #include "models/module.hpp"
 
 namespace tessera::test {
@@ -17,24 +18,6 @@ inline constexpr const char* small_gpt2 =
 inline constexpr const char* small_llama =
     R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true})";
-
-/// `bytes` bytes on a 64-byte boundary, guarded on both sides.
-class Guarded {
- public:
-  explicit Guarded(std::size_t bytes);
-  /// Every bit set: NaN in every floating type.
-  void poison();
-  /// False if a guard byte changed.
-  [[nodiscard]] bool intact() const;
-  [[nodiscard]] TensorView bytes() const;  // u8; absent if there are none
-  [[nodiscard]] TensorView view(DType dtype, Shape shape) const;
-
- private:
-  static constexpr std::size_t guard = 256;
-  std::size_t size_;
-  std::unique_ptr<std::byte[]> memory_;
-  std::byte* data_;
-};
 
 /// Element i of a floating-point tensor as double; set rounds to the tensor's type.
 double get(const TensorView& tensor, std::int64_t i);

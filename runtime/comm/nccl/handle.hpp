@@ -20,9 +20,9 @@ using NcclId = std::array<std::byte, 128>;
 [[nodiscard]] NcclId make_nccl_id();
 
 /// One thread makes the collective calls and destroys the handle; check() and abort() may come from any. Each NCCL call
-/// is made under a lock, and only if the communicator is there: whoever sets `aborted_` frees it, once, and never under
-/// a call. No call blocks: one that returns ncclInProgress is polled, and `poll` throws when the run has failed or the
-/// wait is too long.
+/// is made under a lock, and only while `aborted_` is false. The thread that sets it frees the communicator: once, and
+/// not during a call. No call blocks: one that returns ncclInProgress is polled, and `poll` throws when the run has
+/// failed or the wait is too long.
 class NcclHandle {
  public:
   using Poll = std::function<void()>;
