@@ -23,15 +23,15 @@ namespace tessera::io {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr std::string_view prefix = "checkpoint-", unfinished = ".tmp", discarded = ".trash";
+constexpr std::string_view checkpoint_prefix = "checkpoint-", unfinished = ".tmp", discarded = ".trash";
 constexpr const char* verified_name = ".verified";
 }  // namespace
 
-std::string checkpoint_name(std::int64_t step) { return std::string(prefix) + std::to_string(step); }
+std::string checkpoint_name(std::int64_t step) { return std::string(checkpoint_prefix) + std::to_string(step); }
 
 std::optional<std::int64_t> checkpoint_step(const std::string& name) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const std::string_view digits = std::string_view(name).substr(prefix.size());
+  if (!name.starts_with(checkpoint_prefix)) return std::nullopt;
+  const std::string_view digits = std::string_view(name).substr(checkpoint_prefix.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
   if (error != std::errc{} || end != digits.data() + digits.size() || step < 0 || checkpoint_name(step) != name)

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-Error refuse(const std::string& source, std::size_t line, const std::string& what, const std::string& to_do = {}) {
+Error yaml_error(const std::string& source, std::size_t line, const std::string& what, const std::string& to_do = {}) {
   return Error(ExitCode::usage, what, source + ":" + std::to_string(line), to_do);
 }
 
@@ -43,7 +43,7 @@ class Events {
     const std::size_t line = parser_.problem_mark.line + 1;
     std::string why = parser_.problem != nullptr ? parser_.problem : "malformed";
     if (parser_.context != nullptr) why += std::string(" ") + parser_.context;
-    throw refuse(source_, line, "not YAML: " + why);
+    throw yaml_error(source_, line, "not YAML: " + why);
   }
   [[nodiscard]] std::size_t line() const { return event_.start_mark.line + 1; }
 
@@ -67,8 +67,8 @@ class YamlReader {
     ConfigNode root = node(*event, 0);
     if (root.kind == Kind::null) root = ConfigNode{.kind = Kind::map, .line = 1};  // only comments
     if (root.kind != Kind::map)
-      throw refuse(source_, static_cast<std::size_t>(root.line), "the file is not a table of options",
-                   "Write one \"option: value\" a line");
+      throw yaml_error(source_, static_cast<std::size_t>(root.line), "the file is not a table of options",
+                       "Write one \"option: value\" a line");
     events_.next();  // the document's end
     if (events_.next().type != YAML_STREAM_END_EVENT)
       throw refuse_here("a second document in the file", "Write one file for each");
@@ -77,7 +77,7 @@ class YamlReader {
 
  private:
   [[nodiscard]] Error refuse_here(const std::string& what, const std::string& to_do = {}) const {
-    return refuse(source_, events_.line(), what, to_do);
+    return yaml_error(source_, events_.line(), what, to_do);
   }
   void refuse_extras(const yaml_char_t* anchor, const yaml_char_t* tag) const {
     if (anchor != nullptr) throw refuse_here("anchors (&name) are not read", "Write the value where it is used");
@@ -135,11 +135,12 @@ class YamlReader {
   /// A new entry without a value; refuses a repeated key.
   static void add_entry(ConfigNode& map, const std::string& key, int line, const std::string& source) {
     if (const ConfigNode* before = map.find(key); before != nullptr)
-      throw refuse(source, static_cast<std::size_t>(line),
-                   quote_name(key) + strfmt(" is given twice (before in line %d)", before->line), "Keep one of them");
+      throw yaml_error(source, static_cast<std::size_t>(line),
+                       quote_name(key) + strfmt(" is given twice (before in line %d)", before->line),
+                       "Keep one of them");
     if (map.entries.size() == max_config_entries)
-      throw refuse(source, static_cast<std::size_t>(line),
-                   strfmt("a table of more than %zu entries", max_config_entries));
+      throw yaml_error(source, static_cast<std::size_t>(line),
+                       strfmt("a table of more than %zu entries", max_config_entries));
     map.entries.push_back({key, ConfigNode{.line = line}});
   }
 
@@ -156,7 +157,7 @@ const ConfigNode* ConfigNode::find(const std::string& key) const {
 }
 
 ConfigNode parse_yaml(const std::string& text, const std::string& source) {
-  if (text.size() > max_config_bytes) throw refuse(source, 1, strfmt("longer than %zu bytes", max_config_bytes));
+  if (text.size() > max_config_bytes) throw yaml_error(source, 1, strfmt("longer than %zu bytes", max_config_bytes));
   return YamlReader(text, source).document();
 }
 

@@ -12,6 +12,8 @@
 
 namespace tessera::io {
 
+using Json = nlohmann::ordered_json;
+
 namespace {
 
 constexpr std::string_view white = " \t\r\n";
@@ -133,7 +135,6 @@ class Repair {
 
 /// Parses, and notes a key that an object has twice, and depth.
 nlohmann::ordered_json parse(std::string_view text) {
-  using Json = nlohmann::ordered_json;
   std::array<std::vector<std::string>, deepest + 2> keys_at;  // of the open object at each depth
   std::string twice;
   bool deep = false;

@@ -6,6 +6,8 @@
 
 namespace tessera::io::jinja {
 
+using Json = nlohmann::ordered_json;
+
 TemplateError::TemplateError(const std::string& what, const std::string& name, int line, const std::string& what_to_do)
     : Error(ExitCode::data, what, name + ":" + std::to_string(line), what_to_do), line_(line) {}
 
@@ -82,7 +84,6 @@ void Runtime::set(Dict& dict, Value key, Value value) {
 }
 
 Value from_json(Runtime& runtime, const nlohmann::ordered_json& json, int depth) {
-  using Json = nlohmann::ordered_json;
   if (depth > max_value_depth)
     runtime.fail("the input is nested more than " + std::to_string(max_value_depth) + " deep");
   switch (json.type()) {

@@ -11,6 +11,8 @@
 
 namespace tessera::io {
 
+using Json = nlohmann::ordered_json;
+
 const std::vector<std::string>& auxiliary_file_names() {
   static const std::vector<std::string> names = {"tokenizer.json",
                                                  "tokenizer_config.json",
@@ -41,7 +43,6 @@ void replace(std::vector<AuxiliaryFile>& files, const AuxiliaryFile& file) {
 }
 
 AuxiliaryFile generation_config(const std::string& directory, const std::vector<std::int32_t>& known, std::int32_t id) {
-  using Json = nlohmann::ordered_json;
   const char* const name = "generation_config.json";
   const std::string path = directory + "/" + name;
   std::error_code error;

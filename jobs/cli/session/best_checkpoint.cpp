@@ -6,6 +6,8 @@
 
 namespace tessera::jobs {
 
+using Json = nlohmann::ordered_json;
+
 std::optional<BestMetric> best_metric(const Options& options) {
   const bool named = options.has("metric_for_best_model");
   if (!named && !options.flag("load_best_model_at_end")) return std::nullopt;
@@ -54,7 +56,6 @@ nlohmann::ordered_json to_json(const BestCheckpoint& best) {
 
 BestCheckpoint best_from_json(const nlohmann::ordered_json& json, const std::string& source) {
   const auto is = [&](const char* key, auto kind) { return json.contains(key) && (json.at(key).*kind)(); };
-  using Json = nlohmann::ordered_json;
   if (!json.is_object() || !is("metric", &Json::is_string) || !is("greater_is_better", &Json::is_boolean) ||
       !is("value", &Json::is_number) || !is("global_step", &Json::is_number_integer))
     throw Error(ExitCode::data, source + " has a malformed record of the best checkpoint (\"training\".best)", {},
