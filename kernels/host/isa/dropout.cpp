@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks in blocks of random words, so that the loops vectorize.
+// Random words of some columns first, in the columns' order, then the mask that they are.
 #include "kernels/host/dropout.hpp"
 
 #include "kernels/host/isa/philox.hpp"
@@ -7,19 +7,55 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
+constexpr int block_columns = 4 * block_groups;
+
+/// The order that merges two registers, of whose lanes the lower (0) or the upper half (1) is taken.
+inline Counters merging(int half) {
+  Counters of;
+  for (int i = 0; i < counters_width / 2; ++i) {
+    of[2 * i] = static_cast<std::uint64_t>(half * counters_width / 2 + i);
+    of[2 * i + 1] = of[2 * i] + counters_width;
+  }
+  return of;
+}
+
+/// words[4·g + i]: word i of counter first + g, for the counters of a block.
+inline void block_words(std::uint64_t key, std::uint64_t first, std::uint32_t* words) {
+  for (int g = 0; g < block_groups; g += philox_counters) {
+    const PhiloxWords of = philox_words(key, first + static_cast<std::uint64_t>(g));
+    for (int r = 0; r < philox_registers; ++r) {
+      const Counters low = (of.w[0][r] & 0xffffffff) | of.w[1][r] << 32,
+                     high = (of.w[2][r] & 0xffffffff) | of.w[3][r] << 32;
+      for (int half = 0; half < 2; ++half) {
+        const Counters merged = __builtin_shuffle(low, high, merging(half));
+        __builtin_memcpy(words + 4 * g + (2 * r + half) * 2 * counters_width, &merged, sizeof merged);
+      }
+    }
+  }
+}
+
+/// As many words as a register of T has numbers, each in as many bits as a number.
+template <class T>
+inline auto load_words(const std::uint32_t* words) {
+  typedef std::make_unsigned_t<IntOf<Acc<T>>> Lanes __attribute__((vector_size(vec_bytes)));
+  typedef std::uint32_t Stored __attribute__((vector_size(4 * vec_width<T>)));
+  Stored stored;
+  __builtin_memcpy(&stored, words, sizeof stored);
+  return __builtin_convertvector(stored, Lanes);
+}
+
 template <class T>
 void dropout_row(const T* x, T* y, std::int64_t n, std::uint64_t row, const DropoutMask& mask, bool accumulate) {
-  const std::int64_t groups = (n + 3) / 4;
+  const std::uint64_t row_begin = row * static_cast<std::uint64_t>((n + 3) / 4);
   const auto scale = static_cast<Acc<T>>(mask.scale);
-  Words words;
-  for (std::int64_t first = 0; first < groups; first += block_groups) {
-    philox_block(mask.key, row * static_cast<std::uint64_t>(groups) + static_cast<std::uint64_t>(first), words);
-    const std::int64_t end = n < 4 * (first + block_groups) ? n : 4 * (first + block_groups);
-    for (std::int64_t c = 4 * first; c < end; ++c) {
-      const std::int64_t in_block = c - 4 * first;
-      const Acc<T> kept = words.w[in_block % 4][in_block / 4] >= mask.threshold ? widen(x[c]) * scale : Acc<T>(0);
-      put(y[c], accumulate ? widen(y[c]) + kept : kept);
-    }
+  alignas(64) std::uint32_t words[block_columns];
+  for (std::int64_t first = 0; first < n; first += block_columns) {
+    block_words(mask.key, row_begin + static_cast<std::uint64_t>(first / 4), words);
+    for_each_register<T>(n - first < block_columns ? n - first : block_columns, [&](std::int64_t c, const auto& part) {
+      const Vec<T> scaled = part.load(x + first + c) * scale;
+      const Vec<T> kept = load_words<T>(words + c) >= mask.threshold ? scaled : Vec<T>{};
+      part.store(y + first + c, accumulate ? part.load(y + first + c) + kept : kept);
+    });
   }
 }
 

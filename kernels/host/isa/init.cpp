@@ -44,11 +44,16 @@ inline void unit_circle(std::uint32_t w, double& cosine, double& sine) {
 }
 
 inline void normal_block(std::uint64_t key, std::uint64_t first, double std, float* out) {
-  Words words;
-  philox_block(key, first, words);
+  alignas(64) std::uint32_t words[4][block_groups];
+  for (int g = 0; g < block_groups; g += philox_counters) {
+    const PhiloxWords of = philox_words(key, first + static_cast<std::uint64_t>(g));
+    for (int i = 0; i < 4; ++i)
+      for (int c = 0; c < philox_counters; ++c)
+        words[i][g + c] = static_cast<std::uint32_t>(of.w[i][c / counters_width][c % counters_width]);
+  }
   alignas(64) float pair[2][2][block_groups];
   for (int half = 0; half < 2; ++half) {
-    const std::uint32_t *wr = words.w[2 * half], *wa = words.w[2 * half + 1];
+    const std::uint32_t *wr = words[2 * half], *wa = words[2 * half + 1];
     float *even = pair[half][0], *odd = pair[half][1];
 #pragma omp simd
     for (int g = 0; g < block_groups; ++g) {
