@@ -37,6 +37,7 @@ inline void dots(const T* a, std::int64_t lda, const T* b, std::int64_t ldb, std
 #pragma GCC unroll 4
     for (int j = 0; j < of.b; ++j) {
       if constexpr (of.b > 1) __builtin_prefetch(b + (of.b + j) * ldb + i);
+      else __builtin_prefetch(b + i + 2048 / sizeof(T));
       x[j] = load<T>(b + j * ldb + i), y[j] = load<T>(b + j * ldb + i + w);
     }
 #pragma GCC unroll 4
@@ -109,9 +110,9 @@ void transposed(const SkinnyGemmArgs<T>& p) {
     for (std::int64_t r = 0; r < p.m; ++r) dot(p.a + r * p.lda, p.b + j * p.ldb, p.k, p.c[r * p.ldc + j]);
 }
 
-/// c += a·b for a row of B.
+/// c += a·b for a row of B; prefetches the next one, which is `next` further.
 template <class T>
-inline void add_row(Acc<T> a, const T* b, std::int64_t n, Acc<T>* c) {
+inline void add_row(Acc<T> a, const T* b, std::int64_t next, std::int64_t n, Acc<T>* c) {
   constexpr std::int64_t w = vec_width<T>, several = 4 * w;
   const Vec<T> factor = all<Vec<T>>(a);
   const auto add = [=](std::int64_t j, const auto& part) {
@@ -120,7 +121,10 @@ inline void add_row(Acc<T> a, const T* b, std::int64_t n, Acc<T>* c) {
   std::int64_t first = 0;
   for (; first + several <= n; first += several) {
 #pragma GCC unroll 4
-    for (std::int64_t j = first; j < first + several; j += w) add(j, WholeRegister{});
+    for (std::int64_t j = first; j < first + several; j += w) {
+      if (j % (64 / sizeof(T)) == 0) __builtin_prefetch(b + next + j);
+      add(j, WholeRegister{});
+    }
   }
   for_each_register<T>(n - first, [=](std::int64_t j, const auto& part) { add(first + j, part); });
 }
@@ -152,7 +156,7 @@ void plain(const SkinnyGemmArgs<T>& p) {
     const std::int64_t n = p.last - j < block ? p.last - j : block;
     Acc<T>* const c = p.c + j;
     if (p.m == 1) {
-      for (std::int64_t i = 0; i < p.k; ++i) add_row<T>(widen(p.a[i]), p.b + i * p.ldb + j, n, c);
+      for (std::int64_t i = 0; i < p.k; ++i) add_row<T>(widen(p.a[i]), p.b + i * p.ldb + j, p.ldb, n, c);
       continue;
     }
     for (std::int64_t i = 0; i < p.k; i += depth) {
