@@ -11,8 +11,11 @@
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/bandwidth.hpp"
 #include "kernels/bias.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/embedding.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/layer_norm.hpp"
+#include "kernels/moe.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
@@ -39,6 +42,8 @@ class Operands {
     for (auto& array : arrays_) array = random_numbers(dtype, tokens_ * bench_channels);
     for (auto& vector : vectors_) vector = random_numbers(dtype, bench_channels);
     for (auto& numbers : floats_) numbers.assign(static_cast<std::size_t>(tokens_ * bench_head), 0.5F);
+    // The rows in another order, without neighbours (7919 is a prime).
+    for (std::int64_t i = 0; i < tokens_; ++i) order_.push_back(static_cast<std::int32_t>(i * 7919 % tokens_));
     workspace_.resize(std::max(kernels::layer_norm_backward_workspace(bench_channels, dtype),
                                kernels::rms_norm_backward_workspace(bench_channels, dtype)));
   }
@@ -47,7 +52,9 @@ class Operands {
                      bias = vector(1), dweight = vector(2), dbias = vector(3), mean = statistic(0), rstd = statistic(1),
                      workspace{workspace_.data(), DType::f32,
                                Shape{static_cast<std::int64_t>(workspace_.size() / sizeof(float))}};
-    const TensorView table{floats_[2].data(), Shape{tokens_, bench_head}};
+    const TensorView table{floats_[2].data(), Shape{tokens_, bench_head}}, order{order_.data(), Shape{tokens_}};
+    const kernels::Dispatch dispatch{.slots = order, .rows = order, .offsets = {}};  // one expert a token
+    const TensorView ids{order_.data(), Shape{1, tokens_}}, embedded{y.data, dtype_, Shape{1, tokens_, bench_channels}};
     return {
         {"gelu", 2, [=] { kernels::gelu_forward({.x = x, .y = y}, host_stream); }},
         {"gelu, backward", 3, [=] { kernels::gelu_backward({.x = x, .dy = y, .dx = z}, host_stream); }},
@@ -57,6 +64,11 @@ class Operands {
         {"add", 3, [=] { kernels::add({.x = x, .y = y}, host_stream); }},
         {"bias, backward", 1, [=] { kernels::bias_backward({.dy = x, .dbias = dbias}, host_stream); }},
         {"rope", 2, [=] { kernels::rope({.x = y, .head_dim = bench_head, .table = table}, host_stream); }},
+        {"dropout", 2, [=] { kernels::dropout({.x = x, .y = y, .p = 0.1, .key = 1}, host_stream); }},
+        {"embedding", 2,
+         [=] { kernels::embedding_forward({.ids = ids, .tokens_table = x, .y = embedded}, host_stream); }},
+        {"experts' rows", 2, [=] { kernels::gather_rows(x, dispatch, y, host_stream); }},
+        {"experts' sum", 2, [=] { kernels::combine_rows({.x = x, .dispatch = dispatch, .y = y}, host_stream); }},
         {"layer_norm", 2,
          [=] {
            kernels::layer_norm_forward({.x = x, .weight = weight, .bias = bias, .y = y, .mean = mean, .rstd = rstd},
@@ -103,6 +115,7 @@ class Operands {
   std::array<Mapping, most_arrays> arrays_;
   std::array<Mapping, 4> vectors_;
   std::array<std::vector<float>, 3> floats_;  // mean, rstd, table of rope
+  std::vector<std::int32_t> order_;
   std::vector<std::byte> workspace_;
 };
 
