@@ -23,7 +23,7 @@ namespace tessera::io {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr std::string_view checkpoint_prefix = "checkpoint-", unfinished = ".tmp", discarded = ".trash";
+constexpr std::string_view checkpoint_prefix = "checkpoint-", unfinished_suffix = ".tmp", discarded_suffix = ".trash";
 constexpr const char* verified_name = ".verified";
 }  // namespace
 
@@ -87,13 +87,14 @@ void remove_leftovers(const std::string& directory) noexcept {
   std::vector<std::string> left;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    for (const std::string_view suffix : {unfinished, discarded})
+    for (const std::string_view suffix : {unfinished_suffix, discarded_suffix})
       if (name.ends_with(suffix) && checkpoint_step(name.substr(0, name.size() - suffix.size())))
         left.push_back(entry->path().string());
   }
   for (const std::string& path : left) {
     const std::string name = path.substr(0, path.rfind('.'));
-    if (path.ends_with(unfinished) && !fs::exists(name, error) && fs::exists(name + std::string(discarded), error)) {
+    if (path.ends_with(unfinished_suffix) && !fs::exists(name, error) &&
+        fs::exists(name + std::string(discarded_suffix), error)) {
       try {
         (void)read_manifest(path);  // it is written last: all is there
         commit_rename(path, name);

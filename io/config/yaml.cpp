@@ -62,7 +62,7 @@ class YamlReader {
     const yaml_event_t* event = &events_.next();
     if (event->type == YAML_STREAM_END_EVENT) return ConfigNode{.kind = Kind::map, .line = 1};
     if (event->data.document_start.tag_directives.start != event->data.document_start.tag_directives.end)
-      throw refuse_here("tags are not read", "Drop the %TAG line");
+      throw error_here("tags are not read", "Drop the %TAG line");
     event = &events_.next();
     ConfigNode root = node(*event, 0);
     if (root.kind == Kind::null) root = ConfigNode{.kind = Kind::map, .line = 1};  // only comments
@@ -71,27 +71,27 @@ class YamlReader {
                        "Write one \"option: value\" a line");
     events_.next();  // the document's end
     if (events_.next().type != YAML_STREAM_END_EVENT)
-      throw refuse_here("a second document in the file", "Write one file for each");
+      throw error_here("a second document in the file", "Write one file for each");
     return root;
   }
 
  private:
-  [[nodiscard]] Error refuse_here(const std::string& what, const std::string& to_do = {}) const {
+  [[nodiscard]] Error error_here(const std::string& what, const std::string& to_do = {}) const {
     return yaml_error(source_, events_.line(), what, to_do);
   }
   void refuse_extras(const yaml_char_t* anchor, const yaml_char_t* tag) const {
-    if (anchor != nullptr) throw refuse_here("anchors (&name) are not read", "Write the value where it is used");
-    if (tag != nullptr) throw refuse_here("tags (!type) are not read", "Types come from the options");
+    if (anchor != nullptr) throw error_here("anchors (&name) are not read", "Write the value where it is used");
+    if (tag != nullptr) throw error_here("tags (!type) are not read", "Types come from the options");
   }
 
   ConfigNode node(const yaml_event_t& event, int depth) {
-    if (depth > max_config_depth) throw refuse_here(strfmt("nested more than %d deep", max_config_depth));
+    if (depth > max_config_depth) throw error_here(strfmt("nested more than %d deep", max_config_depth));
     switch (event.type) {
       case YAML_SCALAR_EVENT: return scalar(event);
       case YAML_SEQUENCE_START_EVENT: return list(event, depth);
       case YAML_MAPPING_START_EVENT: return map(event, depth);
-      case YAML_ALIAS_EVENT: throw refuse_here("aliases (*name) are not read", "Write the value out");
-      default: throw refuse_here("not YAML that can be read here");
+      case YAML_ALIAS_EVENT: throw error_here("aliases (*name) are not read", "Write the value out");
+      default: throw error_here("not YAML that can be read here");
     }
   }
 
@@ -118,11 +118,11 @@ class YamlReader {
     refuse_extras(event.data.mapping_start.anchor, event.data.mapping_start.tag);
     ConfigNode n{.kind = Kind::map, .line = static_cast<int>(events_.line())};
     for (const yaml_event_t* e = &events_.next(); e->type != YAML_MAPPING_END_EVENT; e = &events_.next()) {
-      if (e->type == YAML_ALIAS_EVENT) throw refuse_here("aliases (*name) are not read", "Write the value out");
-      if (e->type != YAML_SCALAR_EVENT) throw refuse_here("a key that is not a single word");
+      if (e->type == YAML_ALIAS_EVENT) throw error_here("aliases (*name) are not read", "Write the value out");
+      if (e->type != YAML_SCALAR_EVENT) throw error_here("a key that is not a single word");
       const ConfigNode key = scalar(*e);
-      if (key.kind == Kind::null) throw refuse_here("a key that is empty");
-      if (!key.quoted && key.text == "<<") throw refuse_here("merge keys (<<) are not read", "Write the values out");
+      if (key.kind == Kind::null) throw error_here("a key that is empty");
+      if (!key.quoted && key.text == "<<") throw error_here("merge keys (<<) are not read", "Write the values out");
       add_entry(n, key.text, key.line, source_);
       ConfigNode value = node(events_.next(), depth + 1);
       value.line = key.line;

@@ -134,7 +134,7 @@ class Repair {
 };
 
 /// Parses, and notes a key that an object has twice, and depth.
-nlohmann::ordered_json parse(std::string_view text) {
+Json parse(std::string_view text) {
   std::array<std::vector<std::string>, deepest + 2> keys_at;  // of the open object at each depth
   std::string twice;
   bool deep = false;
@@ -202,7 +202,7 @@ std::size_t rows_end(std::string_view bytes, RowLayout layout, std::size_t least
   return newline == bytes.npos ? bytes.size() : newline + 1;
 }
 
-nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired) {
+Json parse_row(std::string_view text, std::int64_t& repaired) {
   if (text.find('\0') != text.npos) throw RowError{"a zero byte in the row: this is not text"};
   try {
     return parse(text);
@@ -211,7 +211,7 @@ nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired) 
   Repair repair(text);
   const std::string other = repair.made();
   try {
-    nlohmann::ordered_json row = parse(other);
+    Json row = parse(other);
     repaired += repair.places();
     return row;
   } catch (const nlohmann::json::parse_error& error) {
@@ -219,7 +219,7 @@ nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired) 
   } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
 }
 
-void require_text_alone(const nlohmann::ordered_json& row) {
+void require_text_alone(const Json& row) {
   for (const char* key : {"images", "image", "videos", "video", "audios", "audio"}) {
     const auto found = row.find(key);
     if (found == row.end() || found->is_null() || found->empty()) continue;
@@ -228,7 +228,7 @@ void require_text_alone(const nlohmann::ordered_json& row) {
   }
 }
 
-std::string text_of_row(const nlohmann::ordered_json& row) {
+std::string text_of_row(const Json& row) {
   require_text_alone(row);
   const auto found = row.find("text");
   if (found == row.end()) throw RowError{"the object has no \"text\""};

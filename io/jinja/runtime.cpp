@@ -83,7 +83,7 @@ void Runtime::set(Dict& dict, Value key, Value value) {
   dict.set(std::move(key), std::move(value));
 }
 
-Value from_json(Runtime& runtime, const nlohmann::ordered_json& json, int depth) {
+Value from_json(Runtime& runtime, const Json& json, int depth) {
   if (depth > max_value_depth)
     runtime.fail("the input is nested more than " + std::to_string(max_value_depth) + " deep");
   switch (json.type()) {

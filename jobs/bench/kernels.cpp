@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench kernels`: element-wise kernels in fp32, bf16 and fp16, beside copying as many bytes.
+// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, beside copying as many bytes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -53,7 +53,7 @@ class Operands {
                      workspace{workspace_.data(), DType::f32,
                                Shape{static_cast<std::int64_t>(workspace_.size() / sizeof(float))}};
     const TensorView table{floats_[2].data(), Shape{tokens_, bench_head}}, order{order_.data(), Shape{tokens_}};
-    const kernels::Dispatch dispatch{.slots = order, .rows = order, .offsets = {}};  // one expert a token
+    const kernels::Dispatch dispatch{.slots = order, .rows = order, .offsets = {}};  // top-1 routing
     const TensorView ids{order_.data(), Shape{1, tokens_}}, embedded{y.data, dtype_, Shape{1, tokens_, bench_channels}};
     return {
         {"gelu", 2, [=] { kernels::gelu_forward({.x = x, .y = y}, host_stream); }},
@@ -67,8 +67,8 @@ class Operands {
         {"dropout", 2, [=] { kernels::dropout({.x = x, .y = y, .p = 0.1, .key = 1}, host_stream); }},
         {"embedding", 2,
          [=] { kernels::embedding_forward({.ids = ids, .tokens_table = x, .y = embedded}, host_stream); }},
-        {"experts' rows", 2, [=] { kernels::gather_rows(x, dispatch, y, host_stream); }},
-        {"experts' sum", 2, [=] { kernels::combine_rows({.x = x, .dispatch = dispatch, .y = y}, host_stream); }},
+        {"moe, gather_rows", 2, [=] { kernels::gather_rows(x, dispatch, y, host_stream); }},
+        {"moe, combine_rows", 2, [=] { kernels::combine_rows({.x = x, .dispatch = dispatch, .y = y}, host_stream); }},
         {"layer_norm", 2,
          [=] {
            kernels::layer_norm_forward({.x = x, .weight = weight, .bias = bias, .y = y, .mean = mean, .rstd = rstd},
@@ -143,7 +143,7 @@ void bench_kernels_command(const Call& call, World& world) {
   if (!options.flag("json")) {
     log::info(version_line());
     log::info(
-        strfmt("Element-wise kernels, operands of %.1f MiB in rows of %ld, %d ranks at once, %d threads each, best of "
+        strfmt("Memory-bound kernels, operands of %.1f MiB in rows of %ld, %d ranks at once, %d threads each, best of "
                "%d. Bytes: each "
                "operand once for reading and once for writing, as a share of copying as large operands",
                static_cast<double>(size) / (1 << 20), bench_channels, world.size(), threads, repeats));

@@ -47,14 +47,14 @@ bool is_better(const BestMetric& metric, double value, const std::optional<BestC
   return !best || (metric.greater_is_better ? value > best->value : value < best->value);
 }
 
-nlohmann::ordered_json to_json(const BestCheckpoint& best) {
+Json to_json(const BestCheckpoint& best) {
   return {{"metric", best.metric.name},
           {"greater_is_better", best.metric.greater_is_better},
           {"value", best.value},
           {"global_step", best.step}};
 }
 
-BestCheckpoint best_from_json(const nlohmann::ordered_json& json, const std::string& source) {
+BestCheckpoint best_from_json(const Json& json, const std::string& source) {
   const auto is = [&](const char* key, auto kind) { return json.contains(key) && (json.at(key).*kind)(); };
   if (!json.is_object() || !is("metric", &Json::is_string) || !is("greater_is_better", &Json::is_boolean) ||
       !is("value", &Json::is_number) || !is("global_step", &Json::is_number_integer))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random words of some columns first, in the columns' order, then the mask that they are.
+// Random words of a block of columns, then the mask.
 #include "kernels/host/dropout.hpp"
 
 #include "kernels/host/isa/philox.hpp"
@@ -7,41 +7,40 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr int block_columns = 4 * block_groups;
+constexpr int block_columns = 4 * block_counters;
 
-/// The order that merges two registers, of whose lanes the lower (0) or the upper half (1) is taken.
-inline Counters merging(int half) {
-  Counters of;
+/// Shuffle indices that interleave the lower (half 0) or the upper (half 1) lanes of two registers.
+inline Counters interleaved(int half) {
+  Counters indices;
   for (int i = 0; i < counters_width / 2; ++i) {
-    of[2 * i] = static_cast<std::uint64_t>(half * counters_width / 2 + i);
-    of[2 * i + 1] = of[2 * i] + counters_width;
+    indices[2 * i] = static_cast<std::uint64_t>(half * counters_width / 2 + i);
+    indices[2 * i + 1] = indices[2 * i] + counters_width;
   }
-  return of;
+  return indices;
 }
 
 /// words[4·g + i]: word i of counter first + g, for the counters of a block.
 inline void block_words(std::uint64_t key, std::uint64_t first, std::uint32_t* words) {
-  for (int g = 0; g < block_groups; g += philox_counters) {
-    const PhiloxWords of = philox_words(key, first + static_cast<std::uint64_t>(g));
+  for (int g = 0; g < block_counters; g += philox_counters) {
+    const PhiloxWords random = philox_words(key, first + static_cast<std::uint64_t>(g));
     for (int r = 0; r < philox_registers; ++r) {
-      const Counters low = (of.w[0][r] & 0xffffffff) | of.w[1][r] << 32,
-                     high = (of.w[2][r] & 0xffffffff) | of.w[3][r] << 32;
+      const Counters low = (random.w[0][r] & 0xffffffff) | random.w[1][r] << 32,
+                     high = (random.w[2][r] & 0xffffffff) | random.w[3][r] << 32;
       for (int half = 0; half < 2; ++half) {
-        const Counters merged = __builtin_shuffle(low, high, merging(half));
-        __builtin_memcpy(words + 4 * g + (2 * r + half) * 2 * counters_width, &merged, sizeof merged);
+        const Counters columns = __builtin_shuffle(low, high, interleaved(half));
+        __builtin_memcpy(words + 4 * g + (2 * r + half) * 2 * counters_width, &columns, sizeof columns);
       }
     }
   }
 }
 
-/// As many words as a register of T has numbers, each in as many bits as a number.
+/// vec_width<T> words, zero-extended to the width of Acc<T>.
 template <class T>
-inline auto load_words(const std::uint32_t* words) {
-  typedef std::make_unsigned_t<IntOf<Acc<T>>> Lanes __attribute__((vector_size(vec_bytes)));
+inline auto load_random_words(const std::uint32_t* words) {
   typedef std::uint32_t Stored __attribute__((vector_size(4 * vec_width<T>)));
   Stored stored;
   __builtin_memcpy(&stored, words, sizeof stored);
-  return __builtin_convertvector(stored, Lanes);
+  return __builtin_convertvector(stored, typename Real<Vec<T>>::Bits);
 }
 
 template <class T>
@@ -53,7 +52,7 @@ void dropout_row(const T* x, T* y, std::int64_t n, std::uint64_t row, const Drop
     block_words(mask.key, row_begin + static_cast<std::uint64_t>(first / 4), words);
     for_each_register<T>(n - first < block_columns ? n - first : block_columns, [&](std::int64_t c, const auto& part) {
       const Vec<T> scaled = part.load(x + first + c) * scale;
-      const Vec<T> kept = load_words<T>(words + c) >= mask.threshold ? scaled : Vec<T>{};
+      const Vec<T> kept = load_random_words<T>(words + c) >= mask.threshold ? scaled : Vec<T>{};
       part.store(y + first + c, accumulate ? part.load(y + first + c) + kept : kept);
     });
   }

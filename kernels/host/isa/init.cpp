@@ -44,27 +44,25 @@ inline void unit_circle(std::uint32_t w, double& cosine, double& sine) {
 }
 
 inline void normal_block(std::uint64_t key, std::uint64_t first, double std, float* out) {
-  alignas(64) std::uint32_t words[4][block_groups];
-  for (int g = 0; g < block_groups; g += philox_counters) {
-    const PhiloxWords of = philox_words(key, first + static_cast<std::uint64_t>(g));
-    for (int i = 0; i < 4; ++i)
-      for (int c = 0; c < philox_counters; ++c)
-        words[i][g + c] = static_cast<std::uint32_t>(of.w[i][c / counters_width][c % counters_width]);
+  alignas(64) std::uint64_t words[4][block_counters];  // the lower 32 bits
+  for (int g = 0; g < block_counters; g += philox_counters) {
+    const PhiloxWords random = philox_words(key, first + static_cast<std::uint64_t>(g));
+    for (int i = 0; i < 4; ++i) __builtin_memcpy(&words[i][g], random.w[i], sizeof random.w[i]);
   }
-  alignas(64) float pair[2][2][block_groups];
+  alignas(64) float pair[2][2][block_counters];
   for (int half = 0; half < 2; ++half) {
-    const std::uint32_t *wr = words[2 * half], *wa = words[2 * half + 1];
+    const std::uint64_t *wr = words[2 * half], *wa = words[2 * half + 1];
     float *even = pair[half][0], *odd = pair[half][1];
 #pragma omp simd
-    for (int g = 0; g < block_groups; ++g) {
+    for (int g = 0; g < block_counters; ++g) {
       double cosine, sine;
-      unit_circle(wa[g], cosine, sine);
-      const double r = std * radius(wr[g]);
+      unit_circle(static_cast<std::uint32_t>(wa[g]), cosine, sine);
+      const double r = std * radius(static_cast<std::uint32_t>(wr[g]));
       even[g] = static_cast<float>(r * cosine);
       odd[g] = static_cast<float>(r * sine);
     }
   }
-  for (int g = 0; g < block_groups; ++g) {
+  for (int g = 0; g < block_counters; ++g) {
     out[4 * g] = pair[0][0][g];
     out[4 * g + 1] = pair[0][1][g];
     out[4 * g + 2] = pair[1][0][g];
@@ -74,10 +72,10 @@ inline void normal_block(std::uint64_t key, std::uint64_t first, double std, flo
 
 void normal(std::uint64_t key, std::uint64_t first, std::int64_t groups, double std, float* out) {
   std::int64_t g = 0;
-  for (; g + block_groups <= groups; g += block_groups)
+  for (; g + block_counters <= groups; g += block_counters)
     normal_block(key, first + static_cast<std::uint64_t>(g), std, out + 4 * g);
   if (g == groups) return;
-  float rest[4 * block_groups];
+  float rest[4 * block_counters];
   normal_block(key, first + static_cast<std::uint64_t>(g), std, rest);
   for (std::int64_t i = 0; i < 4 * (groups - g); ++i) out[4 * g + i] = rest[i];
 }
