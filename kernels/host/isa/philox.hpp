@@ -9,7 +9,7 @@ namespace {
 
 /// One counter, or one of its words, in each 64 bits.
 typedef std::uint64_t Counters __attribute__((vector_size(vec_bytes)));
-constexpr int counters_width = vec_bytes / 8;
+inline constexpr int counters_width = vec_bytes / 8;
 
 /// first, first + 1, …
 inline Counters counters_from(std::uint64_t first) {
@@ -31,9 +31,9 @@ inline Counters multiply_lower(const Counters& x, std::uint32_t factor) {
 }
 
 /// Two registers together hide the latency of the multiplications.
-constexpr int philox_registers = 2, philox_counters = philox_registers * counters_width;
+inline constexpr int philox_registers = 2, philox_counters = philox_registers * counters_width;
 /// Counters of a block, which callers keep in an array.
-constexpr int block_counters = 64;
+inline constexpr int block_counters = 64;
 static_assert(block_counters % philox_counters == 0);
 
 /// w[i][r]: word i of the counters of register r, in the lower 32 bits of the lanes; the upper ones are not defined.
