@@ -76,9 +76,10 @@ void embedding_forward(const EmbeddingForwardArgs& args) {
     parallel_ranges(args.ids.numel(), 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* token = table + ids[row] * channels;
+        const T* next = row + 1 < end ? table + ids[row + 1] * channels : token;
         const std::int64_t position = positions_of ? positions_of[row] : row % tokens;
-        if (positions) kernels.sum(token, positions + position * channels, y + row * channels, channels);
-        else std::copy_n(token, channels, y + row * channels);
+        if (positions) kernels.sum(token, positions + position * channels, y + row * channels, channels, next);
+        else kernels.copy(token, y + row * channels, channels, next);
       }
     });
   });

@@ -8,10 +8,13 @@
 
 namespace tessera::kernels::host {
 
+/// `next` is the row that the following call takes: it is brought into the outer cache meanwhile, because rows that lie
+/// apart are runs too short for the processor's own prefetching.
 template <class T>
 struct Embedding {
-  /// y[c] = a[c] + b[c], rounded once
-  void (*sum)(const T* a, const T* b, T* y, std::int64_t n);
+  /// y[c] = a[c] + b[c], rounded once; `next` of a.
+  void (*sum)(const T* a, const T* b, T* y, std::int64_t n, const T* next);
+  void (*copy)(const T* x, T* y, std::int64_t n, const T* next);
   /// Adds rows of dy to rows of `table`, in order: table[index(i)·channels + c] for c in [0, columns); index(i) is
   /// ids[i], or i mod period where ids is null.
   void (*scatter)(const std::int32_t* ids, std::int64_t period, const T* dy, std::int64_t rows, std::int64_t channels,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/host/embedding.hpp"
 #include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/moe.hpp"
 #include "kernels/host/ops.hpp"
@@ -125,9 +126,11 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
   dispatch_dtype(x.dtype, [&]<class T>(T) {
     const T* from = x.as<T>();
     T* to = y.as<T>();
+    const auto copy = embedding<T>().copy;
     parallel_ranges(y.shape[0], moe_grain, [&](std::int64_t begin, std::int64_t end) {
+      const auto token = [&](std::int64_t row) { return from + slot_of[row] / k * columns; };
       for (std::int64_t row = begin; row < end; ++row)
-        std::copy_n(from + slot_of[row] / k * columns, columns, to + row * columns);
+        copy(token(row), to + row * columns, columns, token(std::min(row + 1, end - 1)));
     });
   });
 }
@@ -144,9 +147,12 @@ void combine_rows(const CombineArgs& args) {
       for (std::int64_t t = first; t < last; ++t)
         with_fp32_accumulator(y + t * columns, columns, args.accumulate ? PreviousValues::keep : PreviousValues::ignore,
                               [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                                for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
+                                for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot) {
+                                  const std::int64_t next = std::min(slot + 1, last * k - 1);
                                   kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1),
-                                               sums, end - begin, args.accumulate || slot > t * k);
+                                               sums, end - begin, args.accumulate || slot > t * k,
+                                               x + row_of[next] * columns + begin);
+                                }
                               });
     });
   });

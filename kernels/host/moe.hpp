@@ -14,8 +14,8 @@ inline constexpr std::int64_t max_experts = 4096;
 template <class T>
 struct Moe {
   void (*softmax)(const Acc<T>* x, Acc<T>* y, std::int64_t n);  // y may be x
-  /// y = scale·x, or y += scale·x.
-  void (*scale)(const T* x, Acc<T> scale, Acc<T>* y, std::int64_t n, bool add);
+  /// y = scale·x, or y += scale·x; `next` as in Embedding.
+  void (*scale)(const T* x, Acc<T> scale, Acc<T>* y, std::int64_t n, bool add, const T* next);
   void (*multiply)(T* x, Acc<T> scale, std::int64_t n);  // x *= scale
   Acc<T> (*dot)(const T* a, const T* b, std::int64_t n);
   /// dlogits = p·(dp - Σ dp·p); dlogits may be p, never dp.

@@ -24,7 +24,7 @@ template <class T>
 /// Computes the product if oneDNN is used for T and can do it; false: nothing was written. `scratch` is aligned to 64
 /// bytes.
 ///
-/// The calling thread keeps the primitives of its last 256 shapes; a new shape costs about a millisecond. Products of
+/// The calling thread keeps the primitives of its last 256 shapes; a new shape costs 0.2 to 0.5 ms. Products of
 /// `rows_vary`, and those of transposed A with fp32 C, use primitives that fit every shape. Which primitive is used
 /// depends on the arguments alone, not on earlier calls.
 template <class T, class G>

@@ -48,6 +48,29 @@ void expect_near_rounded(const std::vector<T>& narrow, const std::vector<float>&
   }
 }
 
+/// What 16-bit functions may add to rounding (numerics.md): exponentials and quotients are shorter than in fp32.
+template <class T>
+inline constexpr double function_error = std::is_same_v<T, bf16> ? 1.0 / 2048 : 1.0 / 8192;
+
+/// Every element is within half a unit in the last place of the fp32 result, plus function_error of it and of `size`.
+/// Subnormal numbers may be 0; infinite and NaN are equal.
+template <class T>
+void expect_near_function(const std::vector<T>& narrow, const std::vector<float>& wide, double size = 0) {
+  constexpr double subnormal = std::is_same_v<T, bf16> ? 0x1p-126 : 0x1p-25;
+  ASSERT_EQ(narrow.size(), wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    const auto stored = static_cast<double>(narrow[i]), truth = static_cast<double>(wide[i]);
+    if (!std::isfinite(static_cast<float>(T(wide[i])))) {
+      if (std::isnan(truth)) ASSERT_TRUE(std::isnan(stored)) << i;
+      else ASSERT_EQ(narrow[i].bits, T(wide[i]).bits) << i;
+      continue;
+    }
+    const double allowed =
+        half_epsilon<T> / 2 * std::abs(truth) + function_error<T> * (std::abs(truth) + size) + subnormal;
+    ASSERT_LE(std::abs(stored - truth), allowed) << i << ": " << stored << " of " << truth;
+  }
+}
+
 template <class T>
 class SixteenBit : public testing::Test {};
 using SixteenBitTypes = testing::Types<bf16, f16>;

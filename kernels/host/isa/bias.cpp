@@ -12,12 +12,16 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
   if (!from_out)
     for (std::int64_t c = 0; c < columns; ++c) out[c] = 0;
   std::int64_t row = 0;
-  for (; row + 8 <= rows; row += 8) {  // eight rows for one load and store of the sums, still added in order
+  constexpr int together = 4;  // rows for one load and store of the sums, still added in order
+  for (; row + together <= rows; row += together) {
     const T* p = x + row * stride;
     for_each_register<T>(columns, [=](std::int64_t c, const auto& part) {
       Vec<T> sum = part.load(out + c);
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r) sum += part.load(p + c + r * stride);
+      for (int r = 0; r < together; ++r) {
+        sum += part.load(p + c + r * stride);
+        prefetch_to_outer_cache(p + c + (together + r) * stride);
+      }
       part.store(out + c, sum);
     });
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding rows: sum, and scatter-add.
+// Embedding rows: sum, copy, and scatter-add.
 #include "kernels/host/embedding.hpp"
 
 #include "kernels/host/isa/vec.hpp"
@@ -8,9 +8,22 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 template <class T>
-void sum(const T* a, const T* b, T* y, std::int64_t n) {
-  for_each_register<T>(
-      n, [=](std::int64_t i, const auto& part) { part.store(y + i, part.load(a + i) + part.load(b + i)); });
+void sum(const T* a, const T* b, T* y, std::int64_t n, const T* next) {
+  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
+    prefetch_to_outer_cache(next + i);
+    part.store(y + i, part.load(a + i) + part.load(b + i));
+  });
+}
+
+template <class T>
+void copy(const T* x, T* y, std::int64_t n, const T* next) {
+  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+  std::int64_t i = 0;
+  for (; i + line <= n; i += line) {
+    prefetch_to_outer_cache(next + i);
+    __builtin_memcpy(y + i, x + i, 64);
+  }
+  for (; i < n; ++i) y[i] = x[i];
 }
 
 template <class T>
@@ -28,6 +41,6 @@ void scatter(const std::int32_t* ids, std::int64_t period, const T* dy, std::int
 
 }  // namespace
 
-TESSERA_TABLE_DEFINE(Embedding, embedding, sum<T>, scatter<T>)
+TESSERA_TABLE_DEFINE(Embedding, embedding, sum<T>, copy<T>, scatter<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -11,33 +11,38 @@ constexpr double two_sqrt_2_over_pi = 1.59576912160573071176;
 constexpr double cubic = 0.044715;
 
 /// e^(-2u), clamped: beyond ±80 the sigmoid is 0 or 1 in the result, and e·s stays finite.
-template <class V>
-inline V exp_minus_2u(V x) {
-  using N = Number<V>;
-  const V u2 = x * static_cast<N>(two_sqrt_2_over_pi) * madd(x * x, all<V>(static_cast<N>(cubic)), all<V>(1));
-  return exp_bounded(-clamp_magnitude(u2, N(80)));
+template <class T, class V>
+[[gnu::always_inline]] inline V exp_minus_2u(const V& x) {
+  using A = Acc<T>;
+  constexpr double factor = -two_sqrt_2_over_pi * exp_unit<T>;
+  V minus_2u = x * x;
+  if constexpr (is_half<T>)
+    minus_2u = x * madd(minus_2u, all<V>(static_cast<A>(cubic * factor)), all<V>(static_cast<A>(factor)));
+  else minus_2u = x * static_cast<A>(factor) * madd(minus_2u, all<V>(static_cast<A>(cubic)), all<V>(1));
+  return exp_for<T>(clamp_magnitude(minus_2u, static_cast<A>(80 * exp_unit<T>)));
 }
 
 template <class T>
 void forward(const T* x, T* y, std::int64_t n) {
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    const Vec<T> v = part.load(x + i);
-    part.store(y + i, v / (Acc<T>(1) + exp_minus_2u(v)));
-  });
+  for_each_group<T, Subnormals::may_be_zero>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        const auto v = part.load(x + i);
+        part.store(y + i, quotient_for<T>(v, 1 + exp_minus_2u<T>(v)));
+      });
 }
 
 template <class T>
 void backward(const T* x, const T* dy, T* dx, std::int64_t n) {
-  using A = Acc<T>;
-  using V = Vec<T>;
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    const V v = part.load(x + i), one = all<V>(1);
-    const V e = exp_minus_2u(v);
-    const V s = one / (one + e);
-    const V slope =
-        static_cast<A>(two_sqrt_2_over_pi) * madd(v * v, all<V>(static_cast<A>(3 * cubic)), one);  // d(2u)/dx
-    part.store(dx + i, part.load(dy + i) * (s * madd(v * slope, e * s, one)));  // s + x·s·(1-s)·(2u)', 1-s = e·s
-  });
+  for_each_group<T, Subnormals::may_be_zero>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        using A = Acc<T>;
+        const auto v = part.load(x + i), one = all<RegisterGroup<A>>(1);
+        const auto e = exp_minus_2u<T>(v);
+        const auto s = quotient_for<T>(one, one + e);
+        const auto slope = static_cast<A>(two_sqrt_2_over_pi) *
+                           madd(v * v, all<RegisterGroup<A>>(static_cast<A>(3 * cubic)), one);  // d(2u)/dx
+        part.store(dx + i, part.load(dy + i) * (s * madd(v * slope, e * s, one)));  // s + x·s·(1-s)·(2u)', 1-s = e·s
+      });
 }
 
 }  // namespace

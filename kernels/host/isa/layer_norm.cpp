@@ -10,9 +10,10 @@ namespace {
 
 template <class T>
 inline void apply_row(const T* x, const T* weight, const T* bias, T* y, Acc<T> mean, Acc<T> rstd, std::int64_t n) {
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    part.store(y + i, madd((part.load(x + i) - mean) * rstd, part.load(weight + i), part.load(bias + i)));
-  });
+  for_each_group<T>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        part.store(y + i, madd((part.load(x + i) - mean) * rstd, part.load(weight + i), part.load(bias + i)));
+      });
 }
 
 template <class T>
@@ -71,11 +72,12 @@ inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
     sums_hat = madd(scaled, hat, sums_hat);
   });
   const A a = sum_of<T>(sums) / static_cast<A>(n), b = sum_of<T>(sums_hat) / static_cast<A>(n);
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    const Vec<T> hat = (part.load(x + i) - mean) * rstd;
-    const Vec<T> d = rstd * (madd(part.load(dy + i), part.load(weight + i), all<Vec<T>>(-a)) - hat * b);
-    part.store(dx + i, Add ? part.load(dx + i) + d : d);
-  });
+  for_each_group<T>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        const auto hat = (part.load(x + i) - mean) * rstd;
+        const auto d = rstd * (madd(part.load(dy + i), part.load(weight + i), all<RegisterGroup<A>>(-a)) - hat * b);
+        part.store(dx + i, Add ? part.load(dx + i) + d : d);
+      });
 }
 
 template <class T>

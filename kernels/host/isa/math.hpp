@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// exp, log and fused multiply-add for host/isa, of a number or of a register of them (Vec, with the same bits in every
-// lane): no branches and no calls, so that loops of them vectorize. Internal linkage: each instruction set has its own.
+// exp, log and fused multiply-add for host/isa, of a number, of a register of them (Vec) or of a group of registers,
+// with the same bits in every lane: no branches and no calls, so that loops of them vectorize. Internal linkage: each
+// instruction set has its own.
 
 #include <cstdint>
 
@@ -9,7 +10,7 @@
 #error "host/isa sources are compiled by kernels/CMakeLists.txt, once per instruction set"
 #endif
 
-#include "kernels/host/isa/vec.hpp"
+#include "kernels/host/isa/register_group.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
@@ -21,31 +22,41 @@ inline To bits_as(From from) {
 }
 
 template <class T>
-constexpr bool is_register = !std::is_arithmetic_v<T>;
+inline constexpr bool is_group = false;
+template <class A>
+inline constexpr bool is_group<RegisterGroup<A>> = true;
+template <class T>
+inline constexpr bool is_register = !std::is_arithmetic_v<T> && !is_group<T>;
 template <class T>
 struct NumberOf {
   using type = std::conditional_t<std::is_same_v<T, Vec<float>>, float, double>;
+};
+template <class A>
+struct NumberOf<RegisterGroup<A>> {
+  using type = A;
 };
 template <class T>
 requires std::is_arithmetic_v<T>
 struct NumberOf<T> {
   using type = T;
 };
-/// The type of a number, or of a register's numbers.
+/// The type of a number, or of a register's or a group's numbers.
 template <class T>
 using Number = typename NumberOf<T>::type;
 
-/// `value` as a T: in every lane of a register.
+/// `value` as a T: in every lane.
 template <class T>
-inline T all(Number<T> value) {
-  if constexpr (is_register<T>) return splat<Number<T>>(value);
+[[gnu::always_inline]] inline T all(Number<T> value) {
+  if constexpr (is_group<T>) return each([value](const auto&) { return splat<Number<T>>(value); }, T{});
+  else if constexpr (is_register<T>) return splat<Number<T>>(value);
   else return value;
 }
 
 /// a·b + c in the fastest way, one rounding or two: for results that are held to a tolerance.
 template <class T>
-inline T madd(T a, T b, T c) {
-  if constexpr (is_register<T>) return multiply_add<Number<T>>(a, b, c);
+[[gnu::always_inline]] inline T madd(T a, T b, T c) {
+  if constexpr (is_group<T>) return each(madd<Vec<Number<T>>>, a, b, c);
+  else if constexpr (is_register<T>) return multiply_add<Number<T>>(a, b, c);
 #ifdef __FMA__
   else if constexpr (sizeof(T) == 4) return __builtin_fmaf(a, b, c);
   else return __builtin_fma(a, b, c);
@@ -106,6 +117,8 @@ struct Real<Vec<float>> : Real<float> {
   typedef std::uint32_t Bits __attribute__((vector_size(vec_bytes)));
   typedef std::int32_t Signed __attribute__((vector_size(vec_bytes)));
 };
+template <class A>
+struct Real<RegisterGroup<A>> : Real<A> {};
 template <>
 struct Real<Vec<double>> : Real<double> {
   typedef std::uint64_t Bits __attribute__((vector_size(vec_bytes)));
@@ -114,7 +127,7 @@ struct Real<Vec<double>> : Real<double> {
 
 /// The polynomial of these coefficients, the highest power's first, by Horner's rule.
 template <class T, class... Rest>
-inline T polynomial(T x, Number<T> first, Rest... rest) {
+[[gnu::always_inline]] inline T polynomial(T x, Number<T> first, Rest... rest) {
   T sum = all<T>(first);
   ((sum = madd(sum, x, all<T>(rest))), ...);
   return sum;
@@ -122,7 +135,7 @@ inline T polynomial(T x, Number<T> first, Rest... rest) {
 
 /// (e^r - 1 - r)/r² on |r| <= ln2/2: a fit of degree 4 (1e-8 in e^r) in float, Taylor's series in double.
 template <class T>
-inline T exp_tail(T r) {
+[[gnu::always_inline]] inline T exp_tail(T r) {
   if constexpr (sizeof(Number<T>) == 4)
     return polynomial(r, 0.001392621346615414F, 0.008363202971575855F, 0.041666554437688616F, 0.16666576845993977F,
                       0.5F);
@@ -134,31 +147,50 @@ inline T exp_tail(T r) {
 /// x with its magnitude clamped to `limit`, NaN too: by vrangeps (the smaller magnitude, the sign of x) or on integers,
 /// whose minimum compiles without a branch.
 template <class T>
-inline T clamp_magnitude(T x, Number<T> limit) {
+[[gnu::always_inline]] inline T clamp_magnitude(T x, Number<T> limit) {
+  if constexpr (is_group<T>) {
+    return each([limit](const Vec<Number<T>>& part) { return clamp_magnitude(part, limit); }, x);
+  } else {
 #ifdef __AVX512DQ__
-  if constexpr (std::is_same_v<T, Vec<float>>)
-    return _mm512_maskz_range_ps(0xffff, x, all<T>(limit), 0b0010);  // see vec.hpp
+    if constexpr (std::is_same_v<T, Vec<float>>)
+      return _mm512_maskz_range_ps(0xffff, x, all<T>(limit), 0b0010);  // see vec.hpp
 #endif
-  using Signed = typename Real<T>::Signed;
-  constexpr auto rest = Real<T>::all_but_sign;
-  const Signed bits = bits_as<Signed>(x), magnitude = bits & rest, most = bits_as<Signed>(all<T>(limit));
-  return bits_as<T>((magnitude < most ? magnitude : most) | (bits & ~rest));
+    using Signed = typename Real<T>::Signed;
+    constexpr auto rest = Real<T>::all_but_sign;
+    const Signed bits = bits_as<Signed>(x), magnitude = bits & rest, most = bits_as<Signed>(all<T>(limit));
+    return bits_as<T>((magnitude < most ? magnitude : most) | (bits & ~rest));
+  }
 }
 
 /// p·2^n for whole n, whose bits `shifted` = n + magic has at its end; the result is a normal number.
 template <class T>
-inline T scale_by_power(T p, [[maybe_unused]] T n, [[maybe_unused]] T shifted) {
+[[gnu::always_inline]] inline T scale_by_power(T p, [[maybe_unused]] T n, [[maybe_unused]] T shifted) {
+  if constexpr (is_group<T>) {
+    return each(scale_by_power<Vec<Number<T>>>, p, n, shifted);
+  } else {
 #ifdef __AVX512F__
-  if constexpr (std::is_same_v<T, Vec<float>>) return _mm512_maskz_scalef_ps(0xffff, p, n);  // see vec.hpp
+    if constexpr (std::is_same_v<T, Vec<float>>) return _mm512_maskz_scalef_ps(0xffff, p, n);  // see vec.hpp
 #endif
-  using R = Real<T>;
-  using Bits = typename R::Bits;
-  return p * bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + (R::bias << R::mantissa_bits));
+    using R = Real<T>;
+    using Bits = typename R::Bits;
+    return p * bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + (R::bias << R::mantissa_bits));
+  }
+}
+
+/// p·2^n as scale_by_power, of a normal p.
+template <class T>
+[[gnu::always_inline]] inline T add_to_exponent(T p, T shifted) {
+  if constexpr (is_group<T>) {
+    return each(add_to_exponent<Vec<Number<T>>>, p, shifted);
+  } else {
+    using Bits = typename Real<T>::Bits;
+    return bits_as<T>(bits_as<Bits>(p) + (bits_as<Bits>(shifted) << Real<T>::mantissa_bits));
+  }
 }
 
 /// e^x within 2 ulp for |x| <= exp_limit; undefined beyond.
 template <class T>
-inline T exp_bounded(T x) {
+[[gnu::always_inline]] inline T exp_bounded(T x) {
   using R = Real<T>;
   using N = Number<T>;
   const T shifted = madd(x, all<T>(static_cast<N>(1.4426950408889634074)), all<T>(R::magic));
@@ -166,6 +198,45 @@ inline T exp_bounded(T x) {
   const T r = madd(n, all<T>(-R::ln2_low), madd(n, all<T>(-R::ln2_high), x));
   const T p = madd(r * r, exp_tail(r), r) + N(1);
   return scale_by_power(p, n, shifted);
+}
+
+/// What exp_for<T> takes: x times this. Of 16-bit floats the exponent of 2.
+template <class T>
+inline constexpr double exp_unit = is_half<T> ? 1.4426950408889634074 : 1;
+
+/// e^x, given x·exp_unit<T>, |x| <= 80, for a result that is stored as T: within 2 ulp; of bf16 and f16 within 7.5e-5
+/// and 2.6e-6, relative (minimax polynomials), where the stored number has 2e-3 and 2.4e-4.
+template <class T, class V>
+[[gnu::always_inline]] inline V exp_for(const V& x) {
+  if constexpr (!is_half<T>) {
+    return exp_bounded(x);
+  } else {
+    const V shifted = x + Real<float>::magic, f = x - (shifted - Real<float>::magic);
+    const auto power = [&](auto... coefficients) { return add_to_exponent(polynomial(f, coefficients...), shifted); };
+    if constexpr (std::is_same_v<T, bf16>)
+      return power(0.0551716685295105F, 0.2426111251115799F, 0.6932609677314758F, 0.9999280571937561F);
+    else
+      return power(0.009570102207362652F, 0.05591785907745361F, 0.240247443318367F, 0.6931217908859253F,
+                   0.9999992847442627F);
+  }
+}
+
+/// a/b for a result that is stored as T: rounded once; of 16-bit floats a times an estimate of 1/b, which is within
+/// 2^-14 with AVX-512; of bf16 1.5·2^-12 with AVX2, of f16 refined there (Newton). b is in [1, 2^126].
+template <class T, class V>
+[[gnu::always_inline]] inline V quotient_for(const V& a, const V& b) {
+  if constexpr (is_group<V>) return each(quotient_for<T, Vec<T>>, a, b);
+#if defined(__AVX512F__)
+  else if constexpr (is_half<T>)
+    return a * reinterpret_cast<Vec<float>>(_mm512_maskz_rcp14_ps(0xffff, b));  // see vec.hpp
+#elif defined(__AVX2__)
+  else if constexpr (is_half<T>) {
+    const Vec<float> estimate = _mm256_rcp_ps(b);
+    if constexpr (std::is_same_v<T, bf16>) return a * estimate;
+    else return a * (estimate * (2 - b * estimate));
+  }
+#endif
+  else return a / b;
 }
 
 /// e^x within 2 ulp; 0 below -exp_limit (where the result would be near the smallest normal number), inf above it; NaN

@@ -10,8 +10,9 @@ namespace {
 
 template <class T>
 inline void apply_group(const T* x, const T* weight, T* y, Acc<T> rstd, std::int64_t n) {
-  for_each_register<T>(
-      n, [=](std::int64_t i, const auto& part) { part.store(y + i, part.load(x + i) * rstd * part.load(weight + i)); });
+  for_each_group<T>(
+      n, [=](std::int64_t i, const auto& part)
+             __attribute__((always_inline)) { part.store(y + i, part.load(x + i) * rstd * part.load(weight + i)); });
 }
 
 template <class T>
@@ -57,10 +58,11 @@ inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd
     dots = madd(d * part.load(weight + i), hat, dots);  // of numbers past n: 0
   });
   const A mean = sum_of<T>(dots) / static_cast<A>(n);
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    const Vec<T> d = rstd * madd(part.load(dy + i), part.load(weight + i), -(part.load(x + i) * rstd * mean));
-    part.store(dx + i, Add ? part.load(dx + i) + d : d);
-  });
+  for_each_group<T>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        const auto d = rstd * madd(part.load(dy + i), part.load(weight + i), part.load(x + i) * rstd * -mean);
+        part.store(dx + i, Add ? part.load(dx + i) + d : d);
+      });
 }
 
 template <class T>

@@ -8,29 +8,32 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 /// e^-x, clamped: beyond ±80 the sigmoid is 0 or 1 in the result, and e·s stays finite.
-template <class V>
-inline V exp_minus(V x) {
-  return exp_bounded(-clamp_magnitude(x, Number<V>(80)));
+template <class T, class V>
+[[gnu::always_inline]] inline V exp_minus(const V& x) {
+  using A = Acc<T>;
+  return exp_for<T>(clamp_magnitude(x * static_cast<A>(-exp_unit<T>), static_cast<A>(80 * exp_unit<T>)));
 }
 
 template <class T>
 void forward(const T* gate, const T* up, T* y, std::int64_t n) {
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    const Vec<T> v = part.load(gate + i);
-    part.store(y + i, v / (Acc<T>(1) + exp_minus(v)) * part.load(up + i));
-  });
+  for_each_group<T, Subnormals::may_be_zero>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        const auto v = part.load(gate + i);
+        part.store(y + i, quotient_for<T>(v, 1 + exp_minus<T>(v)) * part.load(up + i));
+      });
 }
 
 template <class T>
 void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::int64_t n) {
-  for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    using V = Vec<T>;
-    const V v = part.load(gate + i), u = part.load(up + i), d = part.load(dy + i), one = all<V>(1);
-    const V e = exp_minus(v);
-    const V s = one / (one + e);
-    part.store(dgate + i, d * u * (s * madd(v, e * s, one)));
-    part.store(dup + i, d * (v * s));
-  });
+  for_each_group<T, Subnormals::may_be_zero>(
+      n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
+        const auto v = part.load(gate + i), u = part.load(up + i), d = part.load(dy + i),
+                   one = all<RegisterGroup<Acc<T>>>(1);
+        const auto e = exp_minus<T>(v);
+        const auto s = quotient_for<T>(one, one + e);
+        part.store(dgate + i, d * u * (s * madd(v, e * s, one)));
+        part.store(dup + i, d * (v * s));
+      });
 }
 
 }  // namespace

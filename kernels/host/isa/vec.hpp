@@ -206,30 +206,37 @@ template <class T, class Body>
   for (; i + vec_width<T> <= n; i += vec_width<T>) body(i, WholeRegister{});
   if (i < n) body(i, LastNumbers{n - i});
 }
+
+/// The cache line of *p, which need not exist.
+[[gnu::always_inline]] inline void prefetch_to_outer_cache(const void* p) {
+  __builtin_prefetch(p, /*rw=*/0, /*locality=*/2);
+}
+
 template <class T>
 [[gnu::always_inline]] inline Vec<T> splat(T x) {
   if constexpr (std::is_same_v<T, Bf16x2>) return Vec<T>{} + x.bits;
   else return x - Vec<T>{};  // minus zero: the compiler folds it away, unlike plus zero
 }
 
-/// a·b + c: fused if the instruction set has FMA, else two operations. Of bf16x2: the sum of both products and c, in
-/// which subnormal numbers are zero.
+#if defined(__AVX512BF16__)
+[[gnu::always_inline]] inline Vec<float> add_products(const Vec<Bf16x2>& a, const Vec<Bf16x2>& b, const Vec<float>& c) {
+  return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+#endif
+
+/// a·b + c: fused if the instruction set has FMA, else two operations. Of bf16x2, with AVX512-BF16: the sum of both
+/// products and c, in which subnormal numbers are zero.
 template <class T>
 [[gnu::always_inline]] inline Vec<Sum<T>> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<Sum<T>>& c) {
-#if defined(__AVX512BF16__)
-  if constexpr (std::is_same_v<T, Bf16x2>)
-    return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
-  else
-#endif
+  if constexpr (std::is_same_v<T, Bf16x2>) return add_products(a, b, c);
 #if defined(__AVX512F__)
-      if constexpr (sizeof(Acc<T>) == 4)
-    return _mm512_fmadd_ps(a, b, c);
+  else if constexpr (sizeof(Acc<T>) == 4) return _mm512_fmadd_ps(a, b, c);
   else return _mm512_fmadd_pd(a, b, c);
 #elif defined(__AVX2__)
-  if constexpr (sizeof(Acc<T>) == 4) return _mm256_fmadd_ps(a, b, c);
+  else if constexpr (sizeof(Acc<T>) == 4) return _mm256_fmadd_ps(a, b, c);
   else return _mm256_fmadd_pd(a, b, c);
 #else
-  return a * b + c;
+  else return a * b + c;
 #endif
 }
 
