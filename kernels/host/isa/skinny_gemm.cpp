@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM of a few rows. Transposed: dot products along rows of B. Plain: rows of B scaled and added into a block of C
 // that fits in L1. One row of A reads B from beginning to end: a processor prefetches one run far better than several.
-// Several rows of A take several rows of B at a time. All prefetch: threads read parts of rows, and a processor stops
-// at the end of a part. Numbers of B are widened once for several rows of A. The order of the sums of an element does
-// not depend on m or on the split of columns.
+// Several rows of A take several rows of B at a time, and prefetch the next ones. A thread that reads a part of each
+// row prefetches too, because a processor stops at the end of a part; where B is one run, prefetching makes it slower.
+// Numbers of B are widened once for several rows of A. The order of the sums of an element does not depend on m or on
+// the split of columns.
 
 #include "kernels/host/skinny_gemm.hpp"
 
@@ -24,16 +25,7 @@ struct Rows {
 constexpr Rows one_row{1, 1}, four_rows{4, 2};
 static_assert(vec_width<double> % 2 == 0);
 
-constexpr int cache_line = 64, prefetch_distance = 2048;  // bytes
-
-/// For a loop that reads `numbers` of b in each turn: prefetches as many.
-template <int numbers, class T>
-inline void prefetch_ahead(const T* b) {
-  constexpr int bytes = numbers * static_cast<int>(sizeof(T));
-#pragma GCC unroll 4
-  for (int at = 0; at < bytes; at += cache_line)
-    __builtin_prefetch(reinterpret_cast<const char*>(b) + prefetch_distance + at);
-}
+constexpr std::int64_t prefetch_distance = 8192;  // bytes of parts of rows
 
 /// sums[r·w + j], j below of.b: the products of row r of A and row j of B, for k in [0, whole), two registers at a
 /// time.
@@ -48,7 +40,6 @@ inline void dots(const T* a, std::int64_t lda, const T* b, std::int64_t ldb, std
 #pragma GCC unroll 4
     for (int j = 0; j < of.b; ++j) {
       if constexpr (of.b > 1) __builtin_prefetch(b + (of.b + j) * ldb + i);
-      else prefetch_ahead<2 * w>(b + i);
       x[j] = load<T>(b + j * ldb + i), y[j] = load<T>(b + j * ldb + i + w);
     }
 #pragma GCC unroll 4
@@ -121,10 +112,10 @@ void transposed(const SkinnyGemmArgs<T>& p) {
     for (std::int64_t r = 0; r < p.m; ++r) dot(p.a + r * p.lda, p.b + j * p.ldb, p.k, p.c[r * p.ldc + j]);
 }
 
-/// c += a·b for a row of B; prefetches the next row, b + ldb.
+/// c += a·b for a part of a row of B; prefetches that of another row, `next`, if it is not null.
 template <class T>
-inline void add_row(Acc<T> a, const T* b, std::int64_t ldb, std::int64_t n, Acc<T>* c) {
-  constexpr std::int64_t w = vec_width<T>, several = 4 * w;
+inline void add_row(Acc<T> a, const T* b, const T* next, std::int64_t n, Acc<T>* c) {
+  constexpr std::int64_t w = vec_width<T>, several = 4 * w, cache_line = 64 / static_cast<std::int64_t>(sizeof(T));
   const Vec<T> factor = all<Vec<T>>(a);
   const auto add = [=](std::int64_t j, const auto& part) {
     part.store(c + j, madd(factor, part.load(b + j), part.load(c + j)));
@@ -133,7 +124,7 @@ inline void add_row(Acc<T> a, const T* b, std::int64_t ldb, std::int64_t n, Acc<
   for (; first + several <= n; first += several) {
 #pragma GCC unroll 4
     for (std::int64_t j = first; j < first + several; j += w) {
-      if (j % (cache_line / sizeof(T)) == 0) __builtin_prefetch(b + ldb + j);
+      if (j % cache_line == 0 && next) prefetch_to_outer_cache(next + j);
       add(j, WholeRegister{});
     }
   }
@@ -167,7 +158,11 @@ void plain(const SkinnyGemmArgs<T>& p) {
     const std::int64_t n = p.last - j < block ? p.last - j : block;
     Acc<T>* const c = p.c + j;
     if (p.m == 1) {
-      for (std::int64_t i = 0; i < p.k; ++i) add_row<T>(widen(p.a[i]), p.b + i * p.ldb + j, p.ldb, n, c);
+      const std::int64_t ahead = prefetch_distance / (n * static_cast<std::int64_t>(sizeof(T))) + 1;
+      for (std::int64_t i = 0; i < p.k; ++i) {
+        const T* const row = p.b + i * p.ldb + j;
+        add_row<T>(widen(p.a[i]), row, n < p.ldb ? row + ahead * p.ldb : nullptr, n, c);
+      }
       continue;
     }
     for (std::int64_t i = 0; i < p.k; i += depth) {
