@@ -42,7 +42,8 @@ void add_positions(const AddPositionsArgs& args) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t position = positions ? positions[row] : row % tokens;
         T* const y = args.y.as<T>() + row * channels;
-        host::embedding<T>().sum(y, args.positions_table.as<T>() + position * channels, y, channels, y + channels);
+        host::embedding<T>().sum(y, args.positions_table.as<T>() + position * channels, y, channels,
+                                 row + 1 < end ? y + channels : y);
       }
     });
   });

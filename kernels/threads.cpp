@@ -95,6 +95,15 @@ int host::isa_index() {
 
 Isa isa() { return static_cast<Isa>(host::isa_index()); }
 
+const char* cpu_maker() {
+#ifdef TESSERA_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd")) return "AMD";
+  if (__builtin_cpu_is("intel")) return "Intel";
+#endif
+  return "another maker";
+}
+
 void set_isa(Isa isa) {
   require(isa, "set_isa");
   chosen.store(static_cast<int>(isa), std::memory_order_relaxed);

@@ -48,15 +48,18 @@ void expect_near_rounded(const std::vector<T>& narrow, const std::vector<float>&
   }
 }
 
-/// What 16-bit functions may add to rounding (numerics.md): exponentials and quotients are shorter than in fp32.
+/// What GELU and SwiGLU of 16-bit floats may add to rounding (numerics.md): exponentials and quotients are shorter than
+/// in fp32.
 template <class T>
 inline constexpr double function_error = std::is_same_v<T, bf16> ? 1.0 / 2048 : 1.0 / 8192;
 
-/// Every element is within half a unit in the last place of the fp32 result, plus function_error of it and of `size`.
-/// Subnormal numbers may be 0; infinite and NaN are equal.
+/// Every element is within half a unit in the last place of the fp32 result, plus function_error of it and of its
+/// `size`, if given: a gradient is a sum, which can be small. Of bf16 subnormal numbers may be 0; infinite and NaN are
+/// equal.
 template <class T>
-void expect_near_function(const std::vector<T>& narrow, const std::vector<float>& wide, double size = 0) {
-  constexpr double subnormal = std::is_same_v<T, bf16> ? 0x1p-126 : 0x1p-25;
+void expect_near_function(const std::vector<T>& narrow, const std::vector<float>& wide,
+                          const std::vector<float>& sizes = {}) {
+  constexpr double subnormal = std::is_same_v<T, bf16> ? 0x1p-126 : 0x1p-25;  // f16: half of their spacing
   ASSERT_EQ(narrow.size(), wide.size());
   for (std::size_t i = 0; i < wide.size(); ++i) {
     const auto stored = static_cast<double>(narrow[i]), truth = static_cast<double>(wide[i]);
@@ -65,6 +68,7 @@ void expect_near_function(const std::vector<T>& narrow, const std::vector<float>
       else ASSERT_EQ(narrow[i].bits, T(wide[i]).bits) << i;
       continue;
     }
+    const double size = sizes.empty() ? 0 : std::abs(static_cast<double>(sizes[i]));
     const double allowed =
         half_epsilon<T> / 2 * std::abs(truth) + function_error<T> * (std::abs(truth) + size) + subnormal;
     ASSERT_LE(std::abs(stored - truth), allowed) << i << ": " << stored << " of " << truth;

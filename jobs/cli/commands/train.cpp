@@ -71,11 +71,13 @@ void TrainRun::prepare() {
   // Whatever decides the results must be the same on every rank; hosts may read different files.
   world_.require_equal("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
-  const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
-  const std::string bf16 = multiplies_bf16 ? ", bf16 by " + kernels::bf16_gemm().name : "";
-  if (trainer_options_.run.strategy.policy.reproducible)
+  if (trainer_options_.run.strategy.policy.reproducible) {
     build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
-             kernels::blas_version() + bf16;
+             kernels::blas_version();
+    const DType compute = precision_of(options_).compute;
+    if (world_.device() == host_device && size_of(compute) == 2) build += strfmt(", a CPU of %s", kernels::cpu_maker());
+    if (world_.device() == host_device && compute == DType::bf16) build += ", bf16 by " + kernels::bf16_gemm().name;
+  }
   world_.require_equal("the build", build);
 }
 

@@ -14,13 +14,13 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
   std::int64_t row = 0;
   constexpr int together = 4;  // rows for one load and store of the sums, still added in order
   for (; row + together <= rows; row += together) {
-    const T* p = x + row * stride;
+    const T *p = x + row * stride, *next = row + 2 * together <= rows ? p + together * stride : p;
     for_each_register<T>(columns, [=](std::int64_t c, const auto& part) {
       Vec<T> sum = part.load(out + c);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
       for (int r = 0; r < together; ++r) {
         sum += part.load(p + c + r * stride);
-        prefetch_to_outer_cache(p + c + (together + r) * stride);
+        prefetch_to_l2(next + c + r * stride);
       }
       part.store(out + c, sum);
     });

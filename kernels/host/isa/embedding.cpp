@@ -10,7 +10,7 @@ namespace {
 template <class T>
 void sum(const T* a, const T* b, T* y, std::int64_t n, const T* next) {
   for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-    prefetch_to_outer_cache(next + i);
+    prefetch_to_l2(next + i);
     part.store(y + i, part.load(a + i) + part.load(b + i));
   });
 }
@@ -20,7 +20,7 @@ void copy(const T* x, T* y, std::int64_t n, const T* next) {
   constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
   std::int64_t i = 0;
   for (; i + line <= n; i += line) {
-    prefetch_to_outer_cache(next + i);
+    prefetch_to_l2(next + i);
     __builtin_memcpy(y + i, x + i, 64);
   }
   for (; i < n; ++i) y[i] = x[i];

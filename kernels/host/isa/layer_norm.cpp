@@ -75,7 +75,7 @@ inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
   for_each_group<T>(
       n, [=](std::int64_t i, const auto& part) __attribute__((always_inline)) {
         const auto hat = (part.load(x + i) - mean) * rstd;
-        const auto d = rstd * (madd(part.load(dy + i), part.load(weight + i), all<RegisterGroup<A>>(-a)) - hat * b);
+        const auto d = rstd * (madd(part.load(dy + i), part.load(weight + i), like(hat, -a)) - hat * b);
         part.store(dx + i, Add ? part.load(dx + i) + d : d);
       });
 }

@@ -27,12 +27,12 @@ template <class T>
 void scale(const T* x, Acc<T> factor, Acc<T>* y, std::int64_t n, bool add, const T* next) {
   if (add) {
     for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-      prefetch_to_outer_cache(next + i);
+      prefetch_to_l2(next + i);
       part.store(y + i, madd(all<Vec<T>>(factor), part.load(x + i), part.load(y + i)));
     });
   } else {
     for_each_register<T>(n, [=](std::int64_t i, const auto& part) {
-      prefetch_to_outer_cache(next + i);
+      prefetch_to_l2(next + i);
       part.store(y + i, factor * part.load(x + i));
     });
   }

@@ -8,8 +8,8 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-/// Registers of a group; even.
 inline constexpr int group_registers = 2;
+static_assert(group_registers % 2 == 0);
 
 /// A is float or double.
 template <class A>
@@ -77,9 +77,6 @@ template <class T>
   return group;
 }
 
-/// Of results: instructions that round to bf16 flush subnormal numbers.
-enum class Subnormals { kept, may_be_zero };
-
 /// Stores the bf16 with even and with odd indices.
 template <Subnormals S>
 [[gnu::always_inline]] inline void store_pair(const Vec<float>& even, const Vec<float>& odd, bf16* to) {
@@ -101,52 +98,28 @@ template <Subnormals S>
   __builtin_memcpy(to, &stored, sizeof stored);
 }
 
-template <Subnormals S, class T>
-[[gnu::always_inline]] inline void store_group(T* p, const RegisterGroup<Acc<T>>& group) {
-  constexpr int w = vec_width<T>;
-#pragma GCC unroll 8
-  for (int i = 0; i < group_registers; i += in_pairs<T> ? 2 : 1) {
-    if constexpr (in_pairs<T>) store_pair<S>(group.at[i], group.at[i + 1], p + i * w);
-    else store<T>(p + i * w, group.at[i]);
-  }
-}
-
-/// What for_each_group takes at once: a whole group, or the last numbers, filled with zeros.
-template <Subnormals S>
+/// As WholeRegister, of arrays of T: of bf16 the numbers of a group are not in the order of an fp32 array.
+template <class T, Subnormals S>
 struct WholeGroup {
-  template <class T>
-  [[gnu::always_inline]] RegisterGroup<Acc<T>> load(const T* p) const {
-    return load_group<T>(p);
-  }
-  template <class T>
+  [[gnu::always_inline]] RegisterGroup<Acc<T>> load(const T* p) const { return load_group<T>(p); }
   [[gnu::always_inline]] void store(T* p, const RegisterGroup<Acc<T>>& group) const {
-    store_group<S>(p, group);
-  }
-};
-template <Subnormals S>
-struct LastOfGroups {
-  std::int64_t count;
-  template <class T>
-  [[gnu::always_inline]] RegisterGroup<Acc<T>> load(const T* p) const {
-    T padded[group_width<T>] = {};
-    for (std::int64_t i = 0; i < count; ++i) padded[i] = p[i];
-    return load_group<T>(padded);
-  }
-  template <class T>
-  [[gnu::always_inline]] void store(T* p, const RegisterGroup<Acc<T>>& group) const {
-    T padded[group_width<T>];
-    store_group<S>(padded, group);
-    for (std::int64_t i = 0; i < count; ++i) p[i] = padded[i];
+    constexpr int w = vec_width<T>;
+#pragma GCC unroll 8
+    for (int i = 0; i < group_registers; i += in_pairs<T> ? 2 : 1) {
+      if constexpr (in_pairs<T>) store_pair<S>(group.at[i], group.at[i + 1], p + i * w);
+      else TESSERA_ISA::store<T, S>(p + i * w, group.at[i]);
+    }
   }
 };
 
-/// for_each_register by groups, of arrays of T: part.load(p + i) and part.store(p + i, group). `body` is marked
-/// always_inline: groups would be passed to a call in memory.
+/// for_each_register by groups, of arrays of T alone, then by registers. `body` is marked always_inline: groups would
+/// be passed to a call in memory.
 template <class T, Subnormals S = Subnormals::kept, class Body>
 [[gnu::always_inline]] inline void for_each_group(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
-  for (; i + group_width<T> <= n; i += group_width<T>) body(i, WholeGroup<S>{});
-  if (i < n) body(i, LastOfGroups<S>{n - i});
+  for (; i + group_width<T> <= n; i += group_width<T>) body(i, WholeGroup<T, S>{});
+  for (; i + vec_width<T> <= n; i += vec_width<T>) body(i, WholeRegister<S>{});
+  if (i < n) body(i, LastNumbers<S>{n - i});
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM of a few rows. Transposed: dot products along rows of B. Plain: rows of B scaled and added into a block of C
 // that fits in L1. One row of A reads B from beginning to end: a processor prefetches one run far better than several.
-// Several rows of A take several rows of B at a time, and prefetch the next ones. A thread that reads a part of each
-// row prefetches too, because a processor stops at the end of a part; where B is one run, prefetching makes it slower.
+// Several rows of A take several rows of B at a time, and prefetch the next ones. One row of A and parts of rows of a
+// plain B (of a thread, or of a block) prefetch too, because a processor stops at the end of a part; where B is read as
+// one run, prefetching makes it slower.
 // Numbers of B are widened once for several rows of A. The order of the sums of an element does not depend on m or on
 // the split of columns.
 
@@ -25,7 +26,8 @@ struct Rows {
 constexpr Rows one_row{1, 1}, four_rows{4, 2};
 static_assert(vec_width<double> % 2 == 0);
 
-constexpr std::int64_t prefetch_distance = 8192;  // bytes of parts of rows
+/// How far ahead of one row of A parts of rows of a plain B are prefetched, at least: bytes of those parts.
+constexpr std::int64_t prefetch_distance = 8192;
 
 /// sums[r·w + j], j below of.b: the products of row r of A and row j of B, for k in [0, whole), two registers at a
 /// time.
@@ -124,8 +126,8 @@ inline void add_row(Acc<T> a, const T* b, const T* next, std::int64_t n, Acc<T>*
   for (; first + several <= n; first += several) {
 #pragma GCC unroll 4
     for (std::int64_t j = first; j < first + several; j += w) {
-      if (j % cache_line == 0 && next) prefetch_to_outer_cache(next + j);
-      add(j, WholeRegister{});
+      if (j % cache_line == 0 && next) prefetch_to_l2(next + j);
+      add(j, WholeRegister<>{});
     }
   }
   for_each_register<T>(n - first, [=](std::int64_t j, const auto& part) { add(first + j, part); });
@@ -161,7 +163,7 @@ void plain(const SkinnyGemmArgs<T>& p) {
       const std::int64_t ahead = prefetch_distance / (n * static_cast<std::int64_t>(sizeof(T))) + 1;
       for (std::int64_t i = 0; i < p.k; ++i) {
         const T* const row = p.b + i * p.ldb + j;
-        add_row<T>(widen(p.a[i]), row, n < p.ldb ? row + ahead * p.ldb : nullptr, n, c);
+        add_row<T>(widen(p.a[i]), row, n < p.ldb && i + ahead < p.k ? row + ahead * p.ldb : nullptr, n, c);
       }
       continue;
     }

@@ -104,12 +104,16 @@ typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
   return reinterpret_cast<Signed>(b & 0x7fffffff) > 0x7f800000 ? b | 0x400000 : b + 0x7fff + (b >> 16 & 1);
 #endif
 }
-/// Stores one register of floats as 16-bit floats. Instructions that round are used where they give the bits of the
-/// integer form: vcvtneps2bf16 flushes subnormal numbers, which the integer form rounds.
+/// What a store makes of subnormal numbers. Instructions that round to bf16 flush them to zero, the integer form rounds
+/// them: kept chooses by what is in the register.
+enum class Subnormals { kept, may_be_zero };
+
+/// Stores one register of floats as 16-bit floats.
+template <Subnormals S = Subnormals::kept>
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
 #if defined(__AVX512BF16__)
   constexpr int subnormal = 0x20;
-  if (__builtin_expect(_mm512_fpclass_ps_mask(x, subnormal) == 0, true)) {
+  if (S == Subnormals::may_be_zero || __builtin_expect(_mm512_fpclass_ps_mask(x, subnormal) == 0, true)) {
     const __m256bh bits = _mm512_maskz_cvtneps_pbh(0xffff, x);
     __builtin_memcpy(to, &bits, sizeof bits);
     return;
@@ -129,6 +133,7 @@ typedef std::uint32_t VecBits __attribute__((vector_size(vec_bytes)));
   __builtin_memcpy(to, &out, sizeof out);
 #endif
 }
+template <Subnormals = Subnormals::kept>
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, f16* to) {
 #if defined(__AVX512F__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtps_ph(0xffff, x, 0));
@@ -151,9 +156,9 @@ template <class T>
     return v;
   }
 }
-template <class T>
+template <class T, Subnormals S = Subnormals::kept>
 [[gnu::always_inline]] inline void store(T* p, const Vec<T>& v) {
-  if constexpr (is_half<T>) store_half(v, p);
+  if constexpr (is_half<T>) store_half<S>(v, p);
   else __builtin_memcpy(p, &v, sizeof v);
 }
 /// What would be loaded after v was stored as T.
@@ -172,6 +177,7 @@ template <class T>
 
 /// Which numbers a loop over registers takes at once: a whole register, or the last ones of an array, whose register
 /// is filled with zeros.
+template <Subnormals S = Subnormals::kept>
 struct WholeRegister {
   template <class T>
   [[gnu::always_inline]] Vec<T> load(const T* p) const {
@@ -179,9 +185,10 @@ struct WholeRegister {
   }
   template <class T>
   [[gnu::always_inline]] void store(T* p, const Vec<T>& v) const {
-    TESSERA_ISA::store<T>(p, v);
+    TESSERA_ISA::store<T, S>(p, v);
   }
 };
+template <Subnormals S = Subnormals::kept>
 struct LastNumbers {
   std::int64_t count;
   template <class T>
@@ -193,7 +200,7 @@ struct LastNumbers {
   template <class T>
   [[gnu::always_inline]] void store(T* p, const Vec<T>& v) const {
     T padded[vec_width<T>];
-    TESSERA_ISA::store<T>(padded, v);
+    TESSERA_ISA::store<T, S>(padded, v);
     for (std::int64_t i = 0; i < count; ++i) p[i] = padded[i];
   }
 };
@@ -203,14 +210,12 @@ struct LastNumbers {
 template <class T, class Body>
 [[gnu::always_inline]] inline void for_each_register(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
-  for (; i + vec_width<T> <= n; i += vec_width<T>) body(i, WholeRegister{});
-  if (i < n) body(i, LastNumbers{n - i});
+  for (; i + vec_width<T> <= n; i += vec_width<T>) body(i, WholeRegister<>{});
+  if (i < n) body(i, LastNumbers<>{n - i});
 }
 
-/// The cache line of *p, which need not exist.
-[[gnu::always_inline]] inline void prefetch_to_outer_cache(const void* p) {
-  __builtin_prefetch(p, /*rw=*/0, /*locality=*/2);
-}
+/// Fetches the cache line of *p into L2.
+[[gnu::always_inline]] inline void prefetch_to_l2(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
 template <class T>
 [[gnu::always_inline]] inline Vec<T> splat(T x) {
