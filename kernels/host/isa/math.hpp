@@ -227,8 +227,8 @@ template <class T, class V>
   }
 }
 
-/// a/b for a result that is stored as T: rounded once; of 16-bit floats a times an estimate of 1/b, which is within
-/// 2^-14 with AVX-512; of bf16 1.5·2^-12 with AVX2, of f16 refined there (Newton). b is in [1, 2^126].
+/// a/b for a result that is stored as T: rounded once, or a times an estimate of 1/b: of 16-bit floats within
+/// 2^-14 with AVX-512, and of bf16 within 1.5·2^-12 with AVX2. b is in [1, 2^126].
 template <class T, class V>
 [[gnu::always_inline]] inline V quotient_for(const V& a, const V& b) {
   if constexpr (is_group<V>) return each(quotient_for<T, Vec<T>>, a, b);
@@ -236,11 +236,7 @@ template <class T, class V>
   else if constexpr (is_half<T>)
     return a * reinterpret_cast<Vec<float>>(_mm512_maskz_rcp14_ps(0xffff, b));  // see vec.hpp
 #elif defined(__AVX2__)
-  else if constexpr (is_half<T>) {
-    const Vec<float> estimate = _mm256_rcp_ps(b);
-    if constexpr (std::is_same_v<T, bf16>) return a * estimate;
-    else return a * (estimate * (2 - b * estimate));
-  }
+  else if constexpr (std::is_same_v<T, bf16>) return a * reinterpret_cast<Vec<float>>(_mm256_rcp_ps(b));
 #endif
   else return a / b;
 }
