@@ -20,7 +20,7 @@ inline constexpr Isa all_isas[] = {Isa::portable, Isa::avx2, Isa::avx512, Isa::a
 [[nodiscard]] Isa isa();
 /// For tests; throws Error (usage) if the CPU or the build lacks it.
 void set_isa(Isa isa);
-/// "AMD", "Intel" or "another maker": GELU and SwiGLU in 16 bits use an instruction whose results are its maker's.
+/// "AMD", "Intel" or "another maker": GELU and SwiGLU in 16 bits use an instruction that makers implement differently.
 [[nodiscard]] const char* cpu_maker();
 /// "OpenBLAS 0.3.21 serial, kernel Zen", as far as the library reports it.
 [[nodiscard]] std::string blas_version();

@@ -12,7 +12,6 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
   if (!from_out)
     for (std::int64_t c = 0; c < columns; ++c) out[c] = 0;
   std::int64_t row = 0;
-  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));  // numbers of a cache line
   constexpr int together = 4;  // rows for one load and store of the sums, still added in order
   for (; row + together <= rows; row += together) {
     const T *p = x + row * stride, *next = row + 2 * together <= rows ? p + together * stride : p;
@@ -20,7 +19,7 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
       Vec<T> sum = part.load(out + c);
 #pragma GCC unroll 4
       for (int r = 0; r < together; ++r) sum += part.load(p + c + r * stride);
-      if (c % line == 0) {
+      if (c % line_numbers<T> == 0) {
 #pragma GCC unroll 4
         for (int r = 0; r < together; ++r) prefetch_to_l2(next + c + r * stride);
       }

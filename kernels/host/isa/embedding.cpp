@@ -17,11 +17,11 @@ void sum(const T* a, const T* b, T* y, std::int64_t n, const T* next) {
 
 template <class T>
 void copy(const T* x, T* y, std::int64_t n, const T* next) {
-  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t line = line_numbers<T>;
   std::int64_t i = 0;
   for (; i + line <= n; i += line) {
     prefetch_to_l2(next + i);
-    __builtin_memcpy(y + i, x + i, 64);
+    __builtin_memcpy(y + i, x + i, line * sizeof(T));
   }
   for (; i < n; ++i) y[i] = x[i];
 }

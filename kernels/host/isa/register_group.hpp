@@ -85,11 +85,11 @@ template <Subnormals S>
   if (S == Subnormals::may_be_zero ||
       __builtin_expect(
           _kortestz_mask16_u8(_mm512_fpclass_ps_mask(even, subnormal), _mm512_fpclass_ps_mask(odd, subnormal)), true)) {
-    typedef std::uint16_t Halves __attribute__((vector_size(vec_bytes)));
-    Halves order;
+    typedef std::uint16_t Bits16 __attribute__((vector_size(vec_bytes)));
+    Bits16 order;
     for (int i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 16);
-    const auto halves = reinterpret_cast<__m512i>(_mm512_maskz_cvtne2ps_pbh(0xffffffff, odd, even));
-    const __m512i stored = _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(order), halves);
+    const auto rounded = reinterpret_cast<__m512i>(_mm512_maskz_cvtne2ps_pbh(0xffffffff, odd, even));
+    const __m512i stored = _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(order), rounded);
     __builtin_memcpy(to, &stored, sizeof stored);
     return;
   }

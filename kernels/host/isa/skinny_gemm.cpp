@@ -117,7 +117,7 @@ void transposed(const SkinnyGemmArgs<T>& p) {
 /// c += a·b for a part of a row of B; prefetches that of another row, `next`, if it is not null.
 template <class T>
 inline void add_row(Acc<T> a, const T* b, const T* next, std::int64_t n, Acc<T>* c) {
-  constexpr std::int64_t w = vec_width<T>, several = 4 * w, cache_line = 64 / static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t w = vec_width<T>, several = 4 * w;
   const Vec<T> factor = all<Vec<T>>(a);
   const auto add = [=](std::int64_t j, const auto& part) {
     part.store(c + j, madd(factor, part.load(b + j), part.load(c + j)));
@@ -126,7 +126,7 @@ inline void add_row(Acc<T> a, const T* b, const T* next, std::int64_t n, Acc<T>*
   for (; first + several <= n; first += several) {
 #pragma GCC unroll 4
     for (std::int64_t j = first; j < first + several; j += w) {
-      if (j % cache_line == 0 && next) prefetch_to_l2(next + j);
+      if (j % line_numbers<T> == 0 && next) prefetch_to_l2(next + j);
       add(j, WholeRegister<>{});
     }
   }

@@ -214,6 +214,10 @@ template <class T, class Body>
   if (i < n) body(i, LastNumbers<>{n - i});
 }
 
+/// Numbers of a cache line.
+template <class T>
+inline constexpr std::int64_t line_numbers = 64 / static_cast<std::int64_t>(sizeof(T));
+
 /// Fetches the cache line of *p into L2.
 [[gnu::always_inline]] inline void prefetch_to_l2(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
