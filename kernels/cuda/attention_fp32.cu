@@ -35,10 +35,9 @@ __device__ void load_rows(float* to, const Memory& m, const float* head, std::in
     to[r * m.pitch + c] = row + r < rows ? head[(row + r) * stride + c] : 0.0F;
   }
 }
-/// Loads one row into the warp's shared memory.
+/// Loads one row into the warp's shared memory; it can be read after the next barrier.
 __device__ void load_own(float* to, const Memory& m, const float* row, bool exists) {
   for (int c = static_cast<int>(threadIdx.x) % 32; c < m.d; c += 32) to[c] = exists ? row[c] : 0.0F;
-  __syncwarp();
 }
 __device__ float dot(const float* a, const float* b, int n) {
   float sum = 0;

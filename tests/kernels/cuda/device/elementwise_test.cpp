@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, unaligned pointers, in
-// place, two runs.
+// Activations, addition, casts, rotation and dropout on a device against the host's kernels: odd sizes, unaligned
+// pointers, in place, two runs.
 #include "host_device_tensor.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/dropout.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
@@ -231,6 +232,27 @@ TEST(CudaConvert, IsTheHostsToTheBit) {
   convert({.from = bad.on_device(), .to = bad_half.on_device()}, stream.view());
   stream.synchronize();
   for (const bf16 x : bad_half.download()) EXPECT_TRUE(std::isnan(static_cast<float>(x)));
+}
+
+TYPED_TEST(CudaElementwise, DropoutToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const std::int64_t columns : {1, 7, 8, 1003, 1024})
+    for (const std::size_t shift : {0, 1}) {
+      constexpr std::int64_t rows = 5;
+      const Shape shape{rows, columns};
+      HostDeviceTensor<T> x(normals_of<T>(rows * columns, 1), shape, shift), y(shape, T(7.0F), shift);
+      DeviceStream stream;
+      for (const bool accumulate : {false, true}) {
+        DropoutArgs args{.x = x.on_host(), .y = y.on_host(), .p = 0.3, .key = 12345678901, .first_row = 11};
+        args.accumulate = accumulate;
+        dropout(args, host_stream);
+        args.x = x.on_device(), args.y = y.on_device();
+        dropout(args, stream.view());
+        stream.synchronize();
+        EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host())) << columns << " " << shift << " " << accumulate;
+      }
+    }
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with equal bits on host and device: sums in a documented order, exact sums of squares, optimizers,
-// initializers.
+// Operations with equal bits on host and device: sums in a documented order, exact sums of squares, initializers.
 #include "kernels/reduce.hpp"
 #include "host_device_tensor.hpp"
-#include "kernels/adamw.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/init.hpp"
-#include "kernels/sgd.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -117,90 +114,6 @@ TEST(CudaReduce, SquaresSayWhatIsNotFinite) {
   values[500] = std::numeric_limits<float>::quiet_NaN();
   HostDeviceTensor<float> x(values, Shape{512});
   EXPECT_EQ(device_squares(x.data(), 512).back(), 2);
-}
-
-/// Three steps of a shard on host and device, which must agree.
-struct UpdateProblem {
-  UpdateProblem(std::int64_t n, std::size_t shift)
-      : shape{n},
-        param(normals_of<float>(n, 5), shape, shift),
-        m(normals_of<float>(n, 6), shape, shift),
-        v(std::vector<float>(static_cast<std::size_t>(n), 0.25F), shape, shift),
-        grad(normals_of<float>(n, 7), shape, shift),
-        copy(shape, bf16(0.0F), shift),
-        adamw_on_device(sizeof adamw_scalars),
-        sgd_on_device(sizeof sgd_scalars),
-        decision_on_device(sizeof decision) {
-    const auto copy_to = [](DeviceMemory& to, const auto& from) {
-      copy_now(test_device(), to.view().data, &from, sizeof from);
-    };
-    copy_to(adamw_on_device, adamw_scalars);
-    copy_to(sgd_on_device, sgd_scalars);
-    copy_to(decision_on_device, decision);
-  }
-  void run(std::span<const UpdateSegment> segments, bool with_copy) {
-    DeviceStream stream;
-    for (int step = 0; step < 3; ++step) {
-      const UpdateArgs here{.param = param.on_host(),
-                            .grad = grad.on_host(),
-                            .decision = &decision,
-                            .segments = segments,
-                            .copy = with_copy ? copy.on_host() : TensorView{}};
-      const UpdateArgs there{.param = param.on_device(),
-                             .grad = grad.on_device(),
-                             .decision = static_cast<const UpdateDecision*>(decision_on_device.view().data),
-                             .segments = segments,
-                             .copy = with_copy ? copy.on_device() : TensorView{}};
-      adamw({.update = here, .exp_avg = m.on_host(), .exp_avg_sq = v.on_host(), .scalars = &adamw_scalars},
-            host_stream);
-      adamw({.update = there,
-             .exp_avg = m.on_device(),
-             .exp_avg_sq = v.on_device(),
-             .scalars = static_cast<const AdamWScalars*>(adamw_on_device.view().data)},
-            stream.view());
-      const auto* scalars = static_cast<const SgdScalars*>(sgd_on_device.view().data);
-      sgd({.update = here, .momentum_buffer = m.on_host(), .scalars = &sgd_scalars}, host_stream);
-      sgd({.update = there, .momentum_buffer = m.on_device(), .scalars = scalars}, stream.view());
-      sgd({.update = here, .momentum_buffer = {}, .scalars = &sgd_scalars}, host_stream);
-      sgd({.update = there, .momentum_buffer = {}, .scalars = scalars}, stream.view());
-    }
-    stream.synchronize();
-    EXPECT_EQ(bytes_of(param.download()), bytes_of(param.host()));
-    EXPECT_EQ(bytes_of(m.download()), bytes_of(m.host()));
-    EXPECT_EQ(bytes_of(v.download()), bytes_of(v.host()));
-    EXPECT_EQ(bytes_of(copy.download()), bytes_of(copy.host()));
-  }
-  const AdamWScalars adamw_scalars{
-      .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .bias_correction1 = 0.1, .sqrt_bias_correction2 = 0.2};
-  const SgdScalars sgd_scalars{.learning_rate = 3e-3, .momentum = 0.9, .nesterov = 1};
-  const UpdateDecision decision{.clip = 0.37};
-  Shape shape;
-  HostDeviceTensor<float> param, m, v, grad;
-  HostDeviceTensor<bf16> copy;
-  DeviceMemory adamw_on_device, sgd_on_device, decision_on_device;
-};
-
-TEST(CudaUpdate, ToTheBit) {
-  TESSERA_NEEDS_DEVICE();
-  for (const std::size_t shift : {0, 1})
-    for (const std::int64_t n : {1, 4097, 100000})
-      for (const bool decay : {true, false}) {
-        const UpdateSegment all{.begin = 0, .end = n, .weight_decay = decay ? 0.1 : 0};
-        UpdateProblem(n, shift).run({&all, 1}, decay);
-      }
-}
-
-TEST(CudaUpdate, ManySegmentsOfAShardToTheBit) {
-  TESSERA_NEEDS_DEVICE();
-  std::vector<UpdateSegment> segments;  // more than one launch; every alignment, adjacent and apart
-  std::int64_t end = 0;
-  for (std::int64_t i = 0; i < 150; ++i) {
-    const std::int64_t begin = end + (i % 3 == 0 ? i % 7 : 0);
-    end = begin + (i * i * 37) % 20011;
-    segments.push_back({begin, end, i % 3 == 0 ? 0.5 : 1, i % 2 == 0 ? 0.1 : 0});
-  }
-  for (const std::size_t shift : {0, 1})
-    for (const bool with_copy : {true, false}) UpdateProblem(end + 5, shift).run(segments, with_copy);
 }
 
 TEST(CudaInit, ToTheBitFromAnyElementOn) {

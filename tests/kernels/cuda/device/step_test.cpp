@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries of exact sums: the same integers on host and device.
+// Carries of exact sums, clip and skip: the same integers and bits on host and device.
 #include "kernels/step.hpp"
 #include "host_device_tensor.hpp"
 #include "kernels/cuda/ops.hpp"
@@ -44,6 +44,28 @@ TEST(CudaStep, UnitsJoinAsOnTheHost) {
   EXPECT_EQ(unit.download(), unit.host());
   EXPECT_EQ(all.download(), all.host());
   EXPECT_EQ(flag.download(), flag.host());
+}
+
+TEST(CudaStep, ClipAndSkipAreTheHosts) {
+  TESSERA_NEEDS_DEVICE();
+  for (const double limit : {0.0, 0.5, 1e9})
+    for (const std::int64_t bad_unit : {0, 1})
+      for (const std::int64_t warm_up : {0, 1}) {
+        ExactSum sum;
+        for (int i = -40; i < 40; ++i) sum.add(std::ldexp(1.2345, i));
+        HostDeviceTensor<std::int64_t> norm2({sum.counters().begin(), sum.counters().end()}, Shape{sum_counters}),
+            loss(Shape{sum_counters}, std::int64_t{0}), flags({0, 0, bad_unit}, Shape{3});
+        HostDeviceTensor<StepScalars> step(
+            {{.decision = {.clip = 77, .skip = warm_up}, .gradient_scale = 1024, .max_grad_norm = limit}}, Shape{1});
+        DeviceStream stream;
+        clip_and_skip({norm2.host().data(), loss.host().data(), flags.host().data(), 3, step.host().data()},
+                      host_stream);
+        clip_and_skip({norm2.data(), loss.data(), flags.data(), 3, step.data()}, stream.view());
+        stream.synchronize();
+        const UpdateDecision there = step.download()[0].decision, here = step.host()[0].decision;
+        EXPECT_EQ(there.clip, here.clip) << limit;
+        EXPECT_EQ(there.skip, here.skip) << bad_unit << " " << warm_up;
+      }
 }
 
 }  // namespace
