@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/dropout.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/ops.hpp"
 
 namespace tessera::kernels {
 
-std::uint32_t dropout_threshold(double p) { return static_cast<std::uint32_t>(p * 0x1p32); }
+DropoutMask dropout_mask(double p) {
+  const double threshold = std::min(std::round(p * 0x1p16), 0x1p16 - 1);
+  return {static_cast<std::uint16_t>(threshold), 0x1p16 / (0x1p16 - threshold)};
+}
 
 void dropout(const DropoutArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x && args.x.shape == args.y.shape && args.x.shape.rank() == 2 && args.x.dtype == args.y.dtype,

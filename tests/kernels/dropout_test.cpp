@@ -9,11 +9,14 @@
 namespace tessera::kernels {
 namespace {
 
-/// The contract's words.
+/// p as the contract rounds it.
+double rounded_p(double p) { return std::round(p * 65536) / 65536; }
+
+/// By the contract's numbers.
 bool is_kept(std::uint64_t key, std::int64_t row, std::int64_t column, std::int64_t columns, double p) {
-  const auto word = philox(
-      key, static_cast<std::uint64_t>(row * ((columns + 3) / 4) + column / 4))[static_cast<std::size_t>(column % 4)];
-  return static_cast<double>(word) >= p * 0x1p32;
+  const auto words = philox(key, static_cast<std::uint64_t>(row * ((columns + 7) / 8) + column / 8));
+  const std::uint32_t word = words[static_cast<std::size_t>(column % 8 / 2)];
+  return (column % 2 == 0 ? word % 65536 : word / 65536) >= rounded_p(p) * 65536;
 }
 
 template <class T>
@@ -34,7 +37,7 @@ void follows_the_formula(std::int64_t rows, std::int64_t columns, double p) {
   for (std::int64_t n = 0; n < rows; ++n)
     for (std::int64_t c = 0; c < columns; ++c) {
       const auto i = static_cast<std::size_t>(n * columns + c);
-      const double expected = is_kept(key, 11 + n, c, columns, p) ? static_cast<double>(x[i]) / (1 - p) : 0;
+      const double expected = is_kept(key, 11 + n, c, columns, p) ? static_cast<double>(x[i]) / (1 - rounded_p(p)) : 0;
       EXPECT_NEAR(static_cast<double>(y[i]), expected, 1e-6 * std::abs(expected)) << n << " " << c;
       EXPECT_NEAR(static_cast<double>(sum[i]), static_cast<double>(base[i]) + expected, 2e-6 * (1 + std::abs(expected)))
           << n << " " << c;
@@ -66,10 +69,10 @@ TEST(Dropout, FollowsTheFormula) {
   for (const Isa set : instruction_sets()) {
     const Setting setting(1, set);
     SCOPED_TRACE(name_of(set));
-    for (const std::int64_t columns : {1, 3, 4, 6, 255, 256, 257, 1000}) follows_the_formula<float>(3, columns, 0.3);
-    for (const std::int64_t columns : {37, 256, 259}) follows_the_formula<double>(2, columns, 0.05);
+    for (const std::int64_t columns : {1, 3, 4, 6, 9, 511, 512, 513, 1000}) follows_the_formula<float>(3, columns, 0.3);
+    for (const std::int64_t columns : {37, 512, 521}) follows_the_formula<double>(2, columns, 0.05);
     follows_the_formula<float>(2, 37, 0);
-    for (const std::int64_t columns : {3, 37, 256, 259}) {
+    for (const std::int64_t columns : {3, 37, 512, 521}) {
       rounds_once<bf16>(columns);
       rounds_once<f16>(columns);
     }
@@ -105,6 +108,14 @@ TEST(Dropout, KeepsTheExpectedShareAndKeysDiffer) {
   EXPECT_NEAR(share(a), 0.8, 0.006);
   EXPECT_NEAR(share(b), 0.8, 0.006);
   EXPECT_NE(a, b);
+}
+
+TEST(Dropout, TheMaskOfP) {
+  EXPECT_EQ(dropout_mask(0).threshold, 0);
+  EXPECT_EQ(dropout_mask(0).scale, 1);
+  EXPECT_EQ(dropout_mask(0.1).threshold, 6554);
+  EXPECT_EQ(dropout_mask(0.1).scale, 65536.0 / (65536 - 6554));
+  EXPECT_EQ(dropout_mask(1 - 1e-9).threshold, 65535);  // not 65536, with which nothing is kept
 }
 
 }  // namespace

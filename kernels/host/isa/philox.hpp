@@ -30,8 +30,8 @@ inline Counters multiply_lower(const Counters& x, std::uint32_t factor) {
 #endif
 }
 
-/// Two registers together hide the latency of the multiplications.
-inline constexpr int philox_registers = 2, philox_counters = philox_registers * counters_width;
+/// Several registers together hide the latency of the multiplications.
+inline constexpr int philox_registers = 4, philox_counters = philox_registers * counters_width;
 /// Counters of a block, which callers keep in an array.
 inline constexpr int block_counters = 64;
 static_assert(block_counters % philox_counters == 0);
@@ -52,7 +52,7 @@ inline PhiloxWords philox_words(std::uint64_t key, std::uint64_t first) {
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < philox_registers; ++r) {
       const Counters p0 = multiply_lower(words.w[0][r], 0xD2511F53), p1 = multiply_lower(words.w[2][r], 0xCD9E8D57);
       words.w[0][r] = p1 >> 32 ^ words.w[1][r] ^ k0;
