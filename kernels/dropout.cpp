@@ -9,7 +9,7 @@
 
 namespace tessera::kernels {
 
-DropoutMask dropout_mask(double p) {
+DropoutScalars dropout_scalars(double p) {
   const double threshold = std::min(std::round(p * 0x1p16), 0x1p16 - 1);
   return {static_cast<std::uint16_t>(threshold), 0x1p16 / (0x1p16 - threshold)};
 }

@@ -8,9 +8,9 @@
 
 namespace tessera::kernels {
 
-/// y = mask·x / (1 - p), with p rounded to a multiple of 2^-16. The four words of philox(key, row·⌈C/8⌉ + c/8), where
-/// row = first_row + n, are eight numbers w of 16 bits, the lower half of a word first; element (n, c) is kept if
-/// number c % 8 is at least p·2^16.
+/// y = mask·x / (1 - p), with p rounded to a multiple of 2^-16 below 1. The four words of
+/// philox(key, row·⌈C/8⌉ + c/8), where row = first_row + n, are eight numbers of 16 bits, the lower half of a word
+/// first; element (n, c) is kept if number c % 8 is at least p·2^16.
 struct DropoutArgs {
   TensorView x;  // (N, C)
   TensorView y;  // as x; may be x
@@ -21,11 +21,11 @@ struct DropoutArgs {
 };
 void dropout(const DropoutArgs& args, StreamView stream);
 
-/// What the mask of p needs.
-struct DropoutMask {
-  std::uint16_t threshold = 0;  // the smallest number that is kept: p·2^16, at most 2^16 - 1
+/// Of the rounded p.
+struct DropoutScalars {
+  std::uint16_t threshold = 0;  // the smallest number that is kept: p·2^16
   double scale = 1;             // of what is kept: 1 / (1 - p)
 };
-[[nodiscard]] DropoutMask dropout_mask(double p);
+[[nodiscard]] DropoutScalars dropout_scalars(double p);
 
 }  // namespace tessera::kernels

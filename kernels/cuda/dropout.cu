@@ -18,7 +18,7 @@ struct DropoutRows {
   bool accumulate;
 };
 
-/// N elements from `at` on, whose random numbers are words' from number `first` on.
+/// N elements from `at` on; element i has random number first + i of `words`.
 template <int N, class T>
 __device__ __forceinline__ void drop(const T* x, T* y, std::int64_t at, const PhiloxWords& words, int first,
                                      const DropoutRows& args) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ void drop(const T* x, T* y, std::int64_t at, const Ph
   for (int i = 0; i < N; ++i) {
     const int number = first + i;
     const float kept =
-        (words.w[number / 2] >> number % 2 * 16 & 0xffff) >= args.threshold ? mul(v[i], args.scale) : 0.0F;
+        ((words.w[number / 2] >> (number % 2 * 16)) & 0xffff) >= args.threshold ? mul(v[i], args.scale) : 0.0F;
     v[i] = args.accumulate ? add(sum[i], kept) : kept;
   }
   store<N>(y + at, v);
@@ -58,14 +58,14 @@ __global__ void __launch_bounds__(256) dropout_kernel(const T* x, T* y, const Dr
 void dropout(const DropoutArgs& args, StreamView stream) {
   const std::int64_t rows = args.x.shape[0], columns = args.x.shape[1];
   if (rows * columns == 0) return;
-  const DropoutMask mask = dropout_mask(args.p);
+  const DropoutScalars scalars = dropout_scalars(args.p);
   const DropoutRows of{rows,
                        columns,
                        (columns + group_columns - 1) / group_columns,
                        args.first_row,
                        args.key,
-                       mask.threshold,
-                       static_cast<float>(mask.scale),
+                       scalars.threshold,
+                       static_cast<float>(scalars.scale),
                        args.accumulate};
   const bool whole = columns % group_columns == 0 && aligned16(args.x.data) && aligned16(args.y.data);
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {

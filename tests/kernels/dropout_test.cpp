@@ -10,7 +10,7 @@ namespace tessera::kernels {
 namespace {
 
 /// p as the contract rounds it.
-double rounded_p(double p) { return std::round(p * 65536) / 65536; }
+double rounded_p(double p) { return std::min(std::round(p * 65536), 65535.0) / 65536; }
 
 /// By the contract's numbers.
 bool is_kept(std::uint64_t key, std::int64_t row, std::int64_t column, std::int64_t columns, double p) {
@@ -46,16 +46,15 @@ void follows_the_formula(std::int64_t rows, std::int64_t columns, double p) {
 
 /// 16-bit floats: computed in fp32, rounded once.
 template <class T>
-void rounds_once(std::int64_t columns) {
+void rounds_once(std::int64_t columns, double p) {
   constexpr std::int64_t rows = 2;
   constexpr std::uint64_t key = 7;
-  constexpr double p = 0.25;
   const auto x = random_vector<T>(rows * columns, 5), base = random_vector<T>(rows * columns, 6);
   auto in = x, y = x, sum = base;
   const TensorView from = view(in, {rows, columns});
   dropout({.x = from, .y = view(y, {rows, columns}), .p = p, .key = key}, host_stream);
   dropout({.x = from, .y = view(sum, {rows, columns}), .p = p, .key = key, .accumulate = true}, host_stream);
-  const auto scale = static_cast<float>(1 / (1 - p));
+  const auto scale = static_cast<float>(1 / (1 - rounded_p(p)));
   for (std::int64_t n = 0; n < rows; ++n)
     for (std::int64_t c = 0; c < columns; ++c) {
       const auto i = static_cast<std::size_t>(n * columns + c);
@@ -71,11 +70,12 @@ TEST(Dropout, FollowsTheFormula) {
     SCOPED_TRACE(name_of(set));
     for (const std::int64_t columns : {1, 3, 4, 6, 9, 511, 512, 513, 1000}) follows_the_formula<float>(3, columns, 0.3);
     for (const std::int64_t columns : {37, 512, 521}) follows_the_formula<double>(2, columns, 0.05);
-    follows_the_formula<float>(2, 37, 0);
-    for (const std::int64_t columns : {3, 37, 512, 521}) {
-      rounds_once<bf16>(columns);
-      rounds_once<f16>(columns);
-    }
+    for (const double p : {0.0, 1e-6, 1 - 1e-9}) follows_the_formula<float>(2, 37, p);
+    for (const double p : {0.25, 0.0, 1 - 1e-9})
+      for (const std::int64_t columns : {3, 37, 511, 512, 521}) {
+        rounds_once<bf16>(columns, p);
+        rounds_once<f16>(columns, p);
+      }
   }
 }
 
@@ -110,12 +110,12 @@ TEST(Dropout, KeepsTheExpectedShareAndKeysDiffer) {
   EXPECT_NE(a, b);
 }
 
-TEST(Dropout, TheMaskOfP) {
-  EXPECT_EQ(dropout_mask(0).threshold, 0);
-  EXPECT_EQ(dropout_mask(0).scale, 1);
-  EXPECT_EQ(dropout_mask(0.1).threshold, 6554);
-  EXPECT_EQ(dropout_mask(0.1).scale, 65536.0 / (65536 - 6554));
-  EXPECT_EQ(dropout_mask(1 - 1e-9).threshold, 65535);  // not 65536, with which nothing is kept
+TEST(Dropout, ThresholdAndScaleAreOfTheRoundedProbability) {
+  EXPECT_EQ(dropout_scalars(0).threshold, 0);
+  EXPECT_EQ(dropout_scalars(0).scale, 1);
+  EXPECT_EQ(dropout_scalars(0.1).threshold, 6554);
+  EXPECT_EQ(dropout_scalars(0.1).scale, 65536.0 / (65536 - 6554));
+  EXPECT_EQ(dropout_scalars(1 - 1e-9).threshold, 65535);  // not 65536, with which nothing is kept
 }
 
 }  // namespace

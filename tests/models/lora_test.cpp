@@ -220,17 +220,14 @@ TEST_P(LoraGradients, ThroughDropout) {
       const std::vector<double>& gradient = found[at++];
       const TensorView& value = runner.param(p);
       for (std::int64_t i = 0; i < value.numel(); i += 5) {
-        constexpr double h = 1e-5;
+        constexpr double h = 2e-6;  // third derivatives are large where a norm's variance is small
         const double x = get(value, i);
-        const auto difference = [&](double step) {
-          set(value, i, x + step);
-          const double above = loss();
-          set(value, i, x - step);
-          return above - loss();
-        };
-        const double near = difference(h), far = difference(2 * h);
+        set(value, i, x + h);
+        const double above = loss();
+        set(value, i, x - h);
+        const double below = loss();
         set(value, i, x);
-        const double expected = (8 * near - far) / (12 * h);  // to h^4: norms of few numbers bend the loss strongly
+        const double expected = (above - below) / (2 * h);
         EXPECT_NEAR(gradient[static_cast<std::size_t>(i)], expected, 5e-8 * (1 + std::abs(expected))) << module.name;
       }
     }

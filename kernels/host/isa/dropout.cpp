@@ -2,8 +2,6 @@
 // Random words of a block of columns, then the mask.
 #include "kernels/host/dropout.hpp"
 
-#include <algorithm>
-
 #include "kernels/host/isa/philox.hpp"
 #include "kernels/host/isa/register_group.hpp"
 
@@ -42,7 +40,7 @@ template <class T>
 inline auto load_random_numbers(const std::uint32_t* words, std::int64_t first) {
   typedef std::uint16_t Stored __attribute__((vector_size(2 * vec_width<T>)));
   Stored stored;
-  __builtin_memcpy(&stored, reinterpret_cast<const std::byte*>(words) + 2 * first, sizeof stored);
+  __builtin_memcpy(&stored, reinterpret_cast<const char*>(words) + 2 * first, sizeof stored);
   return __builtin_convertvector(stored, typename Real<Vec<T>>::Bits);
 }
 
@@ -71,14 +69,13 @@ template <class T>
 }
 
 template <class T>
-void dropout_row(const T* x, T* y, std::int64_t n, std::uint64_t key, std::uint64_t row, const DropoutMask& mask,
-                 bool accumulate) {
+void dropout_row(const T* x, T* y, std::int64_t n, std::uint64_t row, const DropoutMask& mask, bool accumulate) {
   const std::uint64_t row_begin = row * static_cast<std::uint64_t>((n + 7) / 8);
   const auto scale = static_cast<Acc<T>>(mask.scale);
   alignas(64) std::uint32_t words[block_columns / 2];
   for (std::int64_t first = 0; first < n; first += block_columns) {
-    const std::int64_t columns = std::min<std::int64_t>(n - first, block_columns);
-    block_words(key, row_begin + static_cast<std::uint64_t>(first / 8), (columns + 7) / 8, words);
+    const std::int64_t columns = n - first < block_columns ? n - first : block_columns;
+    block_words(mask.key, row_begin + static_cast<std::uint64_t>(first / 8), (columns + 7) / 8, words);
     for_each_group<T>(
         columns, [ =, &words ](std::int64_t c, const auto& part) __attribute__((always_inline)) {
           const auto scaled = part.load(x + first + c) * scale;

@@ -234,25 +234,33 @@ TEST(CudaConvert, IsTheHostsToTheBit) {
   for (const bf16 x : bad_half.download()) EXPECT_TRUE(std::isnan(static_cast<float>(x)));
 }
 
+template <class T>
+void compare_dropout(std::int64_t columns, std::size_t x_shift, std::size_t y_shift, double p) {
+  constexpr std::int64_t rows = 5;
+  const Shape shape{rows, columns};
+  HostDeviceTensor<T> x(normals_of<T>(rows * columns, 1), shape, x_shift), y(shape, T(7.0F), y_shift);
+  DeviceStream stream;
+  const auto compare = [&](HostDeviceTensor<T>& from, bool accumulate) {
+    DropoutArgs args{.x = from.on_host(), .y = y.on_host(), .p = p, .key = 12345678901, .first_row = 11};
+    args.accumulate = accumulate;
+    dropout(args, host_stream);
+    args.x = from.on_device(), args.y = y.on_device();
+    dropout(args, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host())) << columns << " " << x_shift << " " << y_shift << " " << p;
+  };
+  compare(x, false);
+  compare(x, true);
+  compare(y, false);  // in place
+}
+
 TYPED_TEST(CudaElementwise, DropoutToTheBit) {
   TESSERA_NEEDS_DEVICE();
-  using T = TypeParam;
-  for (const std::int64_t columns : {1, 7, 8, 1003, 1024})
-    for (const std::size_t shift : {0, 1}) {
-      constexpr std::int64_t rows = 5;
-      const Shape shape{rows, columns};
-      HostDeviceTensor<T> x(normals_of<T>(rows * columns, 1), shape, shift), y(shape, T(7.0F), shift);
-      DeviceStream stream;
-      for (const bool accumulate : {false, true}) {
-        DropoutArgs args{.x = x.on_host(), .y = y.on_host(), .p = 0.3, .key = 12345678901, .first_row = 11};
-        args.accumulate = accumulate;
-        dropout(args, host_stream);
-        args.x = x.on_device(), args.y = y.on_device();
-        dropout(args, stream.view());
-        stream.synchronize();
-        EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host())) << columns << " " << shift << " " << accumulate;
-      }
-    }
+  for (const std::int64_t columns : {1, 7, 8, 1003, 1024}) {
+    for (const std::size_t x_shift : {0, 1})
+      for (const std::size_t y_shift : {0, 1}) compare_dropout<TypeParam>(columns, x_shift, y_shift, 0.3);
+    for (const double p : {0.0, 0.9999}) compare_dropout<TypeParam>(columns, 0, 0, p);
+  }
 }
 
 }  // namespace
