@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(squares_block)
   __shared__ std::int64_t digits[accumulators][ExactSum::num_counters];
   const int lane = static_cast<int>(threadIdx.x) % lanes, own = static_cast<int>(threadIdx.x) / lanes;
   for (int i = lane; i < static_cast<int>(ExactSum::num_counters); i += lanes) digits[own][i] = 0;
-  __syncwarp();  // orders memory
+  __syncwarp();  // orders memory, which a shuffle does not
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * accumulators;
   const std::int64_t rounds = (blocks + step - 1) / step;  // the same for all threads: warps shuffle together
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(squares_block)
       const ExactSumTerm term = exact_sum_term(sum);
       digits[own][term.digit + lane] += lane == 0 ? term.part[0] : lane == 1 ? term.part[1] : term.part[2];
     }
-    __syncwarp();  // orders memory
+    __syncwarp();  // orders memory, which a shuffle does not
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(ExactSum::num_counters); i += squares_block) {

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
     rank[r] = next[warp][digit[r]] + __popc(before);
     __syncwarp();
     if (before == 0) next[warp][digit[r]] += __popc(alike);
-    __syncwarp();  // orders memory
+    __syncwarp();  // orders memory, which a vote does not
   }
   __syncthreads();
   std::uint32_t position =

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Leaves out each barrier of the device's kernels in turn (__syncthreads, __syncwarp, waits for asynchronous copies), and
-# runs the tests over the translated kernels, which must fail. A barrier with the comment "orders memory" stays: a
-# shuffle or a vote after it makes the same threads wait, but only the barrier lets them see each other's writes, and
-# the threads of translated kernels always see them.
+# runs the tests over the translated kernels, which must fail. A line with the comment "orders memory" is left as it
+# is: after it comes a shuffle or a vote, which makes the same threads wait. On a GPU only the barrier lets them see each
+# other's writes; the threads of translated kernels always see them, so no test could fail.
 #   barriers.sh PROGRAM [FILE …]     PROGRAM: kernels_translated; FILE: of kernels/cuda, by default all
 set -euo pipefail
 program=$(realpath "$1")

@@ -90,7 +90,7 @@ struct EightBitProblem : UpdateProblem {
     for (int step = 0; step < 3; ++step) {
       grad.host() = normals_of<float>(shape[0], static_cast<std::uint64_t>(10 + step));
       for (std::size_t i = 0; i < grad.host().size(); ++i)
-        grad.host()[i] *= std::ldexp(1.0F, static_cast<int>(i / 256 % 9) - 4);
+        grad.host()[i] *= std::ldexp(1.0F, static_cast<int>(i / std::size_t{quantization_block} % 9) - 4);
       grad.upload();
       adamw_8bit({.update = on_host(segments, with_copy),
                   .exp_avg = m.on_host(),
@@ -127,6 +127,16 @@ TYPED_TEST(CudaUpdate, ToTheBit) {
         const UpdateSegment all{.begin = 0, .end = n, .weight_decay = decay ? 0.1 : 0};
         TypeParam(n, shift).run({&all, 1}, decay);
       }
+}
+
+TYPED_TEST(CudaUpdate, ASkippedStepChangesNothing) {
+  TESSERA_NEEDS_DEVICE();
+  const UpdateSegment all{.begin = 0, .end = 4097};
+  TypeParam problem(all.end, 0);
+  problem.decision.host()[0].skip = 1;
+  problem.decision.upload();
+  problem.run({&all, 1}, true);
+  EXPECT_EQ(problem.param.download(), normals_of<float>(all.end, 5));
 }
 
 TYPED_TEST(CudaUpdate, ManySegmentsOfAShardToTheBit) {
