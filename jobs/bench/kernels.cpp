@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, beside copying as many bytes.
+// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, in turns with copying as many
+// bytes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -46,6 +47,13 @@ class Operands {
     for (std::int64_t i = 0; i < tokens_; ++i) order_.push_back(static_cast<std::int32_t>(i * 7919 % tokens_));
     workspace_.resize(std::max(kernels::layer_norm_backward_workspace(bench_channels, dtype),
                                kernels::rms_norm_backward_workspace(bench_channels, dtype)));
+  }
+  [[nodiscard]] BenchedKernel copy() {
+    const TensorView x = matrix(0), y = matrix(1);
+    return {"copy", 2, [=] {
+              kernels::copy_words(static_cast<const std::uint64_t*>(x.data), static_cast<std::uint64_t*>(y.data),
+                                  static_cast<std::int64_t>(x.nbytes() / sizeof(std::uint64_t)));
+            }};
   }
   [[nodiscard]] std::vector<BenchedKernel> kernels() {
     const TensorView x = matrix(0), y = matrix(1), z = matrix(2), u = matrix(3), v = matrix(4), weight = vector(0),
@@ -119,17 +127,25 @@ class Operands {
   std::vector<std::byte> workspace_;
 };
 
-/// Collective: seconds of the slowest rank, the best of `repeats` after one to warm up.
-double kernel_seconds(World& world, const BenchedKernel& kernel, int repeats) {
-  double best = std::numeric_limits<double>::infinity();
-  kernel.call();
-  world.barrier();
-  for (int i = 0; i < repeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    kernel.call();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+struct KernelTimes {
+  double seconds = std::numeric_limits<double>::infinity();       // of the kernel, the best
+  double copy_seconds = std::numeric_limits<double>::infinity();  // the best
+  double share = 0;  // the kernel's bytes a second over the copy's of the same turn, the median
+};
+
+/// Collective: copying and the kernel in turns, on all ranks at once; each takes as long as its slowest rank.
+KernelTimes take_turns(World& world, const BenchedKernel& copy, const BenchedKernel& kernel, int repeats) {
+  KernelTimes times;
+  std::vector<double> shares;
+  for (int i = 0; i < repeats + 1; ++i) {
+    const double copied = timed(world, copy.call), computed = timed(world, kernel.call);
+    if (i == 0) continue;  // to warm up
+    times.seconds = std::min(times.seconds, computed);
+    times.copy_seconds = std::min(times.copy_seconds, copied);
+    shares.push_back(copied / copy.arrays * kernel.arrays / computed);
   }
-  return 1e-9 * static_cast<double>(world.max(std::llround(1e9 * best)));
+  times.share = median(shares);
+  return times;
 }
 
 }  // namespace
@@ -142,12 +158,12 @@ void bench_kernels_command(const Call& call, World& world) {
   nlohmann::ordered_json json{{"ranks", world.size()}, {"threads_per_rank", threads}};
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(
-        strfmt("Memory-bound kernels, operands of %.1f MiB in rows of %ld, %d ranks at once, %d threads each, best of "
-               "%d. Bytes: each "
-               "operand once for reading and once for writing, as a share of copying as large operands",
-               static_cast<double>(size) / (1 << 20), bench_channels, world.size(), threads, repeats));
-    log::info(strfmt("%6s %-22s %12s %18s %10s", "", "", "ns/element", "GB/s of a rank", "of a copy"));
+    log::info(strfmt(
+        "Memory-bound kernels, operands of %.1f MiB in rows of %ld, %d ranks at once, %d threads each, best of %d. "
+        "Bytes: each operand once for reading and once for writing. Share: of copying as large operands, in turns with "
+        "the kernel, the median",
+        static_cast<double>(size) / (1 << 20), bench_channels, world.size(), threads, repeats));
+    log::info(strfmt("%6s %-22s %12s %14s %14s %10s", "", "", "ns/element", "GB/s of a rank", "copying", "share"));
   }
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const std::int64_t tokens = std::max<std::int64_t>(
@@ -155,23 +171,21 @@ void bench_kernels_command(const Call& call, World& world) {
     Operands operands(dtype, tokens);
     const std::int64_t elements = tokens * bench_channels;
     const auto bytes = static_cast<double>(elements) * static_cast<double>(size_of(dtype));
-    world.barrier();
-    const double copy =
-        1e-3 *
-        static_cast<double>(
-            world.sum(std::llround(1e3 * kernels::measure_copy_bandwidth(static_cast<std::size_t>(bytes), repeats)))) /
-        world.size();
-    if (!options.flag("json")) log::info(strfmt("%6s %-22s %12s %18.1f", name_of(dtype), "copy", "", copy));
+    const BenchedKernel copy = operands.copy();
     for (const BenchedKernel& kernel : operands.kernels()) {
-      const double seconds = kernel_seconds(world, kernel, repeats), rate = kernel.arrays * bytes / seconds / 1e9;
+      const KernelTimes times = take_turns(world, copy, kernel, repeats);
+      const double rate = 1e-9 * kernel.arrays * bytes / times.seconds,
+                   copy_rate = 1e-9 * copy.arrays * bytes / times.copy_seconds,
+                   each = 1e9 * times.seconds / static_cast<double>(elements);
       json["kernels"].push_back({{"dtype", name_of(dtype)},
                                  {"name", kernel.name},
-                                 {"ns_per_element", 1e9 * seconds / static_cast<double>(elements)},
+                                 {"ns_per_element", each},
                                  {"gb_per_s", rate},
-                                 {"copy_gb_per_s", copy}});
+                                 {"copy_gb_per_s", copy_rate},
+                                 {"share_of_copy", times.share}});
       if (!options.flag("json"))
-        log::info(strfmt("%6s %-22s %12.3f %18.1f %8.0f %%", name_of(dtype), kernel.name,
-                         1e9 * seconds / static_cast<double>(elements), rate, 100 * rate / copy));
+        log::info(strfmt("%6s %-22s %12.3f %14.1f %14.1f %8.0f %%", name_of(dtype), kernel.name, each, rate, copy_rate,
+                         100 * times.share));
     }
   }
   if (options.flag("json")) log::info(json.dump(2));

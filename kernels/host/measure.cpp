@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the speed of GEMM, and of reading and copying memory, with this rank's threads.
+// Measures the speed of GEMM and of reading memory, with this rank's threads; copies it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <memory>
 
 #include "kernels/bandwidth.hpp"
@@ -37,40 +36,6 @@ double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
   return best;
 }
 
-/// An array in huge pages, as models' memory is, which are first touched by the thread that will use them.
-class Words {
- public:
-  explicit Words(std::size_t bytes)
-      : count_(static_cast<std::int64_t>(bytes / sizeof(std::uint64_t))),
-        memory_(Mapping::anonymous(bytes, "tessera bandwidth")) {
-    TESSERA_ASSERT(bytes >= 64);
-    each_range([this](std::int64_t begin, std::int64_t n) { std::fill_n(at(begin), n, 1); });
-  }
-  [[nodiscard]] std::uint64_t* at(std::int64_t i) const { return reinterpret_cast<std::uint64_t*>(memory_.data()) + i; }
-  [[nodiscard]] double bytes() const { return static_cast<double>(count_) * sizeof(std::uint64_t); }
-  template <class F>
-  void each_range(const F& f) const {
-    host::parallel_ranges(count_, 512, [&](std::int64_t begin, std::int64_t end) { f(begin, end - begin); });
-  }
-
- private:
-  std::int64_t count_;
-  Mapping memory_;
-};
-
-/// The shortest of `repeats` calls, in seconds.
-template <class F>
-double shortest(int repeats, const F& f) {
-  TESSERA_ASSERT(repeats > 0);
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return best;
-}
-
 }  // namespace
 
 double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
@@ -81,22 +46,30 @@ double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int rep
 }
 
 double measure_read_bandwidth(std::size_t bytes, int repeats) {
-  const Words words(bytes);
+  TESSERA_ASSERT(bytes >= 64 && repeats > 0);
+  const Mapping memory = Mapping::anonymous(bytes, "tessera bandwidth");
+  auto* const words = reinterpret_cast<std::uint64_t*>(memory.data());
+  const auto count = static_cast<std::int64_t>(bytes / sizeof(std::uint64_t));
+  const auto each_range = [count](const auto& f) {
+    host::parallel_ranges(count, 512, [&](std::int64_t begin, std::int64_t end) { f(begin, end - begin); });
+  };
+  each_range([words](std::int64_t begin, std::int64_t n) { std::fill_n(words + begin, n, 1); });  // by its thread
   std::atomic<std::uint64_t> seen{0};
-  const double seconds = shortest(repeats, [&] {
-    words.each_range([&](std::int64_t begin, std::int64_t n) { seen |= host::bandwidth().read(words.at(begin), n); });
-  });
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    each_range([&](std::int64_t begin, std::int64_t n) { seen |= host::bandwidth().read(words + begin, n); });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 1e-9 * static_cast<double>(count) * sizeof(std::uint64_t) / seconds.count());
+  }
   TESSERA_ASSERT(seen == 1);  // so that the compiler keeps the reads
-  return words.bytes() / seconds / 1e9;
+  return best;
 }
 
-double measure_copy_bandwidth(std::size_t bytes, int repeats) {
-  const Words from(bytes), to(bytes);
-  const double seconds = shortest(repeats, [&] {
-    from.each_range(
-        [&](std::int64_t begin, std::int64_t n) { host::bandwidth().copy(from.at(begin), to.at(begin), n); });
+void copy_words(const std::uint64_t* from, std::uint64_t* to, std::int64_t count) {
+  host::parallel_ranges(count, 512, [&](std::int64_t begin, std::int64_t end) {
+    host::bandwidth().copy(from + begin, to + begin, end - begin);
   });
-  return 2 * from.bytes() / seconds / 1e9;
 }
 
 }  // namespace tessera::kernels
