@@ -77,10 +77,12 @@ good 1 "${evaluate[@]}" --model "$base" --adapters everything/checkpoint-4
 # The best checkpoint is loaded at the end: the directory has its adapter.
 good 2 "${train[@]}" --tuner_type lora --learning_rate 0.3 --lr_scheduler_type constant --save_steps 1 --eval_steps 1 --val_dataset "$tokens" \
   --load_best_model_at_end true --output_dir best
-expect '^best      best/checkpoint-1 .* of step 1 ' log
-for step in 1 4; do good 1 convert --in best/checkpoint-$step --to hf --out best-$step; done
-cmp -s best/adapter_model.safetensors best-1/adapter_model.safetensors || fail "the adapter at the end is not the best one"
-! cmp -s best/adapter_model.safetensors best-4/adapter_model.safetensors || fail "the last adapter is the best one: this checks nothing"
+best=$(sed -n 's|^eval \([0-9]*\)/4 . loss \([0-9.]*\) .*|\2 \1|p' log | sort -n | head -n 1 | cut -d ' ' -f 2)
+[ "$best" != 4 ] || fail "the last checkpoint is the best one: this checks nothing"
+expect "^best      best/checkpoint-$best .* of step $best " log
+for step in "$best" 4; do good 1 convert --in "best/checkpoint-$step" --to hf --out "best-$step"; done
+cmp -s best/adapter_model.safetensors "best-$best/adapter_model.safetensors" || fail "the adapter at the end is not the best one"
+! cmp -s best/adapter_model.safetensors best-4/adapter_model.safetensors || fail "the last adapter is at the end"
 
 # A head's and an embedding's adapter: merged if they have weights of their own. PEFT's file has these weights, which
 # must be the base's.
