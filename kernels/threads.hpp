@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/dtype.hpp"
+
 namespace tessera::kernels {
 
 /// Sets the threads of every kernel, at least 1. CBLAS itself runs on one thread: kernels tile above it.
@@ -25,18 +27,26 @@ void set_isa(Isa isa);
 /// "OpenBLAS 0.3.21 serial, kernel Zen", as far as the library reports it.
 [[nodiscard]] std::string blas_version();
 
-/// GFLOP/s of sgemm at m×n×k with this rank's threads: the best of `repeats`.
-[[nodiscard]] double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
-/// The same of bf16, C included.
-[[nodiscard]] double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
-/// How bf16 GEMMs are computed on this CPU.
-struct Bf16Gemm {
+/// A GEMM (kernels/gemm.hpp) of random-like numbers.
+struct MeasuredGemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::f32;  // f32, bf16
+  bool trans_a = false, trans_b = false;
+  bool fp32_result = false;  // of 16-bit operands
+  friend bool operator==(const MeasuredGemm&, const MeasuredGemm&) = default;
+};
+/// GFLOP/s with this rank's threads: the best of `repeats`.
+[[nodiscard]] double measure_gemm(const MeasuredGemm& of, int repeats);
+
+/// How GEMMs of a 16-bit type are computed on this CPU.
+struct Gemm16Bit {
   /// "oneDNN 2.6.3 brg:avx512_core_amx_bf16" (oneDNN's name of what it chooses), or "up-cast": panels widened to fp32,
   /// then register tiles of fp32.
   std::string name;
   /// Why oneDNN is not used: "no oneDNN: the instruction set in use is not avx512_bf16"; empty: it is used.
   std::string skipped;
 };
-[[nodiscard]] Bf16Gemm bf16_gemm();
+/// bf16 or f16.
+[[nodiscard]] Gemm16Bit gemm_16bit(DType dtype);
 
 }  // namespace tessera::kernels

@@ -25,7 +25,7 @@ void bench_gemm(const Call& call, World& world) {
     const models::Model model = models::make(config.text, config.path);
     shapes = gemm_shapes(model, batch_of(options, world.size()).micro_batch * sequence_length(options, model));
   }
-  const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
+  const kernels::Gemm16Bit bf16 = kernels::gemm_16bit(DType::bf16);
   nlohmann::ordered_json json;
   json["ranks"] = world.size(), json["threads_per_rank"] = threads, json["bf16_kernel"] = bf16.name,
   json["bf16_passed_over"] = bf16.skipped;

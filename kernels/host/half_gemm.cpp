@@ -163,8 +163,8 @@ template void half_gemm_serial(const HalfProduct<f16, float>&);
 
 }  // namespace host
 
-Bf16Gemm bf16_gemm() {
-  const host::OneDnn& onednn = host::onednn<bf16>();
+Gemm16Bit gemm_16bit(DType dtype) {
+  const host::OneDnn& onednn = dtype == DType::bf16 ? host::onednn<bf16>() : host::onednn<f16>();
   return {onednn.name.empty() ? "up-cast" : onednn.name, onednn.missing.empty() ? "" : "no oneDNN: " + onednn.missing};
 }
 

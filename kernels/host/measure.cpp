@@ -14,35 +14,39 @@
 namespace tessera::kernels {
 namespace {
 
-template <class T>
-double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
-  TESSERA_ASSERT(m > 0 && n > 0 && k > 0 && repeats > 0);
-  const auto make = [](std::int64_t count) {
-    auto memory = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(count));
+template <class T, class C>
+double measure(const MeasuredGemm& of, int repeats) {
+  TESSERA_ASSERT(of.m > 0 && of.n > 0 && of.k > 0 && repeats > 0);
+  const auto make = []<class Number>(Number, std::int64_t count) {
+    auto memory = std::make_unique_for_overwrite<Number[]>(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i)
-      memory[static_cast<std::size_t>(i)] = T(static_cast<float>(i % 13 - 6) / 8);
+      memory[static_cast<std::size_t>(i)] = Number(static_cast<float>(i % 13 - 6) / 8);
     return memory;
   };
-  const auto a = make(m * k), b = make(k * n), c = make(m * n);
-  const GemmArgs args{.a = {a.get(), {m, k}}, .b = {b.get(), {k, n}}, .c = {c.get(), {m, n}}};
+  const auto a = make(T{}, of.m * of.k), b = make(T{}, of.k * of.n);
+  const auto c = make(C{}, of.m * of.n);
+  const GemmArgs args{.a = {a.get(), of.trans_a ? Shape{of.k, of.m} : Shape{of.m, of.k}},
+                      .b = {b.get(), of.trans_b ? Shape{of.n, of.k} : Shape{of.k, of.n}},
+                      .c = {c.get(), {of.m, of.n}},
+                      .trans_a = of.trans_a,
+                      .trans_b = of.trans_b};
+  const double flops = 2.0 * static_cast<double>(of.m) * static_cast<double>(of.n) * static_cast<double>(of.k);
   double best = 0;
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     gemm(args, host_stream);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best,
-                    2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds.count());
+    best = std::max(best, 1e-9 * flops / seconds.count());
   }
   return best;
 }
 
 }  // namespace
 
-double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
-  return measure<float>(m, n, k, repeats);
-}
-double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
-  return measure<bf16>(m, n, k, repeats);
+double measure_gemm(const MeasuredGemm& of, int repeats) {
+  if (of.dtype == DType::f32) return measure<float, float>(of, repeats);
+  TESSERA_ASSERT(of.dtype == DType::bf16, "%s is not measured", name_of(of.dtype));
+  return of.fp32_result ? measure<bf16, float>(of, repeats) : measure<bf16, bf16>(of, repeats);
 }
 
 double measure_read_bandwidth(std::size_t bytes, int repeats) {

@@ -255,7 +255,7 @@ TEST(Gemm, ShapesAndTypesAreChecked) {
 
 TEST(Gemm, SaysWhatItIs) {
   EXPECT_FALSE(blas_version().empty());
-  EXPECT_GT(measure_sgemm(64, 64, 64, 3), 0.01);
+  EXPECT_GT(measure_gemm({.m = 64, .n = 64, .k = 64, .trans_b = true}, 3), 0.01);
 }
 
 }  // namespace

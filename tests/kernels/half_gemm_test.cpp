@@ -314,10 +314,11 @@ TYPED_TEST(SixteenBit, OneDnnTakesWhatItCan) {
 }
 
 TEST(HalfGemm, SaysWhatItIs) {
-  const Bf16Gemm here = bf16_gemm();
+  const Gemm16Bit here = gemm_16bit(DType::bf16);
   EXPECT_EQ(here.skipped.empty(), here.name.starts_with("oneDNN ")) << here.name;
   EXPECT_EQ(here.skipped.empty(), here.name != "up-cast") << here.skipped;
-  EXPECT_GT(measure_bf16_gemm(64, 64, 64, 3), 0.001);
+  EXPECT_GT(measure_gemm({.m = 64, .n = 64, .k = 64, .dtype = DType::bf16, .trans_a = true, .fp32_result = true}, 3),
+            0.001);
 }
 
 }  // namespace

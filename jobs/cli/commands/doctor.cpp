@@ -39,7 +39,7 @@ Facts facts(World& world) {
   utsname system{};
   ::uname(&system);
   const HostMemory memory = host_memory(), shm = shared_memory();
-  const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
+  const kernels::Gemm16Bit bf16 = kernels::gemm_16bit(DType::bf16);
   Facts all = {
       {"version", std::string(program_version()) + " (" + program_commit() + ")"},
       {"compiler", compiler()},

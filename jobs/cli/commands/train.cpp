@@ -75,8 +75,9 @@ void TrainRun::prepare() {
     build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
              kernels::blas_version();
     const DType compute = precision_of(options_).compute;
-    if (world_.device() == host_device && size_of(compute) == 2) build += strfmt(", a CPU of %s", kernels::cpu_maker());
-    if (world_.device() == host_device && compute == DType::bf16) build += ", bf16 by " + kernels::bf16_gemm().name;
+    if (world_.device() == host_device && size_of(compute) == 2)
+      build +=
+          strfmt(", a CPU of %s, %s by ", kernels::cpu_maker(), name_of(compute)) + kernels::gemm_16bit(compute).name;
   }
   world_.require_equal("the build", build);
 }

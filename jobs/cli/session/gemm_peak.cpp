@@ -66,24 +66,29 @@ std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows
 
 double seconds_of_gemms_alone(World& world, const models::Model& model, std::int64_t rows, int repeats) {
   if (model.dtype != DType::f32 && model.dtype != DType::bf16) return 0;
-  const auto measure = model.dtype == DType::bf16 ? kernels::measure_bf16_gemm : kernels::measure_sgemm;
-  std::vector<std::pair<GemmShape, double>> measured;
-  const auto seconds_of = [&](const GemmShape& shape) {
-    const auto known = std::ranges::find(measured, shape, &std::pair<GemmShape, double>::first);
+  std::vector<std::pair<kernels::MeasuredGemm, double>> measured;
+  const auto seconds_of = [&](kernels::MeasuredGemm gemm) {
+    gemm.dtype = model.dtype;
+    const auto known = std::ranges::find(measured, gemm, &std::pair<kernels::MeasuredGemm, double>::first);
     if (known != measured.end()) return known->second;
     world.barrier();
-    const double rate = 1e9 * measure(shape.m, shape.n, shape.k, repeats),
-                 mine = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n * shape.k) / rate;
-    return measured.emplace_back(shape, 1e-9 * static_cast<double>(world.max(std::llround(1e9 * mine)))).second;
+    const double rate = 1e9 * kernels::measure_gemm(gemm, repeats),
+                 mine = 2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n * gemm.k) / rate;
+    return measured.emplace_back(gemm, 1e-9 * static_cast<double>(world.max(std::llround(1e9 * mine)))).second;
   };
   double total = 0, head = 0;
   for (const ParamSpec& param : model.params) {
     const std::optional<GemmShape> shape = gemm_with(param, model, rows);
     if (!shape) continue;
     const auto [m, n, k] = *shape;
-    double once = seconds_of({m, n, k}) + seconds_of({m, k, n});
-    if (param.trainable) once += seconds_of({k, n, m});
-    const bool is_table = param.matrix_shape()[0] == model.vocab;
+    // A matrix (r, c) is multiplied as it is stored and transposed, once each: as (out, in) the first is the gradient
+    // of the input, as (in, out) it is the output. The head's shape is that of its output, logits in fp32.
+    const bool is_table = param.matrix_shape()[0] == model.vocab, is_16bit = model.dtype != DType::f32;
+    double once = seconds_of({.m = m, .n = n, .k = k, .trans_b = is_table, .fp32_result = is_table && is_16bit}) +
+                  seconds_of({.m = m, .n = k, .k = n, .trans_b = !is_table});
+    if (param.trainable)
+      once +=
+          seconds_of({.m = is_table ? n : k, .n = is_table ? k : n, .k = m, .trans_a = true, .fp32_result = is_16bit});
     if (is_table) head = once * static_cast<double>(model.vocab) / static_cast<double>(n);
     else total += once;
   }
@@ -91,9 +96,8 @@ double seconds_of_gemms_alone(World& world, const models::Model& model, std::int
 }
 
 double measure_gemm_on_all_ranks(World& world, const GemmShape& shape, int repeats, DType dtype) {
-  const auto measure = dtype == DType::bf16 ? kernels::measure_bf16_gemm : kernels::measure_sgemm;
   world.barrier();
-  const double mine = measure(shape.m, shape.n, shape.k, repeats);
+  const double mine = kernels::measure_gemm({.m = shape.m, .n = shape.n, .k = shape.k, .dtype = dtype}, repeats);
   world.barrier();
   return static_cast<double>(world.sum(std::llround(mine * 1e6))) / 1e6;
 }

@@ -23,8 +23,9 @@ struct GemmShape {
 
 /// Collective: the seconds of the slowest rank that the library alone takes for a micro-batch's GEMMs with the model's
 /// two-dimensional parameters, in the model's dtype (f32 or bf16): for each the output, and the gradients of its input
-/// and, if it is trained, of itself. Each shape is multiplied on its own, `repeats` times, by all ranks at once, and
-/// its best time counts. Attention's GEMMs and those of grouped experts are not among them. 0 for another dtype.
+/// and, if it is trained, of itself (stored in fp32), with the operands transposed as in a step. Each is multiplied on
+/// its own, `repeats` times, by all ranks at once, and its best time counts. Attention's GEMMs and those of grouped
+/// experts are not among them. 0 for another dtype.
 [[nodiscard]] double seconds_of_gemms_alone(World& world, const models::Model& model, std::int64_t rows, int repeats);
 
 /// Collective: GFLOP/s summed over ranks that multiply at the same time; each rank's best of `repeats`. f32 or bf16.
