@@ -57,7 +57,7 @@ template <class T>
 #pragma GCC unroll 8
   for (int i = 0; i < group_registers; i += in_pairs<T> ? 2 : 1) {
     if constexpr (in_pairs<T>) {
-      VecBits numbers;  // the even ones in the lower halves
+      VecBits numbers;  // those with even indices in the lower 16 bits
       __builtin_memcpy(&numbers, words + (first + i * vec_width<T>) / 2, sizeof numbers);
       y.at[i] = (numbers & 0xffff) >= threshold ? x.at[i] : Vec<float>{};
       y.at[i + 1] = numbers >> 16 >= threshold ? x.at[i + 1] : Vec<float>{};
