@@ -27,7 +27,7 @@ void set_isa(Isa isa);
 /// "OpenBLAS 0.3.21 serial, kernel Zen", as far as the library reports it.
 [[nodiscard]] std::string blas_version();
 
-/// A GEMM (kernels/gemm.hpp) of random-like numbers.
+/// A GEMM (kernels/gemm.hpp) of small numbers, not zeros.
 struct MeasuredGemm {
   std::int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::f32;  // f32, bf16

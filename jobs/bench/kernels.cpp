@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, in turns with copying as many
-// bytes.
+// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, in turns with copying as much.
 #include <array>
 #include <cmath>
 #include <functional>

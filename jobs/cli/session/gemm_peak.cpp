@@ -81,14 +81,13 @@ double seconds_of_gemms_alone(World& world, const models::Model& model, std::int
     const std::optional<GemmShape> shape = gemm_with(param, model, rows);
     if (!shape) continue;
     const auto [m, n, k] = *shape;
-    // A matrix (r, c) is multiplied as it is stored and transposed, once each: as (out, in) the first is the gradient
-    // of the input, as (in, out) it is the output. The head's shape is that of its output, logits in fp32.
+    // A matrix (r, c) is multiplied as it is stored and transposed, once each: of (out, in) the first gives the
+    // gradient of the input, of (in, out) the output. The head's shape is that of its output, logits in fp32.
     const bool is_table = param.matrix_shape()[0] == model.vocab, is_16bit = model.dtype != DType::f32;
-    double once = seconds_of({.m = m, .n = n, .k = k, .trans_b = is_table, .fp32_result = is_table && is_16bit}) +
-                  seconds_of({.m = m, .n = k, .k = n, .trans_b = !is_table});
-    if (param.trainable)
-      once +=
-          seconds_of({.m = is_table ? n : k, .n = is_table ? k : n, .k = m, .trans_a = true, .fp32_result = is_16bit});
+    const std::int64_t r = is_table ? n : k, c = is_table ? k : n;
+    double once = seconds_of({.m = m, .n = c, .k = r}) +
+                  seconds_of({.m = m, .n = r, .k = c, .trans_b = true, .fp32_result = is_table && is_16bit});
+    if (param.trainable) once += seconds_of({.m = r, .n = c, .k = m, .trans_a = true, .fp32_result = is_16bit});
     if (is_table) head = once * static_cast<double>(model.vocab) / static_cast<double>(n);
     else total += once;
   }
