@@ -2,6 +2,11 @@
 # shellcheck shell=bash
 # Sourced by the scripts of jobs: what they need, and Debian's package names for it.
 
+# What CMakeLists.txt looks for, and what tests/CMakeLists.txt adds (tests/system/dependencies.sh compares).
+build_dependencies=(compiler git pkg-config cmake ninja mpi blas onednn yaml hdf5 icu hwloc options json)
+# shellcheck disable=SC2034  # read by jobs/test
+test_dependencies=("${build_dependencies[@]}" context gtest)
+
 # require NAME ...: installs what is missing, by apt as root; otherwise prints the command that does, and exits with 2.
 require() {
   local missing=() name
@@ -27,27 +32,41 @@ require() {
   rm -f "$log"
 }
 
+# present NAME: whether the build would find it. A header alone says nothing: Debian has all of Boost's in one package.
 present() {
   case $1 in
     compiler) command -v g++ >/dev/null ;;
-    git | cmake | ninja | file | clang-format | clang-tidy | shellcheck | doxygen) command -v "$1" >/dev/null ;;
+    git | cmake | ninja | file | clang-format | clang-tidy | shellcheck | doxygen | mmdebstrap) command -v "$1" >/dev/null ;;
     mpi) command -v mpirun >/dev/null && command -v mpicc >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     shlibdeps) command -v dpkg-shlibdeps >/dev/null ;;
-    blas) pkg-config --exists openblas 2>/dev/null ;;
-    onednn) header dnnl.hpp ;;
-    yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
-    hdf5) pkg-config --exists hdf5-openmpi 2>/dev/null ;;
-    icu) pkg-config --exists icu-uc 2>/dev/null ;;
-    hwloc) pkg-config --exists 'hwloc >= 2.0' 2>/dev/null ;;
-    options) header boost/program_options.hpp ;;
-    context) header boost/context/fiber.hpp ;;
-    json) header nlohmann/json.hpp ;;
+    blas) has_pkg openblas ;;
+    onednn) links 'dnnl.hpp CL/cl.h' dnnl OpenCL ;;
+    yaml) has_pkg yaml-0.1 ;;
+    hdf5) has_pkg hdf5-openmpi ;;
+    icu) has_pkg icu-uc ;;
+    hwloc) has_pkg 'hwloc >= 2.0' ;;
+    options) links boost/program_options/version.hpp boost_program_options ;;
+    context) links boost/context/fiber.hpp boost_context ;;
+    json) links nlohmann/detail/abi_macros.hpp ;;  # there from version 3.11 on
     iproute2) command -v ip >/dev/null && command -v tc >/dev/null ;;
-    gtest) header gtest/gtest.h && header gmock/gmock.h ;;
+    gtest) links 'gtest/gtest.h gmock/gmock.h' gtest gmock ;;
     sphinx) "$(sed -n '1s/^#!//p' "$(command -v sphinx-build)")" -c 'import myst_parser, furo' 2>/dev/null ;;
     *) echo "error: jobs/dependencies.sh: unknown dependency '$1'" >&2; exit 1 ;;
   esac
+}
+
+has_pkg() { pkg-config --exists "$1" 2>/dev/null; }
+
+# links "HEADER ..." [LIBRARY ...]: whether the headers are there, and a program links with the libraries.
+links() {
+  local headers=$1 directory status=0
+  shift
+  directory=$(mktemp -d)
+  printf '#include <%s>\n' $headers | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 &&
+    echo 'int main() {}' | g++ -x c++ - "${@/#/-l}" -Wl,--no-as-needed -o "$directory/program" >/dev/null 2>&1 || status=1
+  rm -rf "$directory"
+  return $status
 }
 
 package_of() {
@@ -70,8 +89,6 @@ package_of() {
     *) echo "$1" ;;
   esac
 }
-
-header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
 # Allows Open MPI to run as root, and with more ranks than cores.
 mpi_environment() {

@@ -26,6 +26,8 @@ void set_isa(Isa isa);
 [[nodiscard]] const char* cpu_maker();
 /// "OpenBLAS 0.3.21 serial, kernel Zen", as far as the library reports it.
 [[nodiscard]] std::string blas_version();
+/// The CPU whose kernels OpenBLAS uses, by its name for it ("Zen"); "" if another library is loaded.
+[[nodiscard]] std::string blas_kernel();
 
 /// A GEMM (kernels/gemm.hpp) of small numbers, not zeros.
 struct MeasuredGemm {

@@ -74,10 +74,15 @@ std::string blas_version() {
   const std::string all = config();
   const std::string name = all.substr(0, all.find(' ', all.find(' ') + 1));
   const auto parallel = symbol<int (*)()>("openblas_get_parallel");
-  const auto core = symbol<char* (*)()>("openblas_get_corename");
+  const std::string core = blas_kernel();
   const int kind = parallel ? parallel() : -1;
   const char* flavour = kind == 0 ? "serial" : kind == 1 ? "pthread" : kind == 2 ? "openmp" : "of unknown flavour";
-  return strfmt("%s %s, kernel %s", name.c_str(), flavour, core ? core() : "unknown");
+  return strfmt("%s %s, kernel %s", name.c_str(), flavour, core.empty() ? "unknown" : core.c_str());
+}
+
+std::string blas_kernel() {
+  const auto core = symbol<char* (*)()>("openblas_get_corename");
+  return core ? core() : "";
 }
 
 }  // namespace tessera::kernels

@@ -94,6 +94,7 @@ void doctor_command(const Call& call, World& world) {
     for (const std::string& binding : bindings) log::info(strfmt("%-16s %s", "binding", binding.c_str()));
   }
   warn_about_threads(share);
+  warn_about_blas_kernel(world);
   warn_about_binding(ranks);
   warn_about_shared_memory();
 }

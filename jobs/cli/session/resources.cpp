@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/resources.hpp"
 
+#include "jobs/cli/session/blas_kernel.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/device_info.hpp"
@@ -21,6 +22,15 @@ void warn_about_threads(const ThreadAllocation& share) {
             "): it runs one call at a time, so the threads of a rank wait for each other; install the pthread build");
 }
 
+void warn_about_blas_kernel(World& world) {
+  const std::string finding = blas_kernel_finding();
+  for (const std::string& text : world.gather(finding.empty() ? "" : world.host() + ": " + finding)) {
+    if (text.empty()) continue;
+    log::warn(59, text);
+    return;
+  }
+}
+
 void warn_about_binding(const std::vector<RankBinding>& ranks) {
   for (const BindingFinding& finding : binding_findings(ranks)) log::warn(finding.warning, finding.text);
 }
@@ -29,6 +39,7 @@ ThreadAllocation set_rank_threads(const Options& options, World& world) {
   ThreadAllocation share = allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
   warn_about_threads(share);
+  warn_about_blas_kernel(world);
   if (const std::vector<RankBinding> ranks = gather_bindings(world); world.rank() == 0) {
     share.binding = binding_summary(ranks);
     warn_about_binding(ranks);

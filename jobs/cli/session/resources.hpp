@@ -14,11 +14,14 @@ namespace tessera::jobs {
 
 /// Warns if ranks share cores (W021), and if OpenBLAS is the serial build but a rank has several threads (W022).
 void warn_about_threads(const ThreadAllocation& share);
+/// Collective. Warns of kernels of OpenBLAS that are far below a rank's CPU (W059), naming the host of the first such
+/// rank.
+void warn_about_blas_kernel(World& world);
 /// Prints binding_findings.
 void warn_about_binding(const std::vector<RankBinding>& ranks);
 
-/// Collective. Sets this rank's number of threads by --threads; warns about them, about the binding of the ranks (W054
-/// to W056), and of options without effect (W024).
+/// Collective. Sets this rank's number of threads by --threads; warns about them, about OpenBLAS, about the binding of
+/// the ranks (W054 to W056), and of options without effect (W024).
 ThreadAllocation set_rank_threads(const Options& options, World& world);
 
 /// Collective. The memory that every rank may use: --device_memory, or its share of what is free on the GPU or the
