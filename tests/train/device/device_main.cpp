@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with host ranks as threads, or with PyTorch.
-//   device_runs TRANSPORT simulated|real steps|experts|golden|int8|waits      TRANSPORT: mpi | nccl
+//   device_runs TRANSPORT simulated|real steps|experts|golden|int8|waits …      TRANSPORT: mpi | nccl
 // simulated: equal to the host bit for bit. real: losses within a tolerance, ZeRO stages equal bit for bit. Exits 0 if
 // all is well, 77 without a device, or over NCCL with fewer devices than ranks on this host.
 
@@ -27,9 +27,23 @@ static bool lacks_devices() {
   return false;
 }
 
+namespace tessera::test {
+/// The number of differences that this rank has found.
+static int run(World& world, const std::string& what, Truth truth) {
+  if (what == "golden") return golden_curves(world, truth);
+  if (what == "waits") return wait_order(world);
+  if (what == "int8") return compressed(world, truth);
+  if (what == "experts") return experts(world, truth);
+  if (what == "steps")
+    return against_host(world, truth) + library_attention(world, truth) + save_asynchronously(world) + trace(world) +
+           sums_at_the_bound(world) + warm_up(world, truth);
+  throw Error(ExitCode::usage, "'" + what + "' is none of steps, experts, golden, int8, waits");
+}
+}  // namespace tessera::test
+
 int main(int argc, char** argv) {
   using namespace tessera;
-  if (argc != 4) return 2;
+  if (argc < 4) return 2;
   const bool nccl = std::string(argv[1]) == "nccl", simulated = std::string(argv[2]) == "simulated";
   if (nccl && !simulated && lacks_devices()) return 77;
   kernels::set_threads(1);
@@ -38,19 +52,15 @@ int main(int argc, char** argv) {
                                   .backend = WorldOptions::Backend::cuda,
                                   .comm_timeout_s = 60});
     const test::Truth truth = simulated ? test::Truth::exact : test::Truth::near;
-    const std::string what = argv[3];
-    const int mine = what == "golden"    ? test::golden_curves(*world, truth)
-                     : what == "waits"   ? test::wait_order(*world)
-                     : what == "int8"    ? test::compressed(*world, truth)
-                     : what == "experts" ? test::experts(*world, truth)
-                                         : test::against_host(*world, truth) + test::library_attention(*world, truth) +
-                                               test::save_asynchronously(*world) + test::trace(*world) +
-                                               test::sums_at_the_bound(*world) + test::warm_up(*world, truth);
-    const int wrong = static_cast<int>(world->max(mine));
-    if (world->rank() == 0)
-      std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3],
-                  wrong);
-    return wrong == 0 ? 0 : 1;
+    int differences = 0;
+    for (int i = 3; i < argc; ++i) {
+      const int wrong = static_cast<int>(world->max(test::run(*world, argv[i], truth)));
+      differences += wrong;
+      if (world->rank() == 0)
+        std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[i],
+                    wrong);
+    }
+    return differences == 0 ? 0 : 1;
   } catch (const Error& error) {
     if (std::string(error.what()).find("finds no GPU") != std::string::npos) {
       std::printf("skipped: %s\n", error.what());
