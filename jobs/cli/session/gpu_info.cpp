@@ -46,7 +46,7 @@ Facts gpu_info() {
   Facts facts;
   if constexpr (cuda_built) {
     facts.emplace_back(
-        "cuda", std::string(cuda_status) + "; toolkit " + cuda::toolkit() + ", code for " + cuda::architectures());
+        "cuda", std::string(cuda_status()) + "; toolkit " + cuda::toolkit() + ", code for " + cuda::architectures());
     add_devices(facts, cuda::survey());
     facts.emplace_back("cublasLt", found(cuda::Library::cublaslt(), cuda::cublaslt_version()));
     facts.emplace_back("cudnn", found(cuda::Library::cudnn(), cuda::cudnn_version()));

@@ -16,6 +16,7 @@ namespace tessera::jobs {
 
 const char* program_version() { return TESSERA_BUILD_VERSION; }
 const char* program_commit() { return TESSERA_BUILD_COMMIT; }
+const char* cuda_status() { return "built in, last run on " TESSERA_BUILD_GPU; }
 const char* compiler() { return TESSERA_BUILD_COMPILER; }
 
 std::string mpi_version() {
@@ -63,7 +64,7 @@ std::string version_text() {
   return std::string("tessera ") + program_version() + "\ncommit    " + program_commit() + "\ncompiler  " + compiler() +
          "\nMPI       " + mpi_version() + "\nBLAS      " + kernels::blas_version() +
          (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " +
-         kernels::name_of(kernels::isa()) + "\nbackends  CPU; CUDA " + (cuda_built ? cuda_status : "not built in") +
+         kernels::name_of(kernels::isa()) + "\nbackends  CPU; CUDA " + (cuda_built ? cuda_status() : "not built in") +
          "\nHDF5      built in\n";
 }
 

@@ -20,7 +20,7 @@ namespace tessera::jobs {
 /// One line: "tessera 0.1.0 (24e3a75) | Open MPI 4.1.4 | OpenBLAS … | avx512".
 [[nodiscard]] std::string version_line();
 /// How far CUDA, where it is built in, has been tried.
-inline constexpr const char* cuda_status = "built in, never run on a device";
+[[nodiscard]] const char* cuda_status();  // "built in, last run on NVIDIA H200 at 30ae471d, 2026-11-26" (docs/gpus.md)
 /// What `--version` prints.
 [[nodiscard]] std::string version_text();
 
