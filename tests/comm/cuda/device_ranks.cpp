@@ -199,8 +199,11 @@ class Check {
 void check(World& world) {
   for (int shard = 1; shard <= world.size(); ++shard) {
     if (world.size() % shard != 0) continue;
+    const Mesh mesh(world.size() / shard, shard);
     for (const Axis axis : {Axis::shard, Axis::replicate}) {
-      Check one(world, Mesh(world.size() / shard, shard), axis);
+      // A run makes no group of one rank (shard::Groups), and staging_bytes() has nothing for it.
+      if (mesh.size(axis) == 1 && world.topology().transport != Transport::nccl) continue;
+      Check one(world, mesh, axis);
       for (const std::size_t chunk : {std::size_t{1}, std::size_t{0}, std::size_t{1001}, std::size_t{3'000'001}})
         one.run(chunk);
     }
