@@ -27,6 +27,9 @@ enum class Completion : unsigned char { on_return, later };
 class BaseCommunicator : public Communicator {
  public:
   explicit BaseCommunicator(CommunicatorInfo info, Completion completion = Completion::on_return);
+  ~BaseCommunicator() override { record_->released.store(1); }
+  BaseCommunicator(const BaseCommunicator&) = delete;
+  BaseCommunicator& operator=(const BaseCommunicator&) = delete;
 
   [[nodiscard]] int rank() const final { return info_.rank; }
   [[nodiscard]] int size() const final { return static_cast<int>(info_.members.size()); }

@@ -48,8 +48,9 @@ class StragglerDiagnosis {
 
   const RecordCopy* find(int rank, int index) const {
     const auto& status = statuses_[at(rank)];
-    const auto& record = status.records[index % max_records];
-    return status.answered && record.index == index ? &record : nullptr;
+    if (!status.answered) return nullptr;
+    const auto* const found = std::ranges::find(status.records, index, &RecordCopy::index);
+    return found != std::end(status.records) ? found : nullptr;
   }
 
   void each_group(int index) {

@@ -80,11 +80,19 @@ int Watchdog::add_group(const Group& group) {
 }
 
 Record& Watchdog::record(int index) {
-  Record& record = mine().records[index % max_records];
-  record.entered.store(0);
-  record.left.store(0);
-  record.index.store(index);
-  return record;
+  const std::lock_guard lock(mutex_);
+  Record* best = nullptr;
+  for (Record& record : mine().records)
+    if ((record.index.load() == 0 || record.released.load() != 0) &&
+        (!best || record.index.load() < best->index.load()))
+      best = &record;
+  if (!best) throw Error(ExitCode::internal, strfmt("more than %d communicators at a time", max_records));
+  best->index.store(0);
+  best->entered.store(0);
+  best->left.store(0);
+  best->released.store(0);
+  best->index.store(index);
+  return *best;
 }
 
 std::vector<Group> Watchdog::groups() const {

@@ -17,7 +17,7 @@
 
 namespace tessera::comm {
 
-inline constexpr int max_records = 16;  // communicators of one world that are recorded at a time
+inline constexpr int max_records = 64;  // communicators of one world that live at a time
 inline constexpr std::size_t operation_chars = 16, unit_chars = 32;
 
 /// "reduce_scatter h.3 m0"
@@ -30,6 +30,7 @@ struct Record {
   std::atomic<std::uint64_t> left;     // of the last one that ended; less than `entered` while waiting
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::int64_t> micro;
+  std::atomic<std::int64_t> released;  // the communicator is gone; what it did last stays until another one is recorded
   std::atomic<std::uint64_t> text[(operation_chars + unit_chars) / 8];
 
   void write(const CollectiveLabel& label, std::uint64_t count);
@@ -108,7 +109,8 @@ class Watchdog {
 
   /// Registers a communicator. Returns its number, from 1, equal on every rank.
   int add_group(const Group& group);
-  /// The record of communicator `index`; replaces that of an old communicator if all are taken.
+  /// The record of communicator `index`: an unused one, else that of the oldest communicator that has released its own.
+  /// Throws Error (internal) if max_records communicators live.
   Record& record(int index);
 
   /// Every wait calls it some times a second. Throws Error (communication) when the run has failed on any rank, and,

@@ -2,7 +2,10 @@
 // Mesh and topology, which are pure functions.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "runtime/base/error.hpp"
+#include "runtime/comm/collective_clock.hpp"
 #include "runtime/comm/mesh.hpp"
 #include "runtime/comm/topology.hpp"
 #include "runtime/comm/watchdog.hpp"
@@ -173,6 +176,39 @@ TEST(Watchdog, NamesTheAxesOfAMismatch) {
   EXPECT_NE(all.find("collective 5 of the {replicate, shard} axes, where rank 0"), std::string::npos) << all;
   const std::string one = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), Axis::shard}}, names).line;
   EXPECT_NE(one.find("of the shard axis, where rank"), std::string::npos) << one;
+}
+
+TEST(Watchdog, RecordsOfLivingCommunicatorsAreNotReplaced) {
+  comm::NodeStatus node{};
+  std::vector<comm::RankStatus> rows(1);
+  comm::Watchdog watchdog(0, 1, 1);
+  watchdog.attach(&node, rows.data(), 0, 1);
+  std::vector<comm::Record*> records;
+  for (int index = 1; index <= comm::max_records; ++index) records.push_back(&watchdog.record(index));
+  EXPECT_EQ(std::set(records.begin(), records.end()).size(), records.size());
+  EXPECT_THROW((void)watchdog.record(comm::max_records + 1), Error);
+  records[6]->released.store(1);
+  records[2]->released.store(1);
+  EXPECT_EQ(&watchdog.record(comm::max_records + 1), records[2]) << "the oldest one that was released";
+  EXPECT_EQ(&watchdog.record(comm::max_records + 2), records[6]);
+  EXPECT_THROW((void)watchdog.record(comm::max_records + 3), Error);
+  for (int index = 1; index <= comm::max_records; ++index)
+    if (index != 3 && index != 7) EXPECT_EQ(records[static_cast<std::size_t>(index - 1)]->index.load(), index);
+}
+
+TEST(CollectiveClock, StartsWhenTheStreamReachesTheCollective) {
+  const comm::CollectiveClock::Time start{};
+  const auto at = [&](int seconds) { return start + std::chrono::seconds(seconds); };
+  comm::CollectiveClock clock(start);
+  EXPECT_EQ(clock.waiting_since(at(1), {}), at(1)) << "nothing is in flight";
+  EXPECT_EQ(clock.waiting_since(at(500), {7, false}), at(500)) << "enqueued behind a long step";
+  EXPECT_EQ(clock.waiting_since(at(900), {7, false}), at(900));
+  EXPECT_EQ(clock.waiting_since(at(901), {7, true}), at(901)) << "reached: it waits from now on";
+  EXPECT_EQ(clock.waiting_since(at(940), {7, true}), at(901));
+  EXPECT_EQ(clock.waiting_since(at(950), {8, true}), at(950)) << "7 has ended, and the stream is at the next one";
+  EXPECT_EQ(clock.waiting_since(at(960), {8, true}), at(950));
+  EXPECT_EQ(clock.waiting_since(at(970), {9, false}), at(970));
+  EXPECT_EQ(clock.waiting_since(at(980), {}), at(980));
 }
 
 TEST(Watchdog, WaitsForRanksThatWork) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives as NCCL calls on one stream, each followed by an event that marks its end on the device.
+// Collectives as NCCL calls on one stream, each between two events that mark its begin and its end on the device.
 #include "runtime/comm/nccl/communicator.hpp"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/collective_clock.hpp"
 #include "runtime/comm/nccl/handle.hpp"
 
 namespace tessera::comm {
@@ -26,41 +27,48 @@ class UnderWay {
   static constexpr std::size_t capacity = 256;
 
   explicit UnderWay(Device device) {
-    for (Entry& entry : ring_) entry.event = cuda::make_event(device, cuda::EventKind::order);
+    for (Entry& entry : ring_) {
+      entry.begin = cuda::make_event(device, cuda::EventKind::order);
+      entry.end = cuda::make_event(device, cuda::EventKind::order);
+    }
   }
   ~UnderWay() {
     for (const Entry& entry : ring_)
-      if (entry.event != nullptr) cuda::destroy_event(entry.event);
+      for (void* const event : {entry.begin, entry.end})
+        if (event != nullptr) cuda::destroy_event(event);
   }
   UnderWay(const UnderWay&) = delete;
   UnderWay& operator=(const UnderWay&) = delete;
 
   [[nodiscard]] bool full() const { return issued_.load() - ended_.load() == capacity; }
-  void put(const char* operation, std::uint64_t sequence, StreamView stream) {
+  /// Before the call that enqueues a collective, and after it. The other thread sees it after the second.
+  void begin(StreamView stream) { cuda::record(ring_[issued_.load() % capacity].begin, stream.handle); }
+  void end(const char* operation, std::uint64_t sequence, StreamView stream) {
     Entry& entry = ring_[issued_.load() % capacity];
     entry.operation = operation;
     entry.sequence = sequence;
-    cuda::record(entry.event, stream.handle);
+    cuda::record(entry.end, stream.handle);
     issued_.fetch_add(1);
   }
 
   /// Pops completed collectives; returns the sequence number of the last one, 0 if none.
   [[nodiscard]] std::uint64_t take() {
     std::uint64_t last = 0;
-    while (ended_.load() < issued_.load() && cuda::passed(oldest().event)) {
+    while (ended_.load() < issued_.load() && cuda::passed(oldest().end)) {
       last = oldest().sequence;
       ended_.fetch_add(1);
     }
     return last;
   }
-  /// The oldest one; null if none.
-  [[nodiscard]] const char* oldest_operation() const {
-    return ended_.load() < issued_.load() ? oldest().operation : nullptr;
+  /// The oldest one that take() has not popped, and what it is called; "" if there is none.
+  [[nodiscard]] std::pair<OldestCollective, const char*> oldest_one() const {
+    if (ended_.load() >= issued_.load()) return {{}, ""};
+    return {{oldest().sequence, cuda::passed(oldest().begin)}, oldest().operation};
   }
 
  private:
   struct Entry {
-    void* event = nullptr;
+    void *begin = nullptr, *end = nullptr;
     const char* operation = "";
     std::uint64_t sequence = 0;
   };
@@ -156,27 +164,26 @@ class NcclCommunicator final : public BaseCommunicator {
     TESSERA_ASSERT(stream_.handle != nullptr, "run_on() comes before the first collective");
     progress();
     while (under_way_.full()) {
+      progress();  // the device is behind the host: the watcher's clock tells whether a peer is late
       poll();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    under_way_.begin(stream_);
   }
-  void end(const char* operation) { under_way_.put(operation, issued(), stream_); }
+  void end(const char* operation) { under_way_.end(operation, issued(), stream_); }
 
   /// The polling thread.
   void look() {
-    auto waiting_since = Watchdog::Clock::now();
+    CollectiveClock clock(Watchdog::Clock::now());
     const auto watchdog = info().watchdog;
     try {
       cuda::use(device_);
       while (!stopping_.load()) {
         handle_.check();
-        if (const auto ended = under_way_.take(); ended > 0) {
-          completed(ended);
-          waiting_since = Watchdog::Clock::now();
-        }
-        const char* const operation = under_way_.oldest_operation();
-        if (operation == nullptr) waiting_since = Watchdog::Clock::now();
-        else watchdog->poll({operation, waiting_since});
+        if (const auto ended = under_way_.take(); ended > 0) completed(ended);
+        const auto [oldest, operation] = under_way_.oldest_one();
+        const auto since = clock.waiting_since(Watchdog::Clock::now(), oldest);
+        if (oldest.sequence != 0) watchdog->poll({operation, since});
         std::this_thread::sleep_for(glance);
       }
     } catch (const Error& error) {
