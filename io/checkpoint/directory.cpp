@@ -48,7 +48,10 @@ std::string name_problem(const std::string& directory, std::int64_t step) {
 }
 
 bool is_damage(const std::string& line) {
-  return !line.starts_with("cannot ") && !line.starts_with("E132") && !line.starts_with("E133");
+  if (line.starts_with("cannot ") || line.starts_with("E132") || line.starts_with("E133")) return false;
+  // Of another model, or without what a resume needs: E112, E113, E143 and E145 follow the directory's name.
+  const auto says = [&line](const char* what) { return line.find(what) != std::string::npos; };
+  return !says("E112 ") && !says("E113 ") && !says("E143 ") && !says("E145 ") && !says(" has no optimizer state");
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {

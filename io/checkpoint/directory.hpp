@@ -23,8 +23,8 @@ namespace tessera::io {
 [[nodiscard]] std::string name_problem(const std::string& directory, std::int64_t step);
 
 /// True if this line of an error about a checkpoint says that it is incomplete or damaged. Not if the file system
-/// failed (EIO, EACCES) or a later program wrote it (E132, E133): that checkpoint may be good, so no older one is taken
-/// for it.
+/// failed (EIO, EACCES), a later program wrote it (E132, E133), it is of another model (E112, E113, E143, E145), or
+/// was saved without the optimizer: that checkpoint may be good, so no older one is taken for it.
 [[nodiscard]] bool is_damage(const std::string& line);
 
 struct FoundCheckpoint {

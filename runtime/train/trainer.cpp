@@ -27,7 +27,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %lu, ", options.seed);
   text += text_of(options.optimizer);
-  text += strfmt(", clip %a, lr %a %a %ld/%ld/%ld kind %d/%d", options.max_grad_norm, options.lr.learning_rate,
+  text += strfmt(", clip %a, lr %a %a %a/%a/%a kind %d/%d", options.max_grad_norm, options.lr.learning_rate,
                  options.lr.min_lr, options.lr.warmup_steps, options.lr.total_steps, options.lr.decay_steps,
                  static_cast<int>(options.lr.kind), static_cast<int>(options.lr.warmup));
   if (options.loss_scale)
@@ -150,6 +150,8 @@ std::optional<LossScaleState> Trainer::loss_scale() const {
 void Trainer::resume_loss_scale(const LossScaleState& state) {
   if (parts_->loss_scale) parts_->loss_scale->resume(state);
 }
+
+void Trainer::resume_schedule(const LrSchedule& schedule) { parts_->options.lr = schedule; }
 
 void Trainer::set_callback(StepCallback* callback) { parts_->callback = callback; }
 

@@ -113,6 +113,8 @@ class Trainer {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Continues with another run's loss scale; without loss scaling, does nothing.
   void resume_loss_scale(const LossScaleState& state);
+  /// Continues with this schedule, the same on every rank, in place of TrainerOptions::lr.
+  void resume_schedule(const LrSchedule& schedule);
   /// Collective, on devices, once the parameters are loaded: a step whose updates are skipped, so that all of its
   /// kernels are loaded and library plans made before step 1. Changes no state; residuals are again what the run began
   /// or resumed with.

@@ -48,6 +48,19 @@ TEST(Length, GoesOnAfterAResume) {
   std::int64_t samples = 14;
   for (int step = 4; step < 7; ++step) samples += smaller.next(samples, 2);
   EXPECT_EQ(samples, 20);
+  // After 5 of 10 samples, which no steps of 4 make: two more steps, so that all are trained on.
+  RunLength larger = run_length(options_of({"--num_train_epochs", "1"}), 10, 4);
+  larger.resume(5, 5, 4);
+  EXPECT_EQ(larger.total_steps, 5 + 2);
+  RunLength half = run_length(options_of({"--num_train_epochs", "1.5"}), 10, 4);  // ends after 18 samples
+  half.resume(3, 9, 4);
+  EXPECT_EQ(half.total_steps, 3 + 1 + 2);
+  RunLength ended = run_length(options_of({"--num_train_epochs", "1.5"}), 10, 4);
+  ended.resume(6, 18, 4);
+  EXPECT_EQ(ended.total_steps, 6);
+  RunLength over = run_length(options_of({"--num_train_epochs", "1"}), 10, 4);
+  over.resume(9, 25, 4);
+  EXPECT_EQ(over.total_steps, 9);
 }
 
 template <class F>

@@ -9,6 +9,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "runtime/base/log.hpp"
@@ -83,9 +84,9 @@ void eval_command(const Call& call, World& world) {
   const train::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, evaluation_progress());
   if (json) {
-    const nlohmann::ordered_json object = {{"loss", report.loss},
-                                           {"perplexity", std::exp(report.loss)},
-                                           {"token_accuracy", report.token_accuracy},
+    const nlohmann::ordered_json object = {{"loss", json_number(report.loss)},
+                                           {"perplexity", json_number(std::exp(report.loss))},
+                                           {"token_accuracy", json_number(report.token_accuracy)},
                                            {"tokens", report.tokens},
                                            {"samples", most > 0 ? std::min(most, all) : all},
                                            {"max_length", spec.tokens},
@@ -97,6 +98,11 @@ void eval_command(const Call& call, World& world) {
                      std::exp(report.loss), report.token_accuracy, human_count(report.tokens).c_str(),
                      human_count(tokens_per_second(report)).c_str()));
   }
+  // The same on every rank.
+  if (!std::isfinite(report.loss))
+    throw Error(ExitCode::diverged, strfmt("the loss is %f", report.loss), config.path,
+                "tessera inspect --stats names tensors with values that are not numbers; a model in fp16 may overflow: "
+                "use --mixed_precision bf16");
 }
 
 }  // namespace tessera::jobs

@@ -9,6 +9,7 @@
 #include "io/file/file.hpp"
 #include "io/model/auxiliary_files.hpp"
 #include "io/model/model_io.hpp"
+#include "jobs/cli/session/checkpoint_defaults.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -28,6 +29,9 @@
 #include "runtime/shard/memory.hpp"
 
 namespace tessera::jobs {
+
+TrainRun::TrainRun(const Call& call, World& world)
+    : call_(call), options_(with_checkpoint_defaults(call.options(), world)), world_(world) {}
 
 void TrainRun::prepare() {
   check_options(options_);
@@ -66,7 +70,8 @@ void TrainRun::prepare() {
                             strfmt("Give ranks from 0 to %d", world_.size() - 1));
     }
   }
-  trainer_options_.lr = lr_schedule(options_, length_.total_steps);
+  trainer_options_.lr = lr_schedule(options_, static_cast<double>(length_.total_steps));
+  progress_.schedule = {trainer_options_.lr, trainer_options_.run.batch.global_batch};
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
   // Whatever decides the results must be the same on every rank; hosts may read different files.
   world_.require_equal("options", options_.json());
@@ -167,18 +172,48 @@ void TrainRun::lock() {
   });
 }
 
+/// Sets what a run that continues from this checkpoint begins with, and what it says of it. Throws Error.
+void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::string& path) {
+  const io::Manifest& manifest = reader.manifest();
+  require_same_adapters(model_, config_.text, {reader.auxiliary_file(io::adapter_config_name), path});
+  progress_ = read_progress(manifest, path, data_identity_, options_.flag("ignore_data_skip"));
+  require_kept_defaults(options_, checkpoint_defaults(manifest, path), path);
+  if (progress_.best) progress_.best = find_best(world_, options_, manifest, path, *progress_.best);
+  length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
+  const std::vector<SettingChange> data_changes = changed_data(manifest, data_identity_);
+  const ResumedRate rate = resume_rate({.options = &options_,
+                                        .manifest = &manifest,
+                                        .path = path,
+                                        .global_batch = trainer_options_.run.batch.global_batch,
+                                        .run_steps = length_.total_steps,
+                                        .same_data = data_changes.empty()},
+                                       progress_);
+  trainer_options_.lr = progress_.schedule->lr;
+  unknown_settings_ = rate.unknown;
+  resume_lines_ = rate.lines;
+  if (const std::string kept = kept_defaults(options_, trainer_options_.run.batch); !kept.empty())
+    resume_lines_.push_back("resume    kept from the checkpoint, since no option sets others: " + kept);
+  nlohmann::ordered_json settings = training_settings(trainer_options_);
+  settings.update(text_settings(options_));
+  changes_ = changed_settings(manifest, settings);
+  changes_.insert(changes_.end(), data_changes.begin(), data_changes.end());
+  for (SettingChange& change : changed_config(reader.auxiliary_file("config.json"), config_.text))
+    changes_.push_back(std::move(change));
+  if (const std::string list = unknown_settings(manifest, settings); !list.empty())
+    unknown_settings_ += (unknown_settings_.empty() ? "" : "; ") + ("whether these differ is unknown: " + list);
+  frozen_change_ = frozen_change(manifest.frozen, model_.params);
+}
+
 bool TrainRun::resume() {
   data_identity_ = identity_of(data_, options_, max_length_);
+  const RunLength length = length_;  // of a run from the beginning
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
+    const bool skips_damage = !candidate.directory.empty() && i + 1 < candidates_.size();
     try {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
-      require_same_adapters(model_, config_.text,
-                            {reader.auxiliary_file(io::adapter_config_name), candidate.checkpoint});
-      progress_ =
-          read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
-      if (progress_.best)
-        progress_.best = find_best(world_, options_, reader.manifest(), candidate.checkpoint, *progress_.best);
+      length_ = length;
+      read_candidate(reader, candidate.checkpoint);
       io::TrainingState state = trainer_->state();
       const bool only_model = options_.flag("resume_only_model");
       if (only_model) {
@@ -197,30 +232,21 @@ bool TrainRun::resume() {
             [&] { return base_directory(reader.manifest(), candidate.checkpoint, config_.directory); }));
       else if (saves_only_trainable(options_)) read_base(config_.directory);
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
-      resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
-                              progress_.samples) +
-                       human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds)};
+      resume_lines_.insert(resume_lines_.begin(),
+                           strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(),
+                                  progress_.step, progress_.samples) +
+                               human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds));
       if (new_residuals) resume_lines_.push_back("resume    residuals of int8 gradients start at zero");
       if (only_model) resume_lines_.push_back("resume    the model alone: optimizer states start at zero");
-      changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
-      frozen_change_ = frozen_change(reader.manifest().frozen, model_.params);
       resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
       // `auto` skips damaged checkpoints. Any other error (EIO too), or one in a checkpoint given by PATH, ends the
       // run.
-      if (error.code() != ExitCode::data || !io::is_damage(error.line()) || candidate.directory.empty() ||
-          i + 1 == candidates_.size())
-        throw;
+      if (error.code() != ExitCode::data || !io::is_damage(error.line()) || !skips_damage) throw;
       if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is skipped: " + error.line());
       continue;
     }
-    if (!changes_.empty()) {
-      std::string line;
-      for (const SettingChange& change : changes_)
-        line += (line.empty() ? "" : ", ") + change.name + " " + change.before + " -> " + change.after;
-      std::erase(line, '"');
-      resume_lines_.push_back("resume    differs from the checkpoint: " + line);
-    }
+    say_what_differs(candidate.checkpoint);
     if (frozen_change_.any()) resume_lines_.push_back("resume    " + frozen_change_.text());
     if (base_ && frozen_checksum() != *base_)
       throw Error(ExitCode::usage,
@@ -230,15 +256,22 @@ bool TrainRun::resume() {
                   "Drop it, or keep trainable what was trained before");
     trainer_->parameters_changed();
     trainer_->resume_at({progress_.step, progress_.skipped, progress_.states_from});
+    trainer_->resume_schedule(trainer_options_.lr);
     if (progress_.loss_scale) trainer_->resume_loss_scale(*progress_.loss_scale);
     first_step_ = progress_.step;
-    length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
     run_directory_ = candidate.directory;
     return true;
   }
   if (resumes_automatically(options_))
     resume_lines_ = {"resume    no checkpoint under " + options_.text("output_dir") + ": starting from the beginning"};
   return false;
+}
+
+void TrainRun::say_what_differs(const std::string& path) const {
+  if (!changes_.empty()) log::warn(60, "the run differs from the checkpoint that it resumes: " + text_of(changes_));
+  if (!unknown_settings_.empty())
+    log::warn(61,
+              path + " was written by an older program that did not record all that is compared: " + unknown_settings_);
 }
 
 std::uint64_t TrainRun::final_model_bytes() const {
@@ -295,6 +328,7 @@ std::string TrainRun::run_json() const {
   json["reduce_dtype"] = reduce_name(plan.spec.strategy.policy);
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
+  json["settings"].update(text_settings(options_));
   json["parameters"] = model_.num_params();
   if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_params())
     json["trainable_parameters"] = trainable;

@@ -11,6 +11,7 @@
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/loss_trend.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trainable.hpp"
@@ -19,7 +20,8 @@ namespace tessera::jobs {
 
 class TrainRun {
  public:
-  TrainRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
+  /// Collective.
+  TrainRun(const Call& call, World& world);
   /// Collective. Throws the same Error on every rank; an error that one rank alone meets ends in World::abort.
   int run();
 
@@ -39,6 +41,8 @@ class TrainRun {
   [[nodiscard]] std::string base_path() const;
   /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
+  void read_candidate(const io::CheckpointReader& reader, const std::string& path);  // progress, schedule, differences
+  void say_what_differs(const std::string& path) const;
   [[nodiscard]] std::uint64_t final_model_bytes() const;
   void save_checkpoints();  // from now on, where asked for
   void announce();          // start-up block, args.json, run.json, the resume record
@@ -46,6 +50,7 @@ class TrainRun {
   [[nodiscard]] bool loop();
   train::StepReport one_step();
   void log_step(const train::StepReport& report);
+  void warn_of_loss() const;               // after the last step: if it did not fall
   void log_unit_norms(std::int64_t step);  // the event file's gradient norm of each unit
   void write_trace();                      // collective
   void keep_report_trace();
@@ -76,7 +81,7 @@ class TrainRun {
   [[nodiscard]] double elapsed() const;
 
   const Call& call_;
-  const Options& options_;
+  const Options options_;  // as given, and what a resume keeps of its checkpoint
   World& world_;
   ModelConfig config_;
   models::Model model_;
@@ -109,6 +114,7 @@ class TrainRun {
   std::int64_t first_step_ = 0;                       // steps done before this process
   std::string resumed_from_;                          // a checkpoint; "" for a new run
   std::vector<SettingChange> changes_;                // since that checkpoint
+  std::string unknown_settings_;                      // that its checkpoint does not record
   FrozenChange frozen_change_;                        // likewise
   std::optional<io::BaseModel> base_;                 // --save_only_trainable: what checkpoints leave out
   std::string base_directory_;                        // and where it is
@@ -121,6 +127,7 @@ class TrainRun {
   std::chrono::steady_clock::time_point loop_started_;
   Interval interval_;
   double loss_sum_ = 0;
+  LossTrend loss_trend_;
   std::int64_t tokens_ = 0, logged_ = 0;
 };
 

@@ -31,6 +31,7 @@ double TrainRun::elapsed() const {
 
 bool TrainRun::loop() {
   loop_started_ = std::chrono::steady_clock::now();
+  loss_trend_ = LossTrend(length_.total_steps - first_step_);
   if (!data_.validation.empty() && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
   ProgressView steps({.name = "train", .unit = Work::Unit::steps, .prints_lines = false});  // step lines say it
   while (progress_.step < length_.total_steps) {
@@ -81,15 +82,16 @@ train::StepReport TrainRun::one_step() {
   step_shares_.exposed += report.move_seconds;
   step_shares_.updates += report.update_seconds;
   disk_in_steps_.add(report.disk);
-  progress_ = {done,
-               progress_.samples + count,
-               progress_.tokens + report.tokens,
-               trainer_->skipped_steps(),
-               trainer_->loss_scale(),
-               progress_.states_from,
-               progress_.best};
+  progress_.step = done;
+  progress_.samples += count;
+  if (!report.skipped) progress_.updated_samples += count;
+  progress_.tokens += report.tokens;
+  progress_.skipped = trainer_->skipped_steps();
+  progress_.loss_scale = trainer_->loss_scale();
   interval_.add(report);
-  if (!report.skipped) {  // a skipped step's loss may be NaN
+  loss_trend_.add(report.loss, report.skipped ? 0 : report.tokens);
+  if (done == length_.total_steps) warn_of_loss();  // before its line, so that logging.jsonl has the warning
+  if (!report.skipped) {                            // a skipped step's loss may be NaN
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
     tokens_ += report.tokens;
   }
@@ -99,6 +101,12 @@ train::StepReport TrainRun::one_step() {
                       (done == 1 && options_.flag("logging_first_step")) || report.skipped;
   if (logged) log_step(report);
   return report;
+}
+
+void TrainRun::warn_of_loss() const {
+  const double log_vocabulary = data_.weighted() ? 0 : std::log(static_cast<double>(model_.vocab));
+  const std::string why = loss_trend_.not_fallen({log_vocabulary, first_step_ > 0});
+  if (!why.empty()) log::warn(62, why);
 }
 
 void TrainRun::log_step(const train::StepReport& report) {

@@ -233,10 +233,14 @@ std::int64_t RunLength::next(std::int64_t done, std::int64_t global_batch) const
 
 void RunLength::resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch) {
   if (fixed) return;
-  // The steps that would be left if the whole run had this batch size.
-  const std::int64_t behind =
-      samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
-  total_steps = steps_done + std::max<std::int64_t>(0, total_steps - behind);
+  const auto batches = [&](std::int64_t n) { return (n + global_batch - 1) / global_batch; };
+  const std::int64_t epoch = samples_done / samples, in_epoch = samples_done % samples;
+  const std::int64_t last_epoch = total_steps / steps_per_epoch, left_in_last = total_steps % steps_per_epoch;
+  const std::int64_t end_in_last = std::min(samples, left_in_last * global_batch);
+  const std::int64_t left =
+      epoch >= last_epoch ? (epoch == last_epoch ? batches(std::max<std::int64_t>(0, end_in_last - in_epoch)) : 0)
+                          : batches(samples - in_epoch) + (last_epoch - epoch - 1) * steps_per_epoch + left_in_last;
+  total_steps = steps_done + left;
 }
 
 RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch) {
@@ -256,7 +260,7 @@ std::uint64_t data_seed(const Options& options) {
   return static_cast<std::uint64_t>(options.optional_integer("data_seed").value_or(options.integer("seed")));
 }
 
-train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) {
+train::LrSchedule lr_schedule(const Options& options, double total_steps) {
   train::LrSchedule lr;
   lr.kind = train::parse_lr_kind(options.text("lr_scheduler_type"));
   lr.learning_rate = options.real("learning_rate");
@@ -277,10 +281,10 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   const bool implied = options.value("warmup_steps").source.precedence == precedence::preset &&
                        options.value("warmup_ratio").source.precedence > precedence::preset;
   const std::int64_t warmup = implied ? 0 : options.integer("warmup_steps");
-  lr.warmup_steps = warmup > 0 ? warmup
-                               : static_cast<std::int64_t>(
-                                     std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
-  lr.decay_steps = options.optional_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
+  lr.warmup_steps = warmup > 0 ? static_cast<double>(warmup)
+                               : std::max(0.0, std::ceil(options.real("warmup_ratio") * total_steps - 1e-9));
+  lr.decay_steps = options.has("lr_decay_steps") ? static_cast<double>(options.integer("lr_decay_steps"))
+                                                 : std::ceil(total_steps / 5 - 1e-9);
   return lr;
 }
 
@@ -319,7 +323,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   result.run.device = world.device();
   result.optimizer = optimizer_options(options);
   result.optimizer.rates = param_rates(options, model, result.optimizer.weight_decay);
-  result.lr = lr_schedule(options, total_steps);
+  result.lr = lr_schedule(options, static_cast<double>(total_steps));
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));
   result.loss_scale = loss_scale_of(options);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a run that resumes takes from the checkpoint where no source sets it: the global batch and the precision.
+
+#include <optional>
+#include <string>
+
+#include "io/checkpoint/manifest.hpp"
+#include "jobs/cli/options/options.hpp"
+#include "runtime/comm/world.hpp"
+#include "runtime/plan/batch.hpp"
+
+namespace tessera::jobs {
+
+/// What a checkpoint says of values whose defaults depend on the world, the machine or the model.
+struct CheckpointDefaults {
+  std::optional<std::int64_t> global_batch;  // none: an older program did not write it
+  std::string compute_dtype;                 // "fp32", "bf16", "fp16"; "": likewise
+};
+[[nodiscard]] CheckpointDefaults checkpoint_defaults(const io::Manifest& manifest, const std::string& directory);
+
+/// Collective. The options of a run: as given, or, if it resumes, with the global batch of the checkpoint unless a
+/// batch is given (the micro-batch B is then min(B, ceil(G/W))), and with its precision unless one is given. Of the
+/// newest checkpoint that --resume_from_checkpoint finds; if none can be read, as given: the resume says why.
+[[nodiscard]] Options with_checkpoint_defaults(const Options& options, World& world);
+/// The same of one manifest, for `world` ranks.
+void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaults, const std::string& directory,
+                              int world);
+
+/// "global_batch_size 8 (micro-batch 2 x accumulation 1 on 4 ranks), mixed_precision bf16"; "": nothing is kept.
+[[nodiscard]] std::string kept_defaults(const Options& options, const plan::BatchPlan& batch);
+/// Throws Error (usage) if options that were kept are not those of the checkpoint that is loaded at last, an older one.
+void require_kept_defaults(const Options& options, const CheckpointDefaults& loaded, const std::string& directory);
+
+}  // namespace tessera::jobs
