@@ -10,7 +10,7 @@
 #include <numbers>
 
 #include "jobs/cli/session/resume.hpp"
-#include "runtime/base/warning_list.hpp"
+#include "runtime/base/log.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -172,7 +172,7 @@ TEST(ResumedSchedule, AFinishedWarmUpNeverReturns) {
     const auto args = arguments("cosine", {"--warmup_steps", steps});
     FakeRun first(before, 8, 60);
     first.train(9);
-    const std::int64_t warnings = log::warnings();
+    const int warnings = log::warnings();
     FakeRun rest(first, args, 24, 60);
     EXPECT_EQ(log::warnings() - warnings, std::string(steps) == "30" ? 1 : 0) << "it asks for a warm-up of 30";
     rest.train(60);

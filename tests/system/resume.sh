@@ -42,7 +42,7 @@ cmp -s model.safetensors out/model.safetensors || fail "a finished run's model i
 run --resume_from_checkpoint out/checkpoint-4 --output_dir other --learning_rate 3e-3 --adam_beta2 0.95 --weight_decay 0 --lr_scheduler_type linear \
   --bf16 --global_batch_size 4
 [ $code = 0 ] || fail "resuming with other settings ended with $code"
-expect '^warning W060: the run differs from the checkpoint that it resumes: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, total_steps 8 -> 12, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16$' log
+expect 'warning W060: the run differs from the checkpoint that it resumes: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, total_steps 8 -> 12, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16$' log
 expect '^resume    learning rate 0.005 -> 0.001: the schedule goes on at 8 of 12 updates \(32 samples of all runs, 4 an update\)$' log
 expect '^\{"resume":"out/checkpoint-4","global_step":4,"differs":\{"learning_rate":\[0.01,0.003\],.*"compute_dtype":\["fp32","bf16"\]' other/logging.jsonl
 [ "$(steps other)" = "5 6 7 8 " ] || fail "steps of another directory: $(steps other)"
@@ -54,7 +54,7 @@ expect 'the checkpoint is of another optimizer: it has exp_avg, exp_avg_sq, and 
 run --resume_from_checkpoint out/checkpoint-4 --output_dir sgd --optim sgd --momentum 0.9 --resume_only_model true
 [ $code = 0 ] || fail "another optimizer with zero states ended with $code"
 expect '^resume    the model alone: optimizer states start at zero' log
-expect '^warning W060: .*: optim adamw -> sgd' log
+expect 'warning W060: .*: optim adamw -> sgd' log
 [ "$(steps sgd)" = "5 6 7 8 " ] || fail "steps of another optimizer: $(steps sgd)"
 expect '"optimizer_states_from": 4' sgd/checkpoint-8/manifest.json
 "$tessera" inspect sgd/checkpoint-8 > log 2>&1

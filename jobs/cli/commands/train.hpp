@@ -42,6 +42,7 @@ class TrainRun {
   /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
   void read_candidate(const io::CheckpointReader& reader, const std::string& path);  // progress, schedule, differences
+  void load_candidate(const io::CheckpointReader& reader, const std::string& path);
   void say_what_differs(const std::string& path) const;
   [[nodiscard]] std::uint64_t final_model_bytes() const;
   void save_checkpoints();  // from now on, where asked for

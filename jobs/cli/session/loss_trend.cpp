@@ -23,12 +23,17 @@ void LossTrend::add(double loss, std::int64_t tokens) {
 std::string LossTrend::not_fallen(const Start& start) const {
   if (done_ < std::max(steps_, least_steps) || first_.tokens == 0 || last_.tokens == 0) return {};
   const double before = std::min(first_.value(), very_first_.value()), after = last_.value();
-  const std::string losses = strfmt("the loss did not fall: %.4f over the first tenth of the steps, %.4f over the last",
-                                    first_.value(), after);
-  if (start.log_vocabulary > 0 && after >= 0.999 * start.log_vocabulary)
-    return losses + strfmt("; a model that has learnt nothing has ln(vocabulary) = %.4f", start.log_vocabulary);
+  const std::string losses =
+      strfmt(": %.4f over the first tenth of the steps, %.4f over the last", first_.value(), after);
+  const bool enough = steps_ >= steps_for_chance || after > 0.998 * before;
+  if (enough && start.log_vocabulary > 0 && after >= 0.999 * start.log_vocabulary)
+    return strfmt("the loss did not fall below ln(vocabulary) = %.4f, that of a model that has learnt nothing",
+                  start.log_vocabulary) +
+           losses;
+  if (steps_ < steps_for_chance) return {};
   const bool compares_means = !start.resumed && steps_ >= steps_for_means;
-  return after > 1.1 * before || (compares_means && after >= first_.value()) ? losses : std::string();
+  return after > 1.1 * before || (compares_means && after >= first_.value()) ? "the loss did not fall" + losses
+                                                                             : std::string();
 }
 
 }  // namespace tessera::jobs

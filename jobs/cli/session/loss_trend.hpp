@@ -10,9 +10,10 @@ namespace tessera::jobs {
 class LossTrend {
  public:
   LossTrend() = default;
-  /// Of a process that trains `steps` steps; fewer than `least_steps` say nothing.
+  /// Of a process that trains `steps` steps; fewer than `least_steps` say nothing, fewer than `steps_for_chance`
+  /// little.
   explicit LossTrend(std::int64_t steps) : steps_(steps) {}
-  static constexpr std::int64_t least_steps = 10, steps_for_means = 50;
+  static constexpr std::int64_t least_steps = 3, steps_for_chance = 10, steps_for_means = 50;
 
   /// The next step's loss and its tokens. A skipped step (fp16) has 0 tokens.
   void add(double loss, std::int64_t tokens);

@@ -108,9 +108,14 @@ std::vector<SettingChange> changed_config(const std::string& then, const std::st
 }
 
 std::string text_of(const std::vector<SettingChange>& changes) {
+  const auto short_form = [](const std::string& value) {
+    const SettingsJson json = SettingsJson::parse(value, nullptr, /*allow_exceptions=*/false);
+    return json.is_number_float() ? strfmt("%.6g", json.get<double>()) : value;
+  };
   std::string line;
   for (const SettingChange& change : changes)
-    line += (line.empty() ? "" : ", ") + change.name + " " + change.before + " -> " + change.after;
+    line +=
+        (line.empty() ? "" : ", ") + change.name + " " + short_form(change.before) + " -> " + short_form(change.after);
   std::erase(line, '"');
   return line;
 }

@@ -13,7 +13,7 @@ namespace tessera::jobs {
 
 namespace {
 
-using Kind = train::LrSchedule::Kind;
+using ScheduleKind = train::LrSchedule::Kind;
 using ScheduleJson = nlohmann::ordered_json;
 
 constexpr double most_steps = 0x1p53;  // beyond, a double is no count
@@ -49,7 +49,7 @@ struct ScheduleReader {
 }  // namespace
 
 std::optional<std::int64_t> ScheduleState::run_steps() const {
-  if (lr.kind == Kind::constant) return std::nullopt;
+  if (lr.kind == ScheduleKind::constant) return std::nullopt;
   return from_step + std::llround(lr.total_steps - lr.from_position);
 }
 
@@ -63,9 +63,9 @@ nlohmann::ordered_json to_json(const train::LrSchedule& lr) {
                        {"lr_scheduler_type", name_of(lr.kind)},
                        {"warmup_steps", count_json(lr.warmup_steps)}};
   if (lr.warmup == train::LrSchedule::Warmup::log) json["warmup_type"] = "log";
-  if (lr.kind != Kind::constant) json["total_steps"] = count_json(lr.total_steps);  // what the rate decays over
-  if (lr.kind == Kind::cosine_with_min_lr || lr.kind == Kind::wsd) json["min_lr"] = lr.min_lr;
-  if (lr.kind == Kind::wsd) json["lr_decay_steps"] = count_json(lr.decay_steps);
+  if (lr.kind != ScheduleKind::constant) json["total_steps"] = count_json(lr.total_steps);  // what the rate decays over
+  if (lr.kind == ScheduleKind::cosine_with_min_lr || lr.kind == ScheduleKind::wsd) json["min_lr"] = lr.min_lr;
+  if (lr.kind == ScheduleKind::wsd) json["lr_decay_steps"] = count_json(lr.decay_steps);
   return json;
 }
 
@@ -94,7 +94,7 @@ std::optional<ScheduleState> read_schedule(const io::Manifest& manifest, const s
     throw Error(ExitCode::data, directory + " has a schedule that this program does not know: " + error.line(), {},
                 "Resume with the program that wrote it");
   }
-  if (state.lr.kind != Kind::constant && !json.contains("total_steps")) return std::nullopt;
+  if (state.lr.kind != ScheduleKind::constant && !json.contains("total_steps")) return std::nullopt;
   if (json.contains("warmup_type")) state.lr.warmup = train::LrSchedule::Warmup::log;
   state.lr.learning_rate = read.number("learning_rate", 0, 0);
   state.lr.min_lr = read.number("min_lr", 0, 0);
@@ -132,7 +132,8 @@ ResumedSchedule resume_schedule(const Options& options, const std::optional<Sche
     const bool given = options.given("warmup_steps") || options.given("warmup_ratio");
     if (then->lr.warmed_up(at.updates)) {
       lr.warmup_steps = std::min(then->lr.warmup_steps * scale, position);
-      if (given && asked > 0 && (asked > position || then->lr.warmup_steps == 0))
+      const bool repeated = asked == then->lr.warmup_steps;
+      if (given && asked > 0 && !repeated && (asked > position || then->lr.warmup_steps == 0))
         resumed.warmup_ignored = strfmt(
             "a warm-up of %g steps has no effect: the checkpoint is after the warm-up, which "
             "does not return",
@@ -140,7 +141,7 @@ ResumedSchedule resume_schedule(const Options& options, const std::optional<Sche
     } else if (!given) {
       lr.warmup_steps = then->lr.warmup_steps * scale;
     }
-    if (lr.kind == Kind::wsd && then->lr.kind == Kind::wsd && !options.given("lr_decay_steps"))
+    if (lr.kind == ScheduleKind::wsd && then->lr.kind == ScheduleKind::wsd && !options.given("lr_decay_steps"))
       lr.decay_steps = then->lr.decay_steps * scale;
   }
   resumed.state = {lr, at.global_batch, origin.from_step};
