@@ -97,7 +97,7 @@ code=0
 [ "$code $(cat same/STATUS) $(cksum < same/logging.jsonl)" = "2 completed $before" ] || fail "--werror: exit $code"
 
 # A learning rate that destroys the model is a warning; a model whose loss is not a number ends eval with 5.
-"$tessera" train "${common[@]}" --output_dir ruined --max_steps 20 --learning_rate 3e5 > log 2>&1 || fail "a large learning rate: exit $?"
+"$tessera" train "${common[@]}" --output_dir ruined --max_steps 20 --learning_rate 3 > log 2>&1 || fail "a large learning rate: exit $?"
 expect '^warning W062: the loss did not fall' log
 expect '"warning":62|W062' ruined/logging.jsonl
 ! "$tessera" train "${common[@]}" --output_dir fine --max_steps 20 2>&1 | grep -q 'W062' || fail "a loss that falls is said not to"

@@ -24,7 +24,8 @@ std::string LossTrend::not_fallen(const Start& start) const {
   if (done_ < std::max(steps_, least_steps) || first_.tokens == 0 || last_.tokens == 0) return {};
   const double before = std::min(first_.value(), very_first_.value()), after = last_.value();
   const std::string losses =
-      strfmt(": %.4f over the first tenth of the steps, %.4f over the last", first_.value(), after);
+      strfmt(": %.4f in the first step, %.4f over the first tenth of the steps, %.4f over the last",
+             very_first_.value(), first_.value(), after);
   const bool enough = steps_ >= steps_for_chance || after > 0.998 * before;
   if (enough && start.log_vocabulary > 0 && after >= 0.999 * start.log_vocabulary)
     return strfmt("the loss did not fall below ln(vocabulary) = %.4f, that of a model that has learnt nothing",
