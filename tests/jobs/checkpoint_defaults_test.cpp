@@ -78,17 +78,24 @@ TEST(CheckpointDefaults, AreReadFromNewAndOldManifests) {
 }
 
 TEST(CheckpointDefaults, AnOlderCheckpointWithOthersIsRefused) {
-  const Options options = kept({}, 2, 8, "bf16");
-  EXPECT_NO_THROW(require_kept_defaults(options, {8, "bf16"}, "out/checkpoint-10"));
-  try {
-    require_kept_defaults(options, {16, "bf16"}, "out/checkpoint-10");
-    ADD_FAILURE() << "not refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.line(), HasSubstr("out/checkpoint-10 was made with --global_batch_size 16"));
-  }
-  EXPECT_THROW(require_kept_defaults(options, {8, "fp32"}, "x"), Error);
-  EXPECT_NO_THROW(require_kept_defaults(kept({"--global_batch_size", "8", "--bf16"}, 2, 8), {16, "fp32"}, "x"));
+  const Options options = kept({}, 2, 8, "bf16"), none = parsed({"train", "--dataset", "d.txt"}).options;
+  const CheckpointDefaults now{8, "bf16"};
+  const auto refused = [&](const Options& of, const CheckpointDefaults& loaded) -> std::string {
+    try {
+      require_kept_defaults(of, loaded, now, "out/checkpoint-10");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      return error.line();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused(options, {8, "bf16"}), "");
+  EXPECT_THAT(refused(options, {16, "bf16"}), HasSubstr("out/checkpoint-10 was made with --global_batch_size 16"));
+  EXPECT_THAT(refused(options, {8, "fp32"}), HasSubstr("Give --mixed_precision"));
+  EXPECT_EQ(refused(options, {}), "") << "an older program does not say";
+  EXPECT_EQ(refused(kept({"--global_batch_size", "8", "--bf16"}, 2, 8), {16, "fp32"}), "");
+  EXPECT_EQ(refused(none, {8, "bf16"}), "");
+  EXPECT_THAT(refused(none, {16, "bf16"}), HasSubstr("Start the run again"));
 }
 
 }  // namespace

@@ -19,7 +19,10 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
   const io::Manifest& manifest = reader.manifest();
   require_same_adapters(model_, config_.text, {reader.auxiliary_file(io::adapter_config_name), path});
   progress_ = read_progress(manifest, path, data_identity_, options_.flag("ignore_data_skip"));
-  require_kept_defaults(options_, checkpoint_defaults(manifest, path), path);
+  require_kept_defaults(
+      options_, checkpoint_defaults(manifest, path),
+      {trainer_options_.run.batch.global_batch, tessera::name_of(trainer_options_.run.strategy.policy.param_dtype)},
+      path);
   if (progress_.best) progress_.best = find_best(world_, options_, manifest, path, *progress_.best);
   length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
   const std::vector<SettingChange> data_changes = changed_data(manifest, data_identity_);

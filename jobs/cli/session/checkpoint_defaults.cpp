@@ -3,8 +3,8 @@
 #include "jobs/cli/session/checkpoint_defaults.hpp"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
@@ -19,8 +19,13 @@ namespace {
 using DefaultsJson = nlohmann::ordered_json;
 
 constexpr const char* kept_from = "checkpoint ";  // begins the source of such a value
-constexpr std::array batch_names = {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"};
-constexpr std::array precision_names = {"mixed_precision", "bf16", "fp16"};
+constexpr const char* batch_names[] = {"global_batch_size", "per_device_train_batch_size",
+                                       "gradient_accumulation_steps"};
+constexpr const char* precision_names[] = {"mixed_precision", "bf16", "fp16"};
+
+bool none_given(const Options& options, std::span<const char* const> names) {
+  return std::ranges::none_of(names, [&](const char* name) { return options.given(name); });
+}
 
 bool is_kept(const Options& options, const char* name) {
   return options.value(name).source.text.starts_with(kept_from);
@@ -37,8 +42,9 @@ std::string found_defaults(const Options& options) {
                         {"global_batch", defaults.global_batch.value_or(0)},
                         {"compute_dtype", defaults.compute_dtype}}
         .dump(-1, ' ', false, DefaultsJson::error_handler_t::replace);
-  } catch (const Error&) {
-    return "{}";  // the resume reports it
+  } catch (const Error& error) {
+    if (!io::is_damage(error.line())) throw;  // EIO: it may be readable a moment later
+    return "{}";                              // the resume reports it
   }
 }
 
@@ -58,11 +64,8 @@ CheckpointDefaults checkpoint_defaults(const io::Manifest& manifest, const std::
 
 void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaults, const std::string& directory,
                               int world) {
-  const auto none_given = [&options](const auto& names) {
-    return std::ranges::none_of(names, [&](const char* name) { return options.given(name); });
-  };
   const Source source{precedence::preset, kept_from + directory};
-  if (defaults.global_batch && none_given(batch_names)) {
+  if (defaults.global_batch && none_given(options, batch_names)) {
     const std::int64_t micro = batch_of(options, world).micro_batch, global = *defaults.global_batch;
     options.assign("global_batch_size", {std::to_string(global)}, source);
     options.assign("per_device_train_batch_size", {std::to_string(std::min(micro, (global + world - 1) / world))},
@@ -71,7 +74,7 @@ void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaul
       return std::ranges::any_of(batch_names, [&](const char* name) { return chosen.starts_with(name); });
     });
   }
-  if (!defaults.compute_dtype.empty() && none_given(precision_names))
+  if (!defaults.compute_dtype.empty() && none_given(options, precision_names))
     options.assign("mixed_precision", {defaults.compute_dtype}, source);
 }
 
@@ -97,17 +100,23 @@ std::string kept_defaults(const Options& options, const plan::BatchPlan& batch) 
   return text;
 }
 
-void require_kept_defaults(const Options& options, const CheckpointDefaults& loaded, const std::string& directory) {
-  const auto require = [&](const char* name, const std::string& there) {
-    if (!is_kept(options, name) || options.text(name) == there) return;
-    throw options.refuse(
-        name,
-        strfmt("%s was made with --%s %s, and the newest checkpoint, which cannot be used, with %s", directory.c_str(),
-               name, there.empty() ? "(unknown)" : there.c_str(), options.text(name).c_str()),
-        strfmt("Give --%s", name));
+void require_kept_defaults(const Options& options, const CheckpointDefaults& loaded, const CheckpointDefaults& now,
+                           const std::string& directory) {
+  const auto require = [&](const char* name, bool none_is_given, const std::string& there,
+                           const std::string& this_run) {
+    const bool kept = is_kept(options, name);
+    const std::string here = kept ? options.text(name) : this_run;
+    if (there == here || there.empty() || (!kept && !none_is_given)) return;
+    throw options.refuse(name,
+                         strfmt("%s was made with --%s %s, and this run has begun with %s, ", directory.c_str(), name,
+                                there.c_str(), here.c_str()) +
+                             (kept ? "that of a newer checkpoint, which cannot be used"
+                                   : "since the checkpoint was not there when the run began"),
+                         kept ? strfmt("Give --%s", name) : "Start the run again");
   };
-  require("global_batch_size", loaded.global_batch ? std::to_string(*loaded.global_batch) : "");
-  require("mixed_precision", loaded.compute_dtype);
+  const auto text = [](const std::optional<std::int64_t>& batch) { return batch ? std::to_string(*batch) : ""; };
+  require("global_batch_size", none_given(options, batch_names), text(loaded.global_batch), text(now.global_batch));
+  require("mixed_precision", none_given(options, precision_names), loaded.compute_dtype, now.compute_dtype);
 }
 
 }  // namespace tessera::jobs

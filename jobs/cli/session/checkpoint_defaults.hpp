@@ -29,7 +29,9 @@ void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaul
 
 /// "global_batch_size 8 (micro-batch 2 x accumulation 1 on 4 ranks), mixed_precision bf16"; "": nothing is kept.
 [[nodiscard]] std::string kept_defaults(const Options& options, const plan::BatchPlan& batch);
-/// Throws Error (usage) if options that were kept are not those of the checkpoint that is loaded at last, an older one.
-void require_kept_defaults(const Options& options, const CheckpointDefaults& loaded, const std::string& directory);
+/// Throws Error (usage) if no source sets the batch or the precision, and this run has begun with another one than the
+/// checkpoint that is loaded: an older one, because the newest is damaged, or one that was not there at first.
+void require_kept_defaults(const Options& options, const CheckpointDefaults& loaded, const CheckpointDefaults& now,
+                           const std::string& directory);
 
 }  // namespace tessera::jobs
