@@ -39,7 +39,7 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
   if (const std::string kept = kept_defaults(options_, trainer_options_.run.batch); !kept.empty())
     resume_lines_.push_back("resume    kept from the checkpoint, since no option sets others: " + kept);
   nlohmann::ordered_json settings = training_settings(trainer_options_);
-  settings.update(text_settings(options_));
+  if (data_.train->masked()) settings.update(text_settings(options_));
   changes_ = changed_settings(manifest, settings);
   changes_.insert(changes_.end(), data_changes.begin(), data_changes.end());
   for (SettingChange& change : changed_config(reader.auxiliary_file("config.json"), config_.text))

@@ -16,7 +16,7 @@ namespace tessera::jobs {
 /// optimizer, clipping, precision, batch, dropout. Kept in run.json and in the run metadata of each checkpoint
 /// ("settings"), with text_settings.
 [[nodiscard]] nlohmann::ordered_json training_settings(const train::TrainerOptions& options);
-/// How text becomes samples and which of it has loss, as far as the tokens of the data do not show it.
+/// How conversations become samples and which of their text has loss, as far as the tokens of the data do not show it.
 [[nodiscard]] nlohmann::ordered_json text_settings(const Options& options);
 
 struct SettingChange {
