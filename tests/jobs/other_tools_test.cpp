@@ -146,7 +146,7 @@ TEST(Files, OfDeepSpeed) {
   EXPECT_EQ(bert.integer("global_batch_size"), 8);
   EXPECT_EQ(bert.real("adam_beta1"), 0.8);
   EXPECT_EQ(bert.real("weight_decay"), 3e-7);
-  EXPECT_EQ(bert.text("mixed_precision"), "no");
+  EXPECT_EQ(bert.text("mixed_precision"), "auto");
   const train::LrSchedule cosine = lr_schedule(options_of_file("deepspeed_cosine.json"), 100);
   EXPECT_EQ(cosine.kind, train::LrSchedule::Kind::cosine_with_min_lr);
   EXPECT_EQ(cosine.warmup_steps, 1000);

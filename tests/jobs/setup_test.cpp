@@ -10,6 +10,7 @@
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
@@ -23,7 +24,9 @@ using testing::HasSubstr;
 
 Options options_of(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "train");
-  return parsed(std::move(arguments)).options;
+  Options options = parsed(std::move(arguments)).options;
+  if (!asked_compute(options)) options.decide("mixed_precision", "no", "of this test");
+  return options;
 }
 
 TEST(Length, LastPartialBatchCounts) {

@@ -8,6 +8,7 @@
 
 #include "io/corpus/chat_turn.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/prompt_tokenizer.hpp"
@@ -43,13 +44,14 @@ class GenerateRun {
     spec.tokens = shape.tokens;
     spec.cache_tokens = shape.cache_tokens;
     const auto run = load_inference(options_, world_, config_, model_, spec);
-    if (!json()) announce_inference(call_, world_, config_, *run, threads_, work(spec));
+    if (!json()) announce_inference({&call_, &options_, &world_, &config_, run.get(), threads_, work(spec)});
     report(run->generate(request_));
   }
 
  private:
   void prepare() {
     config_ = read_model_config(options_, &world_);
+    decide_precision(options_, config_, world_);
     model_ = make_evaluated_model(options_, config_);
     require_weights(world_, config_.directory);
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
@@ -221,7 +223,8 @@ class GenerateRun {
                                            {"text", text_of(prompt, completion)},
                                            {"token_ids", completion.ids},
                                            {"prompt_token_ids", request_.prompts[prompt]},
-                                           {"finish_reason", completion.stopped ? "stop" : "length"}};
+                                           {"finish_reason", completion.stopped ? "stop" : "length"},
+                                           {"compute_dtype", name_of(model_.dtype)}};
       std::puts(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
     } else if (given_ == 1) {
       std::puts("");  // the text has been streamed
@@ -247,7 +250,7 @@ class GenerateRun {
   }
 
   const Call& call_;
-  const Options& options_;
+  Options options_;  // with the precision that prepare() decides
   World& world_;
   ModelConfig config_;
   models::Model model_;

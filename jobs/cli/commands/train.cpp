@@ -9,12 +9,14 @@
 #include "io/file/file.hpp"
 #include "io/model/auxiliary_files.hpp"
 #include "io/model/model_io.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/saved_defaults.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/time_limit.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
@@ -31,9 +33,10 @@ namespace tessera::jobs {
 
 void TrainRun::prepare() {
   check_options(options_);
-  check_gpu_choices(options_, world_);
   (void)TimeLimit(options_, call_.started);  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
+  decide_defaults();
+  check_gpu_choices(options_, world_);
   model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute, config_.adapter);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
@@ -80,6 +83,13 @@ void TrainRun::prepare() {
           strfmt(", a CPU of %s, %s by ", kernels::cpu_maker(), name_of(compute)) + kernels::gemm_16bit(compute).name;
   }
   world_.require_equal("the build", build);
+}
+
+void TrainRun::decide_defaults() {
+  const std::optional<SavedDefaults> saved = saved_defaults(world_, resume_candidates(world_, options_));
+  decide_precision(options_, config_, world_, saved ? std::optional(saved->compute) : std::nullopt);
+  if (saved && !saved->gradient_checkpointing.empty() && !options_.given("gradient_checkpointing"))
+    options_.decide("gradient_checkpointing", saved->gradient_checkpointing, "as the checkpoint's run");
 }
 
 void TrainRun::open_data() {
@@ -292,6 +302,7 @@ std::string TrainRun::run_json() const {
                   {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
+  json["gradient_checkpointing"] = options_.text("gradient_checkpointing");
   json["reduce_dtype"] = reduce_name(plan.spec.strategy.policy);
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
@@ -351,6 +362,7 @@ void TrainRun::announce() {
        .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
        .memory_limit = memory_limit_,
        .choices = kernel_choices_,
+       .precision_source = precision_source(options_),
        .recompute = recompute_line_,
        .output = output_->path(),
        .stage = stage_line(options_),

@@ -25,8 +25,9 @@ class TrainRun {
 
  private:
   void check_setup();
-  void prepare();    // model, data, batch: every refusal that needs no memory
-  void open_data();  // and what the plan takes from it
+  void prepare();          // model, data, batch: every refusal that needs no memory
+  void decide_defaults();  // those that depend on the model, or a resumed checkpoint
+  void open_data();        // and what the plan takes from it
   void choose_save_dtype();
   void choose_recompute();
   void check_memory();  // the plan against what this machine can give
@@ -76,7 +77,7 @@ class TrainRun {
   [[nodiscard]] double elapsed() const;
 
   const Call& call_;
-  const Options& options_;
+  Options options_;  // with the defaults that decide_defaults chooses
   World& world_;
   ModelConfig config_;
   models::Model model_;

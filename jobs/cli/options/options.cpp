@@ -205,6 +205,14 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   slot = {std::move(items), source, std::move(positions)};
 }
 
+void Options::decide(const char* name, const std::string& value, const std::string& why) {
+  Value& slot = values_.find(name)->second;
+  slot.source.text += ": " + why;
+  slot.items = {value};
+  slot.positions.resize(1);
+  if (std::string_view(name) == "mixed_precision") resolve_save_dtype();
+}
+
 void Options::assign_other_tools(const std::string& name, const std::vector<std::string>& items, const Source& source) {
   const OtherToolsOption& option = *find_other_tools(name);
   std::string given_value;

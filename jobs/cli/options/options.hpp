@@ -90,6 +90,9 @@ class Options {
   /// calls.
   void assign(const std::string& name, std::vector<std::string> items, const Source& source,
               std::vector<int> positions = {});
+  /// Gives a value that was left to the program ("auto", or not set) what the program decides, with the precedence that
+  /// it had; `why` is added to its source's text.
+  void decide(const char* name, const std::string& value, const std::string& why);
   /// Reads a configuration file, the blocks of accelerate and DeepSpeed included.
   void read_file(const std::string& path);
   void read_tree(const io::ConfigNode& root, const std::string& path);
@@ -134,6 +137,7 @@ class Options {
   /// An offload that another option's value stands for: `name` is cpu, unless a source of higher precedence sets it.
   void take_offload(const char* name, const Source& source);
   void resolve_stage();
+  void resolve_bench();
   void resolve_backend();
   void resolve_wrap_policy();
   void resolve_save_dtype();

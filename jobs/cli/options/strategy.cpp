@@ -196,9 +196,9 @@ void Options::resolve_shape() {
 }
 
 void Options::resolve() {
-  for (void (Options::*step)() :
-       {&Options::resolve_stage, &Options::resolve_strategy, &Options::resolve_backend, &Options::resolve_wrap_policy,
-        &Options::resolve_save_dtype, &Options::resolve_model, &Options::resolve_shape}) {
+  for (void (Options::*step)() : {&Options::resolve_stage, &Options::resolve_bench, &Options::resolve_strategy,
+                                  &Options::resolve_backend, &Options::resolve_wrap_policy,
+                                  &Options::resolve_save_dtype, &Options::resolve_model, &Options::resolve_shape}) {
     try {
       (this->*step)();
     } catch (const RefusedOption& refusal) { refuse_later(refusal); }

@@ -216,7 +216,7 @@ const OptionSpec sharding_options[] = {
      .equivalents = "FSDP2 set_requires_all_reduce, set_requires_gradient_sync"},
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
      .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},
-    {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "none",
+    {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "auto",
      .values = "keep_all|none|selective|full|auto|true|false", .group = "Sharding",
      .help = "activations to recompute in backward rather than keep; full: all of a block (true is full, false is "
              "none); selective: keep attention outputs and MLP products; none: only outputs of norms and activation "

@@ -72,7 +72,7 @@ const OptionSpec tuning_table[] = {
      .equivalents = "transformers bnb_4bit_use_double_quant", .commands = for_computing},
     {.name = "bnb_4bit_compute_dtype", .type = Type::choice, .default_value = "none",
      .values = "none|float32|float16|bfloat16", .group = "Tuning",
-     .help = "the type that the run computes in (mixed_precision): another one is refused",
+     .help = "the type that the run computes in, as mixed_precision: if both are given, another one is refused",
      .equivalents = "transformers bnb_4bit_compute_dtype", .commands = for_computing},
     {.name = "bnb_4bit_quant_storage", .type = Type::choice, .default_value = "none", .values = "none|uint8",
      .group = "Tuning", .help = "the type that holds the codes", .equivalents = "transformers bnb_4bit_quant_storage",

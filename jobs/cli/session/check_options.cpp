@@ -20,7 +20,10 @@ namespace {
   throw Error(ExitCode::usage, what, option_sources(options, names), what_to_do);
 }
 
-void check_precision(const Options& options) { (void)loss_scale_of(options); }
+void check_precision(const Options& options) {
+  if (asked_compute(options)) (void)precision_of(options);
+  (void)loss_scale_of(options);
+}
 
 void check_order_of_sums(const Options& options) {
   if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last")
@@ -56,7 +59,7 @@ void check_attention(const Options& options) {
   for (const char* joins : {"packing", "padding_free"})
     if (options.flag(joins))
       refuse_both(options, "--attention cudnn does not keep packed documents apart", {"attention", joins});
-  if (precision_of(options).compute == DType::f32)
+  if (asked_compute(options) == DType::f32)
     throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
 }
 

@@ -25,8 +25,16 @@ namespace tessera::jobs {
                                                                const ModelConfig& config, const models::Model& model,
                                                                const plan::RunSpec& spec);
 
-/// Prints the start-up block: version, model, parallelism, memory planned and measured, time.
-void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
-                        const ThreadAllocation& threads, const std::string& work);
+struct InferenceStart {
+  const Call* call = nullptr;
+  const Options* options = nullptr;  // with the precision that decide_precision chose
+  const World* world = nullptr;
+  const ModelConfig* config = nullptr;
+  const infer::Inference* run = nullptr;
+  ThreadAllocation threads;
+  std::string work;
+};
+/// Prints the start-up block: version, model, precision, parallelism, memory planned and measured, time.
+void announce_inference(const InferenceStart& start);
 
 }  // namespace tessera::jobs

@@ -15,12 +15,14 @@
 #include "io/model/model_directory.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
+#include "jobs/cli/session/weights.hpp"
 
 namespace tessera::jobs {
 
@@ -40,11 +42,26 @@ WorldOptions world_options(const Options& options) {
   return result;
 }
 
-std::uint64_t shared_bytes(const Options& options, int world, int local) {
-  const int node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(local));
-  if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
+namespace {
+
+/// With the dtype that decide_precision will choose, without reading more files than config.json on every rank. For a
+/// run that is resumed it is fp32, which takes the most.
+Options with_likely_precision(Options options, const ModelConfig& config) {
+  if (asked_compute(options)) return options;
+  const bool own = !options.flag("from_scratch") && !options.has("resume_from_checkpoint") && cpu_has_bf16() &&
+                   model_dtype(config.text, config.directory) != DType::f32;
+  options.decide("mixed_precision", own ? "bf16" : "no", "likely");
+  return options;
+}
+
+}  // namespace
+
+std::uint64_t shared_bytes(const Options& given, int world, int local) {
+  const int node = static_cast<int>(given.optional_integer("ranks_per_node").value_or(local));
+  if (world < 2 || node < 2 || given.text("comm") == "mpi") return 0;
   try {
-    const ModelConfig config = read_model_config(options, nullptr);
+    const ModelConfig config = read_model_config(given, nullptr);
+    const Options options = with_likely_precision(given, config);
     const bool trains = (options.commands & for_inference) == 0;
     const DType compute = precision_of(options).compute;
     models::Model model = trains ? make_training_model(options, config.text, config.path, compute, config.adapter)
