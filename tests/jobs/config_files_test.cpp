@@ -146,7 +146,8 @@ TEST(Accelerate, WrapPolicies) {
 
 TEST(Strategies, OptionsOfWrapPolicies) {
   const auto wrap = [](const std::vector<std::string>& arguments) {
-    const Options options = parsed(arguments).options;
+    Options options = parsed(arguments).options;
+    options.decide("mixed_precision", "no", "of this test");
     shard::ShardPolicy policy;
     apply_policy(options, policy);
     return policy.wrap;

@@ -125,6 +125,24 @@ TEST(DefaultPrecision, OptionsOverruleIt) {
   EXPECT_EQ(decided({"eval"}, nf4, place), "bf16, default: config.json says bf16");
 }
 
+TEST(DefaultPrecision, ReadsTheTypeOfMostElements) {
+  const test::TempDir folder;
+  folder.file("model.safetensors",
+              test::safetensors_of(R"({"a": {"dtype": "BF16", "shape": [3, 3], "data_offsets": [0, 18]},
+                                       "b": {"dtype": "F16", "shape": [3], "data_offsets": [18, 24]},
+                                       "c": {"dtype": "F32", "shape": [2, 2], "data_offsets": [24, 40]}})",
+                                   40));
+  const auto chosen = [&](const char* config) {
+    Options options = parsed({"eval"}).options;
+    decide_precision(options, {.text = config, .path = "config.json", .directory = folder.path()}, {.has_bf16 = true});
+    return precision_source(options);
+  };
+  EXPECT_EQ(chosen("{}"), "default: the weights are bf16");
+  const std::int64_t before = log::warnings();
+  EXPECT_EQ(chosen(R"({"dtype": "float32"})"), "default: the weights are bf16");
+  EXPECT_EQ(log::warnings(), before + 1) << "W069";
+}
+
 TEST(DefaultPrecision, WhatDependsOnItIsCheckedThen) {
   const auto refused = [](std::vector<std::string> line, const char* torch_dtype) -> std::string {
     try {

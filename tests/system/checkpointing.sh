@@ -37,6 +37,9 @@ expect "^precision bf16, .* \\| default: the checkpoint's run computed in bf16$"
 expect '"value": "selective"' resumed/args.json
 ! grep -qE '^recompute|differs from the checkpoint' log || fail "a resumed run has other defaults"
 cmp -s told/model.safetensors resumed/model.safetensors || fail "a resumed run of the defaults gives other bits"
+good 1 plan "${shape[@]}" --world_size 2 --resume_from_checkpoint told
+expect "^precision bf16, .* \\| default: the checkpoint's run computed in bf16$" log
+expect '^\* selective ' log
 good 2 "${train[@]}" --resume_from_checkpoint told/checkpoint-1 --mixed_precision no --output_dir asked
 expect '^precision fp32 .* \| --mixed_precision: command line$' log
 expect 'differs from the checkpoint: .*compute_dtype bf16 -> fp32' log

@@ -11,6 +11,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/saved_defaults.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "runtime/base/device_info.hpp"
@@ -383,7 +384,10 @@ void plan_command(const Call& call) {
   topology.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
   const ModelConfig config = read_model_config(options, nullptr);
-  decide_precision(options, config, {.on_gpu = on_device, .has_bf16 = on_device || cpu_has_bf16()});
+  const std::optional<SavedDefaults> saved = saved_defaults(options);
+  decide_precision(options, config, {.on_gpu = on_device, .has_bf16 = on_device || cpu_has_bf16()},
+                   saved ? std::optional(saved->compute) : std::nullopt);
+  keep_saved_checkpointing(options, saved);
   choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   const models::Model model =
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);

@@ -88,8 +88,7 @@ void TrainRun::prepare() {
 void TrainRun::decide_defaults() {
   const std::optional<SavedDefaults> saved = saved_defaults(world_, resume_candidates(world_, options_));
   decide_precision(options_, config_, world_, saved ? std::optional(saved->compute) : std::nullopt);
-  if (saved && !saved->gradient_checkpointing.empty() && !options_.given("gradient_checkpointing"))
-    options_.decide("gradient_checkpointing", saved->gradient_checkpointing, "as the checkpoint's run");
+  keep_saved_checkpointing(options_, saved);
 }
 
 void TrainRun::open_data() {

@@ -49,4 +49,16 @@ std::optional<SavedDefaults> saved_defaults(World& world, const std::vector<Cand
   return SavedDefaults{parse_dtype(text.substr(0, blank)).value(), text.substr(blank + 1)};
 }
 
+std::optional<SavedDefaults> saved_defaults(const Options& options) {
+  std::optional<SavedDefaults> saved;
+  if (options.has("resume_from_checkpoint"))
+    run_local(1, [&](World& world) { saved = saved_defaults(world, resume_candidates(world, options)); });
+  return saved;
+}
+
+void keep_saved_checkpointing(Options& options, const std::optional<SavedDefaults>& saved) {
+  if (saved && !saved->gradient_checkpointing.empty() && !options.given("gradient_checkpointing"))
+    options.decide("gradient_checkpointing", saved->gradient_checkpointing, "as the checkpoint's run");
+}
+
 }  // namespace tessera::jobs

@@ -22,5 +22,10 @@ struct SavedDefaults {
 
 /// Collective. Those of the first candidate; none if there is none. Throws Error (data) as read_manifest.
 [[nodiscard]] std::optional<SavedDefaults> saved_defaults(World& world, const std::vector<Candidate>& candidates);
+/// In one process: of the checkpoint that --resume_from_checkpoint finds. Throws Error (data) as resume_candidates.
+[[nodiscard]] std::optional<SavedDefaults> saved_defaults(const Options& options);
+
+/// Sets --gradient_checkpointing, unless it is given, to what the checkpoint's run was told.
+void keep_saved_checkpointing(Options& options, const std::optional<SavedDefaults>& saved);
 
 }  // namespace tessera::jobs
