@@ -125,6 +125,20 @@ TEST(DefaultPrecision, OptionsOverruleIt) {
   EXPECT_EQ(decided({"eval"}, nf4, place), "bf16, default: config.json says bf16");
 }
 
+TEST(DefaultPrecision, ABlockOfDeepSpeedThatIsOffTurnsBf16Off) {
+  const auto compute = [](const std::string& yaml) {
+    Options options = options_of_yaml("stage: sft\n" + yaml);
+    decide_precision(options, {.text = R"({"dtype": "bfloat16"})", .path = "config.json"}, {.has_bf16 = true});
+    return precision_of(options).compute;
+  };
+  EXPECT_EQ(compute("bf16: {enabled: false}\n"), DType::f32);
+  EXPECT_EQ(compute("bf16: false\n"), DType::f32);
+  EXPECT_EQ(compute("bf16: {enabled: false}\nmixed_precision: bf16\n"), DType::bf16);
+  for (const char* silent :
+       {"", "bf16: {enabled: auto}\n", "bf16: {check_grad_overflow: false}\n", "fp16: {enabled: false}\n"})
+    EXPECT_EQ(compute(silent), DType::bf16) << silent;
+}
+
 TEST(DefaultPrecision, ReadsTheTypeOfMostElements) {
   const test::TempDir folder;
   folder.file("model.safetensors",

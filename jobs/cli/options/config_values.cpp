@@ -158,11 +158,14 @@ void ConfigFileReader::precision_block(const std::string& block, const io::Confi
     read_block(block, node, key);
   } else {
     if (enabled == nullptr) note(node, key, Outcome::harmless, by_enabled);
+    // An explicit no is one for what bf16 weights choose by default, too.
+    const bool turns_off = block == "bf16" && enabled != nullptr && parse_flag(enabled->text) == false;
+    if (turns_off) set("bf16", "false", *enabled, key + ".enabled");
     for (const auto& [name, child] : node.entries)
       keep_refusals(child, key + "." + name, [&] {
         const ExternalKeySpec* spec = find_external_key(block, name);
         if (spec == nullptr || spec->action == KeyAction::set) apply_of(block, name, child, key + "." + name);
-        else note(child, key + "." + name, Outcome::harmless, "off");
+        else if (&child != enabled || !turns_off) note(child, key + "." + name, Outcome::harmless, "off");
       });
   }
   if (!on || block != "fp16") return;
