@@ -393,14 +393,7 @@ void plan_command(const Call& call) {
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, world, topology);
   if (on_device) spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
-  std::string recompute;
-  if (chooses_recompute(options)) {
-    const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
-    const std::vector<plan::RecomputeChoice> choices = plan::recompute_choices(spec);
-    const plan::RecomputeChoice& choice = plan::choose_recompute(choices, memory > 0 ? memory : ~std::uint64_t{0});
-    spec.strategy.policy.recompute = choice.recompute;
-    recompute = recompute_line(choices, choice.recompute, memory);
-  }
+  const std::string recompute = choose_recompute(options, spec);
   print_plan({options, config, spec, /*trains=*/false, recompute});
 }
 

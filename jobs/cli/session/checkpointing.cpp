@@ -50,4 +50,12 @@ std::string choose_recompute(const Options& options, World& world, plan::RunSpec
   return recompute_line(choices, spec.strategy.policy.recompute, limit);
 }
 
+std::string choose_recompute(const Options& options, plan::RunSpec& spec) {
+  if (!chooses_recompute(options)) return "";
+  const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
+  const std::vector<plan::RecomputeChoice> choices = plan::recompute_choices(spec);
+  spec.strategy.policy.recompute = plan::choose_recompute(choices, memory > 0 ? memory : ~std::uint64_t{0}).recompute;
+  return recompute_line(choices, spec.strategy.policy.recompute, memory);
+}
+
 }  // namespace tessera::jobs

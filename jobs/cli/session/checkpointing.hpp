@@ -23,5 +23,7 @@ namespace tessera::jobs {
 /// rank, with a tenth of the memory to spare unless --device_memory says how much there is, and returns recompute_line;
 /// otherwise changes nothing and returns "".
 std::string choose_recompute(const Options& options, World& world, plan::RunSpec& spec);
+/// The same in one process for a run elsewhere: within --device_memory, or, without it, the fastest of all.
+std::string choose_recompute(const Options& options, plan::RunSpec& spec);
 
 }  // namespace tessera::jobs
