@@ -90,8 +90,7 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
          : stage == "pt" ? "train a model on text: train --stage pt"
                          : command->help) +
         "\n";
-  if (launches)
-    out += "What stands before -- goes to mpirun as it is (mpirun --help): tessera launch -n 4 -- train run.yaml\n";
+  if (launches) out += "What stands before -- goes to mpirun (mpirun --help): tessera launch -n 4 -- train run.yaml\n";
   else if (!all)
     out += "'-' and '_' are the same in names; --help-all adds types, aliases and equivalents in other tools.\n";
   return out + examples_text(*command) + options_text(command->bit, all, stage);
