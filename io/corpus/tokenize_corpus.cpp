@@ -224,6 +224,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     made.clear();
     world.run_and_agree([&] {
       for (std::size_t p = mine; p < std::min(mine + parts_a_round, ranges.size()); ++p) {
+        if (options.check) options.check();
         const std::size_t before = made.ends.size();
         encoder.encode(corpus, ranges[p], all_rows, made);
         documents_of[ranges[p].file] += static_cast<std::int64_t>(made.ends.size() - before);

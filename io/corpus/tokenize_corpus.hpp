@@ -33,6 +33,7 @@ struct TokenizeOptions {
   std::size_t range_bytes = std::size_t{1} << 20;
   RowSettings rows;
   std::function<void(const CorpusProgress&)> progress;  // called on rank 0 now and then; may be empty
+  std::function<void()> check;                          // called on every rank before each range; may be empty
 };
 
 /// Collective. Tokenizes all documents, texts with the template's special tokens around each, into `options.out`:
@@ -40,7 +41,7 @@ struct TokenizeOptions {
 /// (documents.hpp), and if the corpus has conversations, a third one which tokens have loss (loss_file.hpp). They are
 /// written under temporary names and renamed at the end. All ranks must see one file system. Memory does not grow with
 /// the corpus. Throws Error (data) on every rank alike: a zero byte in a text, a row that cannot be used if rows are
-/// strict, no usable document, a full disk.
+/// strict, no usable document, a full disk. What `check` throws on any rank is thrown on every one, within a round.
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
                              const TokenizeOptions& options);
 

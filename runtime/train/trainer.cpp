@@ -266,11 +266,11 @@ std::vector<double> Trainer::unit_gradient_norms() {
 
 EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples, const EvalProgress& progress) {
   Parts& p = *parts_;
-  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress}, tokens, max_samples);
+  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback}, tokens, max_samples);
 }
 
-std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt, int count, double temperature,
-                                            std::uint64_t seed) {
+std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::int32_t> prompt, int count,
+                                                           double temperature, std::uint64_t seed) {
   Parts& p = *parts_;
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
@@ -279,7 +279,9 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   for (int i = 0; i < count; ++i) {
     StepBlock block;
     block.step = p.done.steps;
+    block.callback = p.callback;
     p.run(*p.logits, batch, block);
+    if (block.sums.flags.stop > 0 && i + 1 < count) return std::nullopt;
     ids.push_back(pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed,
                              static_cast<std::uint64_t>(i)));
   }

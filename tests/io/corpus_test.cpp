@@ -3,6 +3,7 @@
 
 #include "io/corpus/tokenize_corpus.hpp"
 
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -226,6 +227,25 @@ TEST_F(CorpusFiles, EachHasARowThatCanBeUsed) {
     });
   });
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(CorpusFiles, AreLeftInsideWhereOneRankMustStop) {
+  const std::string out = folder / "out.bin";
+  for (const int ranks : {1, 3}) {
+    std::atomic<int> ended = 0, calls = 0;
+    run_local(ranks, [&](World& world) {
+      try {
+        (void)io::tokenize_corpus(world, tokenizer("gpt2"), io::Corpus(files),
+                                  {.out = out, .eos = 7, .range_bytes = 30, .rows = {}, .progress = {}, .check = [&] {
+                                     if (world.rank() == ranks - 1 && ++calls == 6)
+                                       throw Error(ExitCode::preempted, "the time is over");
+                                   }});
+      } catch (const Error& error) { ended += error.code() == ExitCode::preempted ? 1 : 0; }
+    });
+    EXPECT_EQ(ended, ranks);
+    EXPECT_EQ(calls, 6) << "of the second round";
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
 }
 
 TEST_F(CorpusFiles, WithTextAndAQueryAreAmbiguous) {

@@ -34,6 +34,10 @@ expect '^tokens    cache/tokens-[0-9a-f]{16}\.bin \(found\)'
 cmp t1.bin cache/tokens-*.bin || fail "the cache holds other tokens"
 for run in made found; do cmp <(losses bin) <(losses $run) || fail "losses of $run"; done
 [ "$(losses bin | wc -l)" = 3 ] || fail "losses"
+"$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset long.txt --output_dir late --cache_dir late_cache --time_limit 0.001s > log 2>&1
+[ $? = 75 ] || fail "tokenizing beyond the time limit"
+expect '^stopped by time limit \(--time_limit 0.001s\) while tokenizing'
+[ -z "$(ls late_cache)" ] || fail "left: $(ls late_cache)"
 echo one more >> long.txt
 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir changed --cache_dir cache > log 2>&1 || fail "training on changed text"
 expect '\(made in '

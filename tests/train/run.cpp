@@ -200,7 +200,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
           const auto ids = trainer.generate(prompt, 5, 0.7, 3);
           if (world.rank() == 0) {
             outcome.eval_loss = report.loss;
-            outcome.generated = ids;
+            outcome.generated = ids.value();
           }
         }
       },

@@ -91,8 +91,9 @@ void tokenize_command(const Call& call, World& world) {
   const auto started = std::chrono::steady_clock::now();
   io::RowSettings rows = row_settings(options);
   rows.chat = chat.get();
-  const io::CorpusReport report = io::tokenize_corpus(
-      world, *tokenizer, *corpus, {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress()});
+  const io::CorpusReport report =
+      io::tokenize_corpus(world, *tokenizer, *corpus,
+                          {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = {}});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
   report_skipped(report.skipped);

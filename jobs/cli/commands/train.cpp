@@ -16,7 +16,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/signals.hpp"
-#include "jobs/cli/session/time_limit.hpp"
+#include "jobs/cli/session/start_stop.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -32,7 +32,7 @@ namespace tessera::jobs {
 void TrainRun::prepare() {
   check_options(options_);
   check_gpu_choices(options_, world_);
-  (void)TimeLimit(options_, call_.started);  // throws now, before the run's directory is made
+  set_time_to_start(TimeLimit(options_, call_.started));  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
   model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute, config_.adapter);
   if (!model_.dropout.empty())
@@ -380,8 +380,7 @@ int TrainRun::run() {
   try {
     announce();
     save_checkpoints();
-    if (!loop()) return stopped_early();
-    finish();
+    if (!loop() || !finish()) return stopped_early();
   } catch (const Error& error) {
     // Every rank throws the same error, so rank 0 writes STATUS; only a late or dead peer is met by single ranks.
     if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail(error.line());
@@ -395,6 +394,12 @@ int TrainRun::run() {
   return static_cast<int>(ExitCode::ok);
 }
 
-int train_command(const Call& call, World& world) { return TrainRun(call, world).run(); }
+int train_command(const Call& call, World& world) try {
+  return TrainRun(call, world).run();
+} catch (const Error& error) {
+  if (error.code() != ExitCode::preempted) throw;
+  log::info(error.line());
+  return static_cast<int>(error.code());
+}
 
 }  // namespace tessera::jobs

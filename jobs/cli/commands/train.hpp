@@ -51,11 +51,14 @@ class TrainRun {
   void keep_report_trace();
   [[nodiscard]] std::string trace_text(const std::vector<train::TraceSpan>& spans) const;
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
+  /// Collective. Records its figures, unless it was cut short: then the run must stop.
   train::EvalReport evaluate(std::int64_t done);
   [[nodiscard]] train::EvalReport evaluate(const ValidationSet& set);
   void require_metric() const;
   void load_best();
-  void finish();
+  /// What follows the last step. False: stopped early, with a checkpoint.
+  [[nodiscard]] bool finish();
+  bool stop_now();  // outside of the steps; returns false
   void write_final_model(const std::string& directory);
   void rescue_model(const Error& failed);  // throws
   void print_baseline(const train::EvalReport& last);
@@ -65,8 +68,8 @@ class TrainRun {
   void read_sample_prompts();
   void check_prompt(const char* option, const std::string& prompt) const;
   [[nodiscard]] std::vector<std::int32_t> ids_of(const std::string& prompt) const;  // tokenized as the data are
-  [[nodiscard]] std::string continued(const std::string& prompt);
-  void sample(std::int64_t done);
+  [[nodiscard]] std::optional<std::string> continued(const std::string& prompt);
+  [[nodiscard]] bool sample(std::int64_t done);  // false: cut short, and not recorded
   void memory_line();
   void disk_line();
   [[nodiscard]] std::string run_json() const;

@@ -54,6 +54,7 @@ train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
   const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
   const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
   train::EvalReport report;
+  checkpoint_manager_->begin_passes();
   try {
     report = trainer_->evaluate(*set.tokens, most, evaluation_progress());
   } catch (const Error& error) {
@@ -61,6 +62,7 @@ train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
     output_->fail();
     world_.abort(error);
   }
+  checkpoint_manager_->end_passes();
   return report;
 }
 
@@ -72,6 +74,11 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
   for (const ValidationSet& set : data_.validation) {
     const train::EvalReport one = evaluate(set);
     report.add(one);
+    if (one.flags.stop > 0 && &set != &data_.validation.back()) report.complete = false;
+    if (!report.complete) {
+      log::info(strfmt("eval %ld/%ld | stopped after %ld tokens: it is not recorded", done, total, report.tokens));
+      return report;
+    }
     if (!several) continue;
     log::info(eval_line(done, total, one, set.name));
     of_sets.update(eval_figures("eval_" + set.name + "_", one));
@@ -82,7 +89,7 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
   json.update({{"global_step", done}, {"max_steps", total}, {"eval_runtime", report.seconds}});
   world_.run_and_agree([&] { output_->log(json); });
   // A figure that JSON has no number for is a word in the record.
-  if (best_metric_ && checkpoint_manager_ != nullptr) {
+  if (best_metric_) {
     const auto value = json.find(best_metric_->name);
     checkpoint_manager_->evaluated(done, value != json.end() && value->is_number() ? value->get<double>() : NAN);
   }
@@ -146,10 +153,14 @@ void TrainRun::check_prompt(const char* option, const std::string& prompt) const
                             "Choose another prompt");
 }
 
-std::string TrainRun::continued(const std::string& prompt) {
+/// Nothing: a stop flag has ended it.
+std::optional<std::string> TrainRun::continued(const std::string& prompt) {
   const std::vector<std::int32_t> ids = ids_of(prompt);
-  std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
-                                                     options_.real("sample_temperature"), trainer_options_.seed);
+  std::optional<std::vector<std::int32_t>> made =
+      trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")), options_.real("sample_temperature"),
+                         trainer_options_.seed);
+  if (!made) return std::nullopt;
+  std::vector<std::int32_t>& out = *made;
   if (data_.tokenizer == nullptr) return printable(out);
   for (const std::optional<std::int32_t> end : {sample_end_, end_of_turn_})
     if (end)
@@ -159,18 +170,25 @@ std::string TrainRun::continued(const std::string& prompt) {
 }
 
 /// Continues --sample_prompt (at the end only) and the prompts of --prompt_file.
-void TrainRun::sample(std::int64_t done) {
+bool TrainRun::sample(std::int64_t done) {
   const bool last = done == length_.total_steps;
   Json samples = Json::array();
+  checkpoint_manager_->begin_passes();
   for (std::size_t i = options_.has("sample_prompt") && !last ? 1 : 0; i < prompts_.size(); ++i) {
-    const std::string text = continued(prompts_[i]);
-    log::info("sample    " + text);
-    samples.push_back({{"prompt", prompts_[i]}, {"text", text}});
+    const std::optional<std::string> text = continued(prompts_[i]);
+    if (!text) {
+      log::info(strfmt("samples %ld/%ld | stopped: they are not recorded", done, length_.total_steps));
+      return false;
+    }
+    log::info("sample    " + *text);
+    samples.push_back({{"prompt", prompts_[i]}, {"text", *text}});
   }
-  if (samples.empty()) return;
+  checkpoint_manager_->end_passes();
+  if (samples.empty()) return true;
   const Json record = {{"samples", samples}, {"global_step", done}};
   if (options_.has("prompt_file")) world_.run_and_agree([&] { output_->log(record); });
   else if (output_->tensorboard() != nullptr) output_->tensorboard()->record(record);
+  return true;
 }
 
 }  // namespace tessera::jobs

@@ -87,8 +87,14 @@ void CheckpointManager::check_free_space() {
 }
 
 shard::ControlFlags CheckpointManager::flags() {
+  if (pass_begin_) {
+    const auto now = std::chrono::steady_clock::now();
+    limit_.pass_took(std::chrono::duration<double>(now - *pass_begin_).count());
+    pass_begin_ = now;
+  }
+  save_requested_ = take_save_request() || save_requested_;
   return {.stop = stop_signal() != 0 || limit_.expires_soon() ? 1 : 0,
-          .save = take_save_request() || time_to_save() ? 1 : 0,
+          .save = save_requested_ || time_to_save() ? 1 : 0,
           .saved = saving_ && saving_->finished() ? 1 : 0};
 }
 
@@ -107,13 +113,24 @@ bool CheckpointManager::after_step(const train::StepReport& report, const Progre
   must_stop_ = report.flags.stop > 0;
   if (saving_ && report.flags.saved == parts_.world->size())
     commit(must_stop_ ? IfFailed::save_again : IfFailed::obey_option);
-  if (must_stop_) {
-    const auto signal = static_cast<int>(parts_.world->max(stop_signal()));
-    stop_reason_ = signal != 0 ? signal_name(signal) : "time limit (" + limit_.source() + ")";
-  }
+  if (must_stop_) note_stop();
+  if (report.flags.save > 0) save_requested_ = false;
   if (must_stop_ || report.flags.save > 0 || due(progress.step, epoch_ends))
     save(progress, must_stop_ || !parts_.options->flag("async_save") ? SaveMode::blocking : SaveMode::async);
   return must_stop_;
+}
+
+/// Collective.
+void CheckpointManager::note_stop() {
+  const auto signal = static_cast<int>(parts_.world->max(stop_signal()));
+  stop_reason_ = signal != 0 ? signal_name(signal) : "time limit (" + limit_.source() + ")";
+}
+
+void CheckpointManager::stop(const Progress& progress) {
+  must_stop_ = true;
+  note_stop();
+  if (saving_) commit(IfFailed::save_again);
+  if (progress.step > 0 && saved_step_ != progress.step) save(progress, SaveMode::blocking);
 }
 
 std::string CheckpointManager::keep(const Progress& progress) {
@@ -125,7 +142,6 @@ std::string CheckpointManager::keep(const Progress& progress) {
 void CheckpointManager::finish(const Progress& progress) {
   if (saving_) commit();
   if (enabled_ && saved_step_ != progress.step) save(progress, SaveMode::blocking);
-  parts_.trainer->set_callback(nullptr);
 }
 
 /// The best checkpoint once that of `step` is on disk.

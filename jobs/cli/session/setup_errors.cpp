@@ -40,7 +40,7 @@ void SetupErrors::throw_all() const {
 
 void throw_with_others(const Options& options, World& world, const Error& first,
                        const std::vector<std::function<void()>>& checks) {
-  if (first.code() == ExitCode::communication) throw Error(first);
+  if (first.code() == ExitCode::communication || first.code() == ExitCode::preempted) throw Error(first);
   SetupErrors errors(first);
   for (const char* option : {"dataset", "val_dataset"})
     for (const std::string& name : options.list(option))

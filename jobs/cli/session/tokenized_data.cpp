@@ -12,6 +12,7 @@
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/progress.hpp"
+#include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -149,8 +150,11 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   if (!found) {
     io::RowSettings rows = row_settings(options);
     rows.chat = chat.get();
-    const io::CorpusReport report = io::tokenize_corpus(
-        world, *tokenizer, *corpus, {.out = file, .eos = eos, .rows = rows, .progress = tokenizing_progress()});
+    const io::CorpusReport report =
+        io::tokenize_corpus(world, *tokenizer, *corpus,
+                            {.out = file, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = [] {
+                               throw_if_stopped("tokenizing");
+                             }});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
     if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
