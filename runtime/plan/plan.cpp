@@ -214,8 +214,8 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   input.references.clear();
-  // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums how
-  // many there are.
+  // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
+  // how many there are.
   if (spec.purpose != Purpose::evaluate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
   plan.load = shard::build_load(input);
 }

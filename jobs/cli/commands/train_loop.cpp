@@ -313,8 +313,9 @@ bool TrainRun::finish() {
   memory_line();
   disk_line();
   if (options_.flag("load_best_model_at_end")) load_best();
-  // With the best checkpoint's weights in memory the last step can no longer be saved: only the model is left to write.
-  if (!sample(progress_.step) && !options_.flag("load_best_model_at_end")) return stop_now();
+  // Once the best checkpoint's weights are in memory the last step can no longer be saved.
+  const bool can_stop = !options_.flag("load_best_model_at_end") || checkpoint_manager_->has(progress_.step);
+  if (!sample(progress_.step) && can_stop) return stop_now();
   if (options_.flag("save_model")) {
     world_.run_on_rank_0([&] { output_->check_owner(); });
     try {

@@ -50,6 +50,8 @@ class CheckpointManager final : public train::StepCallback {
   /// Collective: the run stops after its last step, or before its first one. Saves the step's checkpoint if it is not
   /// on disk; before step 1 there is nothing to save.
   void stop(const Progress& progress);
+  /// True if the step's checkpoint is the last one saved.
+  [[nodiscard]] bool has(std::int64_t step) const { return saved_step_ == step; }
   /// "SIGTERM" or "time limit (--time_limit 8s)", once after_step has returned true, or after stop().
   [[nodiscard]] const std::string& stop_reason() const { return stop_reason_; }
   /// Around an evaluation or samples: the time between two calls of flags() is then that of a pass.
