@@ -38,6 +38,8 @@ present() {
     onednn) header dnnl.hpp ;;
     yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
     hdf5) pkg-config --exists hdf5-openmpi 2>/dev/null ;;
+    zlib) pkg-config --exists zlib 2>/dev/null ;;
+    zstd) pkg-config --exists libzstd 2>/dev/null ;;
     icu) pkg-config --exists icu-uc 2>/dev/null ;;
     hwloc) pkg-config --exists 'hwloc >= 2.0' 2>/dev/null ;;
     options) header boost/program_options.hpp ;;
@@ -60,6 +62,8 @@ package_of() {
     onednn) echo libdnnl-dev ocl-icd-opencl-dev ;;  # its CMake package wants OpenCL
     yaml) echo libyaml-dev ;;
     hdf5) echo libhdf5-openmpi-dev ;;
+    zlib) echo zlib1g-dev ;;
+    zstd) echo libzstd-dev ;;
     icu) echo libicu-dev ;;
     hwloc) echo libhwloc-dev ;;
     options) echo libboost-program-options-dev ;;

@@ -33,6 +33,7 @@ void EncodedDocuments::clear() {
   ends.clear();
   skipped = {};
   without_tools = 0;
+  read = {};
 }
 
 std::uint8_t EncodedDocuments::index_of(double weight) {
@@ -99,8 +100,8 @@ void DocumentEncoder::encode_chat(const ConversationRow& conversation, EncodedDo
   made.without_tools += chat.lacks_tools ? 1 : 0;
 }
 
-void DocumentEncoder::encode_row(std::string_view text, RowForm form, const Columns& columns, EncodedDocuments& made) {
-  nlohmann::ordered_json row = parse_row(text, repaired_);
+void DocumentEncoder::encode_row(nlohmann::ordered_json row, RowForm form, const Columns& columns,
+                                 EncodedDocuments& made) {
   rename_columns(row, columns);
   if (form == RowForm::text) return encode_text(text_of_row(row), true, true, made);
   const ConversationRow conversation = read_conversation(std::move(row), form);
@@ -112,14 +113,19 @@ void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& rang
                              const std::vector<std::int64_t>& all_rows, EncodedDocuments& made) {
   const std::string_view bytes = corpus.text(range);
   const DataFile& file = corpus.file(range.file);
-  if (corpus.layout(range.file) == RowLayout::none) {
+  const utf8::Census read = utf8::census(bytes);
+  made.read.add(read);
+  if (settings_.strict && read.invalid > 0)
+    throw not_utf8_error(corpus.line_name(range.file, range.offset + utf8::valid_prefix(bytes)));
+  const RowFormat& format = corpus.format(range.file);
+  if (format.layout == RowLayout::none) {
     const std::size_t zero = bytes.find('\0');
     if (zero != bytes.npos) throw zero_byte_error(file.path, range.offset + zero);
     return encode_text(bytes, range.begins, range.ends, made);
   }
   const std::uint64_t seed = hash64("rows of a file", settings_.seed);
   std::int64_t index = range.first_row;
-  for_each_row(bytes, corpus.layout(range.file), [&](const Row& row) {
+  for_each_row(bytes, format, [&](const Row& row) {
     std::int64_t copies = 1;
     if (file.selects()) {
       const std::int64_t all = all_rows[range.file];
@@ -127,7 +133,11 @@ void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& rang
     }
     const auto where = [&] { return corpus.line_name(range.file, range.offset + row.offset); };
     try {
-      for (; copies > 0; --copies) encode_row(row.text, corpus.form(range.file), corpus.columns(), made);
+      if (copies == 0) return;
+      std::int64_t repaired = 0;
+      const nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
+      replaced_ += repaired - (repaired > 0 ? utf8::census(row.text).invalid : 0);
+      for (; copies > 0; --copies) encode_row(parsed, corpus.form(range.file), corpus.columns(), made);
     } catch (const RowError& error) {
       if (settings_.strict) throw strict_error(error, where());
       made.skipped.add(where, error);

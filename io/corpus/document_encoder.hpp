@@ -11,6 +11,7 @@
 #include "io/corpus/corpus.hpp"
 #include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 namespace tessera::io {
 
@@ -29,6 +30,7 @@ struct EncodedDocuments {
   std::vector<std::int64_t> ends;    // of documents, in ids
   SkippedRows skipped;
   std::int64_t without_tools = 0;  // conversations whose tools the chat template does not read
+  utf8::Census read;               // of the bytes that the documents were made of
   bool masks = false;
   void clear();  // keeps weights and masks
   /// The index of a weight, which is added if it is new. Throws RowError: more than 256 weights.
@@ -41,13 +43,13 @@ class DocumentEncoder {
   DocumentEncoder(const TextTokenizer& tokenizer, std::optional<std::int32_t> eos, RowSettings settings);
 
   /// Appends the documents in `range`. `all_rows`: rows of each file; only of files that select rows. Throws Error
-  /// (data): a zero byte in a text; with `strict`, the first row that cannot be used.
+  /// (data): a zero byte in a text; with `strict`, the first row that cannot be used, and bytes that are not UTF-8.
   void encode(const Corpus& corpus, const Corpus::ByteRange& range, const std::vector<std::int64_t>& all_rows,
               EncodedDocuments& made);
-  /// Appends one row. Throws RowError; then `made` is as before.
-  void encode_row(std::string_view row, RowForm form, const Columns& columns, EncodedDocuments& made);
-  /// Places that were not UTF-8 or not JSON, and were replaced.
-  [[nodiscard]] std::int64_t repaired() const { return encoder_.repaired() + repaired_; }
+  /// Appends one row, as read_row returned it. Throws RowError; then `made` is as before.
+  void encode_row(nlohmann::ordered_json row, RowForm form, const Columns& columns, EncodedDocuments& made);
+  /// Lone surrogates, NaN and Infinity in rows, which were replaced.
+  [[nodiscard]] std::int64_t replaced() const { return replaced_; }
 
  private:
   void encode_text(std::string_view text, bool begins, bool ends, EncodedDocuments& made);
@@ -57,7 +59,7 @@ class DocumentEncoder {
   Encoder encoder_;
   std::optional<std::int32_t> eos_;
   RowSettings settings_;
-  std::int64_t repaired_ = 0;
+  std::int64_t replaced_ = 0;
 };
 
 }  // namespace tessera::io

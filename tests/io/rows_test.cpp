@@ -42,13 +42,17 @@ TEST(Rows, AreLinesOrElementsOfAnArray) {
   const std::size_t begin = io::rows_begin(array, RowLayout::array);
   const auto elements = rows_in(std::string_view(array).substr(begin), RowLayout::array);
   EXPECT_EQ(elements, (std::vector<std::string>{"{\"a\": \"],[{\\\"\"} ", "[1, [2, 3]]", "4 ", "{\"b\": {}}\n"}));
-  EXPECT_EQ(io::row_layout("x.json", " \n[]"), RowLayout::array);
-  EXPECT_EQ(io::row_layout("x.json", "\xEF\xBB\xBF[{}]\n"), RowLayout::array);
+  const auto layout_of = [](const std::string& path, std::string_view bytes) {
+    const io::ColumnNames none{[](const auto&) { return false; }, [](const auto&) { return false; }};
+    return io::row_format(path, bytes, none).layout;
+  };
+  EXPECT_EQ(layout_of("x.json", " \n[]"), RowLayout::array);
+  EXPECT_EQ(layout_of("x.json", "\xEF\xBB\xBF[{}]\n"), RowLayout::array);
   for (const char* cut : {"[", "[{\"a\": 1},\n", "[{\"a\": 1}\n{"})
-    EXPECT_THROW((void)io::row_layout("x.json", cut), Error) << cut;
-  EXPECT_EQ(io::row_layout("x.json", "{}"), RowLayout::lines);
-  EXPECT_EQ(io::row_layout("x.jsonl", "["), RowLayout::lines);
-  EXPECT_EQ(io::row_layout("x.txt", "["), RowLayout::none);
+    EXPECT_THROW((void)layout_of("x.json", cut), Error) << cut;
+  EXPECT_EQ(layout_of("x.json", "{}"), RowLayout::lines);
+  EXPECT_EQ(layout_of("x.jsonl", "["), RowLayout::lines);
+  EXPECT_EQ(layout_of("x.txt", "["), RowLayout::none);
 }
 
 TEST(Rows, AreTheSameHoweverTheFileIsDivided) {
@@ -136,11 +140,11 @@ TEST(DataFiles, AreNamedByDirectoriesPatternsAndSelections) {
              (file.share ? strfmt(":%g", *file.share) : "") + " ";
     return all;
   };
-  EXPECT_EQ(paths({folder / "d"}), "d/a.json d/b.jsonl d/sub/c.txt ");
+  EXPECT_EQ(paths({folder / "d"}), "d/a.json d/b.jsonl ");
   EXPECT_EQ(paths({folder / "d/*.js*"}), "d/a.json d/b.jsonl ");
   EXPECT_EQ(paths({folder / "d/b.jsonl#500", folder / "d/a.json:0.3", folder / "d/odd#3", folder / "none:x"}),
             "d/b.jsonl#500 d/a.json:0.3 d/odd#3 none:x ");
-  EXPECT_EQ(paths({(folder / "d") + "#2"}), "d/a.json#2 d/b.jsonl#2 d/sub/c.txt#2 ");
+  EXPECT_EQ(paths({(folder / "d") + "#2"}), "d/a.json#2 d/b.jsonl#2 ");
   for (const char* bad : {"#0", "#-3", "#x", "#", ":0", ":-1"})
     expect_error(ExitCode::data, "positive number", [&] { (void)io::data_files({(folder / "d/b.jsonl") + bad}); });
   expect_error(ExitCode::data, "matches", [&] { (void)io::data_files({folder / "d/*.parquet"}); });

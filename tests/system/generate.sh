@@ -33,7 +33,7 @@ same() { cases=$((cases + 1)); [ -n "$2" ] && [ "$2" = "$3" ] || fail "$1" "$2"$
 printf '{"prompt": "line\\none"}\n\n{"text": "x, y"}\n' > more.jsonl
 prompts=(--prompt 'the rank, and' --prompt own --prompt_file more.jsonl --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
 for model in text llama; do
-  [ "$model" = text ] || prompts=(--prompt '!' --prompt '"!' --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
+  [ "$model" = text ] || prompts=(--tokenizer bytes --prompt '!' --prompt '"!' --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
   one=$(run 1 generate --model "$golden/$model" "${prompts[@]}")
   same "generate $model: a line for each prompt" "$(grep -c '"token_ids":\[' <<< "$one")" "$([ "$model" = text ] && echo 4 || echo 2)"
   same "infer is generate, $model on 2 ranks" "$one" "$(run 2 infer --model "$golden/$model" "${prompts[@]}")"
@@ -109,7 +109,8 @@ refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_tokens 0
 refuse 2 'temperature' 1 generate "${m[@]}" --prompt abc --temperature -1
 refuse 2 'top_p' 1 generate "${m[@]}" --prompt abc --top_p 1.5
 refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_token 3
-refuse 3 'vocabulary' 2 generate --model "$golden/tiny" --prompt abc
+refuse 3 'vocabulary' 2 generate --model "$golden/tiny" --tokenizer bytes --prompt abc
+refuse 2 'no tokenizer was found' 2 generate --model "$golden/tiny" --prompt abc
 refuse 3 'nowhere' 2 generate --model nowhere --prompt abc
 refuse 3 'model.safetensors' 2 generate --model empty --prompt abc
 refuse 2 'both name a model' 2 generate "${m[@]}" --checkpoint out/checkpoint-2 --prompt abc

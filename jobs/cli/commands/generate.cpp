@@ -52,7 +52,8 @@ class GenerateRun {
     config_ = read_model_config(options_, &world_);
     model_ = make_evaluated_model(options_, config_);
     require_weights(world_, config_.directory);
-    world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
+    world_.run_and_agree(
+        [&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory, model_.vocab)); });
     threads_ = set_rank_threads(options_, world_);
     take_prompts();
     check_system();

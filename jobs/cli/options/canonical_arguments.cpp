@@ -2,6 +2,7 @@
 // Rewrites arguments to one form, which Boost.Program_options then reads.
 #include <filesystem>
 
+#include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
@@ -136,7 +137,7 @@ class ArgumentScanner {
       out_.push_back(head + text);
       return;
     }
-    for (const std::string& value : split_words(text, ',')) out_.push_back(head + value);
+    for (const std::string& value : argument_items(spec, text)) out_.push_back(head + value);
   }
 
   /// A flag takes the next argument only if that is a boolean. Where operands can only be files, any other text that is

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
@@ -88,7 +89,7 @@ void ConfigFileReader::option(const std::string& name, const io::ConfigNode& nod
   if (node.kind == io::ConfigNode::Kind::list) {
     for (const io::ConfigNode& item : node.items) items.push_back(scalar(item, key));
   } else if (spec->type == Type::list && !node.quoted) {
-    items = split_list(node.text);
+    items = list_items(*spec, node.text);
   } else {
     items.push_back(node.text);
   }

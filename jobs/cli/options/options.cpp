@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
@@ -245,7 +246,7 @@ void Options::read_environment(char** environment) {
     const OptionSpec* spec = find_option(name);
     const std::string value = text.substr(equals + 1);
     std::vector<std::string> items{value};
-    if (spec != nullptr && spec->type == Type::list) items = split_list(value);
+    if (spec != nullptr && spec->type == Type::list) items = list_items(*spec, value);
     try {
       assign(name, std::move(items), source);
     } catch (const RefusedOption& refusal) { refuse_later(refusal); }

@@ -29,8 +29,9 @@ const OptionSpec model_and_data[] = {
     {.name = "from_scratch", .type = Type::flag, .default_value = "false", .group = "Model",
      .help = "start from random parameters; otherwise from DIR/model.safetensors"},
     {.name = "dataset", .aliases = "train_dataset", .type = Type::list, .values = "FILE ...", .group = "Data",
-     .help = "training files, directories or patterns: text, .jsonl and .json with texts or conversations, .bin token "
-             "files of llm.c; FILE#500: so many rows, FILE:0.3: that share of them",
+     .help = "training files, directories or patterns: text; JSON Lines, .json, .csv and .tsv with texts or "
+             "conversations, also .gz or .zst; .bin token files of llm.c; FILE#500: so many rows, FILE:0.3: that share "
+             "of them",
      .equivalents = "ms-swift --dataset", .commands = for_runs | for_eval | for_tokenize},
     {.name = "val_dataset", .type = Type::list, .values = "FILE ...", .group = "Data", .help = "validation files",
      .equivalents = "ms-swift --val_dataset"},
@@ -39,7 +40,8 @@ const OptionSpec model_and_data[] = {
      .equivalents = "ms-swift --split_dataset_ratio", .min = 0, .max = 0.9},
     {.name = "tokenizer", .default_value = "auto", .values = "auto|bytes|PATH", .group = "Data",
      .help = "PATH: a tokenizer.json or its directory; bytes: one token per byte, ids 0-255; auto: the tokenizer.json "
-             "next to the model's config.json if there is one, otherwise bytes",
+             "(or vocab.json and merges.txt) next to the model's config.json, or bytes if these are the model's "
+             "vocabulary",
      .commands = for_computing | for_tokenize},
     {.name = "eos_token", .values = "TOKEN|none", .group = "Data",
      .help = "end-of-document token, spelled as in tokenizer.json [from generation_config.json, config.json or "
@@ -48,7 +50,8 @@ const OptionSpec model_and_data[] = {
      .help = "new names of the keys of rows, as {\"question\": \"query\", \"answer\": \"response\"}",
      .equivalents = "ms-swift --columns", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "strict", .type = Type::flag, .default_value = "false", .group = "Data",
-     .help = "stop at the first row that cannot be used; false: skip such rows, count them and name the first ones",
+     .help = "stop at the first row that cannot be used, text that is not UTF-8, or file of a directory that is left "
+             "out; false: skip such rows, replace such bytes, count them and name the first ones",
      .equivalents = "ms-swift --strict", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "truncation_strategy", .type = Type::choice, .values = "delete|left|right|split", .group = "Data",
      .help = "documents longer than max_length: leave them out, cut their beginning or their end, or split them "
@@ -66,8 +69,8 @@ const OptionSpec model_and_data[] = {
      .help = "which text of conversations has loss: every assistant's with its end of turn, the last one's, all",
      .equivalents = "ms-swift --loss_scale", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "cache_dir", .values = "DIR", .group = "Data",
-     .help = "where tokenized text is cached, by a hash of the text and the tokenizer [OUTPUT_DIR/cache; eval: "
-             "~/.cache/tessera]",
+     .help = "where tokenized text is cached, by a hash of the text and the tokenizer, and compressed files are "
+             "decompressed [OUTPUT_DIR/cache; eval: ~/.cache/tessera]",
      .commands = for_train | for_eval | for_config},
     {.name = "preview", .type = Type::integer, .default_value = "0", .group = "Data",
      .help = "print the tokens of the first N documents", .commands = for_tokenize, .min = 0, .max = 1000},

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "io/chat/chat_template.hpp"
+#include "io/corpus/decompressed_files.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
@@ -108,6 +109,54 @@ void warn_of_tools(std::int64_t conversations) {
             strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
                    "them. Give a template that does, with --template",
                    conversations));
+}
+
+namespace {
+
+void report_left_out(const Options& options, const std::vector<io::LeftOut>& left_out) {
+  constexpr std::size_t most_named = 100;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < left_out.size(); ++i) {
+    const auto& [path, why, may_be_data] = left_out[i];
+    if (i < most_named) log::info("left out  " + path + ": " + why);
+    if (!may_be_data) continue;
+    if (options.flag("strict"))
+      throw Error(ExitCode::data, "a file of a directory or pattern is not read: " + why, path,
+                  "Move it away, name the files to read, or give --strict false to leave it out");
+    ++count;
+  }
+  const std::string rest =
+      left_out.size() > most_named ? strfmt(" (%zu are not named)", left_out.size() - most_named) : "";
+  if (count > 0)
+    log::warn(70, strfmt("%zu files of the data's directories and patterns are left out", count) + rest +
+                      ": each is named above with the reason");
+}
+
+}  // namespace
+
+std::vector<io::DataFile> prepared_files(const Options& options, World& world, const std::vector<std::string>& names,
+                                         const std::function<std::string()>& directory) {
+  std::vector<io::DataFile> files;
+  world.run_and_agree([&] {
+    std::vector<io::LeftOut> left_out;
+    files = io::data_files(names, &left_out);
+    report_left_out(options, left_out);
+  });
+  io::decompress_files(world, files, directory);
+  for (const io::DataFile& file : files)
+    if (!file.decompressed.empty()) log::info("unpacked  " + file.path + " in " + file.decompressed);
+  return files;
+}
+
+void warn_of_encoding(const io::Repairs& repairs) {
+  const auto& [invalid, replaced] = repairs;
+  if (invalid == 0 && replaced == 0) return;
+  std::string what;
+  if (invalid > 0) what = strfmt("%ld byte sequences of the text are not UTF-8: each became U+FFFD", invalid);
+  if (replaced > 0)
+    what += (what.empty() ? "" : "; ") +
+            strfmt("%ld lone surrogates, NaN or Infinity in rows became U+FFFD or null", replaced);
+  log::warn(40, what + ". Correct the files; --strict true stops at the first");
 }
 
 void report_skipped(const io::SkippedRows& skipped) {

@@ -2,6 +2,7 @@
 #pragma once
 // What the data options name: files, columns, and how conversations become text.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +12,9 @@
 #include "io/corpus/document_encoder.hpp"
 #include "io/data/data_files.hpp"
 #include "io/data/packing.hpp"
+#include "io/data/token_file.hpp"
 #include "jobs/cli/options/options.hpp"
+#include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
 
@@ -44,6 +47,15 @@ void warn_of_documents(const io::Corpus& corpus);
 void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer);
 /// W044: a notable share of documents is left out since they are longer than `tokens`. `what`: "training data".
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
+
+/// Collective. The files that the names stand for: what is left out is reported (W070; an error with --strict), and
+/// compressed files are decompressed into the directory that `directory` returns. Throws Error (data) on every rank
+/// alike.
+[[nodiscard]] std::vector<io::DataFile> prepared_files(const Options& options, World& world,
+                                                       const std::vector<std::string>& names,
+                                                       const std::function<std::string()>& directory);
+/// W040: so many byte sequences are not UTF-8, so many places in rows not JSON, and were replaced.
+void warn_of_encoding(const io::Repairs& repairs);
 
 /// One line for each of the first rows that were skipped, and a warning with their number.
 void report_skipped(const io::SkippedRows& skipped);

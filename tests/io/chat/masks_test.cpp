@@ -54,7 +54,8 @@ TEST(ChatMasks, AreThoseOfTransformers) {
     const std::string row = one["row"];
     std::int64_t repaired = 0;
     try {
-      encoder.encode_row(row, io::form_of(io::parse_row(row, repaired)).value(), {}, made);
+      const Json parsed = io::parse_row(row, repaired);
+      encoder.encode_row(parsed, io::form_of(parsed).value(), {}, made);
     } catch (const io::RowError& error) {
       ADD_FAILURE() << error.why;
       continue;
