@@ -136,7 +136,7 @@ void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& rang
       if (copies == 0) return;
       std::int64_t repaired = 0;
       const nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
-      replaced_ += repaired - (repaired > 0 ? utf8::census(row.text).invalid : 0);
+      replaced_ += replaced_places(row.text, repaired, settings_.strict);
       for (; copies > 0; --copies) encode_row(parsed, corpus.form(range.file), corpus.columns(), made);
     } catch (const RowError& error) {
       if (settings_.strict) throw strict_error(error, where());

@@ -93,8 +93,9 @@ std::string decode_rows(std::string_view file, const RowFormat& format, const st
     std::string document;
     try {
       std::int64_t repaired = 0;
-      document = text_of_row(read_row(row.text, format, repaired));
-      made.repairs.replaced += repaired - (repaired > 0 ? utf8::census(row.text).invalid : 0);
+      const nlohmann::ordered_json read = read_row(row.text, format, repaired);
+      made.repairs.replaced += replaced_places(row.text, repaired, /*strict=*/made.skipped == nullptr);
+      document = text_of_row(read);
     } catch (const RowError& error) {
       if (made.skipped == nullptr) throw strict_error(error, where());
       if (first_why.empty()) first_why = where() + ": " + error.why;

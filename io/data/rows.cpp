@@ -265,6 +265,13 @@ Json parse_row(std::string_view text, std::int64_t& repaired) {
   } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
 }
 
+std::int64_t replaced_places(std::string_view row, std::int64_t repaired, bool strict) {
+  if (repaired == 0) return 0;
+  const std::int64_t replaced = repaired - utf8::census(row).invalid;
+  if (strict && replaced > 0) throw RowError{"the row has lone surrogates, NaN or Infinity, which are not JSON"};
+  return replaced;
+}
+
 void require_text_alone(const Json& row) {
   for (const char* key : {"images", "image", "videos", "video", "audios", "audio"}) {
     const auto found = row.find(key);

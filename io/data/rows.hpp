@@ -72,6 +72,10 @@ void require_text_alone(const nlohmann::ordered_json& row);
 /// The error of a file without a usable row; `error`: of its first row, if it has one.
 [[nodiscard]] Error no_row_error(const std::string& path, const std::string& first_why);
 
+/// Lone surrogates, NaN and Infinity among the `repaired` places of a row: those that are UTF-8. Throws RowError if
+/// there are some and none may be (--strict).
+[[nodiscard]] std::int64_t replaced_places(std::string_view row, std::int64_t repaired, bool strict);
+
 /// Rows that cannot be used: how many, and where and why for the first of them.
 struct SkippedRows {
   static constexpr std::size_t most_named = 10;

@@ -62,7 +62,7 @@ for adapter in peft run3/checkpoint-4 unfinished; do
   good 2 "${evaluate[@]}" --model "$base" --adapters $adapter
   [ "$(loss)" = "$with" ] || fail "--adapters $adapter: loss $(loss), not $with"
 done
-good 1 generate --model "$base" --adapters run3/checkpoint-4 --prompt 12 --max_new_tokens 2
+good 1 generate --model "$base" --adapters run3/checkpoint-4 --tokenizer bytes --prompt 12 --max_new_tokens 2
 for adapter in run3 run3/checkpoint-4; do
   good 2 "${train[@]}" --adapters $adapter --lora_dropout 0 --save_steps 0 --output_dir "from-${adapter##*/}"
 done

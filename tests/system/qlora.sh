@@ -54,7 +54,7 @@ for of in nf4 fp4; do
 done
 good 1 "${train[@]}" --model "$golden/qwen3/bnb-nf4-single" --output_dir single
 grep -q '"base_quantization":"nf4_single"' single/adapter_model.safetensors || fail "the adapter does not say what its base was"
-good 1 generate --model "$stored" --adapters run3 --prompt "!" --max_new_tokens 4 --temperature 0
+good 1 generate --model "$stored" --adapters run3 --tokenizer bytes --prompt "!" --max_new_tokens 4 --temperature 0
 
 # Merged: into the base in bf16, and into the dequantized one.
 good 2 convert --in "$stored" --adapters run3 --merge_lora true --save_dtype fp32 --out merged

@@ -144,7 +144,7 @@ expect '^error: .*token 70000 .*has id 65535'
 mkdir bare && cp model/config.json bare
 refuse 2 'no tokenizer was found' train "${common[@]}" --model bare --dataset short.jsonl
 touch bare/tokenizer.model
-refuse 2 'AutoTokenizer.from_pretrained("bare").save_pretrained("bare")' train "${common[@]}" --model bare --dataset short.jsonl
+refuse 2 'AutoTokenizer.from_pretrained\("bare"\).save_pretrained\("bare"\)' train "${common[@]}" --model bare --dataset short.jsonl
 [ -e bytes/tokenizer.json ] || fail "the model's files are not copied"
 "$tessera" train "${common[@]}" --model bytes --dataset short.jsonl --output_dir again > log 2>&1 || fail "training on"
 ! grep -q '^tokens ' log || fail "auto is not bytes for a model of bytes"
@@ -163,7 +163,7 @@ for how in made found; do
 done
 "$tessera" train "${common[@]}" --dataset kinds/a.jsonl.gz,kinds/b,c.jsonl --output_dir commas > log 2>&1 || fail "a name with a comma"
 refuse 3 'kinds/d.parquet' train "${common[@]}" --dataset kinds --strict true
-refuse 3 'not UTF-8 [kinds/e.ndjson:1]' train "${common[@]}" --dataset kinds/e.ndjson --strict true
+refuse 3 'not UTF-8 \[kinds/e.ndjson:1\]' train "${common[@]}" --dataset kinds/e.ndjson --strict true
 head -c 100 kinds/a.jsonl.gz > kinds/cut.gz
 refuse 3 'kinds/cut.gz cannot be decompressed: it is truncated' tokenize --model model --dataset kinds/cut.gz --out x.bin
 refuse 2 'long.txt is plain text, and supervised fine-tuning learns from rows' train "${common[@]}" --stage sft --dataset long.txt
