@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranges of code points, sorted, as Hugging Face's `tokenizers` has them: `\p{L}`, `\p{N}`, `\p{M}` and White_Space of Unicode
-// 16.0 (split patterns), the numbers that Rust's newer Unicode adds (Digits), and `\w` (single_word). Made by
+// Ranges of code points, sorted, as Hugging Face's `tokenizers` has them: `\p{L}`, `\p{N}`, `\p{M}` and White_Space of
+// Unicode 16.0 (split patterns), the numbers that Rust's newer Unicode adds (Digits), and `\w` (single_word). Made by
 // tests/io/tokenizer/make_ranges.py.
 
 #include <cstdint>
