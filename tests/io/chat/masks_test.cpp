@@ -205,9 +205,10 @@ void read_random_rows(std::uint64_t rows) {
     made.masks = true;
     try {
       std::int64_t repaired = 0;
-      const auto form = io::form_of(io::parse_row(row, repaired));
+      const Json parsed = io::parse_row(row, repaired);
+      const auto form = io::form_of(parsed);
       shaped += form.has_value();
-      encoder.encode_row(row, form.value_or(io::RowForm::messages), {}, made);
+      encoder.encode_row(parsed, form.value_or(io::RowForm::messages), {}, made);
       ++good;
       ASSERT_EQ(made.ids.size(), made.loss.size());
       ASSERT_EQ(made.ends.size(), 1u);
