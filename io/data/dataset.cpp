@@ -78,7 +78,11 @@ std::string decode_rows(std::string_view file, RowLayout layout, const std::stri
     const auto where = [&] { return line_name(path, file, begin + row.offset); };
     std::string document;
     try {
-      document = text_of_row(parse_row(row.text, repaired));
+      const nlohmann::ordered_json parsed = parse_row(row.text, repaired);
+      document = text_of_row(parsed);
+      const std::vector<std::string> unread = keys_with_values(parsed, {"text"});
+      if (skipped == nullptr && !unread.empty()) throw unread_error(unread);
+      for (const std::string& key : unread) skipped->unread.add(key);
     } catch (const RowError& error) {
       if (skipped == nullptr) throw strict_error(error, where());
       if (first_why.empty()) first_why = where() + ": " + error.why;

@@ -4,9 +4,9 @@
 #include "io/data/rows.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "io/data/data_kind.hpp"
+#include "io/data/row_json.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "runtime/base/local_work.hpp"
 
@@ -17,7 +17,6 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr std::string_view white = " \t\r\n";
-constexpr int deepest = 64;
 
 /// Behind the string that begins at `at` with its quote; the end of `text` if it does not end.
 std::size_t string_end(std::string_view text, std::size_t at) {
@@ -133,27 +132,9 @@ class Repair {
   std::int64_t places_ = 0;
 };
 
-/// Parses, and notes a key that an object has twice, and depth.
 Json parse(std::string_view text) {
-  std::array<std::vector<std::string>, deepest + 2> keys_at;  // of the open object at each depth
-  std::string twice;
-  bool deep = false;
-  const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
-    deep = deep || depth > deepest;
-    if (deep) return false;
-    const auto level = static_cast<std::size_t>(depth);
-    if (event == Json::parse_event_t::object_start) keys_at[level + 1].clear();
-    if (event != Json::parse_event_t::key) return true;
-    std::vector<std::string>& keys = keys_at[level];
-    const auto& key = value.get_ref<const std::string&>();
-    if (std::find(keys.begin(), keys.end(), key) != keys.end()) twice = key;
-    else keys.push_back(key);
-    return true;
-  };
-  Json row = Json::parse(text.begin(), text.end(), look);
-  if (deep) throw RowError{strfmt("the row is nested deeper than %d levels", deepest)};
+  Json row = parse_row_json(text);
   if (!row.is_object()) throw RowError{"the row is not a JSON object"};
-  if (!twice.empty()) throw RowError{"\"" + twice + "\" occurs twice in an object"};
   return row;
 }
 
@@ -228,6 +209,16 @@ void require_text_alone(const Json& row) {
   }
 }
 
+std::vector<std::string> keys_with_values(const Json& row, std::initializer_list<std::string_view> read) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.items()) {
+    const bool is_empty = value.is_null() || (value.is_structured() && value.empty()) ||
+                          (value.is_string() && value.get_ref<const std::string&>().empty());
+    if (!is_empty && std::find(read.begin(), read.end(), key) == read.end()) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::string text_of_row(const Json& row) {
   require_text_alone(row);
   const auto found = row.find("text");
@@ -248,6 +239,29 @@ Error strict_error(const RowError& error, const std::string& where) {
 Error no_row_error(const std::string& path, const std::string& first_why) {
   return Error(ExitCode::data, path + " has no document" + (first_why.empty() ? "" : " that can be used"), first_why,
                "Each row is an object with a string under \"text\", or a conversation (docs/data.md)");
+}
+
+namespace {
+/// Complete characters of a key, not too many.
+std::string shortened(const std::string& key) {
+  const std::string begin = key.substr(0, UnreadKeys::longest);
+  return begin.substr(0, utf8::valid_prefix(begin));
+}
+}  // namespace
+
+RowError unread_error(const std::vector<std::string>& keys) {
+  std::string named;
+  for (std::size_t i = 0; i < std::min(keys.size(), SkippedRows::most_named); ++i)
+    named += (i > 0 ? ", \"" : "\"") + shortened(keys[i]) + "\"";
+  return {"the row has keys that are not read: " + named};
+}
+
+void UnreadKeys::add(const std::string& key, std::int64_t rows) {
+  const std::string name = shortened(key);
+  const auto found = counts.find(name);
+  if (found != counts.end()) found->second += rows;
+  else if (counts.size() < most) counts.emplace(name, rows);
+  else others += rows;
 }
 
 void SkippedRows::add(const std::function<std::string()>& where, const RowError& error) {

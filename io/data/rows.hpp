@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -38,11 +40,14 @@ struct RowError {
 };
 
 /// The object in a row. Bytes that are not UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become null; each
-/// such place adds 1 to `repaired`. Throws RowError: not JSON (with the column), not an object, a key twice in
-/// any object, deeper than 64 levels.
+/// such place adds 1 to `repaired`. Integers keep their digits (row_json.hpp). Throws RowError: not JSON (with the
+/// column), not an object; in any object a key twice, or more than 10,000 keys; deeper than 64 levels.
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired);
 /// Throws RowError: the row has "images", "videos" or "audios" (or one "image", …) that are not empty.
 void require_text_alone(const nlohmann::ordered_json& row);
+/// The keys of a row, except those in `read`, whose value is neither null nor an empty string, array or object.
+[[nodiscard]] std::vector<std::string> keys_with_values(const nlohmann::ordered_json& row,
+                                                        std::initializer_list<std::string_view> read);
 /// Its string under "text". Throws RowError, also as require_text_alone.
 [[nodiscard]] std::string text_of_row(const nlohmann::ordered_json& row);
 /// "path:line" of byte `offset` of a file; lines count from 1.
@@ -52,11 +57,23 @@ void require_text_alone(const nlohmann::ordered_json& row);
 /// The error of a file without a usable row; `error`: of its first row, if it has one.
 [[nodiscard]] Error no_row_error(const std::string& path, const std::string& first_why);
 
+/// The error of a row with keys that are not read (--strict).
+[[nodiscard]] RowError unread_error(const std::vector<std::string>& keys);
+
+/// Keys of rows and messages that nothing reads, and how many rows have each. At most so many are told apart.
+struct UnreadKeys {
+  static constexpr std::size_t most = 64, longest = 80;
+  std::map<std::string, std::int64_t> counts;
+  std::int64_t others = 0;  // keys beyond the first ones, each with its rows
+  void add(const std::string& key, std::int64_t rows = 1);
+};
+
 /// Rows that cannot be used: how many, and where and why for the first of them.
 struct SkippedRows {
   static constexpr std::size_t most_named = 10;
   std::int64_t count = 0;
   std::vector<std::string> named;  // "file:line: why"
+  UnreadKeys unread;               // of rows that are used
   void add(const std::function<std::string()>& where, const RowError& error);
 };
 
