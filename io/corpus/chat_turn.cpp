@@ -3,6 +3,8 @@
 
 #include "io/corpus/chat_turn.hpp"
 
+#include "runtime/base/log.hpp"
+
 namespace tessera::io {
 
 namespace {
@@ -31,10 +33,27 @@ std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, con
 
 std::optional<std::int32_t> end_of_turn(const ChatTemplate& chat, const TextTokenizer& tokenizer) {
   constexpr std::string_view answer = "tessera-answer";
+  const auto message = [](const char* role, std::string_view content) {
+    return Json{{"role", role}, {"content", content}};
+  };
   Conversation conversation;
-  conversation.messages =
-      Json::array({{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", answer}}});
-  const std::string text = chat.render(conversation).text;
+  conversation.messages = Json::array({message("user", "question"), message("assistant", answer)});
+  std::string text;
+  try {
+    text = chat.render(conversation).text;
+  } catch (const jinja::TemplateError& error) {
+    if (error.past_limit()) throw;
+    conversation.messages.insert(conversation.messages.begin(), message("system", "system"));  // some demand one
+    try {
+      text = chat.render(conversation).text;
+    } catch (const jinja::TemplateError& other) {
+      if (other.past_limit()) throw;
+      log::warn(81, std::string("the chat template refuses a question with an answer, so the token behind an answer is "
+                                "not known, and generation does not stop at it: ") +
+                        other.what());
+      return std::nullopt;
+    }
+  }
   const std::size_t at = text.rfind(answer);
   if (at == text.npos) return std::nullopt;
   const std::size_t begin = text.find_first_not_of(" \n", at + answer.size());

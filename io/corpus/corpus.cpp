@@ -37,11 +37,8 @@ FileForm file_form(const std::string& path, std::string_view bytes, const Column
       try {
         nlohmann::ordered_json row = parse_row(text.text, repaired);
         rename_columns(row, columns);
-        form = form_of(row);
+        form = require_form(row);
         ambiguous = is_ambiguous(row);
-        if (form || !why.empty()) return;
-        why = line_name(path, bytes, at + text.offset) + ": no known form of row; its keys:";
-        for (const auto& [key, value] : row.items()) why += " \"" + key.substr(0, 40) + "\"";
       } catch (const RowError& error) {
         if (why.empty()) why = line_name(path, bytes, at + text.offset) + ": " + error.why;
       }
@@ -72,8 +69,44 @@ Corpus::Corpus(const std::vector<DataFile>& files, Columns columns) : columns_(s
   }
 }
 
+bool Corpus::has_conversation(const ByteRange& range) const {
+  // A row with a text is a text unless it has the keys of a form that comes before; only such rows are parsed.
+  const auto may_be_one = [&](std::string_view row) {
+    if (!columns_.empty() || row.find("\"text\"") == row.npos) return true;
+    const std::initializer_list<std::string_view> keys = {"\"messages\"", "\"conversation\"", "\"conversations\"",
+                                                          "\"instruction\""};
+    return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return row.find(key) != row.npos; });
+  };
+  bool found = false;
+  std::int64_t repaired = 0;
+  for_each_row(text(range), files_[range.file].layout, [&](const Row& row) {
+    if (found || !may_be_one(row.text)) return;
+    try {
+      nlohmann::ordered_json parsed = parse_row(row.text, repaired);
+      rename_columns(parsed, columns_);
+      found = form_of(parsed).value_or(RowForm::text) != RowForm::text;
+    } catch (const RowError&) {}  // skipped, and named, when the rows are tokenized
+  });
+  return found;
+}
+
+void Corpus::find_conversations(World& world) {
+  if (has_conversations()) return;
+  constexpr std::size_t block = std::size_t{1} << 20;
+  const std::vector<ByteRange> all = ranges(block, Split::never);
+  bool found = false;
+  for (auto k = static_cast<std::size_t>(world.rank()); k < all.size() && !found;
+       k += static_cast<std::size_t>(world.size())) {
+    if (files_[all[k].file].layout == RowLayout::none) continue;
+    found = has_conversation(all[k]);
+    release(all[k]);
+  }
+  found_conversations_ = world.max(found ? 1 : 0) == 1;
+}
+
 bool Corpus::has_conversations() const {
-  return std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form.form != RowForm::text; });
+  return found_conversations_ ||
+         std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form.form != RowForm::text; });
 }
 
 std::vector<std::string> Corpus::ambiguous() const {

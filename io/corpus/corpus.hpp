@@ -15,7 +15,7 @@
 
 namespace tessera::io {
 
-/// The form of a file's rows.
+/// The form of the first row of a file that has one; others may have other forms.
 struct FileForm {
   RowForm form = RowForm::text;
   bool ambiguous = false;  // is_ambiguous() of the row that decides
@@ -48,12 +48,13 @@ class Corpus {
   void release(const ByteRange& range) const;
   [[nodiscard]] const DataFile& file(std::size_t file) const { return files_[file].named; }
   [[nodiscard]] RowLayout layout(std::size_t file) const { return files_[file].layout; }
-  /// The form of a file's rows.
-  [[nodiscard]] RowForm form(std::size_t file) const { return files_[file].form.form; }
   /// The files whose rows are read as text, but have a query and a response, too.
   [[nodiscard]] std::vector<std::string> ambiguous() const;
   [[nodiscard]] std::size_t files() const { return files_.size(); }
-  /// True if a file's rows are conversations.
+  /// Collective: looks for conversations in files whose first row is a text. Each rank reads a share; nothing is read
+  /// if another file has conversations.
+  void find_conversations(World& world);
+  /// True if the first row of a file is a conversation, or find_conversations found one.
   [[nodiscard]] bool has_conversations() const;
   [[nodiscard]] const Columns& columns() const { return columns_; }
   /// "path:line" of a byte of a file. Reads the file up to there.
@@ -72,8 +73,11 @@ class Corpus {
     FileForm form;
   };
 
+  [[nodiscard]] bool has_conversation(const ByteRange& range) const;
+
   std::vector<File> files_;
   Columns columns_;
+  bool found_conversations_ = false;
 };
 
 }  // namespace tessera::io

@@ -199,6 +199,18 @@ void add_skipped(World& world, const SkippedRows& mine, SkippedRows& all) {
   all.count += count;
 }
 
+/// Collective: the unread keys of all ranks, to every rank.
+void add_unread(World& world, UnreadKeys& unread) {
+  nlohmann::json mine = unread.counts;
+  nlohmann::json all = nlohmann::json::array();
+  for (const std::string& text : world.gather(mine.dump())) all.push_back(nlohmann::json::parse(text));
+  const std::int64_t others = world.sum(unread.others);
+  unread = {};
+  for (const nlohmann::json& counts : nlohmann::json::parse(world.broadcast(all.dump())))
+    for (const auto& [key, rows] : counts.items()) unread.add(key, rows.get<std::int64_t>());
+  unread.others += others;
+}
+
 }  // namespace
 
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
@@ -216,7 +228,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   made.masks = loss.has_value();
   Counts all;
   std::uint64_t bytes_done = 0;
-  std::int64_t without_tools = 0;  // of this rank
+  std::int64_t without_tools = 0, without_reasoning = 0;  // of this rank
   std::vector<std::int64_t> documents_of(corpus.files(), 0);
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
@@ -234,6 +246,9 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
         world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
     add_skipped(world, made.skipped, report.skipped);
     without_tools += made.without_tools;
+    without_reasoning += made.without_reasoning;
+    for (const auto& [key, rows] : made.skipped.unread.counts) report.skipped.unread.add(key, rows);
+    report.skipped.unread.others += made.skipped.unread.others;
     if (loss) agree_on_weights(world, made, weights);
     world.run_and_agree([&] {
       write_ids(output.file(), report.width, at.tokens, made.ids);
@@ -247,6 +262,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
   report.without_tools = world.sum(without_tools);
+  report.without_reasoning = world.sum(without_reasoning);
+  add_unread(world, report.skipped.unread);
   add_over_ranks(world, documents_of);
   world.run_and_agree([&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder); });
   // The files beside the token file are complete before it, so that it never lacks them.

@@ -22,7 +22,8 @@ struct CorpusReport {
   std::int64_t documents = 0, tokens = 0;
   std::int64_t repaired = 0;       // places with invalid UTF-8, which become U+FFFD, or in rows with what is not JSON
   std::int64_t without_tools = 0;  // conversations with tools, which the chat template does not read; of all ranks
-  SkippedRows skipped;             // count: of all ranks, on every rank; named: the first of them, on rank 0
+  std::int64_t without_reasoning = 0;  // conversations with reasoning that it leaves out; of all ranks
+  SkippedRows skipped;  // count, unread: of all ranks, on every rank; named: the first of them, on rank 0
   std::uint64_t bytes = 0;
   int width = 2;  // bytes of an id in the file
 };

@@ -233,7 +233,7 @@ std::string line_name(const std::string& path, std::string_view file, std::size_
 }
 
 Error strict_error(const RowError& error, const std::string& where) {
-  return Error(ExitCode::data, error.why, where, "Correct the row, or give --strict false to skip such rows");
+  return Error(ExitCode::data, error.why, where, error.what_to_do);
 }
 
 Error no_row_error(const std::string& path, const std::string& first_why) {
@@ -253,7 +253,8 @@ RowError unread_error(const std::vector<std::string>& keys) {
   std::string named;
   for (std::size_t i = 0; i < std::min(keys.size(), SkippedRows::most_named); ++i)
     named += (i > 0 ? ", \"" : "\"") + shortened(keys[i]) + "\"";
-  return {"the row has keys that are not read: " + named};
+  return {"the row has keys that are not read: " + named,
+          "Leave columns out with --columns '{\"KEY\": \"unused\"}', or give --strict false to use such rows"};
 }
 
 void UnreadKeys::add(const std::string& key, std::int64_t rows) {

@@ -37,6 +37,7 @@ void for_each_row(std::string_view bytes, RowLayout layout, const std::function<
 /// Why a row cannot be used. Caught where its file and line are known.
 struct RowError {
   std::string why;
+  std::string what_to_do = "Correct the row, or give --strict false to skip such rows";  // where rows must be usable
 };
 
 /// The object in a row. Bytes that are not UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become null; each

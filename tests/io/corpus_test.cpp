@@ -106,6 +106,37 @@ TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
   EXPECT_EQ(ids_in(out).back(), 0);
 }
 
+TEST_F(CorpusFiles, ThatHaveTheirOwnBeginAndEndGetNoSecondOnes) {
+  const TextTokenizer llama = tokenizer("llama3"), gpt2 = tokenizer("gpt2");
+  const std::int32_t begin = *llama.id_of("<|begin_of_text|>"), end = *llama.id_of("<|end_of_text|>"),
+                     gpt2_end = *gpt2.id_of("<|endoftext|>");
+  const std::string out = folder / "out.bin",
+                    rows = folder.file("r.jsonl",
+                                       "{\"text\": \"<|begin_of_text|>one<|end_of_text|>\"}\n"
+                                       "{\"text\": \"one\"}\n{\"text\": \"one<|end_of_text|>\\n\"}\n");
+  (void)tokenize(2, llama, {rows}, {.out = out, .eos = end, .range_bytes = 10, .progress = {}});
+  const Ids one = llama.encode("one", Special::without);
+  Ids expected = {begin};
+  expected.insert(expected.end(), one.begin(), one.end());
+  expected.push_back(end);
+  const std::size_t length = expected.size();
+  const Ids ids = ids_in(out);
+  ASSERT_GT(ids.size(), 2 * length);
+  EXPECT_EQ(Ids(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(length)), expected);
+  EXPECT_EQ(
+      Ids(ids.begin() + static_cast<std::ptrdiff_t>(length), ids.begin() + static_cast<std::ptrdiff_t>(2 * length)),
+      expected);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 4) << "a text that goes on behind the token gets one";
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "word word\nword ";
+  text += "<|endoftext|>";
+  for (const std::size_t part : {std::size_t{20}, std::size_t{1} << 20}) {
+    (void)tokenize(2, gpt2, {folder.file("t.txt", text)},
+                   {.out = out, .eos = gpt2_end, .range_bytes = part, .progress = {}});
+    EXPECT_EQ(ids_in(out), gpt2.encode(text, Special::without)) << part;
+  }
+}
+
 TEST_F(CorpusFiles, CountInvalidUtf8) {
   const std::string text = folder.file("c.txt", "good\nbad \xff here\ngood\n"), out = folder / "out.bin";
   EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .range_bytes = 3, .progress = {}}).repaired,
@@ -209,6 +240,52 @@ TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
   EXPECT_EQ(text_with(ends.size() - 1, 0), "user: q\nassistant:assistant: none\n");
   (void)tokenize(1, with, {files[0]}, {.out = out, .eos = 7, .progress = {}});
   EXPECT_FALSE(std::filesystem::exists(io::loss_file_name(out))) << "a loss file of other tokens";
+}
+
+TEST_F(CorpusFiles, HaveRowsOfSeveralForms) {
+  std::string rows;
+  for (int i = 0; i < 60; ++i)
+    rows += "{\"text\": \"a plain text of \\\"messages\\\"\", \"number\": " + std::to_string(i) + "}\n";
+  rows +=
+      "{\"query\": \"q\", \"response\": \"late answer\", \"id\": 3}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}], "
+      "\"text\": \"too\"}\n{\"unknown\": 1}\n";
+  const std::string mixed = folder.file("mixed.jsonl", rows), plain = folder.file("plain.jsonl", rows.substr(0, 900)),
+                    out = folder / "out.bin";
+  const TextTokenizer with = tokenizer("gpt2");
+  const Lines format;
+  for (const int ranks : {1, 3}) {
+    io::CorpusReport report;
+    run_local(ranks, [&](World& world) {
+      io::Corpus texts(std::vector<std::string>{plain}), corpus(std::vector<std::string>{mixed});
+      texts.find_conversations(world);
+      EXPECT_FALSE(texts.has_conversations());
+      EXPECT_FALSE(corpus.has_conversations());
+      corpus.find_conversations(world);
+      EXPECT_TRUE(corpus.has_conversations());
+      const io::CorpusReport mine = io::tokenize_corpus(
+          world, with, corpus, {.out = out, .eos = 7, .range_bytes = 200, .rows = {.chat = &format}, .progress = {}});
+      if (world.rank() == 0) report = mine;
+      EXPECT_EQ(mine.skipped.unread.counts,
+                (std::map<std::string, std::int64_t>{{"id", 1}, {"number", 60}, {"text", 1}}));
+    });
+    EXPECT_EQ(report.documents, 62);
+    ASSERT_EQ(report.skipped.named.size(), 1u);
+    EXPECT_EQ(report.skipped.named[0], mixed + ":63: no known form of row; its keys: \"unknown\"");
+    const io::Dataset data = io::open_dataset({out});
+    std::vector<std::uint8_t> loss(static_cast<std::size_t>(data.tokens->size()));
+    data.tokens->read_loss(0, data.tokens->size(), loss.data());
+    const Ids ids = ids_in(out);
+    Ids trained;
+    const std::vector<std::int64_t> ends = io::DocumentEnds(data, [] { return -1; }).all();
+    for (auto at = static_cast<std::size_t>(ends[59]); at < ids.size(); ++at)
+      if (loss[at] != 0) trained.push_back(ids[at]);
+    EXPECT_EQ(with.decode(trained, Special::with), " late answer\ny\n");
+    EXPECT_EQ(std::count(loss.begin(), loss.begin() + ends[59], 0), 60) << "the first token of each text";
+  }
+  expect_error(ExitCode::data, "the row has keys that are not read: \"number\" [" + mixed + ":1", [&] {
+    (void)tokenize(2, with, {mixed}, {.out = out, .eos = 7, .rows = {.strict = true, .chat = &format}, .progress = {}});
+  });
 }
 
 TEST_F(CorpusFiles, EachHasARowThatCanBeUsed) {

@@ -82,6 +82,9 @@ void tokenize_command(const Call& call, World& world) {
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files_of(options, "dataset"), columns_of(options));
+  });
+  corpus->find_conversations(world);
+  world.run_and_agree([&] {
     chat = chat_format(options, *corpus, *tokenizer, options.text("model"));
     if (chat == nullptr) refuse_chat_options(options);
   });
@@ -96,7 +99,7 @@ void tokenize_command(const Call& call, World& world) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
   report_skipped(report.skipped);
-  warn_of_tools(report.without_tools);
+  warn_of_left_out(report);
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %ld documents, ", report.documents) + human_bytes(bytes) +
             strfmt(" | %ld tokens, %.2f bytes each | uint%d | %.2f s, ", report.tokens,

@@ -94,23 +94,52 @@ void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer)
 
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what) {
   constexpr double share_to_mention = 0.05;
+  const std::int64_t left_out = count.too_long + count.cut_no_loss;
   const auto all = static_cast<double>(count.documents + count.too_long + count.no_loss);
-  const double share = static_cast<double>(count.too_long) / all;
-  if (count.too_long == 0 || share < share_to_mention) return;
+  const double share = static_cast<double>(left_out) / all;
+  if (left_out == 0 || share < share_to_mention) return;
+  const std::string truncated = count.cut_no_loss > 0
+                                    ? strfmt(" (of %ld, truncation left no token with loss)", count.cut_no_loss)
+                                    : std::string();
   log::warn(44, strfmt("%.0f%% of the documents of the %s (%ld of %.0f) have more than max_length = %ld tokens and are "
-                       "left out: give a larger --max_length, or --truncation_strategy right or left",
-                       100 * share, what, count.too_long, all, tokens));
+                       "left out%s: give a larger --max_length, or --truncation_strategy %s",
+                       100 * share, what, left_out, all, tokens, truncated.c_str(),
+                       count.too_long > 0 ? "right or left" : "left"));
 }
 
-void warn_of_tools(std::int64_t conversations) {
-  if (conversations == 0) return;
-  log::warn(45,
-            strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
-                   "them. Give a template that does, with --template",
-                   conversations));
+void warn_of_left_out(const io::CorpusReport& report) {
+  if (report.without_tools > 0)
+    log::warn(45,
+              strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
+                     "them. Give a template that does, with --template",
+                     report.without_tools));
+  if (report.without_reasoning > 0)
+    log::warn(45, strfmt("%ld conversations have reasoning that the chat template leaves out: the model does not learn "
+                         "it. Give a template that prints it, with --template",
+                         report.without_reasoning));
 }
+
+namespace {
+
+void warn_of_unread(const io::UnreadKeys& unread) {
+  if (unread.counts.empty()) return;
+  constexpr std::size_t most = 12;
+  std::vector<std::pair<std::string, std::int64_t>> keys(unread.counts.begin(), unread.counts.end());
+  std::ranges::stable_sort(keys, [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string named;
+  for (std::size_t i = 0; i < std::min(keys.size(), most); ++i)
+    named += (i > 0 ? ", \"" : "\"") + keys[i].first + strfmt("\" (%ld rows)", keys[i].second);
+  if (keys.size() > most || unread.others > 0)
+    named += strfmt(" and %zu%s more", keys.size() - std::min(keys.size(), most), unread.others > 0 ? " or" : "");
+  log::warn(80,
+            "rows have keys that are not read: " + named +
+                ". Rename those that are meant with --columns, or leave them out: --columns '{\"KEY\": \"unused\"}'");
+}
+
+}  // namespace
 
 void report_skipped(const io::SkippedRows& skipped) {
+  warn_of_unread(skipped.unread);
   if (skipped.count == 0) return;
   for (const std::string& named : skipped.named) log::info("skipped   " + named);
   const auto rest = skipped.count - static_cast<std::int64_t>(skipped.named.size());

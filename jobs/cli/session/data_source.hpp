@@ -8,7 +8,7 @@
 
 #include "io/chat/chat_text.hpp"
 #include "io/chat/row_form.hpp"
-#include "io/corpus/document_encoder.hpp"
+#include "io/corpus/tokenize_corpus.hpp"
 #include "io/data/data_files.hpp"
 #include "io/data/packing.hpp"
 #include "jobs/cli/options/options.hpp"
@@ -42,12 +42,14 @@ void refuse_row_options(const Options& options);
 void warn_of_documents(const io::Corpus& corpus);
 /// W043: marks of turns that a template of the program writes (--template), and the tokenizer has no token for.
 void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer);
-/// W044: a notable share of documents is left out since they are longer than `tokens`. `what`: "training data".
+/// W044: a notable share of documents is left out since they are longer than `tokens`, or since truncation left none of
+/// their tokens with loss. `what`: "training data".
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
 
-/// One line for each of the first rows that were skipped, and a warning with their number.
+/// One line for each of the first rows that were skipped, and a warning with their number (W041). W080: keys of rows
+/// and messages that nothing reads.
 void report_skipped(const io::SkippedRows& skipped);
-/// W045: so many conversations have tools that the chat template leaves out.
-void warn_of_tools(std::int64_t conversations);
+/// W045: so many conversations have tools, or reasoning, that the chat template leaves out.
+void warn_of_left_out(const io::CorpusReport& report);
 
 }  // namespace tessera::jobs

@@ -19,7 +19,7 @@ namespace tessera::jobs {
 namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
-constexpr std::uint64_t cache_form = 2;  // increase when the same key would mean other tokens
+constexpr std::uint64_t cache_form = 3;  // increase when the same key would mean other tokens
 
 /// The directory of a tokenizer that --tokenizer names: chat templates lie beside it.
 std::string directory_of_tokenizer(const std::string& path) {
@@ -130,6 +130,9 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
+  });
+  corpus->find_conversations(world);
+  world.run_and_agree([&] {
     chat = chat_format(options, *corpus, *tokenizer, model_directory);
   });
   std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
@@ -155,7 +158,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
     if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
     report_skipped(report.skipped);
-    warn_of_tools(report.without_tools);
+    warn_of_left_out(report);
   }
   return {{file}, file + " (" + how + ")", !found};
 }
