@@ -8,6 +8,7 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_files.hpp"
 
 namespace tessera::jobs {
@@ -21,8 +22,12 @@ bool holds_adapter(const std::string& directory) {
   return io::exists(directory + "/" + io::adapter_config_name) && io::exists(directory + "/" + io::adapter_file_name);
 }
 
-/// The directory itself, or the newest of its versions that has an adapter or checkpoints.
+/// The directory itself, or the newest of its versions that has an adapter or checkpoints, or the newest adapter of a
+/// Trainer.
 std::string newest_run(const std::string& path) {
+  static constexpr const char* adapter[] = {io::adapter_file_name};
+  if (!holds_adapter(path))
+    if (std::string trainer = io::newest_trainer_checkpoint(path, adapter); !trainer.empty()) return trainer;
   if (holds_adapter(path) || io::exists(path + "/" + io::manifest_name) || !io::list_checkpoints(path).empty())
     return path;
   for (const auto& [version, directory] : io::list_versions(path))
@@ -51,6 +56,7 @@ AdapterConfig locate_adapter(const std::string& path) {
     throw Error(ExitCode::data, checkpoint + " is no checkpoint of a LoRA run: it has no " + io::adapter_config_name,
                 "--adapters", "Give it with --model or --checkpoint");
   }
+  if (const auto foreign = io::find_foreign_checkpoint(path)) throw foreign->error(path);
   const bool config = io::exists(path + "/" + io::adapter_config_name);
   throw Error(ExitCode::data,
               std::string("there is no ") + (config ? io::adapter_file_name : io::adapter_config_name) + " in " + path,

@@ -12,6 +12,7 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_directory.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
@@ -21,6 +22,7 @@
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -87,6 +89,12 @@ void refuse_runs_as_model(const std::string& directory) {
       throw Error(ExitCode::data, directory + " holds runs and no config.json", "--model", "Use --model " + run);
 }
 
+/// The newest model in a directory of transformers' Trainer; "" if it is none, or has a model itself.
+std::string trainer_model(const std::string& directory) {
+  if (io::exists(directory + "/config.json")) return {};
+  return io::newest_trainer_checkpoint(directory, io::weight_file_names);
+}
+
 /// config.json of a checkpoint. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
   for (const io::AuxiliaryFileRecord& file : io::read_manifest(directory).auxiliary_files)
@@ -140,6 +148,10 @@ ModelConfig read_model_config(const Options& options, World* world) {
     }
     check_model_exists(options);
     given = io::directory_of_model(given.string());
+    if (const std::string trainer = trainer_model(given.string()); !trainer.empty()) {
+      if (world != nullptr) log::info("model     " + given.string() + " has a Trainer's checkpoints: " + trainer);
+      given = trainer;
+    }
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
@@ -147,6 +159,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
       refuse_adapter_as_model(given.string());
       refuse_runs_as_model(given.string());
     }
+    if (!io::exists(config.path) || !directory)
+      if (const auto foreign = io::find_foreign_checkpoint(given.string())) throw foreign->error(given.string());
     config.text = io::read_text(config.path, 16u << 20);
     if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
   };
