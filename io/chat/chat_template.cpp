@@ -88,7 +88,8 @@ Templates own_templates(const std::string& directory, const Json& config) {
   for (const std::string& name : ChatTemplate::names()) known += (known.empty() ? "" : ", ") + name;
   for (const auto& [name, unused] : own) known += ", " + name;
   throw Error(ExitCode::usage, "there is no chat template or file '" + choice + "'", "--template",
-              "Known names: " + known);
+              "Leave it out for the model's own template, give a file, or one of " + known +
+                  "; other tools' names of templates are not known");
 }
 
 Json prepared_message(const Json& message) {

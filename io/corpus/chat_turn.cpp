@@ -21,10 +21,16 @@ std::optional<std::int32_t> marker_at_begin(const std::string& text, const TextT
 }  // namespace
 
 std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, const std::string& system) {
+  ConversationRow row;
+  row.add("user", prompt);
+  return prompt_text(chat, std::move(row), system);
+}
+
+std::string prompt_text(const ChatTemplate& chat, ConversationRow row, const std::string& system) {
+  if (!system.empty()) row.set_system(system);
   Conversation conversation;
-  conversation.messages = Json::array();
-  if (!system.empty()) conversation.messages.push_back({{"role", "system"}, {"content", system}});
-  conversation.messages.push_back({{"role", "user"}, {"content", prompt}});
+  conversation.messages = std::move(row.messages);
+  conversation.tools = std::move(row.tools);
   conversation.add_generation_prompt = true;
   return chat.render(conversation).text;
 }

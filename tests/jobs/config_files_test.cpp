@@ -84,7 +84,7 @@ TEST_F(Precedence, DeepSpeedFileOnTheCommandLine) {
   EXPECT_EQ(options.real("learning_rate"), 0.02);
   EXPECT_EQ(options.real("adam_beta1"), 0.8);
   EXPECT_EQ(options.real("adam_beta2"), 0.95);
-  EXPECT_EQ(options.integer("logging_steps"), 7);
+  EXPECT_EQ(options.integer("logging_steps"), 5);
   bool harmless = false;
   for (const ExternalKey& key : options.external_keys)
     harmless =

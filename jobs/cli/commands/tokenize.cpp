@@ -81,6 +81,7 @@ void tokenize_command(const Call& call, World& world) {
   std::optional<std::int32_t> eos;
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
+    refuse_hub_names(options);
     corpus = std::make_unique<io::Corpus>(files_of(options, "dataset"), columns_of(options));
     chat = chat_format(options, *corpus, *tokenizer, options.text("model"));
     if (chat == nullptr) refuse_chat_options(options);

@@ -53,6 +53,7 @@ void TrainRun::prepare() {
   if (data_.tokenizer != nullptr && options_.has("prompt_file")) sample_end_ = document_end(options_, *data_.tokenizer);
   choose_save_dtype();
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
+  check_best_steps(options_, length_.total_steps);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
     throw options_.refuse("profile_steps",
                           strfmt("the run ends at step %ld, before the first step to profile", length_.total_steps),
@@ -260,6 +261,8 @@ void TrainRun::save_checkpoints() {
     for (const io::AuxiliaryFile& file : changed_files_) io::replace(parts.auxiliary_files, file);
   });
   parts.data = data_identity_;
+  check_best_steps(options_, length_.total_steps);  // a resume may have changed it
+  parts.save_steps = options_.steps("save_steps", length_.total_steps);
   parts.model_bytes = final_model_bytes();
   parts.base = base_;
   parts.best = progress_.best;

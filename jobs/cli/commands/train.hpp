@@ -11,6 +11,7 @@
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trainable.hpp"
@@ -63,9 +64,9 @@ class TrainRun {
   [[nodiscard]] int stopped_early();
   void read_chat();
   void read_sample_prompts();
-  void check_prompt(const char* option, const std::string& prompt) const;
-  [[nodiscard]] std::vector<std::int32_t> ids_of(const std::string& prompt) const;  // tokenized as the data are
-  [[nodiscard]] std::string continued(const std::string& prompt);
+  void check_prompt(const char* option, const Prompt& prompt) const;
+  [[nodiscard]] std::vector<std::int32_t> ids_of(const Prompt& prompt) const;  // tokenized as the data are
+  [[nodiscard]] std::string continued(const Prompt& prompt);
   void sample(std::int64_t done);
   void memory_line();
   void disk_line();
@@ -95,7 +96,7 @@ class TrainRun {
   std::int64_t max_length_ = 0;  // T before it is fitted to the data
   Progress progress_;
   std::optional<BestMetric> best_metric_;
-  std::vector<std::string> prompts_;              // --sample_prompt, then those of --prompt_file
+  std::vector<Prompt> prompts_;                   // --sample_prompt, then those of --prompt_file
   std::optional<std::int32_t> sample_end_;        // the id that ends a document, if there is a tokenizer
   std::optional<io::ChatTemplate> chat_;          // of conversations that were tokenized in this run
   std::string system_;                            // --system, for samples

@@ -9,7 +9,6 @@
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/progress.hpp"
-#include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
@@ -45,7 +44,7 @@ bool TrainRun::evaluates_after(std::int64_t done) const {
   const std::string strategy = options_.text("eval_strategy");
   if (data_.validation.empty() || strategy == "no") return false;
   if (done == length_.total_steps) return true;
-  const std::int64_t every = options_.integer("eval_steps");
+  const std::int64_t every = options_.steps("eval_steps", length_.total_steps);
   return strategy == "epoch" ? progress_.samples % length_.samples == 0 : every > 0 && done % every == 0;
 }
 
@@ -121,32 +120,33 @@ void TrainRun::read_chat() {
   });
 }
 
-std::vector<std::int32_t> TrainRun::ids_of(const std::string& prompt) const {
-  if (chat_) return data_.tokenizer->encode(io::prompt_text(*chat_, prompt, system_), io::Special::without);
-  if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
+std::vector<std::int32_t> TrainRun::ids_of(const Prompt& prompt) const {
+  if (chat_) return data_.tokenizer->encode(prompt.rendered(*chat_, system_), io::Special::without);
+  if (data_.tokenizer != nullptr && !prompt.text.empty())
+    return data_.tokenizer->encode(prompt.text, io::Special::with);
   std::vector<std::int32_t> ids;
-  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+  for (const char c : prompt.text) ids.push_back(static_cast<unsigned char>(c));
   return ids;
 }
 
 void TrainRun::read_sample_prompts() {
-  if (options_.has("sample_prompt")) prompts_.push_back(options_.text("sample_prompt"));
-  for (const std::string& prompt : prompts_) check_prompt("sample_prompt", prompt);
+  if (options_.has("sample_prompt")) prompts_.push_back({.text = options_.text("sample_prompt")});
+  for (const Prompt& prompt : prompts_) check_prompt("sample_prompt", prompt);
   if (!options_.has("prompt_file")) return;
-  for (Prompt& prompt : read_prompts(options_, world_)) {
-    check_prompt("prompt_file", prompt.text);
-    prompts_.push_back(std::move(prompt.text));
+  for (Prompt& prompt : read_prompts(options_, world_, chat_ ? PromptForm::chat : PromptForm::text)) {
+    check_prompt("prompt_file", prompt);
+    prompts_.push_back(std::move(prompt));
   }
 }
 
-void TrainRun::check_prompt(const char* option, const std::string& prompt) const {
+void TrainRun::check_prompt(const char* option, const Prompt& prompt) const {
   for (const std::int32_t id : ids_of(prompt))
     if (id >= model_.vocab)
       throw options_.refuse(option, strfmt("a prompt has token id %d, beyond the model's vocabulary", id),
                             "Choose another prompt");
 }
 
-std::string TrainRun::continued(const std::string& prompt) {
+std::string TrainRun::continued(const Prompt& prompt) {
   const std::vector<std::int32_t> ids = ids_of(prompt);
   std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
                                                      options_.real("sample_temperature"), trainer_options_.seed);
@@ -165,7 +165,7 @@ void TrainRun::sample(std::int64_t done) {
   for (std::size_t i = options_.has("sample_prompt") && !last ? 1 : 0; i < prompts_.size(); ++i) {
     const std::string text = continued(prompts_[i]);
     log::info("sample    " + text);
-    samples.push_back({{"prompt", prompts_[i]}, {"text", text}});
+    samples.push_back({{"prompt", prompts_[i].text}, {"text", text}});
   }
   if (samples.empty()) return;
   const Json record = {{"samples", samples}, {"global_step", done}};

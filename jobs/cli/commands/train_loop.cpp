@@ -95,7 +95,7 @@ train::StepReport TrainRun::one_step() {
   }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
     options_.has("profile_steps") ? write_trace() : keep_report_trace();
-  const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
+  const bool logged = done % options_.steps("logging_steps", length_.total_steps) == 0 || done == length_.total_steps ||
                       (done == 1 && options_.flag("logging_first_step")) || report.skipped;
   if (logged) log_step(report);
   return report;

@@ -42,6 +42,10 @@ void Options::resolve_stage() {
 
 std::string stage_default(const OptionSpec& spec, const std::string& stage) {
   if (!stage.empty() && std::string_view(spec.name) == "stage") return stage;
+  const std::string_view name = spec.name;
+  if (stage == "sft" && name == "gradient_accumulation_steps")
+    return strfmt("for at least %ld samples a step", sft_global_batch);
+  if (stage == "sft" && name == "eval_steps") return "save_steps, if there is validation data";
   if (stage == "sft")
     for (const StageDefault& entry : sft_defaults)
       if (std::string_view(entry.option) == spec.name)

@@ -9,6 +9,7 @@
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "io/model/model_files.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 
 namespace tessera::jobs {
 
@@ -57,6 +58,26 @@ AdapterConfig locate_adapter(const std::string& path) {
               "--adapters",
               config ? "PEFT writes it with save_pretrained(…, safe_serialization=True)"
                      : "Give the directory of an adapter, as PEFT or a LoRA run writes it, or a checkpoint of a run");
+}
+
+std::string base_of_adapter(const AdapterConfig& adapter) {
+  const auto json = nlohmann::json::parse(adapter.text, nullptr, /*allow_exceptions=*/false);
+  const auto text_of = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : "";
+  };
+  const std::string base = text_of(base_key), revision = text_of("revision").empty() ? "main" : text_of("revision");
+  if (base.empty())
+    throw Error(ExitCode::data, adapter.source() + " names no base model (base_model_name_or_path)", "--adapters",
+                "Give it with --model");
+  if (io::exists(base)) return base;
+  const std::string cached = is_hub_name(base) ? find_cached_model(base, revision) : "";
+  if (!cached.empty()) return cached;
+  throw Error(
+      ExitCode::data,
+      "the base model of " + adapter.source() + " is " + base + ": no such directory, and it is in no local cache",
+      "--adapters",
+      "Give it with --model" +
+          (is_hub_name(base) ? ". Tessera downloads nothing: " + download_command(base, revision) : std::string()));
 }
 
 void refuse_adapter_as_model(const std::string& directory) {

@@ -27,6 +27,7 @@ class CheckpointManager final : public train::StepCallback {
     std::optional<io::BaseModel> base;   // --save_only_trainable
     std::optional<BestCheckpoint> best;  // --metric_for_best_model: of the run that is resumed
     std::int64_t saved_step = -1;        // the step resumed from, if its checkpoint is in this directory
+    std::int64_t save_steps = 0;         // --save_steps of this run's steps; 0: none
     std::uint64_t model_bytes = 0;       // that the final model will take
     std::string run;                     // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;

@@ -263,7 +263,10 @@ void require_dataset(const Options& options) {
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                   const std::string& model_directory) {
   require_dataset(options);
-  world.run_and_agree([&] { refuse_row_options(options); });
+  world.run_and_agree([&] {
+    refuse_hub_names(options);
+    refuse_row_options(options);
+  });
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
@@ -305,7 +308,10 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
 RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                        const std::string& model_directory) {
   require_dataset(options);
-  world.run_and_agree([&] { refuse_row_options(options); });
+  world.run_and_agree([&] {
+    refuse_hub_names(options);
+    refuse_row_options(options);
+  });
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string>& named = options.list("dataset");

@@ -8,6 +8,7 @@
 #include "io/data/data_kind.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -48,6 +49,18 @@ void refuse_chat_options(const Options& options) {
     if (options.given(name))
       throw options.refuse(name, std::string("--") + name + " is for conversations, and the data has none",
                            "Leave it out, or give rows of conversations (docs/data.md)");
+}
+
+void refuse_hub_names(const Options& options) {
+  for (const char* option : {"dataset", "val_dataset"})
+    for (const std::string& item : options.list(option))
+      if (const std::string name = split_selection(item).first; is_hub_dataset(name))
+        throw Error(
+            ExitCode::data,
+            std::string("--") + option + " " + item + ": no such file or directory, and it is in no local cache",
+            options.value(option).source.text,
+            "Tessera downloads nothing. To download it from the Hugging Face Hub, where there is a network: " +
+                download_dataset_command(name));
 }
 
 void refuse_row_options(const Options& options) {

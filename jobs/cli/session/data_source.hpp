@@ -32,6 +32,10 @@ namespace tessera::jobs {
 /// Throws Error (usage) for options of conversations that are given, where the data has none.
 void refuse_chat_options(const Options& options);
 
+/// Throws Error (data) for a name of --dataset or --val_dataset that is one of a hub, with the command that downloads
+/// it.
+void refuse_hub_names(const Options& options);
+
 /// Throws Error (usage) for options of rows that are given, where all files hold tokens.
 void refuse_row_options(const Options& options);
 /// --system: a text, or the contents of a file without the newline at its end. Throws Error (usage): NAME.txt that is

@@ -67,6 +67,18 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   return run;
 }
 
+train::Sampling sampling_of(const Options& options) {
+  const train::Sampling sampling{.temperature = options.real("temperature"),
+                                 .top_k = options.integer("top_k"),
+                                 .top_p = options.real("top_p"),
+                                 .repetition_penalty = options.real("repetition_penalty"),
+                                 .seed = static_cast<std::uint64_t>(options.integer("seed"))};
+  for (const char* name : {"top_k", "top_p"})
+    if (sampling.temperature == 0 && options.given(name))
+      log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the most likely token");
+  return sampling;
+}
+
 void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
                         const ThreadAllocation& threads, const std::string& work) {
   const plan::RunPlan& plan = run.plan();

@@ -25,6 +25,11 @@ namespace tessera::jobs {
                                                                const ModelConfig& config, const models::Model& model,
                                                                const plan::RunSpec& spec);
 
+/// New tokens of a prompt without --max_new_tokens, where the model has positions for them.
+inline constexpr std::int64_t default_new_tokens = 128;
+/// --temperature and the options beside it. Warns (W024) of those that greedy choice does not read.
+[[nodiscard]] train::Sampling sampling_of(const Options& options);
+
 /// Prints the start-up block: version, model, parallelism, memory planned and measured, time.
 void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
                         const ThreadAllocation& threads, const std::string& work);

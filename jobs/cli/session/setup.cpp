@@ -21,6 +21,7 @@
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -123,7 +124,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
     throw Error(ExitCode::usage, "--checkpoint and --model both name a model",
                 option_sources(options, {"checkpoint", "model"}), "Keep one of the two");
   }
-  if (!checkpoint && !options.has("model")) {
+  const bool by_adapter = !checkpoint && !options.has("model") && options.has("adapters");
+  if (!checkpoint && !by_adapter && !options.has("model")) {
     throw Error(ExitCode::usage, "no model is given", "--model",
                 std::string("Give --model DIR (with a config.json), or --model CONFIG.json") +
                     ((options.commands & for_runs) != 0 ? ", or --shape NAME to start from scratch" : ""));
@@ -138,7 +140,9 @@ ModelConfig read_model_config(const Options& options, World* world) {
       config.adapter = adapter_of_checkpoint(given.string());
       return;
     }
-    check_model_exists(options);
+    if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
+    if (by_adapter) given = base_of_adapter(config.adapter);
+    else check_model_exists(options);
     given = io::directory_of_model(given.string());
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
@@ -148,7 +152,6 @@ ModelConfig read_model_config(const Options& options, World* world) {
       refuse_runs_as_model(given.string());
     }
     config.text = io::read_text(config.path, 16u << 20);
-    if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
   };
   if (world == nullptr) {
     read();
@@ -160,6 +163,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
     config.adapter.directory = world->broadcast(config.adapter.directory);
   }
   config.directory = io::directory_of(config.path);
+  if (by_adapter && world != nullptr)
+    log::info("adapter   its base model is " + config.directory + " (" + config.adapter.source() + ")");
   return config;
 }
 
@@ -276,7 +281,7 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   // The number that a DeepSpeed schedule has by default yields to a ratio that someone wrote.
   const bool implied = options.value("warmup_steps").source.precedence == precedence::preset &&
                        options.value("warmup_ratio").source.precedence > precedence::preset;
-  const std::int64_t warmup = implied ? 0 : options.integer("warmup_steps");
+  const std::int64_t warmup = implied ? 0 : options.steps("warmup_steps", total_steps);
   lr.warmup_steps = warmup > 0 ? warmup
                                : static_cast<std::int64_t>(
                                      std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
@@ -287,13 +292,6 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
 train::OptimizerOptions optimizer_options(const Options& options) {
   const std::string optim = options.text("optim");
   const bool sgd = optim == "sgd";
-  for (const char* name : {"momentum", "nesterov"})
-    if (!sgd && options.given(name))
-      throw options.refuse(name, strfmt("--%s is for --optim sgd, and --optim is ", name) + optim,
-                           "Add --optim sgd, or drop it");
-  for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
-    if (sgd && options.given(name))
-      throw options.refuse(name, strfmt("--%s is for --optim adamw, and --optim is ", name) + optim, "Drop it");
   train::OptimizerOptions result;
   result.kind = sgd                       ? train::OptimizerKind::sgd
                 : optim.ends_with("8bit") ? train::OptimizerKind::adamw_8bit
@@ -306,7 +304,7 @@ train::OptimizerOptions optimizer_options(const Options& options) {
   result.weight_decay = options.real("weight_decay");
   if (options.has("lorap_lr_ratio")) result.param_groups.push_back(lora_plus_group(options));
   for (Options::Item& item : options.in_order({"param_groups"})) result.param_groups.push_back(std::move(item.text));
-  if (result.nesterov && result.momentum == 0)
+  if (sgd && result.nesterov && result.momentum == 0)
     throw options.refuse("nesterov", "--nesterov needs momentum, and --momentum is 0", "Add --momentum 0.9");
   return result;
 }

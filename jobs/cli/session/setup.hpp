@@ -108,8 +108,8 @@ struct RunLength {
 
 [[nodiscard]] train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps);
 
-/// The optimizer and its options, without OptimizerOptions::rates, which need a model. Throws Error (usage) for options
-/// of another optimizer.
+/// The optimizer and its options, without OptimizerOptions::rates, which need a model; those of another optimizer are
+/// not read. Throws Error (usage): --nesterov without momentum.
 [[nodiscard]] train::OptimizerOptions optimizer_options(const Options& options);
 
 /// The Trainer's options.
