@@ -285,6 +285,11 @@ TEST(Renamed, TableIsConsistent) {
   }
 }
 
+TEST(Renamed, CommandsOfOtherTools) {
+  EXPECT_THAT(error_line({"chat"}), HasSubstr("tessera generate --chat"));
+  EXPECT_THAT(error_line({"merge-lora"}), HasSubstr("tessera convert --merge_lora true"));
+}
+
 TEST(Stream, IsAccepted) {
   for (const char* value : {"true", "false"})
     EXPECT_EQ(options_of({"--stream", value, "--temperature", "0"}, "infer").external_keys.size(), 1u);

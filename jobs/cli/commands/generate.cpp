@@ -86,7 +86,15 @@ class GenerateRun {
     world_.run_and_agree([&] {
       const io::ChatTemplate form = io::ChatTemplate::load(config_.directory, options_.text("template"));
       const std::string system = system_text(options_);
-      for (const Prompt& prompt : given_prompts_) texts.push_back(prompt.rendered(form, system));
+      std::int64_t unread = 0;
+      for (const Prompt& prompt : given_prompts_) {
+        texts.push_back(prompt.rendered(form, system));
+        if (!prompt.conversation || prompt.conversation->tools.is_null()) continue;
+        Prompt without = prompt;
+        without.conversation->tools = nullptr;
+        unread += without.rendered(form, system) == texts.back() ? 1 : 0;
+      }
+      warn_of_tools(unread);
       if (const io::TextTokenizer* tokenizer = prompt_tokenizer_->tokenizer())
         end_of_turn_ = io::end_of_turn(form, *tokenizer);
     });

@@ -40,10 +40,9 @@ void TrainRun::prepare() {
   threads_ = set_rank_threads(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // checks strategy, batch and T; the number of steps needs the data
-  if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
+  if (options_.text("baseline") == "bigram" && model_.vocab > 4096)
     throw options_.refuse("baseline", strfmt("a bigram table for a vocabulary of %ld is too large", model_.vocab),
                           "Use it with a vocabulary of at most 4096");
-  }
   if (!options_.flag("from_scratch")) require_weights(world_, config_.directory);
   open_data();
   best_metric_ = best_metric(options_);
@@ -53,7 +52,6 @@ void TrainRun::prepare() {
   if (data_.tokenizer != nullptr && options_.has("prompt_file")) sample_end_ = document_end(options_, *data_.tokenizer);
   choose_save_dtype();
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
-  check_best_steps(options_, length_.total_steps);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
     throw options_.refuse("profile_steps",
                           strfmt("the run ends at step %ld, before the first step to profile", length_.total_steps),
@@ -261,8 +259,7 @@ void TrainRun::save_checkpoints() {
     for (const io::AuxiliaryFile& file : changed_files_) io::replace(parts.auxiliary_files, file);
   });
   parts.data = data_identity_;
-  check_best_steps(options_, length_.total_steps);  // a resume may have changed it
-  parts.save_steps = options_.steps("save_steps", length_.total_steps);
+  parts.total_steps = length_.total_steps;
   parts.model_bytes = final_model_bytes();
   parts.base = base_;
   parts.best = progress_.best;

@@ -75,7 +75,7 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"upcast_layernorm upcast_lmhead_output", "", "", "norms and losses are always computed in fp32"},
       {"tokenizer_type is_llama_derived_model is_mistral_derived_model is_qwen_derived_model is_falcon_derived_model", "", "", "the family is that of config.json, the tokenizer that of tokenizer.json"},
       {"use_fast_tokenizer tokenizer_use_fast", "true|1|yes|none", "", "The tokenizer is that of tokenizer.json"},
-      {"low_cpu_mem_usage print_param_status", "", "", "each rank reads its own shard of the weights"},
+      {"low_cpu_mem_usage lora_on_cpu dataset_keep_in_memory print_param_status", "", "", "each rank reads its own shard of the weights"},
       {"image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps video_maxlen media_dir crop_to_patches freeze_vision_tower freeze_multi_modal_projector train_mm_proj_only", "", "", no_vision},
       {"model_type", "", "", "the family is that of config.json"},
       {"use_hf use_hf_hub hub_model_id hub_private_repo hub_strategy hub_always_push download_mode local_repo_path check_model", "", "", no_download},

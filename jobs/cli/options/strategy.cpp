@@ -101,7 +101,7 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
 /// offload". Units are transformer blocks with and without auto_wrap.
 void Options::request_fsdp(const std::string& value, const Source& source) {
   const std::string option = "--fsdp";
-  if (const auto on = parse_flag(value)) {
+  if (const auto on = value.empty() ? std::optional(false) : parse_flag(value)) {
     if (*on) {
       request_strategy(option, "fsdp_true", source);
       external_keys.push_back({source.text, option + " " + value, ExternalKey::Outcome::used,

@@ -57,7 +57,8 @@ const OptionSpec tuning_table[] = {
     {.name = "lorap_lr_ratio", .type = Type::real, .values = "X", .group = "Tuning",
      .help = "learning rate of B as a multiple of A's (LoRA+)", .equivalents = "ms-swift --lorap_lr_ratio", .min = 0},
     {.name = "adapters", .values = "DIR", .group = "Tuning",
-     .help = "an adapter directory of PEFT or of a LoRA run: train continues it, generate and eval apply it to --model",
+     .help = "an adapter directory of PEFT or of a LoRA run: train continues it, generate and eval apply it to "
+             "--model [the base model that adapter_config.json names]",
      .equivalents = "ms-swift --adapters", .commands = for_runs | for_inference | for_convert},
     {.name = "quant_method", .type = Type::choice, .default_value = "none", .values = "none|bnb", .group = "Tuning",
      .help = "bnb: keep the weights of the frozen base model's Linears quantized, as bitsandbytes does (docs/qlora.md)",

@@ -142,7 +142,9 @@ void check_unsupported(const UnsupportedOption& option, const std::string& name,
 
 std::string unsupported_command(std::string_view command) {
   if (command == "rlhf" || command == "dpo") return std::string(command) + " is not built yet. Use tessera sft";
-  if (command == "merge_lora") return "Use tessera convert --merge_lora true";
+  if (command == "merge_lora" || command == "merge-lora") return "Use tessera convert --merge_lora true";
+  if (command == "chat" || command == "inference") return "Use tessera generate --chat";
+  if (command == "preprocess") return "Use tessera tokenize";
   if (command == "template") return "template is not built yet. Commands: " + command_names();
   return "";
 }

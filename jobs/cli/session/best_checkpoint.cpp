@@ -52,7 +52,7 @@ void check_best_options(const Options& options) {
 void check_best_steps(const Options& options, std::int64_t total_steps) {
   if (!options.flag("load_best_model_at_end") || options.text("save_strategy") != "steps") return;
   const std::int64_t saves = options.steps("save_steps", total_steps), evals = options.steps("eval_steps", total_steps);
-  if (saves % evals == 0) return;
+  if (evals == 0 || saves % evals == 0) return;  // check_best_options refuses 0
   const auto text = [&](const char* name, std::int64_t steps) {
     const std::string share =
         options.is_share(name) ? options.text(name) + strfmt(" (of %ld steps) ", total_steps) : "";

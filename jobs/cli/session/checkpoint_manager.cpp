@@ -24,9 +24,10 @@ CheckpointManager::CheckpointManager(Parts parts)
       metric_(best_metric(*parts_.options)),
       best_(parts_.best) {
   const Options& options = *parts_.options;
+  check_best_steps(options, parts_.total_steps);  // a resume may have changed it
+  save_steps_ = options.steps("save_steps", parts_.total_steps);
   saved_step_ = parts_.saved_step;
-  enabled_ =
-      options.text("save_strategy") != "no" && (parts_.save_steps > 0 || options.text("save_strategy") == "epoch");
+  enabled_ = options.text("save_strategy") != "no" && (save_steps_ > 0 || options.text("save_strategy") == "epoch");
   const bool by_time = !enabled_ && !options.given("save_steps") && options.text("save_strategy") == "steps";
   every_ = by_time ? options.seconds("save_every") : 0;
   last_save_ = std::chrono::steady_clock::now();
@@ -99,7 +100,7 @@ void CheckpointManager::before_update(int unit) {
 bool CheckpointManager::due(std::int64_t step, bool epoch_ends) const {
   if (!enabled_) return false;
   if (parts_.options->text("save_strategy") == "epoch") return epoch_ends;
-  return step % parts_.save_steps == 0;
+  return step % save_steps_ == 0;
 }
 
 bool CheckpointManager::after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends) {

@@ -27,13 +27,14 @@ class CheckpointManager final : public train::StepCallback {
     std::optional<io::BaseModel> base;   // --save_only_trainable
     std::optional<BestCheckpoint> best;  // --metric_for_best_model: of the run that is resumed
     std::int64_t saved_step = -1;        // the step resumed from, if its checkpoint is in this directory
-    std::int64_t save_steps = 0;         // --save_steps of this run's steps; 0: none
+    std::int64_t total_steps = 0;        // of which --save_steps may be a share
     std::uint64_t model_bytes = 0;       // that the final model will take
     std::string run;                     // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
   /// Collective. Throws Error (data, E140) on every rank if the disk has no space for the final model, or for a
   /// checkpoint that was asked for. Without that space there are no saves by --save_every: a warning (W034) says so.
+  /// Throws Error (usage) if --load_best_model_at_end would have evaluations without a checkpoint.
   explicit CheckpointManager(Parts parts);
 
   shard::ControlFlags flags() override;
@@ -82,6 +83,7 @@ class CheckpointManager final : public train::StepCallback {
   std::unique_ptr<io::CheckpointSave> saving_;
   std::string saving_path_;
   std::int64_t saving_step_ = -1, saved_step_ = -1;
+  std::int64_t save_steps_ = 0;  // 0: none by steps
   std::optional<BestMetric> metric_;
   std::optional<BestCheckpoint> best_, saving_best_;  // on disk; once the save in progress is
   std::int64_t evaluated_step_ = -1;

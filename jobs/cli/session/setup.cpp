@@ -15,6 +15,7 @@
 #include "io/model/model_directory.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -254,6 +255,7 @@ RunLength run_length(const Options& options, std::int64_t samples, std::int64_t 
                           options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
   if (length.total_steps < 1)
     throw options.refuse("num_train_epochs", "the run has no steps", "Set max_steps or num_train_epochs above 0");
+  check_best_steps(options, length.total_steps);
   return length;
 }
 
