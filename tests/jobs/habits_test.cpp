@@ -303,10 +303,11 @@ class Hub : public testing::Test {
     ::setenv("HF_HUB_CACHE", root_.c_str(), 1);
   }
   void TearDown() override {
+    std::filesystem::current_path(before_);
     std::filesystem::remove_all(root_);
     ::unsetenv("HF_HUB_CACHE");
   }
-  std::filesystem::path root_;
+  std::filesystem::path root_, before_ = std::filesystem::current_path();
 };
 
 TEST_F(Hub, ADataSetsNameIsLookedUpOrGetsTheCommand) {
@@ -327,12 +328,16 @@ TEST_F(Hub, ADataSetsNameIsLookedUpOrGetsTheCommand) {
 }
 
 TEST_F(Hub, PathsAreNoNames) {
-  for (const char* path : {"data.jsonl", "./a/b", "a/b.jsonl", "a/b.csv", "a/b/c", "a*/b", "/tmp/x", "train"})
+  for (const char* path : {"data.jsonl", "./a/b", "a/b.jsonl", "a/b.csv", "a/b/c", "a*/b", "/tmp/x", "v1.2"})
     EXPECT_FALSE(is_hub_dataset(path)) << path;
   std::filesystem::current_path(root_);
   std::filesystem::create_directories("org");
   EXPECT_FALSE(is_hub_dataset("org/name"));  // a file that is not in that directory
   EXPECT_TRUE(is_hub_dataset("other/name"));
+  EXPECT_TRUE(is_hub_dataset("squad"));
+  for (const char* file : {"corpus.bin", "corpus.idx", "plain"}) std::ofstream(file) << "x";
+  EXPECT_FALSE(is_hub_dataset("corpus"));
+  EXPECT_FALSE(is_hub_dataset("plain"));
 }
 
 TEST_F(Hub, AnAdapterNamesItsBase) {

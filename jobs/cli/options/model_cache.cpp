@@ -113,10 +113,14 @@ std::pair<std::string, std::string> split_selection(const std::string& name) {
 bool is_hub_dataset(const std::string& name) {
   static constexpr const char* endings[] = {".jsonl", ".json", ".ndjson",  ".txt",   ".csv", ".tsv", ".bin",
                                             ".idx",   ".md",   ".parquet", ".arrow", ".gz",  ".zst", ".bak"};
-  if (!is_hub_name(name) || std::ranges::count(name, '/') != 1) return false;
-  if (std::ranges::any_of(endings, [&](const char* ending) { return name.ends_with(ending); })) return false;
-  std::error_code ignored;  // ORG that is a directory: a path in it that is not there
-  return !fs::exists(name, ignored) && !fs::exists(name.substr(0, name.find('/')), ignored);
+  if (!is_hub_name(name) || std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(end); }))
+    return false;
+  const std::size_t slash = name.find('/');
+  if (slash == std::string::npos && name.find('.') != std::string::npos) return false;
+  std::error_code ignored;
+  for (const char* end : {"", ".bin", ".idx"})  // Megatron's PREFIX
+    if (fs::exists(name + end, ignored)) return false;
+  return slash == std::string::npos || !fs::exists(name.substr(0, slash), ignored);  // no missing file of a directory
 }
 
 std::string find_cached_dataset(const std::string& name) {
@@ -128,7 +132,7 @@ std::string find_cached_dataset(const std::string& name) {
 }
 
 std::string download_dataset_command(const std::string& name) {
-  return "hf download --repo-type dataset " + name + " --local-dir " + name.substr(name.find('/') + 1);
+  return "hf download --repo-type dataset " + name + " --local-dir " + name.substr(name.rfind('/') + 1);
 }
 
 }  // namespace tessera::jobs

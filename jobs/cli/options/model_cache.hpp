@@ -24,7 +24,7 @@ namespace tessera::jobs {
 [[nodiscard]] std::string download_command(const std::string& name, const std::string& revision);
 
 /// True if a value of --dataset, without its #ROWS or :SHARE, is spelled as the name of a data set of a hub, and is no
-/// file or directory: "tatsu-lab/alpaca".
+/// file, directory or Megatron's PREFIX: "tatsu-lab/alpaca", "squad".
 [[nodiscard]] bool is_hub_dataset(const std::string& name);
 /// The directory of a data set in Hugging Face's local cache (its branch main); "" if there is none.
 [[nodiscard]] std::string find_cached_dataset(const std::string& name);
