@@ -147,6 +147,8 @@ TEST(Fsdp, FalseAsksForNothing) {
   const Options off = options_of_yaml("fsdp: false\nfsdp_config: {reshard_after_forward: false, cpu_offload: true}\n");
   EXPECT_EQ(off.text("sharding_strategy"), "zero3");
   EXPECT_EQ(off.text("offload_params"), "none");
+  EXPECT_EQ(strategy_of_yaml("fsdp: []\nfsdp_config: {reshard_after_forward: false}\n"), "zero3");
+  EXPECT_EQ(strategy_of_yaml("fsdp:\nfsdp_config: {reshard_after_forward: false}\n"), "zero2");  // nothing is said
 }
 
 TEST(Fsdp, Contradictions) {
@@ -181,6 +183,8 @@ TEST(Unread, EvaluationWithoutDataIsANote) {
   EXPECT_THAT(options.without_effect, ElementsAre(HasSubstr("--eval_steps 50 has no effect: there is no validation")));
   EXPECT_NO_THROW(check_options(options));
   EXPECT_THAT(options_of({"--eval_steps", "0"}).without_effect, IsEmpty());
+  EXPECT_THAT(options_of({"--eval_strategy", "steps"}).without_effect, ElementsAre(HasSubstr("--eval_strategy steps")));
+  EXPECT_THAT(options_of({"--eval_strategy", "no"}).without_effect, IsEmpty());
   EXPECT_THAT(options_of({"--eval_steps", "0.5", "--split_dataset_ratio", "0.1"}).without_effect, IsEmpty());
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_strategy", "epoch"})); }), HasSubstr("validation data"));
 }

@@ -119,6 +119,9 @@ prints 0 '"prompt":"Question 2"' generate --model base --chat --prompt_file aske
 in_file=$(grep -o '"prompt_token_ids":[^]]*' log)
 prints 3 'Give generate --chat' generate --model base --prompt_file asked.jsonl --threads 1
 prints 3 'nothing is left to answer' generate --model base --chat --prompt_file rows.jsonl --threads 1
+echo 'prompt,id' > asked.csv
+prints 3 'prompts are lines of text, or JSON Lines' generate --model base --prompt_file asked.csv --threads 1
+prints 2 'Use --prompt_file' infer --model base --val_dataset asked.jsonl
 prints 2 'on a terminal, --chat alone is a conversation' generate --model base --chat --threads 1
 if command -v script > /dev/null; then
   printf 'Question 1\n/clear\nQuestion 2\n\n/exit\n' | timeout 60 script -qec "$tessera generate --model base --chat --max_new_tokens 3 --threads 1" /dev/null > log 2>&1 ||

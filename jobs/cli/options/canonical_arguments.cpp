@@ -16,6 +16,7 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
 /// What to use in place of an option that other commands have; "" if there is nothing to say.
 std::string instead_of(const OptionSpec& spec, unsigned commands) {
   const std::string name = spec.name;
+  if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file. ";
   if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
   if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
   if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is. ";

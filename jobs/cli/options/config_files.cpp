@@ -182,10 +182,10 @@ void ConfigFileReader::read_env(const io::ConfigNode& node) {
 
 void ConfigFileReader::read_top(const io::ConfigNode& root) {
   const io::ConfigNode* const fsdp = root.find("fsdp");
-  const bool fsdp_is_off = fsdp != nullptr && is_scalar(*fsdp) && is_off(fsdp->text);
+  const bool fsdp_is_off = fsdp != nullptr && !is_null(*fsdp) && !is_enabled(*fsdp, /*without=*/false);
   for (const auto& [name, child] : root.entries)
     keep_refusals(child, name, [&] {
-      if (fsdp_is_off && name == "fsdp_config") note(child, name, Outcome::harmless, "off: fsdp is " + fsdp->text);
+      if (fsdp_is_off && name == "fsdp_config") note(child, name, Outcome::harmless, "off: fsdp is false");
       else read_entry(name, child);
     });
 }

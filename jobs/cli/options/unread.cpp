@@ -38,8 +38,9 @@ void Options::note_unread() {
            strfmt("it is for --%s %s, and that is ", other, split_words(values, ' ').front().c_str()) + text(other));
   const bool evaluates = has("val_dataset") || real("split_dataset_ratio") > 0;
   const bool asked = given("eval_steps") && (is_share("eval_steps") || integer("eval_steps") > 0);
-  if (asked && !evaluates)
-    note("eval_steps", "there is no validation data (--val_dataset FILE, or --split_dataset_ratio 0.1)");
+  constexpr const char* no_data = "there is no validation data (--val_dataset FILE, or --split_dataset_ratio 0.1)";
+  if (asked && !evaluates) note("eval_steps", no_data);
+  if (given("eval_strategy") && text("eval_strategy") == "steps" && !evaluates) note("eval_strategy", no_data);
 }
 
 }  // namespace tessera::jobs

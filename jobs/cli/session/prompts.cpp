@@ -115,6 +115,8 @@ void read_prompt_file(const std::string& path, PromptForm form, std::vector<Prom
   const std::string text =
       path == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : io::read_text(path);
   const std::string name = path == "-" ? "standard input" : path;
+  if (text.find('\0') != std::string::npos || path.ends_with(".csv") || path.ends_with(".tsv"))
+    throw Error(ExitCode::data, "prompts are lines of text, or JSON Lines", name, "Write one prompt a line");
   const bool rows = holds_rows(path, text);
   std::istringstream lines(text);
   const std::size_t before = prompts.size();
