@@ -3,7 +3,7 @@
 # Sourced by the scripts of jobs: what they need, and Debian's package names for it.
 
 # What CMakeLists.txt looks for, and what tests/CMakeLists.txt adds (tests/system/dependencies.sh compares).
-build_dependencies=(compiler git pkg-config cmake ninja mpi blas onednn yaml hdf5 icu hwloc options json)
+build_dependencies=(compiler git pkg-config cmake ninja mpi blas onednn yaml hdf5 zlib zstd icu hwloc options json)
 # shellcheck disable=SC2034  # read by jobs/test
 test_dependencies=("${build_dependencies[@]}" context gtest)
 
@@ -44,6 +44,8 @@ present() {
     onednn) links 'dnnl.hpp CL/cl.h' dnnl OpenCL ;;
     yaml) has_pkg yaml-0.1 ;;
     hdf5) has_pkg hdf5-openmpi ;;
+    zlib) has_pkg zlib ;;
+    zstd) has_pkg libzstd ;;
     icu) has_pkg icu-uc ;;
     hwloc) has_pkg 'hwloc >= 2.0' ;;
     options) links boost/program_options/version.hpp boost_program_options ;;
@@ -79,6 +81,8 @@ package_of() {
     onednn) echo libdnnl-dev ocl-icd-opencl-dev ;;  # its CMake package wants OpenCL
     yaml) echo libyaml-dev ;;
     hdf5) echo libhdf5-openmpi-dev ;;
+    zlib) echo zlib1g-dev ;;
+    zstd) echo libzstd-dev ;;
     icu) echo libicu-dev ;;
     hwloc) echo libhwloc-dev ;;
     options) echo libboost-program-options-dev ;;

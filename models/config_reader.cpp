@@ -57,6 +57,11 @@ bool ConfigReader::has(const std::string& name) const {
   return found != json_.end() && !found->is_null();
 }
 
+bool ConfigReader::is_null(const std::string& name) const {
+  const auto found = json_.find(name);
+  return found != json_.end() && found->is_null();
+}
+
 std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::int64_t low, std::int64_t high,
                                    std::optional<std::int64_t> fallback) const {
   std::optional<std::int64_t> result;

@@ -27,6 +27,8 @@ class ConfigReader {
   [[nodiscard]] std::string text(const std::string& name, std::optional<std::string> fallback = {}) const;
   /// Present and not null.
   [[nodiscard]] bool has(const std::string& name) const;
+  /// Present, and null.
+  [[nodiscard]] bool is_null(const std::string& name) const;
   /// The object under `name`, whose keys messages call "name.key"; empty if absent. Throws Error (usage) if it is no
   /// object.
   [[nodiscard]] ConfigReader object(const std::string& name) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The decoder of Llama, Qwen and Mixtral: RMSNorm, grouped-query attention with RoPE, SwiGLU or experts. A family fills
-// in a DecoderConfig. Names, order and initialization are Hugging Face's (Linear and embeddings N(0,
+// The decoder of Llama, Mistral, Qwen and Mixtral: RMSNorm, grouped-query attention with RoPE, SwiGLU or experts. A
+// family fills in a DecoderConfig. Names, order and initialization are Hugging Face's (Linear and embeddings N(0,
 // initializer_range)).
 
 #include "models/config_reader.hpp"
@@ -35,6 +35,9 @@ struct DecoderDefaults {
   std::int64_t head_dim = 0;      // 0: H / nh
   bool kv_heads_required = true;  // else nh
   double norm_eps = 1e-6, rope_theta = 10000;
+  /// Throws Error (usage) for a "sliding_window" that masks anything; null: any window is refused, but qwen's, which
+  /// "use_sliding_window" switches.
+  void (*refuse_window)(const ConfigReader& config, std::int64_t max_tokens) = nullptr;
 };
 
 /// Reads the keys that these families share. Throws Error (usage) with the key, also for settings that are not

@@ -6,11 +6,13 @@
 namespace tessera::models {
 namespace {
 
-void refuse_windows(const ConfigReader& config) {
+void refuse_windows(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
   // Qwen's configs set a window and disable it; the others have null.
-  if (config.has("use_sliding_window")) {
-    config.require("use_sliding_window", false, "attention in a sliding window");
-  } else if (config.has("sliding_window") && config.text("model_type").rfind("qwen", 0) != 0) {
+  config.require("use_sliding_window", false, "attention in a sliding window");
+  if (defaults.refuse_window != nullptr) {
+    defaults.refuse_window(config, c.max_tokens);
+  } else if (!config.has("use_sliding_window") && config.has("sliding_window") &&
+             config.text("model_type").rfind("qwen", 0) != 0) {
     config.refuse("sliding_window", "is set: attention in a sliding window is not supported (only null)");
   }
   for (const std::string& type : config.texts("layer_types"))
@@ -18,11 +20,11 @@ void refuse_windows(const ConfigReader& config) {
       config.refuse("layer_types", "has \"" + type + "\", which is not supported (only \"full_attention\")");
 }
 
-void refuse_unsupported_decoder(const ConfigReader& config) {
+void refuse_unsupported_decoder(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
   const std::string activation = config.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")  // two names of one function
     config.refuse("hidden_act", "is \"" + activation + "\", which is not supported (only \"silu\")");
-  refuse_windows(config);
+  refuse_windows(config, c, defaults);
   config.require("is_encoder_decoder", false, "an encoder");
   config.require("add_cross_attention", false, "cross attention");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier",
@@ -62,7 +64,7 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
   c.tied = config.boolean("tie_word_embeddings", false);
   c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta});
-  refuse_unsupported_decoder(config);
+  refuse_unsupported_decoder(config, c, defaults);
   return c;
 }
 

@@ -27,6 +27,7 @@ struct Family {
 [[nodiscard]] Model make_gpt2_model(const ConfigReader& config, DType dtype);
 [[nodiscard]] std::string gpt2_canonical_name(const std::string& name);
 [[nodiscard]] Model make_llama(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_mistral(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_qwen2(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_qwen3(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_qwen3_moe(const ConfigReader& config, DType dtype);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "io/chat/builtin_templates.hpp"
+#include "io/data/row_json.hpp"
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "runtime/base/hash.hpp"
@@ -88,21 +89,23 @@ Templates own_templates(const std::string& directory, const Json& config) {
   for (const std::string& name : ChatTemplate::names()) known += (known.empty() ? "" : ", ") + name;
   for (const auto& [name, unused] : own) known += ", " + name;
   throw Error(ExitCode::usage, "there is no chat template or file '" + choice + "'", "--template",
-              "Known names: " + known);
+              "Leave it out for the model's own template, give a file, or one of " + known +
+                  "; other tools' names of templates are not known");
 }
 
 Json prepared_message(const Json& message) {
   constexpr std::array<const char*, 3> reasoning_keys = {"reasoning_content", "thinking", "reasoning"};
   Json kept = Json::object();
   for (const auto& [key, value] : message.items())
-    if (!value.is_null()) kept[key] = value;
+    if (!value.is_null()) append_key(kept, key, value);
   const auto reasoning =
       std::find_if(reasoning_keys.begin(), reasoning_keys.end(), [&](const char* key) { return kept.contains(key); });
   if (reasoning == reasoning_keys.end()) return kept;
   const Json text = kept[*reasoning];
   Json out = Json::object();
-  out["thinking"] = text;
-  for (const auto& [key, value] : kept.items()) out[key] = value;
+  append_key(out, "thinking", kept.value("thinking", text));
+  for (const auto& [key, value] : kept.items())
+    if (key != "thinking") append_key(out, key, value);
   out["reasoning_content"] = text;
   return out;
 }

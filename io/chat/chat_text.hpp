@@ -22,9 +22,11 @@ struct LossSpan {
 };
 
 struct ChatText {
-  std::string text;            // UTF-8
-  std::vector<LossSpan> loss;  // ascending, disjoint
-  bool lacks_tools = false;    // the conversation has descriptions of tools, which the template does not read
+  std::string text;                 // UTF-8
+  std::vector<LossSpan> loss;       // ascending, disjoint
+  bool lacks_tools = false;         // the conversation has descriptions of tools, which the template does not read
+  bool lacks_reasoning = false;     // an answer has reasoning, which the template leaves out
+  std::vector<std::string> unread;  // keys of messages and variables of the template that the template does not read
 };
 
 /// Renders conversations for training.

@@ -2,6 +2,7 @@
 #pragma once
 // The conversation in a row of training data.
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -9,25 +10,45 @@
 
 namespace tessera::io {
 
+/// The arguments of a tool call that the row gives as a JSON text: messages have them parsed.
+struct ArgumentsText {
+  std::size_t message = 0, call = 0;
+  std::string text;
+};
+
 struct ConversationRow {
   /// Objects with "role" (system, developer, user, assistant, tool) and "content", a string, and whatever else the
   /// row's messages have ("tool_calls", "reasoning_content", …).
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  /// By message: the weight in the loss that its row gives it ("loss", "loss_scale"); absent: as --loss_scale says.
+  /// By message: the weight in the loss that its row gives it ("loss", "loss_scale", "weight"); absent: as --loss_scale
+  /// says.
   std::vector<std::optional<double>> weights;
-  nlohmann::ordered_json tools;  // a list of descriptions; null if there is none
+  nlohmann::ordered_json tools;                                         // a list of descriptions; null if none
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // of the template ("chat_template_kwargs")
+  std::vector<ArgumentsText> argument_texts;
+  /// Keys with a value that nothing reads: "id", "messages[].content[].cache".
+  std::vector<std::string> unread;
+  /// Keys of messages and calls that are not known, but go to the template, which may read them: "messages[].train".
+  std::vector<std::string> unknown;
 
   void add(const char* role, std::string content);
   /// Puts a system message first, unless the conversation has one.
   void set_system(const std::string& content);
+  /// The same conversation with the arguments of calls as the texts that the row has.
+  [[nodiscard]] ConversationRow with_argument_texts() const;
+  [[nodiscard]] bool has_system() const;
+  /// The tool calls of a message; null if it has none.
+  [[nodiscard]] const nlohmann::ordered_json* calls(std::size_t message) const;
   [[nodiscard]] const std::string& role(std::size_t message) const;
   [[nodiscard]] const std::string& content(std::size_t message) const;
 };
 
 /// Checks roles, contents and weights of messages, and unifies what tools write differently: ShareGPT's from/value and
-/// human/assistant, names of roles, contents in parts, tool calls as text. Throws RowError.
+/// human/assistant, names of roles, contents in parts, tool calls as text, OpenAI's old function_call. Throws RowError.
 [[nodiscard]] ConversationRow read_messages(nlohmann::ordered_json messages);
 /// A list of tools, or a JSON text of one. Throws RowError.
 [[nodiscard]] nlohmann::ordered_json read_tools(nlohmann::ordered_json tools);
+/// Moves the first of `names` that the object has out of it; null if it has none.
+nlohmann::ordered_json take_key(nlohmann::ordered_json& object, std::initializer_list<const char*> names);
 
 }  // namespace tessera::io

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "io/data/row_json.hpp"
 #include "io/data/rows.hpp"
 
 namespace tessera::io {
@@ -18,6 +19,8 @@ constexpr std::array query_names = {"query", "prompt", "input", "instruction", "
 constexpr std::array response_names = {"response", "completion", "answer",     "output",  "targets",
                                        "target",   "solution",   "answer_key", "answers", "content"};
 
+constexpr std::size_t most_keys_named = 20;
+
 template <std::size_t N>
 const Json* first_of(const Json& row, const std::array<const char*, N>& names) {
   for (const char* name : names) {
@@ -27,24 +30,32 @@ const Json* first_of(const Json& row, const std::array<const char*, N>& names) {
   return nullptr;
 }
 
+/// Moves the value that first_of finds out of the row; null if there is none.
+template <std::size_t N>
+Json take_first(Json& row, const std::array<const char*, N>& names) {
+  for (const char* name : names)
+    if (const auto found = row.find(name); found != row.end() && !found->is_null()) return take_key(row, {name});
+  return {};
+}
+
 /// An instruction with an input, or with an output: the query is both, whatever the response's name.
 bool is_alpaca(const Json& row) {
   return row.contains("instruction") && (row.contains("input") || row.contains("output"));
 }
 
-/// A string under a key; "" if it is absent or null.
-std::string text_under(const Json& row, const char* key) {
-  const auto found = row.find(key);
-  if (found == row.end() || found->is_null()) return {};
-  if (!found->is_string()) throw RowError{std::string("\"") + key + "\" is not a string"};
-  return found->get<std::string>();
+/// Takes a string under a key; "" if it is absent or null.
+std::string take_text(Json& row, const char* key) {
+  const Json value = take_key(row, {key});
+  if (value.is_null()) return {};
+  if (!value.is_string()) throw RowError{std::string("\"") + key + "\" is not a string"};
+  return value.get<std::string>();
 }
 
-void add_history(const Json& row, ConversationRow& conversation) {
-  const auto found = row.find("history");
-  if (found == row.end() || found->is_null()) return;
-  if (!found->is_array()) throw RowError{"\"history\" is not a list"};
-  for (const Json& pair : *found) {
+void take_history(Json& row, ConversationRow& conversation) {
+  const Json history = take_key(row, {"history"});
+  if (history.is_null()) return;
+  if (!history.is_array()) throw RowError{"\"history\" is not a list"};
+  for (const Json& pair : history) {
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
       throw RowError{"\"history\" is not a list of [query, response]"};
     conversation.add("user", pair[0].get<std::string>());
@@ -53,47 +64,78 @@ void add_history(const Json& row, ConversationRow& conversation) {
 }
 
 /// A prompt and a completion that are lists of messages (TRL): one list.
-ConversationRow read_lists(const Json& query, const Json& response) {
-  Json all = query;
-  for (const Json& message : response) all.push_back(message);
-  return read_messages(std::move(all));
+ConversationRow read_lists(Json query, const Json& response) {
+  for (const Json& message : response) query.push_back(message);
+  return read_messages(std::move(query));
 }
 
-ConversationRow read_alpaca(const Json& row) {
-  std::string query = text_under(row, "instruction");
-  const std::string input = text_under(row, "input");
+ConversationRow read_alpaca(Json& row) {
+  std::string query = take_text(row, "instruction");
+  const std::string input = take_text(row, "input");
   if (!query.empty() && !input.empty()) query += '\n';
   query += input;
   if (query.empty()) throw RowError{"\"instruction\" and \"input\" are empty or missing"};
-  const Json* response = first_of(row, response_names);
-  if (response == nullptr || !response->is_string()) throw RowError{"the row has no response that is a string"};
+  Json response = take_key(row, {"output"});
+  if (response.is_null()) response = take_first(row, response_names);
+  if (!response.is_string()) throw RowError{"the row has no response that is a string"};
   ConversationRow conversation;
-  add_history(row, conversation);
+  take_history(row, conversation);
   conversation.add("user", std::move(query));
-  conversation.add("assistant", response->get<std::string>());
+  conversation.add("assistant", response.get<std::string>());
   return conversation;
 }
 
-ConversationRow read_query(const Json& row) {
+ConversationRow read_query(Json& row) {
   if (is_alpaca(row)) return read_alpaca(row);
-  const Json* query = first_of(row, query_names);
-  const Json* response = first_of(row, response_names);
-  if (query == nullptr || response == nullptr) throw RowError{"the row has no query, or no response"};
-  if (query->is_array() && response->is_array()) return read_lists(*query, *response);
-  if (!query->is_string()) throw RowError{"the query is not a string"};
-  if (!response->is_string()) throw RowError{"the response is not a string"};
+  Json query = take_first(row, query_names);
+  const Json response = take_first(row, response_names);
+  if (query.is_null() || response.is_null()) throw RowError{"the row has no query, or no response"};
+  if (query.is_array() && response.is_array()) return read_lists(std::move(query), response);
+  if (!query.is_string()) throw RowError{"the query is not a string"};
+  if (!response.is_string()) throw RowError{"the response is not a string"};
   ConversationRow conversation;
-  add_history(row, conversation);
-  conversation.add("user", query->get<std::string>());
-  conversation.add("assistant", response->get<std::string>());
+  take_history(row, conversation);
+  conversation.add("user", query.get<std::string>());
+  conversation.add("assistant", response.get<std::string>());
   return conversation;
 }
 
 ConversationRow read_list(Json& row) {
-  for (const char* name : list_names)
-    if (const auto found = row.find(name); found != row.end() && !found->is_null())
-      return read_messages(std::move(*found));
-  throw RowError{"the row has no messages"};
+  Json list = take_first(row, list_names);
+  if (list.is_null()) throw RowError{"the row has no messages"};
+  if (list.is_string())  // of a table, whose cells are texts
+    if (std::optional<Json> parsed = parse_json_text(list.get_ref<const std::string&>())) list = std::move(*parsed);
+  return read_messages(std::move(list));
+}
+
+/// "tools", or "functions" as OpenAI wrote them before.
+Json take_tools(Json& row) {
+  Json tools = read_tools(take_key(row, {"tools"})), functions = read_tools(take_key(row, {"functions"}));
+  if (functions.is_null()) return tools;
+  if (!tools.is_null()) throw RowError{"the row has \"tools\" and \"functions\""};
+  for (Json& function : functions) function = Json{{"type", "function"}, {"function", std::move(function)}};
+  return functions;
+}
+
+/// "chat_template_kwargs" (TRL): variables of the template, as an object or its JSON text.
+Json take_variables(Json& row) {
+  Json variables = take_key(row, {"chat_template_kwargs"});
+  if (variables.is_string())
+    variables = parse_json_text(variables.get_ref<const std::string&>()).value_or(Json::array({0}));
+  if (variables.is_null()) return Json::object();
+  if (!variables.is_object()) throw RowError{"\"chat_template_kwargs\" is not an object"};
+  for (const char* reserved : {"messages", "tools", "documents", "add_generation_prompt"})
+    if (variables.contains(reserved))
+      throw RowError{std::string("\"chat_template_kwargs\" sets \"") + reserved + "\", which is the conversation's"};
+  return variables;
+}
+
+/// The row's system message goes first, unless the conversation has one: then this one is not read.
+void take_system(Json& row, ConversationRow& conversation) {
+  const std::string system = take_text(row, "system");
+  if (system.empty()) return;
+  if (conversation.has_system() && conversation.content(0) != system) conversation.unread.emplace_back("system");
+  conversation.set_system(system);
 }
 
 }  // namespace
@@ -120,10 +162,21 @@ void rename_columns(Json& row, const Columns& columns) {
   for (const auto& [from, to] : columns) {
     const auto found = row.find(from);
     if (found == row.end()) continue;
-    renamed[to] = std::move(*found);
+    if (to != unused_column) renamed[to] = std::move(*found);
     row.erase(found);
   }
   for (auto& [key, value] : renamed.items()) row[key] = std::move(value);
+}
+
+RowForm require_form(const Json& row) {
+  if (const std::optional<RowForm> form = form_of(row)) return *form;
+  std::string why = "no known form of row; its keys:";
+  std::size_t named = 0;
+  for (const auto& [key, value] : row.items()) {
+    if (++named > most_keys_named) break;
+    why += " \"" + key.substr(0, 40) + "\"";
+  }
+  throw RowError{why + (named > most_keys_named ? " …" : "")};
 }
 
 std::optional<RowForm> form_of(const Json& row) {
@@ -152,9 +205,10 @@ ConversationRow read_conversation(Json row, RowForm form) {
   for (std::size_t i = 0; i < conversation.messages.size(); ++i)
     if (conversation.role(i) == "user" && conversation.content(i).find("<image>") != std::string::npos)
       throw RowError{strfmt("message %zu has an <image>, and models here read text alone", i + 1)};
-  const std::string system = text_under(row, "system");
-  if (!system.empty()) conversation.set_system(system);
-  if (const auto found = row.find("tools"); found != row.end()) conversation.tools = read_tools(std::move(*found));
+  take_system(row, conversation);
+  conversation.tools = take_tools(row);
+  conversation.variables = take_variables(row);
+  for (std::string& key : keys_with_values(row, {})) conversation.unread.push_back(std::move(key));
   return conversation;
 }
 

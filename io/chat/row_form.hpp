@@ -20,16 +20,21 @@ enum class RowForm : unsigned char { text, messages, alpaca, query };
 using Columns = std::map<std::string, std::string>;
 /// From {"from": "to"}. Throws Error (usage): not an object of strings.
 [[nodiscard]] Columns parse_columns(const std::string& json, const std::string& option);
-/// Renames keys of a row; a key that has a new name replaces one that is there.
+/// The new name of a column that is left out.
+inline constexpr const char* unused_column = "unused";
+/// Renames keys of a row; a key that has a new name replaces one that is there. Keys whose new name is unused_column
+/// are removed.
 void rename_columns(nlohmann::ordered_json& row, const Columns& columns);
 
 /// The form of a row, absent if it has none of them.
 [[nodiscard]] std::optional<RowForm> form_of(const nlohmann::ordered_json& row);
+/// The same. Throws RowError, with the row's keys, if it has none of them.
+[[nodiscard]] RowForm require_form(const nlohmann::ordered_json& row);
 /// True if a row is read as text (form_of), but has a query and a response, too.
 [[nodiscard]] bool is_ambiguous(const nlohmann::ordered_json& row);
 /// "messages", …
 [[nodiscard]] const char* name_of(RowForm form);
-/// The conversation in a row of a form other than text. Throws RowError.
+/// The conversation in a row of a form other than text, with the keys of the row that nothing reads. Throws RowError.
 [[nodiscard]] ConversationRow read_conversation(nlohmann::ordered_json row, RowForm form);
 
 }  // namespace tessera::io

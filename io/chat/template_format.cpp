@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendering, and the search for answers.
+// Rendering, and what of a conversation the template leaves out.
 
 #include "io/chat/template_format.hpp"
 
@@ -15,73 +15,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string marker(std::size_t answer) { return "\uE0A0tessera" + std::to_string(answer) + "\uE0A1"; }
-constexpr std::string_view marker_begin = "\uE0A0tessera";
-
-std::string quoted(std::string_view text) {
-  constexpr std::size_t most = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, most)) out += c == '\n' ? std::string("\\n") : std::string(1, c);
-  return out + (text.size() > most ? "…\"" : "\"");
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-}
-
-/// The part of an answer that every template prints as it is: without its reasoning, which some leave out.
-std::string_view kept_part(std::string_view content) {
-  constexpr std::string_view end_of_thinking = "</think>";
-  const std::size_t at = content.rfind(end_of_thinking);
-  return trimmed(at == content.npos ? content : content.substr(at + end_of_thinking.size()));
-}
-
-/// The length of the end of a turn that `rest` begins with: of what it has in common with the end of a conversation,
-/// up to the last complete token in <> or [], or white space.
-std::size_t turn_end(std::string_view closing, std::string_view rest) {
-  const auto differs = std::mismatch(closing.begin(), closing.end(), rest.begin(), rest.end());
-  if (differs.first == closing.end()) return closing.size();
-  const std::string_view common = rest.substr(0, static_cast<std::size_t>(differs.second - rest.begin()));
-  return common.find_last_of(">] \t\n") + 1;  // npos: nothing
-}
-
-/// The empty think block at the beginning of an answer.
-std::size_t empty_think(std::string_view answer) {
-  constexpr std::string_view open = "<think>", close = "</think>";
-  constexpr std::string_view white = " \t\r\n";
-  if (!answer.starts_with(open)) return 0;
-  const std::size_t end = answer.find_first_not_of(white, open.size());
-  if (end == answer.npos || !answer.substr(end).starts_with(close)) return 0;
-  return std::min(answer.find_first_not_of(white, end + close.size()), answer.size());
-}
-
-RowError cannot_find(std::size_t answer, std::string_view expected, std::string_view found) {
-  return {
-      strfmt("the chat template does not print the text before and after answer %zu as it does with other answers: ",
-             answer + 1) +
-      "expected " + quoted(expected) + ", rendered " + quoted(found) +
-      ". Mark answers in the template with {% generation %}"};
-}
-
-/// The template prints an answer that it is given not at all, twice, or in another place.
-RowError cannot_mark(std::size_t answer, std::string_view given, std::string_view rendered) {
-  return {strfmt("the chat template does not print answer %zu once and in its order: given ", answer + 1) +
-          quoted(given) + " as the answer, it rendered " + quoted(rendered) +
-          ". Mark answers in the template with {% generation %}"};
-}
-
 /// Throws unless the names of the functions that a message calls are in `printed`.
 void require_calls(const ConversationRow& row, std::size_t message, std::string_view printed) {
-  const auto calls = row.messages[message].find("tool_calls");
-  if (calls == row.messages[message].end()) return;
+  const Json* calls = row.calls(message);
+  if (calls == nullptr) return;
   for (const Json& call : *calls) {
     const auto& name = call["function"]["name"].get_ref<const std::string&>();
     if (printed.find(name) == printed.npos)
       throw RowError{strfmt("the chat template does not print the tool call of message %zu (%s): rendered ",
                             message + 1, name.c_str()) +
-                     quoted(printed)};
+                     quoted_begin(printed)};
   }
 }
 
@@ -103,32 +46,69 @@ std::vector<LossSpan> complement(const std::vector<LossSpan>& spans, std::size_t
   return rest;
 }
 
+/// True if the text has the arguments of a call as Python prints a dict: the template takes them for a text.
+bool prints_python(const ConversationRow& row, const std::string& text) {
+  return std::any_of(row.argument_texts.begin(), row.argument_texts.end(), [&](const ArgumentsText& one) {
+    const Json& arguments = (*row.calls(one.message))[one.call]["function"]["arguments"];
+    const std::string python = jinja::python_repr(arguments);
+    return python.find('\'') != python.npos && text.find(python) != text.npos;
+  });
+}
+
+/// Removes a key that ConversationRow::unknown names from all messages.
+void remove_key(Json& messages, const std::string& path) {
+  const std::string key = path.substr(path.rfind('.') + 1);
+  const bool of_function = path.starts_with("messages[].tool_calls[].function."),
+             of_call = path.starts_with("messages[].tool_calls[].");
+  for (Json& message : messages) {
+    if (!of_call) message.erase(key);
+    else if (message.contains("tool_calls"))
+      for (Json& call : message["tool_calls"]) (of_function ? call["function"] : call).erase(key);
+  }
+}
+
 }  // namespace
 
 TemplateFormat::TemplateFormat(ChatTemplate chat, LossRule rule, std::string system)
     : chat_(std::move(chat)), rule_(rule), system_(std::move(system)) {
-  const Json user = {{"role", "user"}, {"content", "question"}};
-  const Json answer = {{"role", "assistant"}, {"content", marker(0)}};
-  const auto without = probe(Json::array({user}), false), with = probe(Json::array({user}), true),
-             closed = probe(Json::array({user, answer}), false);
-  if (without && with && with->starts_with(*without)) prompt_ = with->substr(without->size());
-  if (!closed) return;
-  const std::size_t at = closed->rfind(marker(0));
-  if (at != closed->npos) closing_ = closed->substr(at + marker(0).size());
-}
-
-std::optional<std::string> TemplateFormat::probe(const Json& messages, bool prompt) const {
-  try {
-    return rendered(messages, nullptr, prompt).text;
-  } catch (const RowError&) {  // the template wants other conversations
-    return std::nullopt;
+  for (const bool with_system : {false, true}) {  // some templates demand a system message
+    ConversationRow row;
+    if (with_system) row.add("system", "system");
+    row.add("user", "question");
+    row.add("assistant", AnswerSearch::example());
+    if (!turn_) turn_ = turn_around(row, row.messages.size() - 1);
   }
 }
 
-jinja::Rendered TemplateFormat::rendered(const Json& messages, const Json& tools, bool add_generation_prompt) const {
+/// What the template prints around message `answer`, by the messages before it; absent if it refuses these.
+std::optional<TurnText> TemplateFormat::turn_around(const ConversationRow& row, std::size_t answer) const {
+  Json messages = Json::array();
+  for (std::size_t i = 0; i < answer; ++i) messages.push_back(row.messages[i]);
+  const auto text = [&](bool prompt) -> std::optional<std::string> {
+    try {
+      return rendered(row, messages, prompt).text;
+    } catch (const RowError&) {  // the template wants other conversations
+      return std::nullopt;
+    }
+  };
+  std::optional<std::string> without, with;
+  if (answer > 0) without = text(false), with = text(true);
+  messages.push_back({{"role", "assistant"}, {"content", AnswerSearch::example()}});
+  const std::optional<std::string> closed = text(false);
+  if (!closed) return std::nullopt;
+  TurnText turn;
+  if (without && with && with->starts_with(*without)) turn.prompt = with->substr(without->size());
+  const std::size_t at = closed->rfind(AnswerSearch::example());
+  if (at != closed->npos) turn.closing = closed->substr(at + AnswerSearch::example().size());
+  return turn;
+}
+
+jinja::Rendered TemplateFormat::rendered(const ConversationRow& row, const Json& messages,
+                                         bool add_generation_prompt) const {
   Conversation conversation;
   conversation.messages = messages;
-  conversation.tools = tools;
+  conversation.tools = row.tools;
+  conversation.variables = row.variables;
   conversation.add_generation_prompt = add_generation_prompt;
   jinja::RenderOptions options;
   options.clock = fixed_date;
@@ -142,74 +122,50 @@ jinja::Rendered TemplateFormat::rendered(const Json& messages, const Json& tools
   }
 }
 
-std::vector<std::string> TemplateFormat::texts_between(const ConversationRow& row) const {
-  Json messages = Json::array();
-  std::size_t answers = 0;
-  for (std::size_t i = 0; i < row.messages.size(); ++i) {
-    if (row.role(i) != "assistant") messages.push_back(row.messages[i]);
-    else messages.push_back({{"role", "assistant"}, {"content", marker(answers++)}});
-  }
-  const std::string text = rendered(messages, row.tools, false).text;
-  std::vector<std::string> between;
-  std::size_t at = 0;
-  for (std::size_t k = 0; k < answers; ++k) {
-    const std::string mark = marker(k);
-    const std::size_t found = text.find(mark, at);
-    if (found == text.npos || text.find(mark, found + 1) != text.npos) throw cannot_mark(k, mark, text.substr(at));
-    between.push_back(text.substr(at, found - at));
-    at = found + mark.size();
-  }
-  between.push_back(text.substr(at));
-  return between;
-}
-
 std::vector<LossSpan> TemplateFormat::answers(const ConversationRow& row, const jinja::Rendered& whole) const {
-  std::vector<std::size_t> messages;  // of assistants
-  for (std::size_t i = 0; i < row.messages.size(); ++i)
-    if (row.role(i) == "assistant") messages.push_back(i);
-  std::vector<LossSpan> spans;
+  std::size_t answers = 0, first = row.messages.size();
+  for (std::size_t i = row.messages.size(); i-- > 0;)
+    if (row.role(i) == "assistant") ++answers, first = i;
   if (chat_.used(!row.tools.is_null()).marks_generation()) {
-    if (whole.generation.size() != messages.size())
+    if (whole.generation.size() != answers)
       throw RowError{strfmt("the chat template marks %zu answers with {%% generation %%}, and the conversation has %zu",
-                            whole.generation.size(), messages.size())};
-    for (const jinja::Span& span : whole.generation) spans.push_back({span.begin_byte, span.end_byte});
+                            whole.generation.size(), answers)};
+    std::vector<LossSpan> spans;
+    for (const jinja::Span& span : whole.generation) {
+      const std::string_view answer =
+          std::string_view(whole.text).substr(span.begin_byte, span.end_byte - span.begin_byte);
+      spans.push_back({span.begin_byte + empty_think(answer), span.end_byte});
+    }
     return spans;
   }
-  const std::string_view text = whole.text;
-  if (text.find(marker_begin) != text.npos) throw RowError{"the row has the characters that mark answers"};
-  std::vector<std::string> between = texts_between(row);
-  for (std::size_t k = 0; k < messages.size(); ++k) {  // an answer begins behind the generation prompt
-    const std::size_t at = prompt_.empty() ? std::string::npos : between[k].rfind(prompt_);
-    if (at != std::string::npos) between[k].resize(at + prompt_.size());
-  }
-  if (!text.starts_with(between[0])) throw cannot_find(0, between[0], text);
-  std::size_t begin = between[0].size();
-  for (std::size_t k = 0; k < messages.size(); ++k) {
-    const std::string& next = between[k + 1];
-    const bool last = k + 1 == messages.size();
-    const std::string_view answer = kept_part(row.content(messages[k]));
-    const auto holds = [&](std::size_t end) { return text.substr(begin, end - begin).find(answer) != text.npos; };
-    std::size_t end = text.npos;
-    if (last) {
-      if (text.ends_with(next) && text.size() - next.size() >= begin) end = text.size() - next.size();
-      if (end != text.npos && !holds(end)) end = text.npos;
-    } else {
-      end = text.find(next, begin);
-      while (end != text.npos && !holds(end)) end = text.find(next, end + 1);
-    }
-    if (end == text.npos) throw cannot_find(k, std::string(answer) + next, text.substr(begin));
-    const bool at_end = last && messages[k] + 1 == row.messages.size();
-    const std::size_t suffix = at_end ? next.size() : turn_end(closing_, text.substr(end));
-    const std::size_t skipped = empty_think(text.substr(begin, end - begin));
-    spans.push_back({begin + skipped, end + suffix});
-    begin = end + next.size();
-  }
-  return spans;
+  // Tools, and variables such as enable_thinking, may change the generation prompt.
+  std::optional<TurnText> turn = turn_;
+  if (!turn || !row.variables.empty() || !row.tools.is_null())
+    if (std::optional<TurnText> own = turn_around(row, first)) turn = std::move(own);
+  const AnswerSearch search(row, whole.text, turn.value_or(TurnText{}),
+                            [&](const Json& messages, bool prompt) { return rendered(row, messages, prompt).text; });
+  return search.spans();
 }
 
-ChatText TemplateFormat::render(const ConversationRow& given) const {
-  ConversationRow row = given;
-  if (!system_.empty()) row.set_system(system_);
+/// Keys that the template does not name and whose absence changes nothing, and variables that it does not read.
+std::vector<std::string> TemplateFormat::unread_keys(const ConversationRow& row, const std::string& text) const {
+  const jinja::Template& used = chat_.used(!row.tools.is_null());
+  std::vector<std::string> keys;
+  for (const std::string& path : row.unknown)
+    if (!used.mentions(std::string_view(path).substr(path.rfind('.') + 1))) keys.push_back(path);
+  if (!keys.empty()) {
+    Json messages = row.messages;
+    for (const std::string& path : keys) remove_key(messages, path);
+    try {
+      if (rendered(row, messages, false).text != text) keys.clear();  // it prints messages as JSON, for example
+    } catch (const RowError&) { keys.clear(); }
+  }
+  for (const auto& [name, value] : row.variables.items())
+    if (!used.reads(name)) keys.push_back("chat_template_kwargs." + name);
+  return keys;
+}
+
+ChatText TemplateFormat::render_row(const ConversationRow& row) const {
   std::vector<std::optional<double>> weights;  // of answers
   std::vector<std::size_t> messages;           // that are answers
   for (std::size_t i = 0; i < row.messages.size(); ++i) {
@@ -218,24 +174,43 @@ ChatText TemplateFormat::render(const ConversationRow& given) const {
     messages.push_back(i);
   }
   if (weights.empty()) throw RowError{"the row has no assistant message"};
-  jinja::Rendered whole = rendered(row.messages, row.tools, false);
+  jinja::Rendered whole = rendered(row, row.messages, false);
+  if (prints_python(row, whole.text)) throw RowError{"the chat template prints arguments of a call as Python's dict"};
   ChatText made;
   const bool named = std::any_of(weights.begin(), weights.end(), [](const auto& weight) { return weight.has_value(); });
   std::vector<LossSpan> spans;
   if (rule_ != LossRule::all || named) spans = answers(row, whole);
-  for (std::size_t k = 0; k < messages.size(); ++k) {
+  const bool marks = chat_.used(!row.tools.is_null()).marks_generation();  // perhaps not what is printed of reasoning
+  for (std::size_t k = 0, before = 0; k < messages.size(); ++k) {
     const std::string_view text = whole.text;
     const auto answer = spans.empty() ? text : text.substr(spans[k].begin, spans[k].end - spans[k].begin);
     require_calls(row, messages[k], answer);
+    const auto turn = marks && !spans.empty() ? text.substr(before, spans[k].end - before) : answer;
+    if (turn.find(reasoning_of(row, messages[k])) == turn.npos) made.lacks_reasoning = true;
+    if (!spans.empty()) before = spans[k].end;
   }
   for (std::size_t k = 0; k < spans.size(); ++k) {
     const bool counts = rule_ != LossRule::last_round || k + 1 == spans.size();
     spans[k].weight = weights[k].value_or(counts ? 1 : 0);
   }
   made.loss = rule_ == LossRule::all ? complement(spans, whole.text.size()) : std::move(spans);
+  made.unread = unread_keys(row, whole.text);
   made.text = std::move(whole.text);
   made.lacks_tools = !row.tools.is_null() && !chat_.used(true).reads("tools");
   return made;
+}
+
+ChatText TemplateFormat::render(const ConversationRow& given) const {
+  ConversationRow row = given;
+  if (!system_.empty()) row.set_system(system_);
+  if (row.argument_texts.empty()) return render_row(row);
+  try {
+    return render_row(row);
+  } catch (const RowError& error) {
+    try {
+      return render_row(row.with_argument_texts());
+    } catch (const RowError&) { throw error; }
+  }
 }
 
 std::uint64_t TemplateFormat::hash() const {

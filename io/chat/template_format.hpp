@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "io/chat/answer_spans.hpp"
 #include "io/chat/chat_template.hpp"
 #include "io/chat/chat_text.hpp"
 
 namespace tessera::io {
 
-/// A template with {% generation %} blocks says itself which text has loss. For others a second rendering, in which
-/// every answer is replaced by a marker, shows the text between answers; an answer is what stands between those texts
-/// in the first rendering, from the end of the generation prompt to the end of its turn. An empty think block
-/// ("<think>\n\n</think>\n\n") at the beginning of an answer has no loss.
+/// A template with {% generation %} blocks says itself which text has loss. For others AnswerSearch finds it. An empty
+/// think block ("<think>\n\n</think>\n\n") at the beginning of an answer has no loss. Arguments of calls that the row
+/// has as a text are given to the template as values, and as the text if it refuses them or prints them as Python's
+/// dicts.
 class TemplateFormat final : public ChatFormat {
  public:
   /// `system`: put first in conversations without a system message; "" for none. strftime_now is 26 July 2024, so that
@@ -25,17 +26,17 @@ class TemplateFormat final : public ChatFormat {
   [[nodiscard]] std::uint64_t hash() const override;
 
  private:
-  [[nodiscard]] jinja::Rendered rendered(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+  [[nodiscard]] jinja::Rendered rendered(const ConversationRow& row, const nlohmann::ordered_json& messages,
                                          bool add_generation_prompt) const;
-  [[nodiscard]] std::optional<std::string> probe(const nlohmann::ordered_json& messages, bool prompt) const;
+  [[nodiscard]] std::optional<TurnText> turn_around(const ConversationRow& row, std::size_t answer) const;
   [[nodiscard]] std::vector<LossSpan> answers(const ConversationRow& row, const jinja::Rendered& whole) const;
-  [[nodiscard]] std::vector<std::string> texts_between(const ConversationRow& row) const;
+  [[nodiscard]] std::vector<std::string> unread_keys(const ConversationRow& row, const std::string& text) const;
+  [[nodiscard]] ChatText render_row(const ConversationRow& row) const;
 
   ChatTemplate chat_;
   LossRule rule_;
   std::string system_;
-  std::string prompt_;   // the generation prompt: "<|im_start|>assistant\n"
-  std::string closing_;  // what ends a turn of the assistant at the end of a conversation: "<|im_end|>\n"
+  std::optional<TurnText> turn_;  // of a short conversation; absent if the template refuses that
 };
 
 }  // namespace tessera::io

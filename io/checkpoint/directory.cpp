@@ -48,7 +48,10 @@ std::string name_problem(const std::string& directory, std::int64_t step) {
 }
 
 bool is_damage(const std::string& line) {
-  return !line.starts_with("cannot ") && !line.starts_with("E132") && !line.starts_with("E133");
+  if (line.starts_with("cannot ") || line.starts_with("E132") || line.starts_with("E133")) return false;
+  // Of another model, or without what a resume needs: E112, E113, E143 and E145 follow the directory's name.
+  const auto says = [&line](const char* what) { return line.find(what) != std::string::npos; };
+  return !says("E112 ") && !says("E113 ") && !says("E143 ") && !says("E145 ") && !says(" has no optimizer state");
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
@@ -249,33 +252,8 @@ void Retention::apply(const std::string& directory, const std::string& best) {
   }
 }
 
-DirectoryLock::DirectoryLock(const std::string& directory) {
-  const std::string path = directory + "/.lock";
-  do descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) throw system_error("write", path, errno);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int why = errno;
-    char holder[256] = {};
-    const ssize_t n = ::pread(descriptor_, holder, sizeof holder - 1, 0);
-    const std::string who(holder, n > 0 ? static_cast<std::size_t>(n) : 0);
-    if (why == EWOULDBLOCK)
-      throw Error(ExitCode::data,
-                  "E150 another run writes there: " + (who.empty() ? "unknown" : who.substr(0, who.find('\n'))), path,
-                  "Wait for it, end it, or choose another --output_dir");
-  } else {
-    held_ = true;
-  }
-  char host[128] = "?";
-  ::gethostname(host, sizeof host - 1);
-  std::random_device random;
-  const std::string mine =
-      strfmt("process %d on %s\nrun %08x%08x\n", static_cast<int>(::getpid()), host, random(), random());
-  if (::ftruncate(descriptor_, 0) == 0 &&
-      ::pwrite(descriptor_, mine.data(), mine.size(), 0) == static_cast<ssize_t>(mine.size()) &&
-      ::fsync(descriptor_) == 0)
-    owner_ = mine;  // without the text the lock is held all the same
-}
+DirectoryLock::DirectoryLock(const std::string& directory)
+    : lock_(directory + "/.lock", "Wait for it, end it, or choose another --output_dir") {}
 
 bool is_taken(const Error& error) { return error.line().find("E150 ") != std::string::npos; }
 
@@ -285,10 +263,6 @@ void check_owner(const std::string& directory, const std::string& owner) {
   if (now != owner)
     throw Error(ExitCode::data, "E150 another run has taken the directory: " + now.substr(0, now.find('\n')), path,
                 "This one was cut off, or stopped for long: it changes nothing more there");
-}
-
-DirectoryLock::~DirectoryLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace tessera::io

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "io/file/file_lock.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::io {
@@ -23,8 +24,8 @@ namespace tessera::io {
 [[nodiscard]] std::string name_problem(const std::string& directory, std::int64_t step);
 
 /// True if this line of an error about a checkpoint says that it is incomplete or damaged. Not if the file system
-/// failed (EIO, EACCES) or a later program wrote it (E132, E133): that checkpoint may be good, so no older one is taken
-/// for it.
+/// failed (EIO, EACCES), a later program wrote it (E132, E133), it is of another model (E112, E113, E143, E145), or
+/// was saved without the optimizer: that checkpoint may be good, so no older one is taken for it.
 [[nodiscard]] bool is_damage(const std::string& line);
 
 struct FoundCheckpoint {
@@ -84,16 +85,12 @@ class DirectoryLock {
   /// Makes DIRECTORY/.lock. Throws Error (data), E150, naming the host and process that hold it. False from held():
   /// the file system has no locks.
   explicit DirectoryLock(const std::string& directory);
-  ~DirectoryLock();
-  DirectoryLock(const DirectoryLock&) = delete;
-  [[nodiscard]] bool held() const { return held_; }
+  [[nodiscard]] bool held() const { return lock_.held(); }
   /// What .lock says of this run and of no other one; "": it could not be written.
-  [[nodiscard]] const std::string& owner() const { return owner_; }
+  [[nodiscard]] const std::string& owner() const { return lock_.owner(); }
 
  private:
-  int descriptor_ = -1;
-  bool held_ = false;
-  std::string owner_;
+  FileLock lock_;
 };
 
 /// Throws Error (data), E150, if another run has taken the directory since (DirectoryLock::owner; "" is not checked). A

@@ -12,6 +12,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/text_file.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -21,9 +22,11 @@ Manifest read_manifest(const std::string& directory) {
   struct stat there {};
   if (::stat(directory.c_str(), &there) != 0) throw system_error("read", directory, errno);
   const std::string path = directory + "/" + manifest_name;
-  if (::stat(path.c_str(), &there) != 0 && errno == ENOENT)
+  if (::stat(path.c_str(), &there) != 0 && errno == ENOENT) {
+    if (const auto foreign = find_foreign_checkpoint(directory)) throw foreign->error(directory);
     throw Error(ExitCode::data, "E130 " + directory + " has no " + manifest_name +
                                     ": it is not a checkpoint, or its save was interrupted");
+  }
   Manifest manifest = parse_manifest(read_text(path, max_manifest_bytes), path);
   const auto check = [&](const std::string& name, std::uint64_t bytes) {
     const std::string file = directory + "/" + name;

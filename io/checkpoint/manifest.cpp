@@ -99,6 +99,17 @@ class Reader {
       refuse("E110", quote_name(name) + " leaves the checkpoint's directory");
     return name;
   }
+  /// The same in directories inside it: "additional_chat_templates/rag.jinja".
+  std::string auxiliary_name(const Json& object) const {
+    const std::string name = text(object, "name");
+    std::size_t begin = 0;
+    for (std::size_t slash = name.find('/'); slash != name.npos; slash = name.find('/', begin = slash + 1)) {
+      const std::string part = name.substr(begin, slash - begin);
+      if (part.empty() || part == "." || part == ".." || part.size() > 255 || part.find('\0') != part.npos)
+        refuse("E110", quote_name(name) + " leaves the checkpoint's directory");
+    }
+    return name.substr(0, begin) + file_name({{"name", name.substr(begin)}});
+  }
 
  private:
   const std::string& source_;
@@ -226,7 +237,7 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     names.push_back(manifest.files.back().name);
   }
   for (const Json& a : read.list(json, "attachments")) {
-    manifest.auxiliary_files.push_back({read.file_name(a), read.member(a, "bytes"), read.checksum(a)});
+    manifest.auxiliary_files.push_back({read.auxiliary_name(a), read.member(a, "bytes"), read.checksum(a)});
     names.push_back(manifest.auxiliary_files.back().name);
   }
   std::ranges::sort(names);

@@ -11,6 +11,7 @@
 
 #include "io/checkpoint/directory.hpp"
 #include "io/file/crc32c.hpp"
+#include "io/file/new_directory.hpp"
 
 namespace tessera::io {
 
@@ -132,13 +133,20 @@ void CheckpointTransaction::lay_out() {
     }
     out.close();
   }
-  for (const auto& a : spec_.auxiliary_files) write_file(temporary() + "/" + a.name, a.text, Durable::later);
+  for (const auto& a : spec_.auxiliary_files) {
+    if (a.name.find('/') != std::string::npos) make_directories(directory_of(temporary() + "/" + a.name));
+    write_file(temporary() + "/" + a.name, a.text, Durable::later);
+  }
 }
 
 void CheckpointTransaction::sync_layout() {
   if (world_.rank() != 0 || synced_) return;
   for (const std::string& path : paths()) File::open_to_write(path).sync();
-  for (const auto& a : spec_.auxiliary_files) File::open_to_write(temporary() + "/" + a.name).sync();
+  for (const auto& a : spec_.auxiliary_files) {
+    const std::string path = temporary() + "/" + a.name;
+    File::open_to_write(path).sync();
+    if (a.name.find('/') != std::string::npos) sync_directory(directory_of(path));
+  }
   synced_ = true;  // publish() syncs the directory
 }
 
@@ -171,7 +179,8 @@ void CheckpointTransaction::publish(const std::string& manifest) {
   commit_rename(manifest_path + ".tmp", manifest_path);
   if (spec_.check_owner) spec_.check_owner();
   // Atomic even if the name exists: a damaged checkpoint of a step that training has reached again.
-  publish_directory(temporary(), final_name, spec_.backup);
+  if (spec_.must_be_new) publish_new_directory(temporary(), final_name);
+  else publish_directory(temporary(), final_name, spec_.backup);
 }
 
 }  // namespace tessera::io

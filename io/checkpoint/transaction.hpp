@@ -23,6 +23,7 @@ class CheckpointTransaction {
     std::vector<StateFile> files;  // plan_state_files
     std::vector<AuxiliaryFile> auxiliary_files;
     std::string backup = {};                   // what an existing directory is renamed to; "": it is removed
+    bool must_be_new = false;                  // an existing directory is an error at commit()
     std::vector<std::string> frozen = {};      // as Manifest::frozen
     std::optional<BaseModel> base = {};        // as Manifest::base
     std::uint64_t alignment = hdf5_alignment;  // as lay_out_hdf5

@@ -14,14 +14,20 @@ namespace {
 
 std::uint64_t bytes_of(const OutputTensor& t) { return static_cast<std::uint64_t>(t.numel) * size_of(t.dtype); }
 
+/// Of an unknown type: bytes, whose width is that of TensorEntry::dtype (u8) there.
+std::int64_t num_elements(const TensorEntry& tensor) {
+  return tensor.known ? tensor.numel() : static_cast<std::int64_t>(tensor.bytes);
+}
+
 void check_slices(const OutputTensor& t, const TensorCatalog& source) {
   std::int64_t count = 0;
   for (const TensorSlice& s : t.slices) {
     const TensorEntry& from = source.tensors[static_cast<std::size_t>(s.tensor)];
-    if (!from.known || (from.dtype != t.dtype && (!is_float(from.dtype) || !is_float(t.dtype))))
+    if ((!from.known && t.dtype != DType::u8) ||
+        (from.dtype != t.dtype && (!is_float(from.dtype) || !is_float(t.dtype))))
       throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot become %s", quote_name(from.name).c_str(),
                                          from.type, name_of(t.dtype)));
-    TESSERA_ASSERT(s.first >= 0 && s.count >= 0 && s.first <= from.numel() - s.count, "%s", from.name.c_str());
+    TESSERA_ASSERT(s.first >= 0 && s.count >= 0 && s.first <= num_elements(from) - s.count, "%s", from.name.c_str());
     count += s.count;
   }
   TESSERA_ASSERT(count == t.numel, "%s has %ld elements, its slices %ld", t.name.c_str(), t.numel, count);

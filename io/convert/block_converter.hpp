@@ -11,7 +11,7 @@
 
 namespace tessera::io {
 
-/// Elements [first, first + count) of a source tensor.
+/// Elements [first, first + count) of a source tensor; bytes, if its type is not known (TensorEntry::known).
 struct TensorSlice {
   int tensor = 0;  // index into TensorCatalog::tensors
   std::int64_t first = 0, count = 0;

@@ -14,6 +14,7 @@ namespace tessera::io {
 namespace {
 constexpr std::size_t round_blocks = 256;  // of a rank: 1 GiB
 constexpr std::size_t max_listed_differences = 10;
+constexpr int spare_slots = 4;  // blocks that no thread reads at the moment
 }  // namespace
 
 /// A thread's memory, and the output file that it used last.
@@ -106,8 +107,10 @@ void Conversion::run(World& world, const std::vector<OutputBlock>& blocks, Pass 
   std::unique_ptr<BlockCache> cache;
   std::vector<std::unique_ptr<Thread>> threads;
   world.run_and_agree([&] {
-    cache = std::make_unique<BlockCache>(source_.files, cache_slots);
-    for (int t = 0; t < std::max(1, options_.threads); ++t) threads.push_back(std::make_unique<Thread>());
+    const auto most = static_cast<int>(std::min<std::size_t>(blocks.size(), round_blocks));
+    const int count = std::clamp(options_.threads, 1, std::max(1, most));
+    cache = std::make_unique<BlockCache>(source_.files, std::max(cache_slots, count + spare_slots));
+    for (int t = 0; t < count; ++t) threads.push_back(std::make_unique<Thread>());
   });
   std::uint64_t mine = 0;
   for (std::size_t round = 0; round < rounds; ++round) {

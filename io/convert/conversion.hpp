@@ -21,8 +21,8 @@ struct ConvertOptions {
   std::function<void(const ConvertProgress&)> progress;  // called on every rank, now and then
 };
 
-/// Blocks of the source that a rank keeps in memory. With the buffers of its threads that makes about 110 MiB at 2
-/// threads.
+/// Blocks of the source that a rank keeps in memory, or a few more than it has threads. With the buffers of its threads
+/// that makes about 110 MiB at 2 threads.
 inline constexpr int cache_slots = 20;
 
 class Conversion {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "io/checkpoint/transaction.hpp"
+#include "io/file/text_file.hpp"
 #include "io/model/model_directory.hpp"
 
 namespace tessera::io {
@@ -15,17 +16,27 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::size_t most_auxiliary_bytes = 1u << 30;
+
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Checks the space; returns the new name of an existing output directory, "" if there is none.
 std::string prepare(World& world, const ConvertTarget& target, std::uint64_t bytes) {
   return world.text_of_rank_0([&] {
-    for (const auto& a : target.auxiliary_files) bytes += a.text.size();
+    for (const auto& a : target.auxiliary_files)
+      bytes += a.source.empty() ? a.text.size() : File::open_to_read(a.source).size();
     check_space(target.directory, bytes);
     std::error_code failed;
     return target.replace && fs::exists(target.directory, failed) ? backup_path(target.directory) : std::string();
   });
+}
+
+/// A manifest has their checksums.
+std::vector<AuxiliaryFile> in_memory(std::vector<AuxiliaryFile> files) {
+  for (AuxiliaryFile& file : files)
+    if (!file.source.empty()) file = {file.name, read_text(file.source, most_auxiliary_bytes)};
+  return files;
 }
 
 /// Writes, and verifies if asked to; fills in the times.
@@ -45,7 +56,7 @@ ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                                      const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
                                      ConvertOptions options) {
   std::vector<SafetensorsTensor> planned;
-  for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape});
+  for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape, t.stored});
   const ModelFiles files = target.file.empty() ? plan_model_files(planned, target.max_file_bytes)
                                                : plan_model_file(planned, target.file, target.metadata);
   ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()),
@@ -83,12 +94,15 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
     for (const auto& d : file.datasets) report.bytes += d.bytes + hdf5_alignment;
   const std::string backup = prepare(world, target, report.bytes);
 
+  std::vector<AuxiliaryFile> auxiliary_files;
+  world.run_on_rank_0([&] { auxiliary_files = in_memory(target.auxiliary_files); });
   CheckpointTransaction transaction(world, {.directory = target.directory,
                                             .step = 0,
                                             .optimizer = false,
                                             .files = files,
-                                            .auxiliary_files = target.auxiliary_files,
-                                            .backup = backup});
+                                            .auxiliary_files = auxiliary_files,
+                                            .backup = backup,
+                                            .must_be_new = backup.empty()});
   ConversionPlan plan;
   const std::vector<std::string> paths = transaction.paths();
   report.bytes = 0;

@@ -5,11 +5,14 @@
 // depend on the number of ranks.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "io/convert/conversion.hpp"
 #include "io/convert/output.hpp"
+#include "io/model/auxiliary_files.hpp"
+#include "io/model/safetensors.hpp"
 #include "runtime/base/param.hpp"
 
 namespace tessera::io {
@@ -40,10 +43,13 @@ struct ConvertTensor {
   DType dtype = DType::f32;
   Shape shape;
   std::vector<TensorSlice> slices;
+  /// safetensors: what the header says in place of dtype and shape, which then are those of a list of elements; of
+  /// bytes (u8) where the type is not known.
+  std::optional<StoredForm> stored = {};
 };
 
-/// Throws Error (data) on every rank alike: as ModelDirectory and Conversion do; not enough space (E140). Then no new
-/// file is left.
+/// The caller has an OutputLock on the directory. Throws Error (data) on every rank alike: as ModelDirectory and
+/// Conversion do; not enough space (E140); the directory exists by now (E141). Then no new file is left.
 ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                                      const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
                                      ConvertOptions options);

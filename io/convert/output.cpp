@@ -10,7 +10,7 @@
 
 #include "io/checkpoint/manifest.hpp"
 #include "io/file/file.hpp"
-#include "io/file/text_file.hpp"
+#include "io/model/auxiliary_files.hpp"
 #include "io/model/model_files.hpp"
 
 namespace tessera::io {
@@ -54,12 +54,14 @@ std::string gigabytes(std::uint64_t bytes) {
                                : strfmt("%.1f GB", static_cast<double>(bytes) / 1e9);
 }
 
-}  // namespace
+constexpr const char* wait_for_it = "Wait for it, end it, or choose another --out";
 
-void check_output(const std::string& input, const std::string& output, bool replace) {
+/// The line of OUTPUT.lock by which a later process knows OUTPUT.tmp as what this one left.
+std::string line_of(const std::string& output) { return "makes " + fs::path(output).filename().string() + ".tmp"; }
+
+void check_paths(const fs::path& in, const fs::path& out, const std::string& input, const std::string& output,
+                 bool replace) {
   std::error_code failed;
-  const fs::path in = fs::weakly_canonical(fs::absolute(input), failed),
-                 out = fs::weakly_canonical(fs::absolute(output), failed);
   if (contains(in, out) || contains(out, in))
     throw Error(ExitCode::data,
                 "E142 " + output +
@@ -71,12 +73,67 @@ void check_output(const std::string& input, const std::string& output, bool repl
     throw Error(ExitCode::data, "E141 " + output + " exists", {}, "Choose another --out, or replace it with --force");
   if (entry_exists(output) && !fs::is_directory(fs::symlink_status(output, failed)))
     throw Error(ExitCode::data, "E141 " + output + " is not a directory", {}, "Choose another --out");
-  const std::string temporary = output + ".tmp";
-  if (entry_exists(temporary) && (!fs::is_directory(fs::symlink_status(temporary, failed)) || !is_leftover(temporary)))
+}
+
+/// Removes what a killed conversion has left, if its lock file proves that it is one's.
+void clear_temporary(const std::string& temporary, bool proved) {
+  std::error_code failed;
+  if (!entry_exists(temporary)) return;
+  const bool directory = fs::is_directory(fs::symlink_status(temporary, failed));
+  if (directory && proved) return remove_tree_quietly(temporary);
+  if (!directory || !is_leftover(temporary))
     throw Error(ExitCode::data,
                 "E141 " + temporary + " is needed for the conversion, exists, and is not an interrupted conversion's",
                 {}, "Move it, or choose another --out");
-  make_directories(directory_of(output));
+}
+
+/// A file that its last holder removed after this process had opened it locks nothing: then the next one is tried.
+std::unique_ptr<FileLock> lock_in_place(const std::string& path) {
+  for (int tries = 1;; ++tries) {
+    auto lock = std::make_unique<FileLock>(path, wait_for_it);
+    if (!lock->is_in_place() && tries < 1000) continue;  // in the end: a file system whose numbers of files change
+    if (!lock->held() && !lock->created())
+      throw Error(ExitCode::data,
+                  "E150 another process writes there, or was killed: " +
+                      lock->before().substr(0, lock->before().find('\n')) + "; the file system has no locks",
+                  path, "If that process has ended, remove the file");
+    return lock;
+  }
+}
+
+/// The path without links and dots, and without a slash at its end.
+fs::path canonical_path(const std::string& path) {
+  std::error_code failed;
+  return fs::weakly_canonical(fs::absolute(without_slash(path)), failed);
+}
+
+}  // namespace
+
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+OutputLock::OutputLock(const std::string& input, const std::string& output, bool replace) {
+  const fs::path in = canonical_path(input), out = canonical_path(output);
+  check_paths(in, out, input, output, replace);
+  make_directories(out.parent_path().string());
+  path_ = out.string() + ".lock";
+  lock_ = lock_in_place(path_);
+  try {
+    check_paths(in, out, input, output, replace);
+    clear_temporary(out.string() + ".tmp", lock_->before().find(line_of(out.string()) + "\n") != std::string::npos);
+    if (replace && exists(output + "/.lock")) replaced_ = std::make_unique<FileLock>(output + "/.lock", wait_for_it);
+    lock_->add_line(line_of(out.string()));
+  } catch (...) {
+    remove_quietly(path_);
+    throw;
+  }
+}
+
+OutputLock::~OutputLock() {
+  const std::string temporary = path_.substr(0, path_.size() - std::string_view("lock").size()) + "tmp";
+  if (lock_->is_in_place() && !entry_exists(temporary)) remove_quietly(path_);  // else it proves whose that is
 }
 
 void check_space(const std::string& output, std::uint64_t bytes) {
@@ -94,12 +151,6 @@ std::string backup_path(const std::string& path) {
   std::string name = path + ".old";
   for (int n = 2; entry_exists(name); ++n) name = path + ".old." + std::to_string(n);
   return name;
-}
-
-std::vector<AuxiliaryFile> read_model_auxiliary_files(const std::string& directory) {
-  std::vector<AuxiliaryFile> result = {{"config.json", read_text(directory + "/config.json")}};
-  for (AuxiliaryFile& a : read_auxiliary_files(directory)) result.push_back(std::move(a));
-  return result;
 }
 
 }  // namespace tessera::io

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "io/chat/chat_template.hpp"
+#include "io/chat/conversation_row.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 
 namespace tessera::io {
@@ -15,8 +16,13 @@ namespace tessera::io {
 /// TemplateError.
 [[nodiscard]] std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, const std::string& system);
 
+/// A conversation that is to be answered as text, with the header of the answer. `system`: a system message, if the
+/// conversation has none; "": none. Throws TemplateError.
+[[nodiscard]] std::string prompt_text(const ChatTemplate& chat, ConversationRow row, const std::string& system);
+
 /// The token in brackets, such as <|im_end|>, that the template prints behind an answer; absent if there is none. The
-/// eos_token_id of base models often is another. Throws TemplateError.
+/// eos_token_id of base models often is another. Absent, too, with W081, if the template refuses a question with an
+/// answer, with and without a system message. Throws TemplateError: a limit.
 [[nodiscard]] std::optional<std::int32_t> end_of_turn(const ChatTemplate& chat, const TextTokenizer& tokenizer);
 
 }  // namespace tessera::io

@@ -22,26 +22,37 @@ std::vector<DataFile> whole_files(const std::vector<std::string>& paths) {
 
 }  // namespace
 
-FileForm file_form(const std::string& path, std::string_view bytes, const Columns& columns) {
-  const RowLayout layout = row_layout(path, bytes);
-  if (layout == RowLayout::none) return {};
+ColumnNames column_names(const Columns& columns) {
+  const auto renamed = [columns](const std::vector<std::string>& names) {
+    nlohmann::ordered_json row = nlohmann::ordered_json::object();
+    for (const std::string& name : names) row[name] = name;
+    rename_columns(row, columns);
+    return row;
+  };
+  return {.usable = [renamed](const std::vector<std::string>& names) { return form_of(renamed(names)).has_value(); },
+          .is_json =
+              [renamed](const std::string& name) {
+                const nlohmann::ordered_json row = renamed({name});
+                return form_of(row) == RowForm::messages || row.contains("history") || row.contains("tools");
+              }};
+}
+
+FileForm file_form(const std::string& path, std::string_view bytes, const RowFormat& format, const Columns& columns) {
+  if (format.layout == RowLayout::none) return {};
   constexpr int most_rows = 100;
   std::string why;
   std::int64_t repaired = 0;
-  std::size_t at = rows_begin(bytes, layout);
+  std::size_t at = rows_begin(bytes, format);
   for (int rows = 0; rows < most_rows && at < bytes.size(); ++rows) {
-    const std::size_t end = at + rows_end(bytes.substr(at), layout, 1);
+    const std::size_t end = at + rows_end(bytes.substr(at), format, 1);
     std::optional<RowForm> form;
     bool ambiguous = false;
-    for_each_row(bytes.substr(at, end - at), layout, [&](const Row& text) {
+    for_each_row(bytes.substr(at, end - at), format, [&](const Row& text) {
       try {
-        nlohmann::ordered_json row = parse_row(text.text, repaired);
+        nlohmann::ordered_json row = read_row(text.text, format, repaired);
         rename_columns(row, columns);
-        form = form_of(row);
+        form = require_form(row);
         ambiguous = is_ambiguous(row);
-        if (form || !why.empty()) return;
-        why = line_name(path, bytes, at + text.offset) + ": no known form of row; its keys:";
-        for (const auto& [key, value] : row.items()) why += " \"" + key.substr(0, 40) + "\"";
       } catch (const RowError& error) {
         if (why.empty()) why = line_name(path, bytes, at + text.offset) + ": " + error.why;
       }
@@ -57,23 +68,66 @@ Corpus::Corpus(const std::vector<std::string>& paths) : Corpus(whole_files(paths
 Corpus::Corpus(const std::vector<DataFile>& files, Columns columns) : columns_(std::move(columns)) {
   if (files.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
   for (const DataFile& named : files) {
-    files_.push_back({named, MappedFile(named.path)});
+    files_.push_back({named, MappedFile(named.content())});
     File& file = files_.back();
     const std::string_view bytes = file.map.bytes();
-    reject_unsupported(named.path, bytes);
     if (data_kind(named.path) == "bin")
-      throw Error(ExitCode::data, named.path + " holds tokens already", {}, "Give text, .jsonl or .json files");
+      throw Error(ExitCode::data, named.path + " holds tokens already", {}, "Give text or rows (docs/data.md)");
+    reject_unsupported(named.path, bytes);
     if (bytes.empty()) throw Error(ExitCode::data, named.path + " is empty", {}, "Give a file with data");
-    file.layout = row_layout(named.path, bytes);
-    if (file.layout == RowLayout::none && named.selects())
+    file.format = row_format(named.path, bytes, column_names(columns_));
+    if (file.format.layout == RowLayout::none && named.selects())
       throw Error(ExitCode::data, named.path + " has no rows to select from", {},
-                  "Give a number or share of rows only with .jsonl and .json files");
-    file.form = file_form(named.path, bytes, columns_);
+                  "Give a number or share of rows only with files of rows (docs/data.md)");
+    file.form = file_form(named.path, bytes, file.format, columns_);
   }
 }
 
+bool Corpus::has_conversation(const ByteRange& range) const {
+  // A row with a text is a text unless it has the keys of a form that comes before; only such rows are parsed.
+  const auto may_be_one = [&](std::string_view row) {
+    if (!columns_.empty() || row.find("\"text\"") == row.npos) return true;
+    const std::initializer_list<std::string_view> keys = {"\"messages\"", "\"conversation\"", "\"conversations\"",
+                                                          "\"instruction\""};
+    return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return row.find(key) != row.npos; });
+  };
+  bool found = false;
+  std::int64_t repaired = 0;
+  const RowFormat& format = files_[range.file].format;
+  for_each_row(text(range), format, [&](const Row& row) {
+    if (found || !may_be_one(row.text)) return;
+    try {
+      nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
+      rename_columns(parsed, columns_);
+      found = form_of(parsed).value_or(RowForm::text) != RowForm::text;
+    } catch (const RowError&) {}  // skipped, and named, when the rows are tokenized
+  });
+  return found;
+}
+
+void Corpus::find_conversations(World& world) {
+  if (has_conversations()) return;
+  constexpr std::size_t block = std::size_t{1} << 20;
+  const std::vector<ByteRange> all = ranges(block, Split::never);
+  bool found = false;
+  for (auto k = static_cast<std::size_t>(world.rank()); k < all.size() && !found;
+       k += static_cast<std::size_t>(world.size())) {
+    if (files_[all[k].file].format.layout == RowLayout::none) continue;
+    found = has_conversation(all[k]);
+    release(all[k]);
+  }
+  found_conversations_ = world.max(found ? 1 : 0) == 1;
+}
+
 bool Corpus::has_conversations() const {
-  return std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form.form != RowForm::text; });
+  return found_conversations_ ||
+         std::any_of(files_.begin(), files_.end(), [](const File& file) { return file.form.form != RowForm::text; });
+}
+
+std::string Corpus::plain_text() const {
+  for (const File& file : files_)
+    if (file.format.layout == RowLayout::none) return file.named.path;
+  return "";
 }
 
 std::vector<std::string> Corpus::ambiguous() const {
@@ -88,13 +142,14 @@ std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) co
   for (std::size_t k = 0; k < files_.size(); ++k) {
     const File& file = files_[k];
     const std::string_view text = file.map.bytes();
-    const bool rows = file.layout != RowLayout::none;
-    for (std::size_t at = rows ? rows_begin(text, file.layout) : 0; at < text.size();) {
+    const bool rows = file.format.layout != RowLayout::none;
+    const std::size_t begin = rows_begin(text, file.format);
+    for (std::size_t at = begin; at < text.size();) {
       const std::string_view rest = text.substr(at);
       std::size_t length = rest.size();
-      if (rows) length = rows_end(rest, file.layout, bytes);
+      if (rows) length = rows_end(rest, file.format, bytes);
       else if (texts == Split::at_safe_newlines) length = find_split_point(rest, bytes);
-      all.push_back({k, at, length, rows || at == 0, rows || at + length == text.size(), 0});
+      all.push_back({k, at, length, rows || at == begin, rows || at + length == text.size(), 0});
       release(all.back());
       at += length;
     }
@@ -129,7 +184,11 @@ std::uint64_t Corpus::content_hash(World& world) const {
   for (std::size_t k = 0; k < files_.size(); ++k) {
     const File& file = files_[k];
     const std::string_view text = file.map.bytes();
-    shapes = mix(shapes, mix(text.size(), file.layout == RowLayout::none ? 0 : 1));
+    const bool table = file.format.layout == RowLayout::table;
+    const std::uint64_t kind = table ? static_cast<std::uint64_t>(file.format.table->separator)
+                               : file.format.layout == RowLayout::none ? 0
+                                                                       : 1;
+    shapes = mix(shapes, mix(text.size(), kind));
     if (file.named.selects()) {
       const std::string wanted =
           file.named.rows ? "#" + std::to_string(*file.named.rows) : strfmt(":%.17g", file.named.share.value_or(1));

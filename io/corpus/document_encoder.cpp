@@ -4,7 +4,10 @@
 #include "io/corpus/document_encoder.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
+#include "io/chat/answer_spans.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/data/loss_file.hpp"
 #include "io/tokenizer/utf8.hpp"
@@ -19,10 +22,18 @@ std::size_t last_character(const std::string& text, std::size_t end) {
   return static_cast<std::size_t>(utf8::before(text.data() + end) - text.data());
 }
 
+bool begins_with(std::span<const std::int32_t> ids, const std::vector<std::int32_t>& beginning) {
+  return ids.size() >= beginning.size() && std::equal(beginning.begin(), beginning.end(), ids.begin());
+}
+
+void note(const std::vector<std::string>& unread, EncodedDocuments& made) {
+  for (const std::string& key : unread) made.skipped.unread.add(key);
+}
+
 /// A conversation of one assistant message is how ms-swift writes a text to pre-train on.
 bool is_plain_text(const ConversationRow& conversation) {
-  return conversation.messages.size() == 1 && conversation.role(0) == "assistant" &&
-         !conversation.messages[0].contains("tool_calls");
+  return conversation.messages.size() == 1 && conversation.role(0) == "assistant" && conversation.calls(0) == nullptr &&
+         reasoning_of(conversation, 0).empty();
 }
 
 }  // namespace
@@ -32,7 +43,8 @@ void EncodedDocuments::clear() {
   loss.clear();
   ends.clear();
   skipped = {};
-  without_tools = 0;
+  without_tools = without_reasoning = 0;
+  read = {};
 }
 
 std::uint8_t EncodedDocuments::index_of(double weight) {
@@ -51,25 +63,41 @@ DocumentEncoder::DocumentEncoder(const TextTokenizer& tokenizer, std::optional<s
   if (!behind.empty() && eos_ == behind.back()) eos_.reset();  // the template adds it
 }
 
-void DocumentEncoder::encode_text(std::string_view text, bool begins, bool ends, EncodedDocuments& made) {
+void DocumentEncoder::encode_text(std::string_view text, bool begins, bool ends, EncodedDocuments& made,
+                                  double weight) {
+  const std::uint8_t index = made.masks ? made.index_of(weight) : 1;
   std::vector<std::int32_t>& ids = made.ids;
   const auto& [before, behind] = tables_.post_processor;
+  const std::size_t first = ids.size();
   if (begins) ids.insert(ids.end(), before.begin(), before.end());
+  const std::size_t own = ids.size();
   encoder_.encode(text, begins ? Normalizer::Position::beginning : Normalizer::Position::inside, ids);
+  const bool has_begin = begins && begins_with(std::span(ids).subspan(own), before);
   if (ends) {
-    ids.insert(ids.end(), behind.begin(), behind.end());
-    if (eos_) ids.push_back(*eos_);
+    append_end(ids, own);
     made.ends.push_back(static_cast<std::int64_t>(ids.size()));
   }
+  if (has_begin) {  // the text has the tokens before it
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.begin() + static_cast<std::ptrdiff_t>(own));
+    if (ends) made.ends.back() = static_cast<std::int64_t>(ids.size());
+  }
   if (!made.masks) return;
-  const std::size_t first = made.loss.size();
-  made.loss.resize(ids.size(), 1);
-  if (begins && first < made.loss.size()) made.loss[first] = 0;
+  const std::size_t at = made.loss.size();
+  made.loss.resize(ids.size(), index);
+  if (begins && at < made.loss.size()) made.loss[at] = 0;
 }
 
-void DocumentEncoder::encode_chat(const ConversationRow& conversation, EncodedDocuments& made) {
-  TESSERA_ASSERT(settings_.chat != nullptr && made.masks, "conversations without a chat format");
-  ChatText chat = settings_.chat->render(conversation);
+/// Appends what ends a text whose ids begin at `first`, unless it ends so itself.
+void DocumentEncoder::append_end(std::vector<std::int32_t>& ids, std::size_t first) const {
+  const std::vector<std::int32_t>& behind = tables_.post_processor.behind;
+  const auto text = std::span(ids).subspan(first);
+  if (eos_ && !text.empty() && text.back() == *eos_) return;
+  const bool has_behind = text.size() >= behind.size() && std::equal(behind.rbegin(), behind.rend(), text.rbegin());
+  if (!has_behind) ids.insert(ids.end(), behind.begin(), behind.end());
+  if (eos_) ids.push_back(*eos_);
+}
+
+void DocumentEncoder::encode_chat(ChatText chat, EncodedDocuments& made) {
   std::erase_if(chat.loss, [](const LossSpan& span) { return span.begin == span.end; });
   std::vector<std::size_t> offsets, before;
   std::vector<std::uint8_t> indices;  // of weights
@@ -97,29 +125,66 @@ void DocumentEncoder::encode_chat(const ConversationRow& conversation, EncodedDo
   }
   made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
   made.without_tools += chat.lacks_tools ? 1 : 0;
+  made.without_reasoning += chat.lacks_reasoning ? 1 : 0;
 }
 
-void DocumentEncoder::encode_row(std::string_view text, RowForm form, const Columns& columns, EncodedDocuments& made) {
-  nlohmann::ordered_json row = parse_row(text, repaired_);
+void DocumentEncoder::encode_conversation(ConversationRow conversation, EncodedDocuments& made) {
+  std::vector<std::string> unread = std::move(conversation.unread);
+  const auto add = [&](std::vector<std::string>& keys) { std::ranges::move(keys, std::back_inserter(unread)); };
+  if (is_plain_text(conversation)) {
+    const double weight = conversation.weights[0].value_or(1);
+    if (weight == 0) throw RowError{"no token of the row has loss"};
+    add(conversation.unknown);
+    for (const auto& [name, value] : conversation.variables.items()) unread.push_back("chat_template_kwargs." + name);
+    const std::vector<std::string> keys = checked(std::move(unread));
+    encode_text(conversation.content(0), true, true, made, weight);
+    made.without_tools += conversation.tools.is_null() ? 0 : 1;
+    return note(keys, made);
+  }
+  if (settings_.chat == nullptr || !made.masks)
+    throw RowError{"the row is a conversation, and the rows before it are texts"};
+  ChatText chat = settings_.chat->render(conversation);
+  add(chat.unread);
+  const std::vector<std::string> keys = checked(std::move(unread));
+  encode_chat(std::move(chat), made);
+  note(keys, made);
+}
+
+/// Each key once. With `strict`, throws RowError if there are any.
+std::vector<std::string> DocumentEncoder::checked(std::vector<std::string> unread) const {
+  std::ranges::sort(unread);
+  unread.erase(std::ranges::unique(unread).begin(), unread.end());
+  if (settings_.strict && !unread.empty()) throw unread_error(unread);
+  return unread;
+}
+
+void DocumentEncoder::encode_row(nlohmann::ordered_json row, const Columns& columns, EncodedDocuments& made) {
   rename_columns(row, columns);
-  if (form == RowForm::text) return encode_text(text_of_row(row), true, true, made);
-  const ConversationRow conversation = read_conversation(std::move(row), form);
-  if (is_plain_text(conversation)) return encode_text(conversation.content(0), true, true, made);
-  encode_chat(conversation, made);
+  const RowForm form = require_form(row);
+  if (form != RowForm::text) return encode_conversation(read_conversation(std::move(row), form), made);
+  const std::string document = text_of_row(row);
+  const std::vector<std::string> keys = checked(keys_with_values(row, {"text"}));
+  encode_text(document, true, true, made);
+  note(keys, made);
 }
 
 void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& range,
                              const std::vector<std::int64_t>& all_rows, EncodedDocuments& made) {
   const std::string_view bytes = corpus.text(range);
   const DataFile& file = corpus.file(range.file);
-  if (corpus.layout(range.file) == RowLayout::none) {
+  const utf8::Census read = utf8::census(bytes);
+  made.read.add(read);
+  if (settings_.strict && read.invalid > 0)
+    throw not_utf8_error(corpus.line_name(range.file, range.offset + utf8::valid_prefix(bytes)));
+  const RowFormat& format = corpus.format(range.file);
+  if (format.layout == RowLayout::none) {
     const std::size_t zero = bytes.find('\0');
     if (zero != bytes.npos) throw zero_byte_error(file.path, range.offset + zero);
     return encode_text(bytes, range.begins, range.ends, made);
   }
   const std::uint64_t seed = hash64("rows of a file", settings_.seed);
   std::int64_t index = range.first_row;
-  for_each_row(bytes, corpus.layout(range.file), [&](const Row& row) {
+  for_each_row(bytes, format, [&](const Row& row) {
     std::int64_t copies = 1;
     if (file.selects()) {
       const std::int64_t all = all_rows[range.file];
@@ -127,7 +192,11 @@ void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& rang
     }
     const auto where = [&] { return corpus.line_name(range.file, range.offset + row.offset); };
     try {
-      for (; copies > 0; --copies) encode_row(row.text, corpus.form(range.file), corpus.columns(), made);
+      if (copies == 0) return;
+      std::int64_t repaired = 0;
+      const nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
+      replaced_ += replaced_places(row.text, repaired, settings_.strict);
+      for (; copies > 0; --copies) encode_row(parsed, corpus.columns(), made);
     } catch (const RowError& error) {
       if (settings_.strict) throw strict_error(error, where());
       made.skipped.add(where, error);

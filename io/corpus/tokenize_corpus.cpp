@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <sstream>
 
+#include "io/data/data_kind.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/loss_file.hpp"
 #include "io/data/token_file.hpp"
@@ -152,7 +154,7 @@ std::vector<std::int64_t> number_rows(World& world, const Corpus& corpus, std::v
     if (!corpus.file(ranges[k].file).selects()) continue;
     any = true;
     if (k % static_cast<std::size_t>(world.size()) != static_cast<std::size_t>(world.rank())) continue;
-    for_each_row(corpus.text(ranges[k]), corpus.layout(ranges[k].file), [&](const Row&) { ++counts[k]; });
+    for_each_row(corpus.text(ranges[k]), corpus.format(ranges[k].file), [&](const Row&) { ++counts[k]; });
     corpus.release(ranges[k]);
   }
   std::vector<std::int64_t> all_rows(files, 0);
@@ -199,6 +201,18 @@ void add_skipped(World& world, const SkippedRows& mine, SkippedRows& all) {
   all.count += count;
 }
 
+/// Collective: the unread keys of all ranks, to every rank.
+void add_unread(World& world, UnreadKeys& unread) {
+  nlohmann::json mine = unread.counts;
+  nlohmann::json all = nlohmann::json::array();
+  for (const std::string& text : world.gather(mine.dump())) all.push_back(nlohmann::json::parse(text));
+  const std::int64_t others = world.sum(unread.others);
+  unread = {};
+  for (const nlohmann::json& counts : nlohmann::json::parse(world.broadcast(all.dump())))
+    for (const auto& [key, rows] : counts.items()) unread.add(key, rows.get<std::int64_t>());
+  unread.others += others;
+}
+
 }  // namespace
 
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
@@ -206,7 +220,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   const auto cut = tokenizer.tables().is_splittable ? Corpus::Split::at_safe_newlines : Corpus::Split::never;
   std::vector<Corpus::ByteRange> ranges = corpus.ranges(options.range_bytes, cut);
   const std::vector<std::int64_t> all_rows = number_rows(world, corpus, ranges);
-  CorpusReport report{.skipped = {}, .bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
+  CorpusReport report{
+      .repairs = {}, .skipped = {}, .bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
   DocumentEncoder encoder(tokenizer, options.eos, options.rows);
   Output output(world, options.out), documents(world, document_file_name(options.out));
   std::optional<Output> loss;
@@ -216,17 +231,21 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   made.masks = loss.has_value();
   Counts all;
   std::uint64_t bytes_done = 0;
-  std::int64_t without_tools = 0;  // of this rank
-  std::vector<std::int64_t> documents_of(corpus.files(), 0);
+  std::int64_t without_tools = 0, without_reasoning = 0;  // of this rank
+  std::vector<std::int64_t> documents_of(corpus.files(), 0), characters_of = documents_of, invalid_of = documents_of;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
     const std::size_t mine = first + parts_a_round * static_cast<std::size_t>(world.rank());
     made.clear();
     world.run_and_agree([&] {
       for (std::size_t p = mine; p < std::min(mine + parts_a_round, ranges.size()); ++p) {
-        const std::size_t before = made.ends.size();
+        if (options.check) options.check();
+        const std::size_t before = made.ends.size(), file = ranges[p].file;
+        made.read = {};
         encoder.encode(corpus, ranges[p], all_rows, made);
-        documents_of[ranges[p].file] += static_cast<std::int64_t>(made.ends.size() - before);
+        documents_of[file] += static_cast<std::int64_t>(made.ends.size() - before);
+        characters_of[file] += made.read.characters;
+        invalid_of[file] += made.read.invalid;
         corpus.release(ranges[p]);
       }
     });
@@ -234,6 +253,9 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
         world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
     add_skipped(world, made.skipped, report.skipped);
     without_tools += made.without_tools;
+    without_reasoning += made.without_reasoning;
+    for (const auto& [key, rows] : made.skipped.unread.counts) report.skipped.unread.add(key, rows);
+    report.skipped.unread.others += made.skipped.unread.others;
     if (loss) agree_on_weights(world, made, weights);
     world.run_and_agree([&] {
       write_ids(output.file(), report.width, at.tokens, made.ids);
@@ -245,9 +267,16 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   }
   report.tokens = all.tokens;
   report.documents = all.documents;
-  report.repaired = world.sum(encoder.repaired());
+  report.repairs.replaced = world.sum(encoder.replaced());
   report.without_tools = world.sum(without_tools);
-  add_over_ranks(world, documents_of);
+  report.without_reasoning = world.sum(without_reasoning);
+  add_unread(world, report.skipped.unread);
+  for (auto* numbers : {&documents_of, &characters_of, &invalid_of}) add_over_ranks(world, *numbers);
+  report.repairs.invalid = std::accumulate(invalid_of.begin(), invalid_of.end(), std::int64_t{0});
+  world.run_and_agree([&] {
+    for (std::size_t k = 0; k < corpus.files(); ++k)
+      reject_other_encoding(corpus.file(k).path, characters_of[k], invalid_of[k]);
+  });
   world.run_and_agree([&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder); });
   // The files beside the token file are complete before it, so that it never lacks them.
   documents.commit(document_file_header(report.tokens, report.documents));
@@ -255,7 +284,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   std::copy(weights.begin(), weights.end(), table.begin());
   if (loss) loss->commit(loss_file_header(report.tokens, report.skipped.count, table));
   else world.run_on_rank_0([&] { remove_quietly(loss_file_name(options.out)); });
-  output.commit(token_file_header(report.width, report.tokens));
+  output.commit(token_file_header(report.width, report.tokens, report.repairs));
   return report;
 }
 

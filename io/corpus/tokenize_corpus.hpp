@@ -9,6 +9,7 @@
 
 #include "io/corpus/corpus.hpp"
 #include "io/corpus/document_encoder.hpp"
+#include "io/data/token_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "runtime/comm/world.hpp"
 
@@ -20,9 +21,10 @@ struct CorpusProgress {
 };
 struct CorpusReport {
   std::int64_t documents = 0, tokens = 0;
-  std::int64_t repaired = 0;       // places with invalid UTF-8, which become U+FFFD, or in rows with what is not JSON
+  Repairs repairs;
   std::int64_t without_tools = 0;  // conversations with tools, which the chat template does not read; of all ranks
-  SkippedRows skipped;             // count: of all ranks, on every rank; named: the first of them, on rank 0
+  std::int64_t without_reasoning = 0;  // conversations with reasoning that it leaves out; of all ranks
+  SkippedRows skipped;  // count, unread: of all ranks, on every rank; named: the first of them, on rank 0
   std::uint64_t bytes = 0;
   int width = 2;  // bytes of an id in the file
 };
@@ -33,14 +35,16 @@ struct TokenizeOptions {
   std::size_t range_bytes = std::size_t{1} << 20;
   RowSettings rows;
   std::function<void(const CorpusProgress&)> progress;  // called on rank 0 now and then; may be empty
+  std::function<void()> check;                          // called on every rank before each range; may be empty
 };
 
 /// Collective. Tokenizes all documents, texts with the template's special tokens around each, into `options.out`:
 /// uint16 ids if the tokenizer has at most 65536 tokens, else uint32. A second file has the ends of the documents
 /// (documents.hpp), and if the corpus has conversations, a third one which tokens have loss (loss_file.hpp). They are
 /// written under temporary names and renamed at the end. All ranks must see one file system. Memory does not grow with
-/// the corpus. Throws Error (data) on every rank alike: a zero byte in a text, a row that cannot be used if rows are
-/// strict, no usable document, a full disk.
+/// the corpus. Throws Error (data) on every rank alike: a zero byte in a text, a row that cannot be used or
+/// bytes that are not UTF-8 if rows are strict, a file of another encoding, no usable document, a full disk. What
+/// `check` throws on any rank is thrown on every one, within a round.
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
                              const TokenizeOptions& options);
 

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <map>
 
-#include "io/data/data_kind.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -46,33 +45,22 @@ DataFile parse_name(const std::string& name) {
   return file;
 }
 
-std::vector<std::string> files_in(const std::string& directory) {
-  std::vector<std::string> found;
-  std::error_code error;
-  fs::recursive_directory_iterator entries(directory, error), end;
-  for (; !error && entries != end; entries.increment(error)) {
-    const std::string name = entries->path().filename().string();
-    std::error_code ignored;
-    if (name.starts_with('.')) entries.disable_recursion_pending();
-    else if (entries->is_regular_file(ignored) && is_data_name(name)) found.push_back(entries->path().string());
-  }
-  if (error) throw Error(ExitCode::data, "the directory cannot be read: " + error.message(), directory);
-  if (found.empty())
-    throw Error(ExitCode::data, "the directory has no .jsonl, .json, .txt or .bin file", directory,
-                "Name the files, or a pattern that matches them");
-  std::sort(found.begin(), found.end());
-  return found;
-}
+bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != std::string::npos; }
 
-std::vector<std::string> files_matching(const std::string& pattern) {
+std::vector<std::string> files_matching(const std::string& pattern, std::vector<LeftOut>& left_out) {
   if (pattern.find("**") != std::string::npos)
     throw Error(ExitCode::data, "** is not known in patterns", pattern,
                 "Give the directory: it is read with the directories in it");
   glob_t matches{};
   const int result = ::glob(pattern.c_str(), 0, nullptr, &matches);  // sorted by name
   std::vector<std::string> found;
-  for (std::size_t i = 0; result == 0 && i < matches.gl_pathc; ++i)
-    if (fs::is_regular_file(matches.gl_pathv[i])) found.emplace_back(matches.gl_pathv[i]);
+  std::error_code ignored;
+  for (std::size_t i = 0; result == 0 && i < matches.gl_pathc; ++i) {
+    const std::string path = matches.gl_pathv[i];
+    if (fs::is_regular_file(path, ignored)) found.push_back(path);
+    else
+      left_out.push_back({path, fs::is_directory(path, ignored) ? "a directory; to have it read, name it" : "no file"});
+  }
   ::globfree(&matches);
   std::sort(found.begin(), found.end());
   if (found.empty()) throw Error(ExitCode::data, "no file matches the pattern", pattern, "Give --dataset FILE");
@@ -121,17 +109,54 @@ std::int64_t copies_of(std::int64_t index, std::int64_t all, std::int64_t wanted
 
 std::string without_selection(const std::string& name) { return parse_name(name).path; }
 
-std::vector<DataFile> data_files(const std::vector<std::string>& names) {
+bool names_something(const std::string& name) {
+  std::string path = name;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return true;
+  const std::size_t at = name.find_last_of("#:");
+  if (at != std::string::npos && name.find_first_not_of("0123456789.eE+-", at + 1) == std::string::npos)
+    path = name.substr(0, at);
+  if (fs::exists(path, ignored) || fs::exists(path + ".idx", ignored)) return true;
+  glob_t matches{};
+  const bool found = is_pattern(path) && ::glob(path.c_str(), GLOB_NOSORT, nullptr, &matches) == 0;
+  ::globfree(&matches);
+  return found;
+}
+
+std::vector<std::string> split_names(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    parts.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  std::vector<std::string> names;
+  for (std::size_t first = 0; first < parts.size();) {
+    std::size_t last = parts.size();
+    std::string name;
+    for (; last > first; --last) {
+      name = parts[first];
+      for (std::size_t i = first + 1; i < last; ++i) name += "," + parts[i];
+      if (last == first + 1 || names_something(name)) break;
+    }
+    if (!name.empty()) names.push_back(name);
+    first = last;
+  }
+  return names;
+}
+
+std::vector<DataFile> data_files(const std::vector<std::string>& names, std::vector<LeftOut>* left_out) {
   std::vector<DataFile> files;
+  std::vector<LeftOut> unread;
   for (const std::string& name : names) {
     const DataFile given = parse_name(name);
     std::error_code ignored;
     std::vector<std::string> paths = {given.path};
-    if (fs::is_directory(given.path, ignored)) paths = files_in(given.path);
-    else if (!fs::exists(given.path, ignored) && given.path.find_first_of("*?[") != std::string::npos)
-      paths = files_matching(given.path);
+    if (fs::is_directory(given.path, ignored)) paths = files_in(given.path, unread);
+    else if (!fs::exists(given.path, ignored) && is_pattern(given.path)) paths = files_matching(given.path, unread);
     for (std::string& path : paths) files.push_back({std::move(path), given.rows, given.share});
   }
+  if (left_out != nullptr) left_out->insert(left_out->end(), unread.begin(), unread.end());
   return token_files_once(files);
 }
 

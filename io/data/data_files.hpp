@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "io/data/data_directory.hpp"
+
 namespace tessera::io {
 
 /// A file, and how many of its rows are used; of token files, how many samples or documents.
@@ -14,6 +16,8 @@ struct DataFile {
   std::string path;
   std::optional<std::int64_t> rows;  // "FILE#500"
   std::optional<double> share;       // "FILE:0.3": of its rows; above 1 rows are repeated
+  std::string decompressed = {};     // where the content of a compressed file is; else ""
+  [[nodiscard]] const std::string& content() const { return decompressed.empty() ? path : decompressed; }
   [[nodiscard]] bool selects() const { return rows.has_value() || share.has_value(); }
   /// Of `all` rows.
   [[nodiscard]] std::int64_t wanted(std::int64_t all) const;
@@ -23,12 +27,19 @@ struct DataFile {
 /// rest, which are chosen at random.
 [[nodiscard]] std::int64_t copies_of(std::int64_t index, std::int64_t all, std::int64_t wanted, std::uint64_t seed);
 
-/// The files of NAME[#ROWS] and NAME[:SHARE], in order. A directory stands for its .jsonl, .json, .txt and .bin files,
-/// those of subdirectories included, by name; hidden ones are left out. A pattern (*, ?, [) stands for the files that
-/// match, by name. Megatron's PREFIX and PREFIX.idx stand for PREFIX.bin; PREFIX.idx beside one of the others adds
-/// nothing. A file that exists under the whole name is that file. Throws Error (data): a directory or pattern without a
-/// file, a number of rows or share that is not positive, PREFIX.bin and PREFIX.idx with different ones.
-[[nodiscard]] std::vector<DataFile> data_files(const std::vector<std::string>& names);
+/// The files of NAME[#ROWS] and NAME[:SHARE], in order. A directory stands for its files (data_directory.hpp). A
+/// pattern
+/// (*, ?, [) stands for the files that match, by name. Megatron's PREFIX and PREFIX.idx stand for PREFIX.bin;
+/// PREFIX.idx beside one of the others adds nothing. A file that exists under the whole name is that file. What
+/// directories and patterns name and is not read is appended to `left_out`. Throws Error (data): as files_in; a pattern
+/// without a file, a number of rows or share that is not positive, PREFIX.bin and PREFIX.idx with different ones.
+[[nodiscard]] std::vector<DataFile> data_files(const std::vector<std::string>& names,
+                                               std::vector<LeftOut>* left_out = nullptr);
+/// True if NAME[#ROWS] or NAME[:SHARE] is a file, a directory or a pattern that matches.
+[[nodiscard]] bool names_something(const std::string& name);
+/// The names in a list that commas separate. A comma belongs to a name where what is on both sides of it is, together,
+/// the name of something that exists, or a pattern that matches.
+[[nodiscard]] std::vector<std::string> split_names(const std::string& list);
 
 /// NAME of NAME, NAME#ROWS and NAME:SHARE. Throws as data_files.
 [[nodiscard]] std::string without_selection(const std::string& name);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 #include <vector>
 
 namespace tessera::io {
@@ -17,51 +18,110 @@ bool has_suffix(const std::string& path, std::string_view suffix) {
                     [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
 }
 
-}  // namespace
+struct UnsupportedKind {
+  const char* name;
+  std::vector<std::string_view> suffixes, magics;
+  std::string to_do;
+};
 
-void reject_unsupported(const std::string& path, std::string_view bytes) {
-  struct Kind {
-    const char* name;
-    std::vector<std::string_view> suffixes;
-    std::string_view magic;
-    const char* to_do;
-  };
-  static const char* const convert = "Write its text column as .jsonl, one {\"text\": …} a line";
-  static const char* const unpack = "Unpack it first";
-  static const std::vector<Kind> kinds = {
-      {"a Parquet file", {".parquet"}, "PAR1", convert},
-      {"an Arrow file", {".arrow", ".feather"}, "ARROW1", convert},
-      {"gzip-compressed", {".gz", ".tgz"}, "\x1f\x8b", unpack},
-      {"zstd-compressed", {".zst"}, "\x28\xb5\x2f\xfd", unpack},
+/// `to_do` has "FILE" where the file's name stands.
+const std::vector<UnsupportedKind>& unsupported_kinds() {
+  static const std::string rows = "Write its rows as JSON Lines, one {\"text\": …} or {\"messages\": [...]} a line",
+                           unpack = "Unpack it first",
+                           utf8 = "Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW";
+  static const std::vector<UnsupportedKind> kinds = {
+      {"a Parquet file",
+       {".parquet"},
+       {"PAR1"},
+       "Make JSON Lines of it: python3 -c 'from datasets import load_dataset; load_dataset(\"parquet\", "
+       "data_files=\"FILE\", split=\"train\").to_json(\"train.jsonl\")'"},
+      {"an Arrow file",
+       {".arrow", ".feather"},
+       {"ARROW1", "\xff\xff\xff\xff"},
+       "Make JSON Lines of it: python3 -c 'from datasets import Dataset; "
+       "Dataset.from_file(\"FILE\").to_json(\"train.jsonl\")'"},
+      {"a git-lfs pointer, not the file itself", {}, {"version https://git-lfs"}, "Fetch the file: git lfs pull"},
       {"xz-compressed",
        {".xz"},
-       "\xfd"
-       "7zXZ",
+       {"\xfd"
+        "7zXZ"},
        unpack},
-      {"a zip archive", {".zip"}, "PK\x03\x04", unpack},
-      {"an HDF5 file", {".h5", ".hdf5"}, "\x89HDF", convert},
-      {"a numpy file", {".npy"}, "\x93NUMPY", convert},
+      {"bzip2-compressed", {".bz2"}, {"BZh91AY&SY"}, unpack},
+      {"a zip archive", {".zip"}, {"PK\x03\x04"}, unpack},
+      {"a 7z archive", {".7z"}, {"7z\xbc\xaf"}, unpack},
+      {"a tar archive", {".tar", ".tgz", ".tar.gz", ".tar.zst"}, {}, unpack},
+      {"an HDF5 file", {".h5", ".hdf5"}, {"\x89HDF"}, rows},
+      {"a numpy file", {".npy"}, {"\x93NUMPY"}, rows},
+      {"a PDF file", {".pdf"}, {"%PDF-"}, "Write its text as UTF-8, or as JSON Lines with \"text\""},
+      {"an SQLite file", {}, {"SQLite format 3"}, rows},
+      {"UTF-16 text", {}, {"\xff\xfe", "\xfe\xff"}, utf8},
+      {"gzip-compressed", {}, {"\x1f\x8b"}, "It is decompressed once: a file in it that is compressed again is not"},
+      {"zstd-compressed",
+       {},
+       {"\x28\xb5\x2f\xfd"},
+       "It is decompressed once: a file in it that is compressed again is not"},
   };
-  for (const auto& kind : kinds) {
-    bool named = bytes.starts_with(kind.magic);
-    for (const auto suffix : kind.suffixes) named = named || has_suffix(path, suffix);
-    if (named)
-      throw Error(ExitCode::data, path + " is " + kind.name + ", which cannot be read as training data", {},
-                  kind.to_do);
-  }
+  return kinds;
 }
 
+bool is_tar(std::string_view bytes) {
+  constexpr std::size_t magic_at = 257;
+  return bytes.size() > magic_at && bytes.substr(magic_at).starts_with("ustar");
+}
+
+}  // namespace
+
 std::string data_kind(const std::string& path) {
-  for (const char* kind : {"jsonl", "json", "bin"})
-    if (has_suffix(path, std::string(".") + kind)) return kind;
+  for (const std::string_view packed : {".gz", ".zst"}) {
+    if (!has_suffix(path, packed)) continue;
+    const std::string inner = data_kind(path.substr(0, path.size() - packed.size()));
+    return inner == "bin" ? "text" : inner;
+  }
+  constexpr std::pair<const char*, const char*> endings[] = {
+      {".jsonl", "jsonl"}, {".ndjson", "jsonl"}, {".json", "json"}, {".csv", "csv"}, {".tsv", "csv"}, {".bin", "bin"}};
+  for (const auto& [ending, kind] : endings)
+    if (has_suffix(path, ending)) return kind;
   return "text";
 }
 
-bool is_data_name(const std::string& name) { return data_kind(name) != "text" || has_suffix(name, ".txt"); }
+const char* unsupported_kind(const std::string& path, std::string_view bytes) {
+  for (const UnsupportedKind& kind : unsupported_kinds()) {
+    const bool named = std::ranges::any_of(kind.suffixes, [&](auto suffix) { return has_suffix(path, suffix); });
+    if (named || std::ranges::any_of(kind.magics, [&](auto magic) { return bytes.starts_with(magic); }))
+      return kind.name;
+  }
+  return is_tar(bytes) ? "a tar archive" : nullptr;
+}
+
+void reject_unsupported(const std::string& path, std::string_view bytes) {
+  const char* const found = unsupported_kind(path, bytes);
+  if (found == nullptr) return;
+  const auto& kinds = unsupported_kinds();
+  const auto kind =
+      std::ranges::find_if(kinds, [&](const UnsupportedKind& of) { return std::string_view(of.name) == found; });
+  std::string to_do = kind->to_do;
+  if (const std::size_t at = to_do.find("FILE"); at != std::string::npos) to_do.replace(at, 4, path);
+  throw Error(ExitCode::data, path + " is " + found + ", which cannot be read as training data", {}, to_do);
+}
+
+Error not_utf8_error(const std::string& where) {
+  return Error(ExitCode::data, "the bytes here are not UTF-8", where,
+               "Convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW; or give --strict false to replace such bytes");
+}
+
+void reject_other_encoding(const std::string& path, std::int64_t characters, std::int64_t invalid) {
+  constexpr std::int64_t most_per_cent = 1;
+  if (100 * invalid <= most_per_cent * characters) return;
+  throw Error(
+      ExitCode::data,
+      path + strfmt(" is not UTF-8: of its %ld characters %ld are not (%.1f %%; up to 1 %% would be replaced)",
+                    characters, invalid, 100.0 * static_cast<double>(invalid) / static_cast<double>(characters)),
+      {}, "Convert it from its encoding: iconv -f GB18030 -t UTF-8 " + path + " > NEW (or WINDOWS-1252, …)");
+}
 
 Error zero_byte_error(const std::string& path, std::size_t at) {
   return Error(ExitCode::data, strfmt("%s is not text: byte %zu is zero", path.c_str(), at), {},
-               "Give UTF-8 text, .jsonl with a \"text\" key, or llm.c .bin tokens");
+               "Give UTF-8 text, rows (.jsonl, .json, .csv; docs/data.md), or llm.c .bin tokens");
 }
 
 }  // namespace tessera::io

@@ -11,6 +11,7 @@
 #include "io/data/rows.hpp"
 #include "io/data/token_file.hpp"
 #include "io/file/file.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 namespace tessera::io {
 
@@ -66,34 +67,53 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
   return largest;
 }
 
-/// Decodes all documents of a file of rows into one text with a newline between them; `ends`: the end of each but the
-/// last, including the newline. `skipped` null: a row that cannot be used is an error.
-std::string decode_rows(std::string_view file, RowLayout layout, const std::string& path, std::int32_t& largest,
-                        std::vector<std::int64_t>& ends, SkippedRows* skipped) {
+/// Counts what is not UTF-8 in a file of rows; throws if it may not be there, or is too much.
+std::int64_t check_encoding(std::string_view bytes, const std::string& path, bool strict) {
+  const utf8::Census read = utf8::census(bytes);
+  if (strict && read.invalid > 0) throw not_utf8_error(line_name(path, bytes, utf8::valid_prefix(bytes)));
+  reject_other_encoding(path, read.characters, read.invalid);
+  return read.invalid;
+}
+
+/// What decode_rows adds to.
+struct DecodedRows {
+  std::int32_t& largest;            // byte
+  std::vector<std::int64_t>& ends;  // of each document but the last, including the newline
+  SkippedRows* skipped;             // null: a row that cannot be used is an error
+  Repairs& repairs;
+};
+
+/// Decodes all documents of a file of rows into one text with a newline between them.
+std::string decode_rows(std::string_view file, const RowFormat& format, const std::string& path, DecodedRows made) {
   std::string text, first_why;
   bool first = true;
-  std::int64_t repaired = 0;
-  const std::size_t begin = rows_begin(file, layout);
-  for_each_row(file.substr(begin), layout, [&](const Row& row) {
+  const std::size_t begin = rows_begin(file, format);
+  for_each_row(file.substr(begin), format, [&](const Row& row) {
     const auto where = [&] { return line_name(path, file, begin + row.offset); };
     std::string document;
     try {
-      document = text_of_row(parse_row(row.text, repaired));
+      std::int64_t repaired = 0;
+      const nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
+      made.repairs.replaced += replaced_places(row.text, repaired, /*strict=*/made.skipped == nullptr);
+      document = text_of_row(parsed);
+      const std::vector<std::string> unread = keys_with_values(parsed, {"text"});
+      if (made.skipped == nullptr && !unread.empty()) throw unread_error(unread);
+      for (const std::string& key : unread) made.skipped->unread.add(key);
     } catch (const RowError& error) {
-      if (skipped == nullptr) throw strict_error(error, where());
+      if (made.skipped == nullptr) throw strict_error(error, where());
       if (first_why.empty()) first_why = where() + ": " + error.why;
-      return skipped->add(where, error);
+      return made.skipped->add(where, error);
     }
     if (!first) {
       text += '\n';
-      ends.push_back(static_cast<std::int64_t>(text.size()));
+      made.ends.push_back(static_cast<std::int64_t>(text.size()));
     }
     first = false;
     text += document;
   });
   if (first) throw no_row_error(path, first_why);
   text.shrink_to_fit();
-  for (const char c : text) largest = std::max<std::int32_t>(largest, static_cast<unsigned char>(c));
+  for (const char c : text) made.largest = std::max<std::int32_t>(made.largest, static_cast<unsigned char>(c));
   return text;
 }
 
@@ -105,23 +125,29 @@ class ByteStream final : public TokenStream {
   void open(MappedFile file, DatasetFile& entry, SkippedRows* skipped) {
     std::int32_t largest = parts_.empty() ? 0 : '\n';
     if (!parts_.empty()) document_ends.push_back(starts_.size() + 1);
-    const RowLayout layout = row_layout(entry.path, file.bytes());
-    if (layout != RowLayout::none) {
+    const ColumnNames text_alone{
+        .usable = [](const auto& names) { return std::find(names.begin(), names.end(), "text") != names.end(); },
+        .is_json = [](const std::string&) { return false; }};
+    const RowFormat format = row_format(entry.path, file.bytes(), text_alone);
+    entry.kind = name_of(format.layout);
+    if (format.layout != RowLayout::none) {
+      repairs.invalid += check_encoding(file.bytes(), entry.path, /*strict=*/skipped == nullptr);
       std::vector<std::int64_t> ends;
-      texts_.push_back(
-          std::make_unique<std::string>(decode_rows(file.bytes(), layout, entry.path, largest, ends, skipped)));
+      texts_.push_back(std::make_unique<std::string>(
+          decode_rows(file.bytes(), format, entry.path, {largest, ends, skipped, repairs})));
       add(*texts_.back());
       for (const std::int64_t end : ends) document_ends.push_back(starts_.begin(parts_.size() - 1) + end);
     } else {
       largest = std::max(largest, check_text(file.bytes(), entry.path));
       maps_.push_back(std::move(file));
-      add(maps_.back().bytes());
+      add(maps_.back().bytes().substr(rows_begin(maps_.back().bytes(), format)));
     }
     entry.tokens = static_cast<std::int64_t>(parts_.back().size());
     check_largest(largest, vocab_, entry.path);
   }
   [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
   std::vector<std::int64_t> document_ends;  // without the last one's
+  Repairs repairs;                          // in rows
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
     while (count > 0) {
@@ -174,6 +200,8 @@ class IdStream final : public TokenStream {
       skipped += loss.skipped;
     }
     loss_.push_back(loss);
+    repairs.invalid += layout.repairs.invalid;
+    repairs.replaced += layout.repairs.replaced;
     entry.tokens = layout.count;
     maps_.push_back(std::move(file));
     paths_.push_back(entry.path);
@@ -204,6 +232,7 @@ class IdStream final : public TokenStream {
     }
   }
   std::int64_t skipped = 0;  // rows, when the files were made
+  Repairs repairs;           // in the text, when the files were made
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
     while (count > 0) {
@@ -261,19 +290,26 @@ void TokenStream::read_loss(std::int64_t, std::int64_t count, std::uint8_t* out)
 }
 
 Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped, std::int64_t vocab) {
-  if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
+  std::vector<DataFile> files;
+  for (const std::string& path : paths) files.push_back({.path = path, .rows = {}, .share = {}});
+  return open_dataset(files, skipped, vocab);
+}
+
+Dataset open_dataset(const std::vector<DataFile>& files, SkippedRows* skipped, std::int64_t vocab) {
+  if (files.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
   auto bytes_of = std::make_unique<ByteStream>(vocab);
   auto ids_of = std::make_unique<IdStream>(vocab);
-  const bool is_bin = data_kind(paths.front()) == "bin";
+  const bool is_bin = data_kind(files.front().path) == "bin";
   Dataset dataset;
-  for (const auto& path : paths) {
-    MappedFile file(path);
+  for (const DataFile& named : files) {
+    const std::string& path = named.path;
+    MappedFile file(named.content());
     DatasetFile entry{.path = path, .bytes = file.bytes().size(), .kind = data_kind(path)};
-    reject_unsupported(path, file.bytes());
-    if (entry.bytes == 0) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
     if ((entry.kind == "bin") != is_bin)
-      throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {},
+      throw Error(ExitCode::data, "text and .bin tokens do not mix: " + files.front().path + " and " + path, {},
                   "Give one kind of files");
+    if (!is_bin) reject_unsupported(path, file.bytes());
+    if (entry.bytes == 0) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
     if (is_bin) ids_of->open(std::move(file), entry);
     else bytes_of->open(std::move(file), entry, skipped);
     dataset.files.push_back(std::move(entry));
@@ -283,6 +319,7 @@ Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped
     dataset.document_ends = std::move(bytes_of->document_ends);
   }
   dataset.skipped = ids_of->skipped;
+  dataset.repairs = is_bin ? ids_of->repairs : bytes_of->repairs;
   if (is_bin) dataset.tokens = std::move(ids_of);
   else dataset.tokens = std::move(bytes_of);
   if (dataset.tokens->size() == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/data_files.hpp"
 #include "io/data/token_file.hpp"
 
 namespace tessera::io {
@@ -48,25 +49,29 @@ struct DatasetFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t tokens = 0;
-  std::string kind;  // "text", "jsonl", "json", "bin"
+  std::string kind;  // "text", "jsonl", "json", "csv", "bin"
 };
 
 struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
   std::int64_t skipped = 0;  // rows that could not be used when token files were made of conversations
+  Repairs repairs;           // in rows, and in the text that token files were made of
   /// Of text and rows: the end of each document in `tokens`, including the newline before the next document. Empty
   /// for .bin files.
   std::vector<std::int64_t> document_ends;
 };
 
-/// Opens files in the order given and joins them: text files by one newline byte, documents of rows ("text" key)
-/// likewise; .bin tokens of llm.c, and of Megatron if the .idx is beside them, unchanged. Text and .bin do not mix.
-/// Text and .bin files are mapped into memory. Rows that cannot be used are added to `skipped`; null: the first one is
-/// an error (file:line). Throws Error (data): a file that is empty, missing, Parquet or Arrow, a .bin file that
-/// contradicts its header, a file without a usable row, a zero byte in a text file, a byte that is not below `vocab`.
-/// Of .bin files headers (Megatron's .idx), sizes and the first ids are checked here, all ids when they are read:
-/// opening one takes no longer for more tokens.
+/// Opens files in the order given and joins them: text files by one newline byte (without a byte-order mark), documents
+/// of rows ("text" key) likewise; .bin tokens of llm.c, and of Megatron if the .idx is beside them, unchanged. Text and
+/// .bin do not mix. Text and .bin files are mapped into memory. Rows that cannot be used are added to `skipped`; null:
+/// the first one is an error (file:line), and bytes of rows that are not UTF-8. Throws Error (data): a file that is
+/// empty, missing, Parquet or Arrow, a file of rows of another encoding, a .bin file that contradicts its header, a
+/// file without a usable row, a zero byte in a text file, a byte that is not below `vocab`. Of .bin files headers
+/// (Megatron's .idx), sizes and the first ids are checked here, all ids when they are read: opening one takes no longer
+/// for more tokens.
+[[nodiscard]] Dataset open_dataset(const std::vector<DataFile>& files, SkippedRows* skipped = nullptr,
+                                   std::int64_t vocab = largest_vocab);
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped = nullptr,
                                    std::int64_t vocab = largest_vocab);
 

@@ -16,7 +16,7 @@ namespace tessera::io {
 
 namespace {
 
-constexpr char packed_magic[8] = {'T', 'S', 'R', 'P', 'A', 'C', 'K', '1'};
+constexpr char packed_magic[8] = {'T', 'S', 'R', 'P', 'A', 'C', 'K', '2'};
 
 struct IndexHeader {
   char magic[8] = {};
@@ -24,7 +24,7 @@ struct IndexHeader {
   PackingSummary summary;
   std::int64_t ranges = 0;
 };
-static_assert(std::is_trivially_copyable_v<IndexHeader> && sizeof(IndexHeader) == 136);
+static_assert(std::is_trivially_copyable_v<IndexHeader> && sizeof(IndexHeader) == 144);
 static_assert(std::is_trivially_copyable_v<TokenRange> && sizeof(TokenRange) == 16 && alignof(TokenRange) == 8);
 
 /// Appends elements to a file, a MiB at a time.

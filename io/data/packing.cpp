@@ -179,6 +179,7 @@ class Packer {
     count.documents += any;
     count.cut += any && longer;
     count.no_loss += !any;
+    count.cut_no_loss += !any && longer;
   }
 
   void close(const std::vector<TokenRange>& sample) {

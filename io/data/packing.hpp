@@ -65,10 +65,11 @@ struct PackingCount {
   std::int64_t tokens = 0;   // in samples, without padding
   std::int64_t longest = 0;  // tokens of one sample, without padding
   std::int64_t targets = 0;
-  std::int64_t squares = 0;   // Σ tokens² over documents or their parts: the cost of attention
-  std::int64_t dropped = 0;   // documents of one token, which have no target
-  std::int64_t too_long = 0;  // documents left out by Truncation::remove
-  std::int64_t no_loss = 0;   // documents left out since none of their tokens, or of those that remain, has loss
+  std::int64_t squares = 0;      // Σ tokens² over documents or their parts: the cost of attention
+  std::int64_t dropped = 0;      // documents of one token, which have no target
+  std::int64_t too_long = 0;     // documents left out by Truncation::remove
+  std::int64_t no_loss = 0;      // documents left out since none of their tokens, or of those that remain, has loss
+  std::int64_t cut_no_loss = 0;  // of them, longer than T: truncation left no token with loss
 };
 
 /// A packing: what it has, and a hash of its samples.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "io/data/data_kind.hpp"
+#include "io/data/row_json.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "runtime/base/local_work.hpp"
 
@@ -17,7 +19,6 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr std::string_view white = " \t\r\n";
-constexpr int deepest = 64;
 
 /// Behind the string that begins at `at` with its quote; the end of `text` if it does not end.
 std::size_t string_end(std::string_view text, std::size_t at) {
@@ -64,6 +65,26 @@ std::size_t for_each_element(std::string_view text, const F& row) {
     at = end + 1;
     if (!more) return at;
   }
+}
+
+/// True if half or more of the first lines that are not blank are JSON objects, by their brackets.
+bool has_object_lines(std::string_view text) {
+  constexpr int most = 16;
+  constexpr std::size_t longest = std::size_t{64} << 20;
+  text = text.substr(0, longest);
+  int lines = 0, objects = 0;
+  for (std::size_t at = 0; at < text.size() && lines < most;) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.find_first_not_of(white) == line.npos) continue;
+    ++lines;
+    line = line.substr(line.find_first_not_of(white), line.find_last_not_of(white) - line.find_first_not_of(white) + 1);
+    const std::size_t inside = line.find_first_not_of(white, 1);
+    if (line.size() < 2 || line.front() != '{' || (line[inside] != '"' && line[inside] != '}')) continue;
+    if (element_end(line, 0) == line.size() && line.back() == '}') ++objects;
+  }
+  return objects > 0 && 2 * objects >= lines;
 }
 
 class Repair {
@@ -133,52 +154,48 @@ class Repair {
   std::int64_t places_ = 0;
 };
 
-/// Parses, and notes a key that an object has twice, and depth.
 Json parse(std::string_view text) {
-  std::array<std::vector<std::string>, deepest + 2> keys_at;  // of the open object at each depth
-  std::string twice;
-  bool deep = false;
-  const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
-    deep = deep || depth > deepest;
-    if (deep) return false;
-    const auto level = static_cast<std::size_t>(depth);
-    if (event == Json::parse_event_t::object_start) keys_at[level + 1].clear();
-    if (event != Json::parse_event_t::key) return true;
-    std::vector<std::string>& keys = keys_at[level];
-    const auto& key = value.get_ref<const std::string&>();
-    if (std::find(keys.begin(), keys.end(), key) != keys.end()) twice = key;
-    else keys.push_back(key);
-    return true;
-  };
-  Json row = Json::parse(text.begin(), text.end(), look);
-  if (deep) throw RowError{strfmt("the row is nested deeper than %d levels", deepest)};
+  Json row = parse_row_json(text);
   if (!row.is_object()) throw RowError{"the row is not a JSON object"};
-  if (!twice.empty()) throw RowError{"\"" + twice + "\" occurs twice in an object"};
   return row;
 }
 
 }  // namespace
 
-RowLayout row_layout(const std::string& path, std::string_view bytes) {
+RowFormat row_format(const std::string& path, std::string_view bytes, const ColumnNames& names) {
+  const std::string_view text = bytes.substr(rows_begin(bytes, RowLayout::none));
   const std::string kind = data_kind(path);
-  if (kind == "jsonl") return RowLayout::lines;
-  if (kind != "json") return RowLayout::none;
-  bytes.remove_prefix(rows_begin(bytes, RowLayout::lines));
-  const std::size_t first = bytes.find_first_not_of(white);
-  if (first == bytes.npos || bytes[first] != '[') return RowLayout::lines;
-  if (bytes[bytes.find_last_not_of(white)] != ']')
-    throw Error(ExitCode::data, path + ": the JSON array has no end: the file was cut short", {},
-                "Write the file again, with \"]\" at its end");
-  return RowLayout::array;
+  const bool named = kind == "jsonl" || kind == "json";
+  const std::size_t first = std::min(text.find_first_not_of(white), text.size());
+  const std::size_t second = text.find_first_not_of(white, first + 1);
+  const bool bracket = text.substr(first).starts_with('[');
+  if (bracket && (kind == "json" || (second != text.npos && text[second] == '{'))) {
+    if (text[text.find_last_not_of(white)] != ']')
+      throw Error(ExitCode::data, path + ": the JSON array has no end: the file was cut short", {},
+                  "Write the file again, with \"]\" at its end");
+    return RowLayout::array;
+  }
+  if (has_object_lines(text)) return RowLayout::lines;
+  if (std::optional<Table> table = find_table(path, bytes, names, kind == "csv")) return RowFormat(std::move(*table));
+  if (kind == "csv" && first < text.size())
+    throw Error(ExitCode::data, path + " is no table of a known form; its columns:" + header_names(bytes), {},
+                "Name columns as docs/data.md says, in the header or by --columns '{\"from\": \"to\"}'");
+  return named ? RowLayout::lines : RowLayout::none;
 }
 
-std::size_t rows_begin(std::string_view file, RowLayout layout) {
+const char* name_of(RowLayout layout) {
+  constexpr std::array names = {"text", "jsonl", "json", "csv"};
+  return names[static_cast<std::size_t>(layout)];
+}
+
+std::size_t rows_begin(std::string_view file, const RowFormat& format) {
+  if (format.layout == RowLayout::table) return format.table->first_row;
   const std::size_t at = file.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  return layout == RowLayout::array ? file.find('[', at) + 1 : at;
+  return format.layout == RowLayout::array ? file.find('[', at) + 1 : at;
 }
 
-void for_each_row(std::string_view bytes, RowLayout layout, const std::function<void(const Row&)>& row) {
-  if (layout == RowLayout::array) {
+void for_each_row(std::string_view bytes, const RowFormat& format, const std::function<void(const Row&)>& row) {
+  if (format.layout == RowLayout::array) {
     for_each_element(bytes, [&](std::size_t begin, std::size_t end) {
       row({bytes.substr(begin, end - begin), begin});
       note_local_work();
@@ -187,19 +204,30 @@ void for_each_row(std::string_view bytes, RowLayout layout, const std::function<
     return;
   }
   for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t end = std::min(bytes.find('\n', at), bytes.size());
-    const std::string_view line = bytes.substr(at, end - at);
-    if (line.find_first_not_of(white) != line.npos) row({line, at});
+    const std::size_t behind = format.layout == RowLayout::table ? record_end(bytes, at, *format.table)
+                                                                 : std::min(bytes.find('\n', at), bytes.size() - 1) + 1;
+    const std::string_view line = bytes.substr(at, behind - at);
+    if (line.find_first_not_of(white) != line.npos)
+      row({line.substr(0, line.size() - (line.ends_with('\n') ? 1 : 0)), at});
     note_local_work();
-    at = end + 1;
+    at = behind;
   }
 }
 
-std::size_t rows_end(std::string_view bytes, RowLayout layout, std::size_t least) {
-  if (layout == RowLayout::array)
+std::size_t rows_end(std::string_view bytes, const RowFormat& format, std::size_t least) {
+  if (format.layout == RowLayout::array)
     return for_each_element(bytes, [&](std::size_t, std::size_t end) { return end + 1 < least; });
+  if (format.layout == RowLayout::table) {
+    std::size_t at = 0;
+    while (at < bytes.size() && at < least) at = record_end(bytes, at, *format.table);
+    return at;
+  }
   const std::size_t newline = least > 0 ? bytes.find('\n', least - 1) : 0;
   return newline == bytes.npos ? bytes.size() : newline + 1;
+}
+
+Json read_row(std::string_view text, const RowFormat& format, std::int64_t& repaired) {
+  return format.layout == RowLayout::table ? parse_record(text, *format.table, repaired) : parse_row(text, repaired);
 }
 
 Json parse_row(std::string_view text, std::int64_t& repaired) {
@@ -219,6 +247,13 @@ Json parse_row(std::string_view text, std::int64_t& repaired) {
   } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
 }
 
+std::int64_t replaced_places(std::string_view row, std::int64_t repaired, bool strict) {
+  if (repaired == 0) return 0;
+  const std::int64_t replaced = repaired - utf8::census(row).invalid;
+  if (strict && replaced > 0) throw RowError{"the row has lone surrogates, NaN or Infinity, which are not JSON"};
+  return replaced;
+}
+
 void require_text_alone(const Json& row) {
   for (const char* key : {"images", "image", "videos", "video", "audios", "audio"}) {
     const auto found = row.find(key);
@@ -226,6 +261,16 @@ void require_text_alone(const Json& row) {
     if (found->is_string() && found->get_ref<const std::string&>().empty()) continue;
     throw RowError{std::string("the row has \"") + key + "\", and models here read text alone"};
   }
+}
+
+std::vector<std::string> keys_with_values(const Json& row, std::initializer_list<std::string_view> read) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.items()) {
+    const bool is_empty = value.is_null() || (value.is_structured() && value.empty()) ||
+                          (value.is_string() && value.get_ref<const std::string&>().empty());
+    if (!is_empty && std::find(read.begin(), read.end(), key) == read.end()) keys.push_back(key);
+  }
+  return keys;
 }
 
 std::string text_of_row(const Json& row) {
@@ -242,12 +287,36 @@ std::string line_name(const std::string& path, std::string_view file, std::size_
 }
 
 Error strict_error(const RowError& error, const std::string& where) {
-  return Error(ExitCode::data, error.why, where, "Correct the row, or give --strict false to skip such rows");
+  return Error(ExitCode::data, error.why, where, error.what_to_do);
 }
 
 Error no_row_error(const std::string& path, const std::string& first_why) {
   return Error(ExitCode::data, path + " has no document" + (first_why.empty() ? "" : " that can be used"), first_why,
                "Each row is an object with a string under \"text\", or a conversation (docs/data.md)");
+}
+
+namespace {
+/// Complete characters of a key, not too many.
+std::string shortened(const std::string& key) {
+  const std::string begin = key.substr(0, UnreadKeys::longest);
+  return begin.substr(0, utf8::valid_prefix(begin));
+}
+}  // namespace
+
+RowError unread_error(const std::vector<std::string>& keys) {
+  std::string named;
+  for (std::size_t i = 0; i < std::min(keys.size(), SkippedRows::most_named); ++i)
+    named += (i > 0 ? ", \"" : "\"") + shortened(keys[i]) + "\"";
+  return {"the row has keys that are not read: " + named,
+          "Leave columns out with --columns '{\"KEY\": \"unused\"}', or give --strict false to use such rows"};
+}
+
+void UnreadKeys::add(const std::string& key, std::int64_t rows) {
+  const std::string name = shortened(key);
+  const auto found = counts.find(name);
+  if (found != counts.end()) found->second += rows;
+  else if (counts.size() < most) counts.emplace(name, rows);
+  else others += rows;
 }
 
 void SkippedRows::add(const std::function<std::string()>& where, const RowError& error) {

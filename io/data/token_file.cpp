@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t token_header_bytes = 256 * 4;
 constexpr std::size_t wide_count_at = 16;  // int64, where the third number is -1
+constexpr std::size_t repairs_at = 24;     // two int64
 
 Error refuse_tokens(const std::string& path, const std::string& rule,
                     const std::string& to_do = "Write the file again") {
@@ -70,7 +71,7 @@ auto with_type(IdType type, const F& f) {
 
 }  // namespace
 
-std::string token_file_header(int width, std::int64_t count) {
+std::string token_file_header(int width, std::int64_t count, Repairs repairs) {
   TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %ld tokens", width, count);
   const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
   const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7,
@@ -78,6 +79,7 @@ std::string token_file_header(int width, std::int64_t count) {
   std::string header(token_header_bytes, '\0');
   std::memcpy(header.data(), numbers, sizeof numbers);
   if (!narrow) std::memcpy(header.data() + wide_count_at, &count, sizeof count);
+  std::memcpy(header.data() + repairs_at, &repairs, sizeof repairs);
   return header;
 }
 
@@ -100,10 +102,12 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   std::int64_t count = narrow_count;
   if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
   if (count <= 0) throw refuse_tokens(path, strfmt("its header says %d tokens", narrow_count));
-  const TokenFileLayout layout{.type = gpt2 ? IdType::u16 : IdType::u32,
-                               .data = bytes.data() + token_header_bytes,
-                               .count = count,
-                               .first_byte = token_header_bytes};
+  TokenFileLayout layout{.type = gpt2 ? IdType::u16 : IdType::u32,
+                         .data = bytes.data() + token_header_bytes,
+                         .count = count,
+                         .first_byte = token_header_bytes};
+  std::memcpy(&layout.repairs, bytes.data() + repairs_at, sizeof layout.repairs);
+  if (layout.repairs.invalid < 0 || layout.repairs.replaced < 0) layout.repairs = {};  // another program's numbers
   const auto width = static_cast<std::uint64_t>(width_of(layout.type)),
              data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))

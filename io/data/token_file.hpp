@@ -20,17 +20,24 @@ enum class IdType : unsigned char { u8, i8, i16, u16, i32, u32, i64 };
   return type == IdType::u8 || type == IdType::i8 ? 1 : 2;
 }
 
+/// What was replaced in a text before it became tokens.
+struct Repairs {
+  std::int64_t invalid = 0;   // byte sequences that were not UTF-8
+  std::int64_t replaced = 0;  // lone surrogates, NaN and Infinity in rows
+};
+
 /// The ids in a .bin file.
 struct TokenFileLayout {
   IdType type = IdType::u16;
   const char* data = nullptr;  // count · width_of(type) bytes of the file
   std::int64_t count = 0;
   std::int64_t first_byte = 0;  // of `data` in the file
+  Repairs repairs;              // of the text, if Tessera has made the file
 };
 
 /// The 1024-byte header for `count` ids (1 or more) of `width` bytes (2 or 4). A count beyond int32 takes a form that
 /// only Tessera reads (docs/formats.md).
-[[nodiscard]] std::string token_file_header(int width, std::int64_t count);
+[[nodiscard]] std::string token_file_header(int width, std::int64_t count, Repairs repairs = {});
 
 /// The ids of a .bin file: Megatron's if its .idx is beside it (megatron.hpp), else llm.c's. Throws Error (data).
 [[nodiscard]] TokenFileLayout open_token_file(std::string_view bytes, const std::string& path);

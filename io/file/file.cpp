@@ -234,15 +234,20 @@ void remove_directory(const std::string& path) {
 void publish_directory(const std::string& from, const std::string& to, const std::string& backup) {
   struct stat there {};
   if (::lstat(to.c_str(), &there) != 0) return commit_rename(from, to);
-  const auto exchange = [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0; };
-  if (exchange()) {
-    if (!backup.empty() && ::rename(from.c_str(), backup.c_str()) != 0) {
-      const int why = errno;
-      (void)exchange();  // back as it was: the caller may remove `from`
-      throw system_error("write", backup, why);
-    }
+  const auto exchange = [&](const std::string& a) {
+    return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;
+  };
+  if (!backup.empty()) {
+    // The new one takes the backup's name first: whenever the process ends, no name that is taken for rubbish has the
+    // old one.
+    if (::rename(from.c_str(), backup.c_str()) != 0) throw system_error("write", backup, errno);
+    if (exchange(backup)) return sync_directory(directory_of(to));
+    const int why = errno;
+    (void)::rename(backup.c_str(), from.c_str());
+    errno = why;
+  } else if (exchange(from)) {
     sync_directory(directory_of(to));
-    if (backup.empty()) remove_tree_quietly(from);
+    remove_tree_quietly(from);
     return;
   }
   // Two renames only where the file system cannot exchange names; after any other failure everything stays as it was.

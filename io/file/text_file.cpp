@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "io/file/file.hpp"
+#include "io/file/lfs_pointer.hpp"
 #include "runtime/base/local_work.hpp"
 
 namespace tessera::io {
@@ -29,10 +30,12 @@ std::string read_text(const std::string& path, std::size_t limit) {
     text.resize(at + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && why == EINTR) continue;
     if (got < 0) throw system_error("read", path, why);
-    if (got == 0) return text;
+    if (got == 0) break;
     if (text.size() > limit) throw too_long();
     capacity = std::min<std::size_t>(4096, limit + 1 - text.size());
   }
+  refuse_lfs_pointer(path, text);
+  return text;
 }
 
 void write_text(const std::string& path, const std::string& text) {

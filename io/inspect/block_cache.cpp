@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Least recently used replacement. A block that one thread is reading is not read by another, which waits for it.
+// Least recently used replacement. A block that one thread is reading is not read by another, which waits for it; where
+// all slots hold such blocks, a thread waits for a slot.
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +49,10 @@ BlockCache::Slot& BlockCache::pin(int file, std::uint64_t block) {
     Slot* oldest = nullptr;
     for (const auto& s : slots_)
       if (s->pins == 0 && (oldest == nullptr || s->used < oldest->used)) oldest = s.get();
-    TESSERA_ASSERT(oldest != nullptr, "%zu slots are too few", slots_.size());
+    if (oldest == nullptr) {  // each holds a block that a thread is reading
+      changed_.wait(lock);
+      continue;
+    }
     Slot& slot = *oldest;
     slot.file = file;
     slot.block = block;
@@ -75,8 +79,11 @@ BlockCache::Slot& BlockCache::pin(int file, std::uint64_t block) {
 }
 
 void BlockCache::unpin(Slot& slot) {
-  const std::lock_guard lock(mutex_);
-  --slot.pins;
+  {
+    const std::lock_guard lock(mutex_);
+    --slot.pins;
+  }
+  changed_.notify_all();
 }
 
 void BlockCache::read(int file, std::uint64_t offset, std::span<std::byte> out) {

@@ -13,6 +13,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/file/file.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_files.hpp"
 
 namespace tessera::io {
@@ -42,7 +43,7 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
   const bool model =
       prefer != Prefer::checkpoint && (exists(path + "/" + model_file_name) || exists(path + "/" + index_file_name));
   if (model && prefer == Prefer::model) return {PathKind::model, path};
-  // Named like a checkpoint, without a manifest: read_manifest reports that.
+  // Named like a checkpoint, without a manifest: read_manifest reports that, or whose it is.
   const std::string name = fs::path(path).filename().string();
   if (checkpoint_step(name) && !model) return {PathKind::checkpoint, path};
   std::string problem;
@@ -51,6 +52,13 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
   for (const auto& [version, directory] : list_versions(path))
     if (std::string newest = newest_in(directory, problem); !newest.empty())
       return {PathKind::checkpoint, std::move(newest)};
+  if (const std::string trainer = newest_trainer_checkpoint(path, weight_file_names); !trainer.empty()) {
+    if (prefer == Prefer::checkpoint)
+      throw Error(ExitCode::data, "no checkpoint of this program in " + path + ", but a model in " + trainer, {},
+                  "Start from its weights with --model " + trainer);
+    return {PathKind::model, trainer};
+  }
+  if (const auto foreign = find_foreign_checkpoint(path)) throw foreign->error(path);
   if (!problem.empty())
     throw Error(ExitCode::data, "no complete checkpoint in " + path + "; of the newest: " + problem);
   if (prefer == Prefer::checkpoint)
@@ -60,6 +68,7 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
 }
 
 LocatedPath recognize_file(const std::string& path) {
+  if (const auto foreign = find_foreign_checkpoint(path)) throw foreign->error(path);
   const File file = File::open_to_read(path);
   std::array<unsigned char, 12> head{};
   const std::uint64_t size = file.size();

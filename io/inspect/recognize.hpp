@@ -27,7 +27,9 @@ struct LocatedPath {
 enum class Prefer : unsigned char { automatic, checkpoint, model };
 
 /// Throws Error (data): nothing at the path, or nothing of these kinds. A directory with checkpoint-<step> in it, or in
-/// its vN-… (the newest first), stands for its newest checkpoint with all files of the right size.
+/// its vN-… (the newest first), stands for its newest checkpoint with all files of the right size; one of transformers'
+/// Trainer for the model in its newest checkpoint-N that has safetensors (newest_trainer_checkpoint). What else other
+/// programs have written is refused by name, with the command that makes safetensors of it (find_foreign_checkpoint).
 [[nodiscard]] LocatedPath recognize(const std::string& path, Prefer prefer = Prefer::automatic);
 
 }  // namespace tessera::io

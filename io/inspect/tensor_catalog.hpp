@@ -55,8 +55,8 @@ struct TensorCatalog {
 /// Of one HDF5 file that read_hdf5 has described, without checksums.
 [[nodiscard]] TensorCatalog catalog_hdf5(const std::string& path, const std::vector<Hdf5Dataset>& datasets);
 
-/// Keeps the most recently used blocks of these files. Any number of threads; each pins at most one block at a time, so
-/// there must be more `slots` than threads.
+/// Keeps the most recently used blocks of these files. Any number of threads; where more than `slots` read at a time,
+/// some wait.
 class BlockCache {
  public:
   /// Uses up to slots · block_bytes of memory.

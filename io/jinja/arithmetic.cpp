@@ -20,6 +20,11 @@ void refuse_undefined(Runtime& runtime, const Value& value) {
   runtime.fail(value.object() ? value.as<Reason>().why : "the value is undefined");
 }
 
+void refuse_big(Runtime& runtime, const Value& value) {
+  if (value.is(Kind::big_integer))
+    runtime.fail("an integer beyond 64 bits can be printed, not calculated with: " + value.text());
+}
+
 [[noreturn]] void overflow(Runtime& runtime, const char* op) {
   runtime.fail(std::string("the result of ") + op + " does not fit 64 bits");
 }
@@ -141,6 +146,8 @@ bool ordered(Runtime& runtime, Comparison op, const Value& a, const Value& b) {
   }
   refuse_undefined(runtime, a);
   refuse_undefined(runtime, b);
+  refuse_big(runtime, a);
+  refuse_big(runtime, b);
   constexpr const char* names[] = {"==", "!=", "<", "<=", ">", ">="};
   runtime.fail(std::string("'") + names[static_cast<int>(op)] + "' is not supported between '" + a.type_name() +
                "' and '" + b.type_name() + "'");
@@ -166,12 +173,15 @@ Value calculate(Runtime& runtime, Operator op, const Value& a, const Value& b) {
     if (repeats_a && b.is_integral()) return repeated(runtime, a, b.integer());
     if (repeats_b && a.is_integral()) return repeated(runtime, b, a.integer());
   }
+  refuse_big(runtime, a);
+  refuse_big(runtime, b);
   runtime.fail(std::string("unsupported operands for ") + symbol(op) + ": '" + a.type_name() + "' and '" +
                b.type_name() + "'");
 }
 
 Value negated(Runtime& runtime, const Value& value) {
   refuse_undefined(runtime, value);
+  refuse_big(runtime, value);
   if (value.is(Kind::real)) return Value::of(-value.real());
   if (!value.is_integral()) runtime.fail(std::string("bad operand type for unary -: '") + value.type_name() + "'");
   if (value.integer() == INT64_MIN) overflow(runtime, "-");

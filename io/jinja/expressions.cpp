@@ -128,6 +128,9 @@ Value Interpreter::operation(const Expression& expression, Scope& scope) {
 }
 
 Value Interpreter::invocation(const Expression& expression, const Value& target, Arguments& arguments) {
+  if (!expression.builtin && (expression.kind == ExpressionKind::filter || expression.kind == ExpressionKind::test))
+    runtime_.fail((expression.kind == ExpressionKind::filter ? "filter '" : "test '") + expression.text +
+                  "' is not supported");
   if (expression.builtin) return call(runtime_, *expression.builtin, target, arguments);
   if (target.is(Value::Kind::callable)) return target.as<Callable>().call(runtime_, arguments);
   if (target.is(Value::Kind::undefined))

@@ -35,6 +35,7 @@ Value filter_int(Runtime& runtime, const Value& self, Bound& arguments) {
   const std::int64_t base = arguments.has(1) ? integer_of(runtime, arguments[1], "base") : 10;
   std::optional<std::int64_t> out;
   if (self.is_integral()) return Value::of(self.integer());
+  if (self.is(Kind::big_integer)) return self;
   if (self.is(Kind::real) && std::isinf(self.real())) runtime.fail("infinity is no integer");
   if (self.is(Kind::real)) out = truncated(runtime, self.real());
   if (self.is(Kind::string)) {
@@ -48,6 +49,7 @@ Value filter_int(Runtime& runtime, const Value& self, Bound& arguments) {
 Value filter_float(Runtime& runtime, const Value& self, Bound& arguments) {
   refuse_undefined_number(runtime, self);
   if (self.is_number()) return Value::of(self.number());
+  if (self.is(Kind::big_integer)) runtime.fail("an integer beyond 64 bits can be printed, not calculated with");
   const auto parsed = self.is(Kind::string) ? parse_real(self.text()) : std::nullopt;
   return parsed ? Value::of(*parsed) : arguments.get(0, Value::of(0.0));
 }

@@ -87,6 +87,7 @@ void ExpressionParser::add(Expression& to, ExpressionPtr part) const {
 ExpressionPtr ExpressionParser::expression(Conditions conditions) {
   if (++nesting_ > max_syntax_depth) tokens_.fail("the expression is nested too deeply");
   const int line = tokens_.current().line;
+  const std::size_t known = unknown();
   ExpressionPtr value = disjunction();
   while (conditions == Conditions::allowed && tokens_.skip_name("if")) {
     ExpressionPtr out = make(ExpressionKind::condition, line);
@@ -94,6 +95,7 @@ ExpressionPtr ExpressionParser::expression(Conditions conditions) {
     add(*out, std::move(value));
     add(*out, tokens_.skip_name("else") ? expression() : nullptr);
     value = std::move(out);
+    forgive(known);
   }
   --nesting_;
   return value;
@@ -254,6 +256,7 @@ ExpressionPtr ExpressionParser::string_constant() {
   ExpressionPtr out = make(ExpressionKind::constant, tokens_.current().line);
   std::string text;
   while (tokens_.is(Token::Kind::string)) text += tokens_.take().text;
+  program_.mentioned.insert(text);
   out->value = constant_text(std::move(text));
   return out;
 }

@@ -33,6 +33,7 @@ ExpressionPtr ExpressionParser::dot(ExpressionPtr value) {
   add(*out, std::move(value));
   const Token token = tokens_.take();
   out->text = token.text;
+  program_.mentioned.insert(token.text);
   if (by_number) {
     ExpressionPtr index = make(ExpressionKind::constant, line);
     index->value = Value::of(token.integer);
@@ -108,7 +109,7 @@ ExpressionPtr ExpressionParser::filter(ExpressionPtr value) {
   out->text = tokens_.expect_name();
   while (tokens_.skip_symbol(".")) out->text += "." + tokens_.expect_name();
   out->builtin = find_filter(out->text);
-  if (!out->builtin) tokens_.fail("filter '" + out->text + "' is not supported", out->line);
+  if (!out->builtin) unknown_.push_back({"filter '" + out->text + "' is not supported", out->line});
   if (tokens_.is_symbol("(")) arguments(*out);
   return out;
 }
@@ -120,7 +121,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
   out->text = tokens_.expect_name();
   while (tokens_.skip_symbol(".")) out->text += "." + tokens_.expect_name();
   out->builtin = find_test(out->text);
-  if (!out->builtin) tokens_.fail("test '" + out->text + "' is not supported", out->line);
+  if (!out->builtin) unknown_.push_back({"test '" + out->text + "' is not supported", out->line});
   const Token& token = tokens_.current();
   const bool word =
       token.kind == Token::Kind::name && token.text != "else" && token.text != "or" && token.text != "and";

@@ -23,6 +23,7 @@ class StatementParser {
     program_.varargs = expressions_.id_of("varargs");
     program_.kwargs = expressions_.id_of("kwargs");
     program_.body = block({}, "");
+    expressions_.refuse_unknown();
   }
 
  private:
@@ -113,6 +114,7 @@ class StatementParser {
 
   std::unique_ptr<Statement> condition() {
     auto out = make(StatementKind::condition);
+    const std::size_t known = expressions_.unknown();
     for (;;) {
       tokens_.take();  // if, elif
       out->expressions.push_back(expressions_.tuple(ExpressionParser::Conditions::not_allowed));
@@ -125,6 +127,7 @@ class StatementParser {
       out->bodies.push_back(block({"endif"}, "if"));
       tokens_.take();
     }
+    expressions_.forgive(known);
     return out;
   }
 
@@ -328,6 +331,7 @@ Template Template::parse(std::string_view text, const std::string& name) {
 bool Template::marks_generation() const { return program_->marks_generation; }
 std::uint64_t Template::hash() const { return program_->hash; }
 const std::string& Template::name() const { return program_->name; }
+bool Template::mentions(std::string_view key) const { return program_->mentioned.contains(key); }
 bool Template::reads(std::string_view variable) const {
   return std::any_of(program_->resolved.begin(), program_->resolved.end(),
                      [&](int id) { return program_->names[static_cast<std::size_t>(id)] == variable; });

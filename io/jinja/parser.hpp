@@ -58,7 +58,20 @@ class ExpressionParser {
   [[nodiscard]] ExpressionPtr unary(bool with_filters = true);
   [[nodiscard]] int id_of(const std::string& name);
 
+  /// Filters and tests that are not known so far. As in jinja2, those in an `if` are an error only where they are
+  /// reached: `forgive` drops those read since there were `known` of them.
+  [[nodiscard]] std::size_t unknown() const { return unknown_.size(); }
+  void forgive(std::size_t known) { unknown_.resize(known); }
+  /// Throws if there are others.
+  void refuse_unknown() const {
+    if (!unknown_.empty()) tokens_.fail(unknown_.front().what, unknown_.front().line);
+  }
+
  private:
+  struct Unknown {
+    std::string what;
+    int line = 1;
+  };
   using Rule = ExpressionPtr (ExpressionParser::*)();
   ExpressionPtr disjunction();
   ExpressionPtr conjunction();
@@ -90,6 +103,7 @@ class ExpressionParser {
   TokenReader& tokens_;
   Program& program_;
   std::map<std::string, int> ids_;
+  std::vector<Unknown> unknown_;
   int nesting_ = 0;
 };
 

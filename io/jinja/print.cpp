@@ -59,6 +59,7 @@ void append_repr(Runtime& runtime, std::string& out, const Value& value) {
     case Kind::none: out += "None"; return;
     case Kind::boolean: out += value.boolean() ? "True" : "False"; return;
     case Kind::integer: out += std::to_string(value.integer()); return;
+    case Kind::big_integer: out += value.text(); return;
     case Kind::real: out += repr_of(value.real()); return;
     case Kind::string: out += repr_of(std::string_view(value.text())); return;
     case Kind::list:
@@ -127,6 +128,7 @@ class JsonWriter {
       case Kind::none: return "null";
       case Kind::boolean: return value.boolean() ? "true" : "false";
       case Kind::integer: return std::to_string(value.integer());
+      case Kind::big_integer: return value.text();
       case Kind::real:
         if (std::isnan(value.real())) return "NaN";
         if (std::isinf(value.real())) return value.real() < 0 ? "-Infinity" : "Infinity";

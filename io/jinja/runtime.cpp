@@ -2,6 +2,8 @@
 // Limits, errors and new values of a rendering.
 #include "io/jinja/runtime.hpp"
 
+#include "io/data/row_json.hpp"
+#include "io/jinja/operations.hpp"
 #include "io/tokenizer/utf8.hpp"
 
 namespace tessera::io::jinja {
@@ -90,10 +92,10 @@ Value from_json(Runtime& runtime, const Json& json, int depth) {
     case Json::value_t::boolean: return Value::of(json.get<bool>());
     case Json::value_t::number_integer: return Value::of(json.get<std::int64_t>());
     case Json::value_t::number_unsigned:
-      if (json.get<std::uint64_t>() > INT64_MAX)
-        runtime.fail("the input has an integer beyond 64 bits: " + json.dump());
+      if (json.get<std::uint64_t>() > INT64_MAX) return Value::big_integer(json.dump());
       return Value::of(json.get<std::int64_t>());
     case Json::value_t::number_float: return Value::of(json.get<double>());
+    case Json::value_t::binary: return Value::big_integer(integer_digits(json).value());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       return runtime.string(utf8::valid_prefix(text) == text.size() ? text : utf8::repaired(text));
@@ -112,6 +114,13 @@ Value from_json(Runtime& runtime, const Json& json, int depth) {
     }
     default: return Value::none();
   }
+}
+
+std::string python_repr(const Json& json) {
+  const std::string name = "a value";
+  const RenderOptions limits;
+  Runtime runtime(name, limits);
+  return repr_of(runtime, from_json(runtime, json));
 }
 
 }  // namespace tessera::io::jinja

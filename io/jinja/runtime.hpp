@@ -66,7 +66,7 @@ class Runtime {
   std::deque<Namespace> namespaces_;
 };
 
-/// A JSON value as a template's. Throws TemplateError: integers past 64 bits, nested too deeply.
+/// A JSON value as a template's. Throws TemplateError: nested too deeply.
 [[nodiscard]] Value from_json(Runtime& runtime, const nlohmann::ordered_json& json, int depth = 0);
 
 }  // namespace tessera::io::jinja

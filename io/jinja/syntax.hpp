@@ -3,6 +3,7 @@
 // The syntax tree of a template.
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,7 +118,8 @@ struct Program {
   Block body;
   ScopeInfo scope;
   bool marks_generation = false;
-  std::vector<int> resolved;  // names that are read from the context
+  std::vector<int> resolved;                     // names that are read from the context
+  std::set<std::string, std::less<>> mentioned;  // names of attributes, and strings in expressions
 };
 
 /// Expressions and statements are nested at most so deep.

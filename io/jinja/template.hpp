@@ -74,6 +74,9 @@ class Template {
   [[nodiscard]] bool marks_generation() const;
   /// True if the template reads a variable of this name that it does not set itself before.
   [[nodiscard]] bool reads(std::string_view variable) const;
+  /// True if an expression of the template has this name as an attribute or a string: it may read such a key of a
+  /// value.
+  [[nodiscard]] bool mentions(std::string_view key) const;
   [[nodiscard]] const std::string& name() const;
   /// A hash of the text.
   [[nodiscard]] std::uint64_t hash() const;
@@ -82,6 +85,9 @@ class Template {
   explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
   std::shared_ptr<const Program> program_;
 };
+
+/// Python's repr() of a JSON value: what a template prints of a dict that it takes for a text.
+[[nodiscard]] std::string python_repr(const nlohmann::ordered_json& json);
 
 constexpr std::size_t max_template_bytes = std::size_t{4} << 20;
 

@@ -22,7 +22,12 @@ Value test_compare(Runtime& runtime, const Value& self, Bound& arguments) {
 Value test_defined(Runtime&, const Value& self, Bound&) { return Value::of(!self.is(Kind::undefined)); }
 Value test_true(Runtime&, const Value& self, Bound&) { return Value::of(self.is(Kind::boolean) && self.boolean()); }
 Value test_false(Runtime&, const Value& self, Bound&) { return Value::of(self.is(Kind::boolean) && !self.boolean()); }
-Value test_number(Runtime&, const Value& self, Bound&) { return Value::of(self.is_number()); }
+Value test_integer(Runtime&, const Value& self, Bound&) {
+  return Value::of(self.is(Kind::integer) || self.is(Kind::big_integer));
+}
+Value test_number(Runtime&, const Value& self, Bound&) {
+  return Value::of(self.is_number() || self.is(Kind::big_integer));
+}
 Value test_iterable(Runtime&, const Value& self, Bound&) { return Value::of(iterable(self)); }
 /// With a length and items by index; of an undefined value Jinja says so too.
 Value test_sequence(Runtime&, const Value& self, Bound&) {
@@ -73,7 +78,7 @@ constexpr Builtin table_of_tests[] = {
     {"boolean", "", test_kind<Kind::boolean>},
     {"true", "", test_true},
     {"false", "", test_false},
-    {"integer", "", test_kind<Kind::integer>},
+    {"integer", "", test_integer},
     {"float", "", test_kind<Kind::real>},
     {"number", "", test_number},
     {"string", "", test_kind<Kind::string>},

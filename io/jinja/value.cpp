@@ -46,6 +46,7 @@ void Object::contains(const Value& value) {
   weight = std::min(most, weight + value.weight());
 }
 
+Value Value::big_integer(std::string digits) { return {Kind::big_integer, make_object<Text>(std::move(digits))}; }
 Value Value::undefined(std::string why) { return {Kind::undefined, make_object<Reason>(std::move(why))}; }
 const std::string& Value::text() const { return as<Text>().bytes; }
 std::size_t Value::length() const { return as<Text>().length; }
@@ -57,7 +58,8 @@ const char* Value::type_name() const {
     case Kind::undefined: return "Undefined";
     case Kind::none: return "NoneType";
     case Kind::boolean: return "bool";
-    case Kind::integer: return "int";
+    case Kind::integer:
+    case Kind::big_integer: return "int";
     case Kind::real: return "float";
     case Kind::string: return "str";
     case Kind::list: return "list";
@@ -141,7 +143,8 @@ bool equal(const Value& a, const Value& b) {
   switch (a.kind()) {
     case Value::Kind::undefined:
     case Value::Kind::none: return true;
-    case Value::Kind::string: return a.text() == b.text();
+    case Value::Kind::string:
+    case Value::Kind::big_integer: return a.text() == b.text();
     case Value::Kind::list:
     case Value::Kind::tuple:
       return a.items().size() == b.items().size() &&

@@ -37,6 +37,7 @@ class Value {
     none,
     boolean,
     integer,
+    big_integer,  // beyond 64 bits: its digits, which can be printed and compared, not calculated with
     real,
     string,
     list,
@@ -60,6 +61,8 @@ class Value {
     return out;
   }
   Value(Kind kind, std::shared_ptr<const Object> object) : kind_(kind), object_(std::move(object)) {}
+  /// An integer beyond 64 bits.
+  static Value big_integer(std::string digits);
   /// Undefined, with what to say if it is used.
   static Value undefined(std::string why);
 
@@ -68,7 +71,7 @@ class Value {
   [[nodiscard]] bool boolean() const { return integer_ != 0; }
   [[nodiscard]] std::int64_t integer() const { return integer_; }  // of a boolean too
   [[nodiscard]] double real() const { return real_; }
-  [[nodiscard]] const std::string& text() const;          // of a string
+  [[nodiscard]] const std::string& text() const;          // of a string; the digits of a big integer
   [[nodiscard]] std::size_t length() const;               // code points of a string
   [[nodiscard]] const std::vector<Value>& items() const;  // of a list or tuple
   [[nodiscard]] const Dict& dict() const;

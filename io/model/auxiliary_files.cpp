@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::io {
+
+namespace fs = std::filesystem;
 
 using Json = nlohmann::ordered_json;
 
@@ -21,14 +24,37 @@ const std::vector<std::string>& auxiliary_file_names() {
                                                  "vocab.json",
                                                  "merges.txt",
                                                  "tokenizer.model",
+                                                 "tekken.json",
+                                                 "spiece.model",
+                                                 "sentencepiece.bpe.model",
+                                                 "vocab.txt",
+                                                 "preprocessor_config.json",
+                                                 "processor_config.json",
                                                  "generation_config.json",
                                                  "chat_template.jinja",
                                                  "chat_template.json"};
   return names;
 }
 
-std::vector<AuxiliaryFile> read_auxiliary_files(const std::string& directory) {
+namespace {
+
+constexpr const char* templates_directory = "additional_chat_templates";
+
+/// The chat templates that transformers keeps apart, by name.
+std::vector<AuxiliaryFile> more_templates(const std::string& directory) {
   std::vector<AuxiliaryFile> found;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory + "/" + templates_directory, none))
+    if (const std::string name = entry.path().filename().string(); name.ends_with(".jinja"))
+      found.push_back({std::string(templates_directory) + "/" + name, read_text(entry.path().string())});
+  std::ranges::sort(found, {}, &AuxiliaryFile::name);
+  return found;
+}
+
+}  // namespace
+
+std::vector<AuxiliaryFile> read_auxiliary_files(const std::string& directory) {
+  std::vector<AuxiliaryFile> found = more_templates(directory);
   for (const std::string& name : auxiliary_file_names()) {
     const std::string path = directory + "/" + name;
     std::error_code error;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "io/file/file.hpp"
+#include "io/file/new_directory.hpp"
 #include "io/file/text_file.hpp"
 
 namespace tessera::io {
@@ -21,7 +22,9 @@ constexpr const char* list_name = ".files";  // in model.new: its files' names, 
 /// Makes `to` another name of `from`, in the place of an older file; renames it where the file system has no such
 /// names.
 void replace_file(const std::string& from, const std::string& directory, const std::string& name) {
-  const std::string to = directory + "/" + name, next = directory + "/." + name + ".new";
+  const std::string to = directory + "/" + name, base = name.substr(name.rfind('/') + 1);  // npos + 1 is 0
+  const std::string next = directory_of(to) + "/." + base + ".new";
+  if (base != name) make_directories(directory_of(to));
   remove_quietly(next);
   if (::link(from.c_str(), next.c_str()) == 0) {
     const int failed = ::rename(next.c_str(), to.c_str()) != 0 ? errno : 0;
@@ -136,11 +139,12 @@ std::vector<std::string> ModelDirectory::paths() const {
 
 void ModelDirectory::commit(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& backup) {
   world_.run_on_rank_0([&] {
-    for (const auto& a : auxiliary_files) write_text(temporary() + "/" + a.name, a.text);
+    for (const auto& a : auxiliary_files) write_auxiliary_file(temporary(), a);
     if (!files_.index.empty()) write_text(temporary() + "/" + index_file_name, files_.index);
     sync_directory(temporary());
-    if (holds_ == Holds::model_alone) publish_directory(temporary(), directory_, backup);
-    else move_in(auxiliary_files);
+    if (holds_ == Holds::other_files) move_in(auxiliary_files);
+    else if (backup.empty()) publish_new_directory(temporary(), directory_);
+    else publish_directory(temporary(), directory_, backup);
   });
   open_ = false;
 }

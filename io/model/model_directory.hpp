@@ -26,7 +26,7 @@ void put_model_in_place(const std::string& directory);
 class ModelDirectory {
  public:
   enum class Holds : unsigned char {
-    model_alone,  // The directory is made as DIRECTORY.tmp; one rename puts it in place.
+    model_alone,  // The directory is made as DIRECTORY.tmp; one rename puts it in place. The caller has an OutputLock.
     other_files,  // A run's directory. The model is made in DIRECTORY/model.tmp, which one rename makes
                   // DIRECTORY/model.new; then its files replace an older model's (put_model_in_place).
   };
@@ -41,7 +41,7 @@ class ModelDirectory {
   [[nodiscard]] std::vector<std::string> paths() const;
   /// Collective, after the contents of the weight files are durable: writes `auxiliary_files`, config.json among them,
   /// and the index, then puts everything in place. `backup`: what an older directory is renamed to (model_alone); "":
-  /// it is removed. Throws Error (data) on every rank alike.
+  /// there must be none (E141). Throws Error (data) on every rank alike.
   void commit(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& backup = {});
 
  private:

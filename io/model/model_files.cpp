@@ -11,17 +11,13 @@ namespace tessera::io {
 
 namespace {
 
-std::uint64_t bytes_of(const SafetensorsTensor& tensor) {
-  return static_cast<std::uint64_t>(tensor.shape.numel()) * size_of(tensor.dtype);
-}
-
 /// The file of each tensor.
 std::vector<int> assign_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t most) {
   std::vector<int> files;
   int file = 0;
   std::uint64_t filled = 0;
   for (const auto& tensor : tensors) {
-    const std::uint64_t bytes = bytes_of(tensor);
+    const std::uint64_t bytes = tensor.bytes();
     if (filled > 0 && (bytes > most || filled > most - bytes)) {
       ++file;
       filled = 0;
@@ -41,7 +37,7 @@ std::string index_text(const std::vector<SafetensorsTensor>& tensors, const std:
   std::uint64_t total = 0;
   nlohmann::json map = nlohmann::json::object();  // sorted by name, as the official writer's
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    total += bytes_of(tensors[i]);
+    total += tensors[i].bytes();
     map[tensors[i].name] = planned[static_cast<std::size_t>(files[i])].name;
   }
   nlohmann::ordered_json json;

@@ -62,6 +62,8 @@ struct WriteModelOptions {
   std::vector<Tensor> tensors = {};
   std::string file = {}, config_name = "config.json";
   std::map<std::string, std::string> metadata = {};
+  /// `directory` must not exist: it is made under another name (ModelDirectory::Holds::model_alone).
+  bool new_directory = false;
 };
 
 /// Collective. Writes the weights, in whatever type they are kept, as `dtype`, rounded to nearest even

@@ -7,6 +7,7 @@
 #include "io/file/text_file.hpp"
 #include "io/file/work_progress.hpp"
 #include "io/model/bnb_tensors.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_files.hpp"
 #include "io/model/model_io.hpp"
 #include "io/model/model_match.hpp"
@@ -22,9 +23,10 @@ void require_model_files(const std::string& directory) {
   if (exists(path) || exists(directory + "/" + index_file_name)) return;
   if (!exists(directory))
     throw Error(ExitCode::data, "no directory " + directory, {}, "Give --model DIR, or train --from_scratch");
-  if (exists(directory + "/pytorch_model.bin"))
-    throw Error(ExitCode::data, directory + " holds pytorch_model.bin, which is not read, and no model.safetensors", {},
-                "Save the model with safe_serialization, or train --from_scratch");
+  if (const auto foreign = find_foreign_checkpoint(directory)) throw foreign->error(directory);
+  if (const std::string trainer = newest_trainer_checkpoint(directory, weight_file_names); !trainer.empty())
+    throw Error(ExitCode::data, "no model.safetensors in " + directory + ", but in its checkpoints", {},
+                "Use --model " + trainer);
   throw Error(ExitCode::data, "no model.safetensors in " + directory, {},
               "Train --from_scratch, or give a directory with weights");
 }

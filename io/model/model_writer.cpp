@@ -96,7 +96,9 @@ void write_model(World& world, const std::string& directory, const std::string& 
   std::uint64_t expected = 0, written = 0;
   for (const auto& file : model.files) expected += file.plan.file_bytes - file.plan.header.size();
 
-  ModelDirectory target(world, directory, model, ModelDirectory::Holds::other_files);
+  ModelDirectory target(
+      world, directory, model,
+      options.new_directory ? ModelDirectory::Holds::model_alone : ModelDirectory::Holds::other_files);
   std::vector<AuxiliaryFile> auxiliary_files;
   world.run_and_agree([&] {
     if (world.rank() == 0) {

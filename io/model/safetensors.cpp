@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "io/file/lfs_pointer.hpp"
 #include "kernels/convert.hpp"
 
 namespace tessera::io {
@@ -18,6 +19,9 @@ static_assert(std::endian::native == std::endian::little,
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
   const std::uint64_t size = file_bytes_ = file_.size();
   const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_error(path, code, rule); };
+  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(size, 64)), '\0');
+  file_.read_at(0, std::as_writable_bytes(std::span(head)));
+  refuse_lfs_pointer(path, head);
   if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;
   file_.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
@@ -29,11 +33,19 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_
   file_.read_at(8, std::as_writable_bytes(std::span(json)));
   bytes_read_ = 8 + length;
   header_ = parse_safetensors_header(json, size, path);
+  index_names();
+}
 
+void SafetensorsFile::index_names() {
   by_name_.resize(header_.entries.size());
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   std::sort(by_name_.begin(), by_name_.end(),
             [&](std::size_t a, std::size_t b) { return header_.entries[a].name < header_.entries[b].name; });
+}
+
+void SafetensorsFile::leave_out(const std::string& name) {
+  std::erase_if(header_.entries, [&](const SafetensorsEntry& entry) { return entry.name == name; });
+  index_names();
 }
 
 const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
@@ -81,12 +93,27 @@ void SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::uint64_t fi
   bytes_read_ += to.size();
 }
 
+const SafetensorsType& SafetensorsTensor::type() const { return stored ? *stored->type : safetensors_type(dtype); }
+
+std::vector<std::int64_t> SafetensorsTensor::dimensions() const {
+  if (stored) return stored->shape;
+  std::vector<std::int64_t> dimensions;
+  for (int d = 0; d < shape.rank(); ++d) dimensions.push_back(shape[d]);
+  return dimensions;
+}
+
+std::uint64_t SafetensorsTensor::bytes() const {
+  std::uint64_t bits = type().bits;
+  for (const std::int64_t dimension : dimensions()) bits *= static_cast<std::uint64_t>(dimension);
+  return bits / 8;
+}
+
 SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
                                  const std::map<std::string, std::string>& metadata) {
   std::vector<const SafetensorsTensor*> order;
   for (const auto& t : tensors) order.push_back(&t);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const auto *x = &safetensors_type(a->dtype), *y = &safetensors_type(b->dtype);
+    const auto *x = &a->type(), *y = &b->type();
     return x != y ? x > y : a->name < b->name;  // later in the table: wider alignment
   });
   for (std::size_t i = 0; i < order.size(); ++i)
@@ -98,10 +125,11 @@ SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (!metadata.empty()) json["__metadata__"] = metadata;
   for (const auto* t : order) {
-    SafetensorsEntry entry{.name = t->name, .dtype = t->dtype, .type = safetensors_type(t->dtype).name};
-    for (int d = 0; d < t->shape.rank(); ++d) entry.shape.push_back(t->shape[d]);
+    const SafetensorsType& type = t->type();
+    SafetensorsEntry entry{
+        .name = t->name, .dtype = type.dtype, .shape = t->dimensions(), .type = type.name, .known_dtype = type.known};
     entry.begin = at;
-    entry.end = at += static_cast<std::uint64_t>(t->shape.numel()) * size_of(t->dtype);
+    entry.end = at += t->bytes();
     plan.entries.push_back(std::move(entry));
   }
   std::string text;

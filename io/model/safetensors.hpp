@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,13 +47,15 @@ struct SafetensorsHeader {
 class SafetensorsFile {
  public:
   /// Throws Error (data) naming the file and the rule: header too long or beyond the end, not JSON, duplicate name,
-  /// unknown dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow.
+  /// unknown dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow; a git-lfs pointer.
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   /// The size that the header was checked against.
   [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
+  /// From now on entries() and find() do not have it.
+  void leave_out(const std::string& name);
   /// Null if there is none of that name.
   [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
@@ -65,6 +68,7 @@ class SafetensorsFile {
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  void index_names();
   File file_;
   std::uint64_t file_bytes_ = 0;
   SafetensorsHeader header_;
@@ -79,15 +83,6 @@ struct SafetensorsPlan {
   std::vector<SafetensorsEntry> entries;
   std::uint64_t file_bytes = 0;
 };
-struct SafetensorsTensor {
-  std::string name;
-  DType dtype = DType::f32;
-  Shape shape;
-};
-/// Throws Error (data): two tensors of one name, a name that is not UTF-8 or is "__metadata__".
-[[nodiscard]] SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
-                                               const std::map<std::string, std::string>& metadata);
-
 /// A type as files name it. `order` is that of the official writer, ascending alignment.
 struct SafetensorsType {
   const char* name;
@@ -95,6 +90,24 @@ struct SafetensorsType {
   bool known;
   DType dtype;
 };
+/// A type and a shape that are copied and not computed with: any type, any number of dimensions.
+struct StoredForm {
+  const SafetensorsType* type = nullptr;
+  std::vector<std::int64_t> shape;
+};
+struct SafetensorsTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::optional<StoredForm> stored = {};  // what the header says, in place of dtype and shape
+  [[nodiscard]] const SafetensorsType& type() const;
+  [[nodiscard]] std::vector<std::int64_t> dimensions() const;
+  [[nodiscard]] std::uint64_t bytes() const;
+};
+/// Throws Error (data): two tensors of one name, a name that is not UTF-8 or is "__metadata__".
+[[nodiscard]] SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
+                                               const std::map<std::string, std::string>& metadata);
+
 /// Null if there is no such type.
 [[nodiscard]] const SafetensorsType* find_safetensors_type(std::string_view name);
 [[nodiscard]] const SafetensorsType& safetensors_type(DType dtype);

@@ -4,19 +4,21 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "io/file/text_file.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_files.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::io {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::size_t max_index_bytes = 256u << 20;  // a million tensors with long names
 
 Error refusal(const std::string& source, const char* code, const std::string& rule) {
   return Error(ExitCode::data, std::string(code) + " " + source + " is not a valid index: " + rule, {},
@@ -98,41 +100,100 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool seen_map_ = false;
 };
 
-/// Checks both ways: what the index maps to the file, and what the file holds.
-void check_shard(const SafetensorsFile& file, const std::string& name, const SafetensorsIndex& index,
-                 const std::string& source) {
-  std::size_t mapped = 0;
-  for (const auto& entry : index.entries) {
-    if (entry.file != name) continue;
-    ++mapped;
-    if (file.find(entry.tensor) == nullptr)
-      throw refusal(source, "E111", quote_name(entry.tensor) + " is mapped to " + name + ", which has no such tensor");
-  }
-  if (mapped == file.entries().size()) return;
-  for (const auto& tensor : file.entries()) {
-    const auto at = std::lower_bound(index.entries.begin(), index.entries.end(), tensor.name,
-                                     [](const auto& e, const std::string& wanted) { return e.tensor < wanted; });
-    if (at == index.entries.end() || at->tensor != tensor.name || at->file != name)
-      throw refusal(source, "E111", name + " holds " + quote_name(tensor.name) + ", which is not mapped to it");
-  }
+const std::string* file_of(const SafetensorsIndex& index, const std::string& tensor) {
+  const auto at = std::ranges::lower_bound(index.entries, tensor, {}, &SafetensorsIndex::Entry::tensor);
+  return at != index.entries.end() && at->tensor == tensor ? &at->file : nullptr;
 }
+
+/// Throws Error (data) if the file has not a tensor that the index maps to it.
+void check_mapped(const SafetensorsFile& file, const std::string& name, const SafetensorsIndex& index,
+                  const std::string& source) {
+  for (const auto& entry : index.entries)
+    if (entry.file == name && file.find(entry.tensor) == nullptr)
+      throw refusal(source, "E111", quote_name(entry.tensor) + " is mapped to " + name + ", which has no such tensor");
+}
+
+/// What the files hold and the index does not say: a tensor without entry is one of the model; where the index names
+/// another file, that one's is taken.
+class UnmappedTensors {
+ public:
+  UnmappedTensors(const SafetensorsIndex& index, const std::string& source) : index_(index), source_(source) {}
+
+  void look_at(SafetensorsFile& file, const std::string& name) {
+    std::vector<std::string> elsewhere;
+    for (const SafetensorsEntry& tensor : file.entries()) {
+      const std::string* const mapped = file_of(index_, tensor.name);
+      if (mapped == nullptr) {
+        if (!first_file_.emplace(tensor.name, name).second)
+          throw refusal(source_, "E111",
+                        quote_name(tensor.name) + " is mapped to no file, and is in " + first_file_[tensor.name] +
+                            " and in " + name);
+        note(name + " holds " + quote_name(tensor.name) + ", which has no entry (it is read)");
+      } else if (*mapped != name) {
+        elsewhere.push_back(tensor.name);
+        note(name + " holds " + quote_name(tensor.name) + ", which the index maps to " + *mapped + " (that is read)");
+      }
+    }
+    for (const std::string& tensor : elsewhere) file.leave_out(tensor);
+  }
+  void warn() const {
+    if (count_ == 0) return;
+    log::warn(91, source_ + " does not name every tensor of its files: " + first_ +
+                      (count_ > 1 ? strfmt(", and %zu more", count_ - 1) : std::string()));
+  }
+
+ private:
+  void note(const std::string& text) {
+    if (++count_ == 1) first_ = text;
+  }
+  const SafetensorsIndex& index_;
+  const std::string& source_;
+  std::map<std::string, std::string> first_file_;  // of tensors without entry
+  std::string first_;
+  std::size_t count_ = 0;
+};
 
 std::vector<SafetensorsFile> open_index(const std::string& path) {
   const SafetensorsIndex index = parse_safetensors_index(read_text(path, max_index_bytes), path);
   const std::string directory = directory_of(path);
   std::vector<SafetensorsFile> files;
+  UnmappedTensors unmapped(index, path);
   std::uint64_t bytes = 0;
-  for (const std::string& name : index.files()) {
+  for (const std::string& name : shards_of(index, directory)) {
     files.emplace_back(shard_path(directory, name));
-    check_shard(files.back(), name, index, path);
+    check_mapped(files.back(), name, index, path);
+    unmapped.look_at(files.back(), name);
     for (const auto& entry : files.back().entries()) bytes += entry.end - entry.begin;
   }
+  unmapped.warn();
   if (index.total_size && *index.total_size != bytes)
-    throw refusal(path, "E111", strfmt("total_size is %lu, its tensors have %lu bytes", *index.total_size, bytes));
+    log::warn(92, strfmt("%s: its total_size is %lu, its tensors have %lu bytes: the number is not used", path.c_str(),
+                         *index.total_size, bytes));
   return files;
 }
 
 }  // namespace
+
+std::vector<std::string> shards_of(const SafetensorsIndex& index, const std::string& directory) {
+  std::vector<std::string> names = index.files();
+  const auto last_part = [](const std::string& name) {  // "-of-00003.safetensors"; "": not of a set
+    const std::size_t at = name.rfind("-of-");
+    return at == name.npos || !name.ends_with(".safetensors") ? "" : name.substr(at);
+  };
+  std::set<std::string> sets;
+  for (const std::string& name : names)
+    if (const std::size_t dash = name.find('-'); !last_part(name).empty())
+      sets.insert(name.substr(0, dash) + last_part(name));
+  std::error_code failed;
+  for (fs::directory_iterator entry(directory, failed), end; !failed && entry != end; entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    if (!last_part(name).empty() && sets.contains(name.substr(0, name.find('-')) + last_part(name)) &&
+        std::ranges::find(names, name) == names.end())
+      names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
 
 std::vector<std::string> SafetensorsIndex::files() const {
   std::vector<std::string> names;
@@ -167,9 +228,8 @@ std::string shard_path(const std::string& directory, const std::string& file) {
   const fs::path home = fs::canonical(directory, failed), target = fs::canonical(path, failed);
   const fs::path blobs =
       (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there
-  if (failed || (target.parent_path() != home && target.parent_path() != blobs))
-    throw refusal(directory + "/" + index_file_name, "E110",
-                  quote_name(file) + " is a link that leaves the model's directory");
+  if (target.parent_path() != home && target.parent_path() != blobs)
+    log::warn(93, path.string() + " is a link out of the model's directory, to " + target.string() + ": it is read");
   return path.string();
 }
 
@@ -183,6 +243,7 @@ std::vector<SafetensorsFile> open_safetensors_model(const std::string& path) {
   }
   if (exists(path + "/" + model_file_name)) return open_safetensors_model(path + "/" + model_file_name);
   if (exists(path + "/" + index_file_name)) return open_index(path + "/" + index_file_name);
+  if (const auto foreign = find_foreign_checkpoint(path)) throw foreign->error(path);
   throw Error(ExitCode::data, "neither " + std::string(model_file_name) + " nor " + index_file_name + " in " + path, {},
               "Name a directory with a model in safetensors");
 }

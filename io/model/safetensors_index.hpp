@@ -12,6 +12,8 @@
 
 namespace tessera::io {
 
+inline constexpr std::size_t max_index_bytes = 256u << 20;  // a million tensors with long names
+
 /// A parsed index. File names have no directory part.
 struct SafetensorsIndex {
   struct Entry {
@@ -27,13 +29,17 @@ struct SafetensorsIndex {
 /// absolute, or has a '/' or ".." (E110). Memory is proportional to the text.
 [[nodiscard]] SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source);
 
+/// The files that an index names, and those of their set (model-00003-of-00003.safetensors) that it does not, by name.
+[[nodiscard]] std::vector<std::string> shards_of(const SafetensorsIndex& index, const std::string& directory);
+
 /// All safetensors files of a model: of DIR (its index, or its model.safetensors), of an index file, or the one file
-/// that `path` is. Throws Error (data): no file; a missing file, other tensors in a file than the index maps to
-/// it, or a wrong total_size (E111); a link that leaves the directory (E110; links into the blobs of a Hugging Face
-/// cache are allowed); and as SafetensorsFile.
+/// that `path` is. Warns of tensors that the index does not map to the file that has them (W091; of two, the one that
+/// it maps is in entries()), of a wrong total_size (W092), of links out of the directory (W093; into the blobs of a
+/// Hugging Face cache they are silent). Throws Error (data): no file; a missing one, a tensor that its file lacks, an
+/// unmapped one in two files (E111); weights of another form (foreign_weights); and as SafetensorsFile.
 [[nodiscard]] std::vector<SafetensorsFile> open_safetensors_model(const std::string& path);
 
-/// The path of a file named in a directory's index. Throws Error (data): a link that leaves the directory (E110), a
+/// The path of a file named in a directory's index. Warns of a link out of the directory (W093). Throws Error (data): a
 /// missing file (E111).
 [[nodiscard]] std::string shard_path(const std::string& directory, const std::string& file);
 

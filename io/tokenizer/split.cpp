@@ -19,17 +19,26 @@ struct Char {
   Class kind = unicode::other;
   char32_t code = 0;
 };
+/// Marks are of class `other`, or letters as in [\p{L}\p{M}].
+enum class Marks : unsigned char { other, letters };
+template <Marks marks = Marks::other>
+Class class_of(char32_t code) {
+  if (marks == Marks::letters && unicode::is_mark(code)) return unicode::letter;
+  return unicode::classify(code);
+}
+template <Marks marks = Marks::other>
 Char look(const char* at, const char* end) {
   if (at == end) return {};
   const utf8::Point point = utf8::read(at);
-  return {at + point.length, unicode::classify(point.code), point.code};
+  return {at + point.length, class_of<marks>(point.code), point.code};
 }
 
 /// Past the characters of one class.
+template <Marks marks = Marks::other>
 const char* run(Class kind, const char* at, const char* end) {
   while (at != end) {
     const utf8::Point point = utf8::read(at);
-    if (unicode::classify(point.code) != kind) break;
+    if (class_of<marks>(point.code) != kind) break;
     at += point.length;
   }
   return at;
@@ -79,33 +88,35 @@ const char* gpt2_piece(const char* at, const char* end) {
   return white_space(at, run(unicode::space, first.next, end), end);
 }
 
+template <Marks marks = Marks::other>
 const char* newer_piece(int digits, const char* at, const char* end) {
   if (*at == '\'') {
     if (const char* stop = contraction(true, at, end)) return stop;
   }
-  const Char first = look(at, end);
-  if (first.kind == unicode::letter) return run(unicode::letter, first.next, end);
+  const Char first = look<marks>(at, end);
+  if (first.kind == unicode::letter) return run<marks>(unicode::letter, first.next, end);
   if (first.kind == unicode::number) {  // \p{N}{1,3} or \p{N}
     const char* stop = first.next;
     for (int i = 1; i < digits; ++i) {
-      const Char more = look(stop, end);
+      const Char more = look<marks>(stop, end);
       if (more.next == nullptr || more.kind != unicode::number) break;
       stop = more.next;
     }
     return stop;
   }
-  const Char second = look(first.next, end);
+  const Char second = look<marks>(first.next, end);
   const bool is_there = second.next != nullptr;
-  // [^\r\n\p{L}\p{N}]?\p{L}+
-  if (is_there && second.kind == unicode::letter && !is_newline(*at)) return run(unicode::letter, second.next, end);
+  // [^\r\n\p{L}\p{N}]?\p{L}+, or [\p{L}\p{M}]+: a mark in front of a run is its first character either way
+  if (is_there && second.kind == unicode::letter && !is_newline(*at))
+    return run<marks>(unicode::letter, second.next, end);
   // ` ?[^\s\p{L}\p{N}]+[\r\n]*`
   if (first.kind == unicode::other || (*at == ' ' && is_there && second.kind == unicode::other)) {
-    const char* stop = run(unicode::other, first.next, end);
+    const char* stop = run<marks>(unicode::other, first.next, end);
     while (stop != end && is_newline(*stop)) ++stop;
     return stop;
   }
   // `\s*[\r\n]+`: up to the last newline of the run
-  const char* stop = run(unicode::space, first.next, end);
+  const char* stop = run<marks>(unicode::space, first.next, end);
   for (const char* last = stop; last != at; --last)
     if (is_newline(last[-1])) return last;
   return white_space(at, stop, end);
@@ -119,14 +130,17 @@ std::optional<SplitPattern> split_pattern(std::string_view regex) {
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   constexpr std::string_view qwen2 =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  constexpr std::string_view qwen35 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   if (regex == gpt2) return SplitPattern::gpt2;
   if (regex == llama3) return SplitPattern::llama3;
   if (regex == qwen2) return SplitPattern::qwen2;
+  if (regex == qwen35) return SplitPattern::qwen35;
   return std::nullopt;
 }
 
 const char* name_of(SplitPattern pattern) {
-  static constexpr const char* names[] = {"GPT-2", "Llama 3", "Qwen2"};
+  static constexpr const char* names[] = {"GPT-2", "Llama 3", "Qwen2", "Qwen3.5"};
   return names[static_cast<int>(pattern)];
 }
 
@@ -135,6 +149,7 @@ const char* piece_end(SplitPattern pattern, const char* at, const char* end) {
     case SplitPattern::gpt2: return gpt2_piece(at, end);
     case SplitPattern::llama3: return newer_piece(3, at, end);
     case SplitPattern::qwen2: return newer_piece(1, at, end);
+    case SplitPattern::qwen35: return newer_piece<Marks::letters>(1, at, end);
   }
   return end;
 }

@@ -12,6 +12,7 @@ enum class SplitPattern : unsigned char {
   llama3,  // contractions of any case, a letter run with one character before it, numbers of up to three digits,
            // newlines apart
   qwen2,   // llama3's with numbers of one digit
+  qwen35,  // qwen2's where combining marks (\p{M}) are part of letter runs
 };
 
 /// The pattern of a regular expression in tokenizer.json; absent unless it is one of these exactly.

@@ -9,6 +9,7 @@
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/encoder.hpp"
+#include "io/tokenizer/vocab_merges.hpp"
 
 namespace tessera::io {
 
@@ -16,11 +17,7 @@ namespace {
 
 constexpr std::size_t largest_file = std::size_t{256} << 20;
 
-std::filesystem::path file_of_tokenizer(const std::string& path) {
-  std::error_code ignored;
-  const std::filesystem::path given = path;
-  return std::filesystem::is_directory(given, ignored) ? given / "tokenizer.json" : given;
-}
+bool is_vocab(const std::string& file) { return std::filesystem::path(file).filename() == "vocab.json"; }
 
 /// Adds a token to a joiner, according to the decoder.
 void join(const TokenizerTables& tables, std::int32_t id, Special special, TokenJoiner& joiner, std::string& out) {
@@ -43,8 +40,9 @@ void encode_with(const TokenizerTables& tables, Encoder& encoder, std::string_vi
 }  // namespace
 
 TextTokenizer TextTokenizer::load(const std::string& path) {
-  const std::string file = file_of_tokenizer(path).string();
-  TextTokenizer tokenizer = parse(read_text(file, largest_file), file);
+  const std::string found = file_at(path), file = found.empty() ? path : found;
+  TextTokenizer tokenizer =
+      parse(is_vocab(file) ? tokenizer_json_of(directory_of(file)) : read_text(file, largest_file), file);
   DocumentIds ids =
       read_document_ids(directory_of(file), [&](std::string_view token) { return tokenizer.id_of(token); });
   tokenizer.bos_id_ = ids.bos;
@@ -56,9 +54,16 @@ TextTokenizer TextTokenizer::parse(std::string_view json, const std::string& whe
   return TextTokenizer(std::make_shared<const TokenizerTables>(json, where));
 }
 
-bool TextTokenizer::exists(const std::string& path) {
+std::string TextTokenizer::file_at(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(file_of_tokenizer(path), ignored);
+  const auto is_file = [&](const std::filesystem::path& file) {
+    return std::filesystem::is_regular_file(file, ignored);
+  };
+  const std::filesystem::path given = path;
+  if (!std::filesystem::is_directory(given, ignored))
+    return is_file(given) && (!is_vocab(path) || is_file(given.parent_path() / "merges.txt")) ? path : "";
+  if (is_file(given / "tokenizer.json")) return (given / "tokenizer.json").string();
+  return is_file(given / "vocab.json") && is_file(given / "merges.txt") ? (given / "vocab.json").string() : "";
 }
 
 std::vector<std::int32_t> TextTokenizer::encode(std::string_view text, Special special) const {

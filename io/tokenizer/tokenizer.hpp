@@ -23,14 +23,17 @@ struct TokenizerTables;
 /// A tokenizer: immutable, cheap to copy, safe to share between threads.
 class TextTokenizer {
  public:
-  /// From a directory with a tokenizer.json, or from such a file; generation_config.json, config.json and
+  /// From a directory with a tokenizer.json, or with vocab.json and merges.txt (vocab_merges.hpp), or from a
+  /// tokenizer.json or vocab.json; generation_config.json, config.json and
   /// tokenizer_config.json in the same directory name the ids that begin and end a document. Throws Error (data):
   /// missing, damaged, or with an unsupported component, by name.
   [[nodiscard]] static TextTokenizer load(const std::string& path);
   /// From a tokenizer.json's text alone; `where` names it in errors.
   [[nodiscard]] static TextTokenizer parse(std::string_view json, const std::string& where);
-  /// True if load() would find a tokenizer.json there.
-  [[nodiscard]] static bool exists(const std::string& path);
+  /// The file that load() reads there, tokenizer.json before vocab.json; "" if there is none.
+  [[nodiscard]] static std::string file_at(const std::string& path);
+  /// True if load() would find a file there.
+  [[nodiscard]] static bool exists(const std::string& path) { return !file_at(path).empty(); }
 
   /// Ids of a text. Invalid UTF-8 becomes U+FFFD, one for each maximal part, as with Python's errors="replace".
   /// For much text use a TextEncoder, which caches words.

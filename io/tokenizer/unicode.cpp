@@ -26,12 +26,13 @@ void prepare_classes() {
   static unsigned char table[0x110000] = {};
   static std::once_flag once;
   std::call_once(once, [] {
-    const auto fill = [](std::span<const Range> ranges, Class what) {
+    const auto fill = [](std::span<const Range> ranges, unsigned char what) {
       for (const Range& range : ranges) std::memset(table + range.first, what, range.last - range.first + 1);
     };
     fill(letter_ranges(), letter);
     fill(number_ranges(), number);
     fill(space_ranges(), space);
+    fill(mark_ranges(), detail::mark_bit);
     detail::class_table = table;
   });
 }

@@ -12,11 +12,16 @@ enum Class : unsigned char { other, letter, number, space };  // \p{L}, \p{N}, \
 
 namespace detail {
 extern const unsigned char* class_table;  // of every code point; null until the first tokenizer is loaded
-}
+constexpr unsigned char mark_bit = 8;     // set beside class `other`
+}  // namespace detail
 /// Makes the table of classes, once; thread-safe. classify() needs it.
 void prepare_classes();
 /// Class of a code point below U+110000.
-[[nodiscard]] inline Class classify(char32_t code) { return static_cast<Class>(detail::class_table[code]); }
+[[nodiscard]] inline Class classify(char32_t code) {
+  return static_cast<Class>(detail::class_table[code] & ~detail::mark_bit);
+}
+/// `\p{M}`: combining marks, which are of class `other`. Needs prepare_classes().
+[[nodiscard]] inline bool is_mark(char32_t code) { return (detail::class_table[code] & detail::mark_bit) != 0; }
 
 /// `\w` of Rust's regex: alphabetic, mark, decimal number, connector, join control.
 [[nodiscard]] bool is_word(char32_t code);

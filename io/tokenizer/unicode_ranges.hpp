@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranges of code points, sorted, as Hugging Face's `tokenizers` has them: `\p{L}`, `\p{N}` and White_Space of Unicode
-// 16.0 (split patterns), the numbers that Rust's newer Unicode adds (Digits), and `\w` (single_word). Made by
+// Ranges of code points, sorted, as Hugging Face's `tokenizers` has them: `\p{L}`, `\p{N}`, `\p{M}` and White_Space of
+// Unicode 16.0 (split patterns), the numbers that Rust's newer Unicode adds (Digits), and `\w` (single_word). Made by
 // tests/io/tokenizer/make_ranges.py.
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct Range {
 [[nodiscard]] std::span<const Range> letter_ranges();
 [[nodiscard]] std::span<const Range> number_ranges();
 [[nodiscard]] std::span<const Range> space_ranges();
+[[nodiscard]] std::span<const Range> mark_ranges();
 [[nodiscard]] std::span<const Range> newer_number_ranges();
 [[nodiscard]] std::span<const Range> word_ranges();
 

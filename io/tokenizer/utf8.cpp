@@ -3,6 +3,7 @@
 
 #include "io/tokenizer/utf8.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tessera::io::utf8 {
@@ -61,6 +62,19 @@ std::size_t valid_prefix(std::string_view text) {
     at += static_cast<std::size_t>(here.length);
   }
   return at;
+}
+
+Census census(std::string_view text) {
+  Census all;
+  while (!text.empty()) {
+    const std::string_view valid = text.substr(0, valid_prefix(text));
+    all.characters += std::count_if(valid.begin(), valid.end(), [](char c) { return (c & '\xC0') != '\x80'; });
+    text.remove_prefix(valid.size());
+    if (text.empty()) break;
+    text.remove_prefix(static_cast<std::size_t>(step(text).length));
+    ++all.characters, ++all.invalid;
+  }
+  return all;
 }
 
 std::string repaired(std::string_view text) {

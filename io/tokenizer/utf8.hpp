@@ -3,6 +3,7 @@
 // UTF-8: reading, writing and repairing.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,14 @@ struct Step {
 
 /// Bytes of the longest prefix that is UTF-8.
 [[nodiscard]] std::size_t valid_prefix(std::string_view text);
+
+/// What a text consists of.
+struct Census {
+  std::int64_t characters = 0;  // code points and invalid parts
+  std::int64_t invalid = 0;     // maximal parts that are not UTF-8
+  void add(const Census& more) { characters += more.characters, invalid += more.invalid; }
+};
+[[nodiscard]] Census census(std::string_view text);
 
 /// The text with U+FFFD for every maximal invalid part.
 [[nodiscard]] std::string repaired(std::string_view text);

@@ -231,7 +231,7 @@ void bench_step_command(const Call& call, World& world) {
                       .peak = on_device ? gpu_peak(world, precision.compute) : ComputePeak()};
   if (!options.flag("json")) {
     log::info(version_line());
-    if (!precision.str().empty()) log::info("precision " + precision.str());
+    log::info("precision " + precision.str());
     if (on_device) log::info("device    " + device_name(world.device()));
     log::info(strfmt("model     %s | %s parameters | T %ld | %s | %d threads a rank | transport %s",
                      config.path.c_str(), human_count(model.num_params()).c_str(), length, batch_line(batch).c_str(),

@@ -19,13 +19,13 @@ namespace {
 std::vector<std::string> documents_of(const io::Corpus& corpus) {
   std::vector<std::string> documents;
   for (const io::Corpus::ByteRange& part : corpus.ranges(~std::size_t{0} >> 1, io::Corpus::Split::never)) {
-    const io::RowLayout layout = corpus.layout(part.file);
+    const io::RowFormat& format = corpus.format(part.file);
     std::int64_t repaired = 0;
-    if (layout == io::RowLayout::none) documents.emplace_back(corpus.text(part));
+    if (format.layout == io::RowLayout::none) documents.emplace_back(corpus.text(part));
     else
-      io::for_each_row(corpus.text(part), layout, [&](const io::Row& row) {
+      io::for_each_row(corpus.text(part), format, [&](const io::Row& row) {
         try {
-          documents.push_back(io::text_of_row(io::parse_row(row.text, repaired)));
+          documents.push_back(io::text_of_row(io::read_row(row.text, format, repaired)));
         } catch (const io::RowError& error) {
           throw io::strict_error(error, corpus.line_name(part.file, part.offset + row.offset));
         }

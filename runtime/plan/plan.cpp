@@ -214,9 +214,9 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   input.references.clear();
-  if (spec.purpose == Purpose::train) plan.logits = shard::build_forward(input, /*with_loss=*/false);
-  // Ranks run passes until no rank has an unfinished row: `norm` sums how many there are.
-  if (spec.purpose == Purpose::generate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
+  // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
+  // how many there are.
+  if (spec.purpose != Purpose::evaluate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
   plan.load = shard::build_load(input);
 }
 

@@ -12,6 +12,8 @@ void EvalReport::add(const EvalReport& other) {
   sums.tokens += other.sums.tokens;
   sums.correct += other.sums.correct;
   seconds += other.seconds;
+  flags = other.flags;
+  complete = complete && other.complete;
   tokens = sums.tokens;
   if (tokens == 0) return;
   loss = sums.loss.value() / static_cast<double>(tokens);
@@ -34,6 +36,7 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   for (std::int64_t first = 0; first < samples; first += batch.global_batch) {
     StepBlock block;
     block.step = evaluation.step;
+    block.callback = evaluation.callback;
     const std::int64_t count = std::min(batch.global_batch, samples - first);
     batches.set(tokens, nullptr, first, count);
     parts.abort_on_error(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
@@ -41,6 +44,9 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
     all.sums.tokens += block.sums.tokens;
     all.sums.correct += block.sums.correct;
     if (evaluation.progress) evaluation.progress(first + count, samples);
+    all.flags = block.sums.flags;
+    all.complete = all.flags.stop == 0 || first + count >= samples;
+    if (!all.complete) break;
   }
   report.add(all);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

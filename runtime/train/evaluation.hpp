@@ -14,9 +14,11 @@ struct EvalReport {
   double loss = 0, token_accuracy = 0;  // per valid token; 0 without any
   std::int64_t tokens = 0;              // valid ones
   double seconds = 0;
-  kernels::LossSums sums;  // of all ranks: what the figures above are computed from
+  kernels::LossSums sums;     // of all ranks: what the figures above are computed from
+  shard::ControlFlags flags;  // of the last pass, summed over the ranks' callbacks
+  bool complete = true;       // false: a stop flag ended it, and the figures are of a part of the data
 
-  /// Adds the tokens of another data set.
+  /// Adds another data set that was evaluated after this one.
   void add(const EvalReport& other);
 };
 
@@ -29,11 +31,12 @@ struct Evaluation {
   Executor::BoundSchedule* program = nullptr;  // of parts->plan.eval
   std::int64_t step = 0;                       // for error messages
   EvalProgress progress;
+  StepCallback* callback = nullptr;  // its flags are asked for in every pass; null: none
 };
 
-/// Collective. Loss over the first max_samples samples of T (0: all), in file order: rank m mod W evaluates micro-batch
-/// m, samples [m·B, (m+1)·B). Sums are exact, so that the result is the same bit for bit at any number of ranks, at
-/// equal threads per rank.
+/// Collective. A stop flag of any rank ends it on all ranks, after the pass that they are in. Loss over the first
+/// max_samples samples of T (0: all), in file order: rank m mod W evaluates micro-batch m, samples [m·B, (m+1)·B). Sums
+/// are exact, so that the result is the same bit for bit at any number of ranks, at equal threads per rank.
 [[nodiscard]] EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
                                   std::int64_t max_samples);
 

@@ -16,23 +16,21 @@ namespace {
 double cosine(double p) { return std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(p, 1.0)))); }
 }  // namespace
 
-double LrSchedule::at(std::int64_t step) const {
+double LrSchedule::rate(double step) const {
   if (step < warmup_steps && warmup == Warmup::log)
-    return learning_rate * (std::log(static_cast<double>(step + 1)) /
-                            std::log(static_cast<double>(std::max<std::int64_t>(2, warmup_steps))));
-  if (step < warmup_steps) return learning_rate * (static_cast<double>(step) / static_cast<double>(warmup_steps));
-  const auto after = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
-  const double p = static_cast<double>(step - warmup_steps) / after;
+    return learning_rate * (std::log(step + 1) / std::log(std::max(2.0, warmup_steps)));
+  if (step < warmup_steps) return learning_rate * (step / warmup_steps);
+  const double after = std::max(1.0, total_steps - warmup_steps);
+  const double p = (step - warmup_steps) / after;
   switch (kind) {
     case Kind::constant: return learning_rate;
-    case Kind::linear: return learning_rate * std::max(0.0, static_cast<double>(total_steps - step) / after);
+    case Kind::linear: return learning_rate * std::max(0.0, (total_steps - step) / after);
     case Kind::cosine: return learning_rate * cosine(p);
     case Kind::cosine_with_min_lr: return min_lr + (learning_rate - min_lr) * cosine(p);
     case Kind::wsd: {
-      const std::int64_t begin = std::max(warmup_steps, total_steps - decay_steps);
+      const double begin = std::max(warmup_steps, total_steps - decay_steps);
       if (step < begin) return learning_rate;
-      const double q =
-          static_cast<double>(step - begin) / static_cast<double>(std::max<std::int64_t>(1, total_steps - begin));
+      const double q = (step - begin) / std::max(1.0, total_steps - begin);
       return min_lr + (learning_rate - min_lr) * std::max(0.0, 1.0 - q);
     }
   }

@@ -27,7 +27,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %lu, ", options.seed);
   text += text_of(options.optimizer);
-  text += strfmt(", clip %a, lr %a %a %ld/%ld/%ld kind %d/%d", options.max_grad_norm, options.lr.learning_rate,
+  text += strfmt(", clip %a, lr %a %a %a/%a/%a kind %d/%d", options.max_grad_norm, options.lr.learning_rate,
                  options.lr.min_lr, options.lr.warmup_steps, options.lr.total_steps, options.lr.decay_steps,
                  static_cast<int>(options.lr.kind), static_cast<int>(options.lr.warmup));
   if (options.loss_scale)
@@ -151,6 +151,8 @@ void Trainer::resume_loss_scale(const LossScaleState& state) {
   if (parts_->loss_scale) parts_->loss_scale->resume(state);
 }
 
+void Trainer::resume_schedule(const LrSchedule& schedule) { parts_->options.lr = schedule; }
+
 void Trainer::set_callback(StepCallback* callback) { parts_->callback = callback; }
 
 void Trainer::parameters_changed() {
@@ -266,11 +268,11 @@ std::vector<double> Trainer::unit_gradient_norms() {
 
 EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples, const EvalProgress& progress) {
   Parts& p = *parts_;
-  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress}, tokens, max_samples);
+  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback}, tokens, max_samples);
 }
 
-std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt, int count, double temperature,
-                                            std::uint64_t seed) {
+std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::int32_t> prompt, int count,
+                                                           double temperature, std::uint64_t seed) {
   Parts& p = *parts_;
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
@@ -279,7 +281,9 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   for (int i = 0; i < count; ++i) {
     StepBlock block;
     block.step = p.done.steps;
+    block.callback = p.callback;
     p.run(*p.logits, batch, block);
+    if (block.sums.flags.stop > 0 && i + 1 < count) return std::nullopt;
     ids.push_back(pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed,
                              static_cast<std::uint64_t>(i)));
   }

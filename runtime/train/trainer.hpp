@@ -113,6 +113,8 @@ class Trainer {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Continues with another run's loss scale; without loss scaling, does nothing.
   void resume_loss_scale(const LossScaleState& state);
+  /// Continues with this schedule, the same on every rank, in place of TrainerOptions::lr.
+  void resume_schedule(const LrSchedule& schedule);
   /// Collective, on devices, once the parameters are loaded: a step whose updates are skipped, so that all of its
   /// kernels are loaded and library plans made before step 1. Changes no state; residuals are again what the run began
   /// or resumed with.
@@ -121,7 +123,8 @@ class Trainer {
   /// warm-up step; then rank 0 times the GEMMs that args.kept has no choice for, and all ranks use its choices. Throws
   /// as kernels::apply_gemm_choices does.
   GemmChoices choose_gemms(const GemmChoiceArgs& args);
-  /// Called in the steps from now on; null: none. It must outlive them.
+  /// Called in the steps from now on, and its flags() in the passes of evaluate() and generate(); null: none. It must
+  /// outlive them.
   void set_callback(StepCallback* callback);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (the last batch of an epoch
@@ -133,11 +136,13 @@ class Trainer {
   /// Gradient norms of the last step, one per unit of the plan, before clipping; 0 of frozen units. Collective; on rank
   /// 0, empty elsewhere. Reads the gradients once more: for log lines, not for every step.
   [[nodiscard]] std::vector<double> unit_gradient_norms();
-  /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
+  /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective. A stop flag ends it after a pass:
+  /// EvalReport::complete is false.
   EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0, const EvalProgress& progress = {});
-  /// `prompt` and up to count new tokens; temperature 0 is greedy. Collective; the same ids on every rank.
-  std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature,
-                                     std::uint64_t seed);
+  /// `prompt` and up to count new tokens; temperature 0 is greedy. Collective; the same ids on every rank. Nothing if a
+  /// stop flag has ended it after a token.
+  std::optional<std::vector<std::int32_t>> generate(std::span<const std::int32_t> prompt, int count, double temperature,
+                                                    std::uint64_t seed);
 
   /// Memory of the arena and of the communicators, as the system reports it (Arena::measure). plan::compare_memory
   /// compares it with the plan.

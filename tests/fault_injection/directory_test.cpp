@@ -167,6 +167,9 @@ TEST(IsDamage, NotWhatTheFileSystemOrALaterProgramSays) {
   EXPECT_TRUE(io::is_damage("E130 x has no manifest.json"));
   EXPECT_FALSE(io::is_damage(io::system_error("read", "x", EIO).line()));
   EXPECT_FALSE(io::is_damage(io::system_error("read", "x", EACCES).line()));
+  EXPECT_FALSE(io::is_damage("out/checkpoint-4 has no optimizer state, only the model"));
+  EXPECT_FALSE(io::is_damage("out/checkpoint-4: E113 /model/wte.weight is 8 x 4, the model's is 8 x 2"));
+  EXPECT_FALSE(io::is_damage("E145 x was saved without the frozen parameters"));
   EXPECT_FALSE(io::is_damage("E132 x: format version 2; this program reads version 1"));
 }
 

@@ -48,6 +48,8 @@ TEST(RowForms, BecomeConversations) {
       {R"({"instruction": "do", "input": "", "output": "a"})", "alpaca: user=do|assistant=a"},
       {R"({"instruction": "do", "input": "this", "response": "a"})", "alpaca: user=do\nthis|assistant=a"},
       {R"({"text": null, "query": "q", "response": "a"})", "query and response: user=q|assistant=a"},
+      {R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}]"})",
+       "messages: user=q|assistant=a"},
       {R"({"prompt": "q", "completion": "a"})", "query and response: user=q|assistant=a"},
       {R"({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]})",
        "query and response: user=q|assistant=a"},
@@ -64,10 +66,67 @@ TEST(RowForms, BecomeConversations) {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "tool_call", "content": "{\"name\": \"f\", \"arguments\": {}}"},
            {"role": "tool_response", "content": "r"}, {"role": "assistant", "content": "a"}]})",
        R"(messages: user=q|assistant= tool_calls[{"type":"function","function":{"name":"f","arguments":{}}}]|tool=r|assistant=a)"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "tool_call", "content": {"name": "f"}, "loss": false},
+           {"role": "tool_call", "content": {"name": "g", "parameters": 3}, "loss": false},
+           {"role": "tool", "content": "r"}, {"role": "assistant", "content": "a", "weight": 0},
+           {"role": "assistant", "content": "b", "weight": 1, "loss": true}]})",
+       R"(messages: user=q|assistant=*0 tool_calls[{"type":"function","function":{"name":"f","arguments":null}},)"
+       R"({"type":"function","function":{"name":"g","arguments":3}}]|tool=r|assistant=a*0|assistant=b*1)"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": [],
+           "function_call": {"name": "f", "arguments": "{\"x\": 1}"}}, {"role": "function", "content": "r"}]})",
+       R"(messages: user=q|assistant= tool_calls[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]|tool=r)"},
   };
   for (const auto& [row, expected] : forms) EXPECT_EQ(read(row), expected) << row;
   EXPECT_EQ(read(R"({"q": "1", "a": "2", "query": "old"})", {{"q", "query"}, {"a", "response"}}),
             "query and response: user=1|assistant=2");
+}
+
+/// The keys of a row that nothing reads, and those that only a template may read.
+std::vector<std::string> unread(const std::string& text) {
+  std::int64_t repaired = 0;
+  Json row = io::parse_row(text, repaired);
+  const io::RowForm form = io::require_form(row);
+  const io::ConversationRow made = io::read_conversation(std::move(row), form);
+  std::vector<std::string> keys = made.unread;
+  for (const std::string& key : made.unknown) keys.push_back("? " + key);
+  return keys;
+}
+
+TEST(RowForms, NameKeysThatAreNotRead) {
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(
+      unread(R"({"query": "q", "response": "a", "history": [], "system": "s", "tools": [], "images": [], "id": 0})"),
+      (Keys{"id"}));
+  EXPECT_EQ(
+      unread(
+          R"({"instruction": "q", "input": "i", "output": "a", "text": "rendered", "answer": "other", "label": null})"),
+      (Keys{"text", "answer"}));
+  EXPECT_EQ(
+      unread(R"({"prompt": "p", "rejected_response": "r", "system": "other", "history": [["a", "b"]], "messages": [
+                      {"role": "system", "content": "s"}, {"role": "user", "content": "q", "name": "Ada"},
+                      {"from": "gpt", "value": "a", "loss": true, "tool_calls": null, "refusal": null}]})"),
+      (Keys{"system", "prompt", "rejected_response", "history"}));
+  EXPECT_EQ(
+      unread(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q", "cache": 1}], "train": 1},
+                      {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "loss": false,
+                       "function": {"name": "f", "arguments": "{}", "strict": true}}], "reasoning_content": "r"},
+                      {"role": "tool_call", "content": {"name": "g", "parameters": {"x": 1}}, "tool_call_id": "2"}]})"),
+      (Keys{"messages[].content[].cache", "messages[].tool_call_id", "? messages[].train",
+            "? messages[].tool_calls[].loss", "? messages[].tool_calls[].function.strict"}));
+  Json row = {{"a", "q"}, {"b", "r"}, {"c", 3}};
+  io::rename_columns(row, {{"a", "query"}, {"b", "response"}, {"c", io::unused_column}});
+  EXPECT_EQ(unread(row.dump()), Keys{});
+}
+
+TEST(RowForms, HaveVariablesAndFunctions) {
+  std::int64_t repaired = 0;
+  Json row = io::parse_row(R"({"query": "q", "response": "a", "chat_template_kwargs": "{\"enable_thinking\": false}",
+                               "functions": [{"name": "f", "parameters": {}}]})",
+                           repaired);
+  const io::ConversationRow made = io::read_conversation(row, io::RowForm::query);
+  EXPECT_EQ(made.variables.dump(), R"({"enable_thinking":false})");
+  EXPECT_EQ(made.tools.dump(), R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
+  EXPECT_TRUE(made.unread.empty());
 }
 
 TEST(RowForms, RefuseWhatIsNoConversation) {
@@ -90,6 +149,21 @@ TEST(RowForms, RefuseWhatIsNoConversation) {
        "\"loss_scale\" of message 1 is not true, false or a number of 0 or more"},
       {R"({"messages": [{"role": "assistant", "content": "q", "tool_calls": [3]}]})",
        "a tool call of message 1 is not a JSON object"},
+      {R"({"messages": [{"role": "assistant", "content": "q", "weight": 1, "loss": false}]})",
+       "the keys of message 1 that weigh its loss contradict each other"},
+      {R"({"messages": [{"role": "assistant", "content": "q"}, {"role": "tool_call", "content": "{\"name\": \"f\"}",
+           "loss": false}]})",
+       "the tool call in message 2 and the assistant's message before it are one answer, and their \"loss\" differs"},
+      {R"({"messages": [{"role": "assistant", "content": "q", "function_call": {"name": "f"}, "tool_calls": [{"name": "f"}]}]})",
+       "message 1 has \"tool_calls\" and \"function_call\""},
+      {R"({"messages": [{"role": "user", "content": "q", "weight": 1}]})",
+       "message 1 has \"weight\", but its role is user: only an assistant's text has loss"},
+      {R"({"query": "q", "response": "a", "chat_template_kwargs": [1]})", "\"chat_template_kwargs\" is not an object"},
+      {R"({"query": "q", "response": "a", "chat_template_kwargs": {"tools": []}})",
+       "\"chat_template_kwargs\" sets \"tools\", which is the conversation's"},
+      {R"({"query": "q", "response": "a", "tools": "[{"})", "\"tools\" is a text that is not JSON"},
+      {R"({"query": "q", "response": "a", "tools": [{}], "functions": [{}]})",
+       "the row has \"tools\" and \"functions\""},
       {R"({"query": 3, "response": "a"})", "the query is not a string"},
       {R"({"query": "q", "response": ["a"]})", "the response is not a string"},
       {R"({"query": "q", "response": "a", "history": [["x"]]})", "\"history\" is not a list of [query, response]"},

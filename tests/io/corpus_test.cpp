@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "io/corpus/decompressed_files.hpp"
 #include "io/data/dataset.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/loss_file.hpp"
@@ -84,7 +85,7 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
             tokenize(ranks, with, files, {.out = out, .eos = eos, .range_bytes = part, .progress = {}});
         EXPECT_EQ(report.documents, 401);
         EXPECT_EQ(report.tokens, static_cast<std::int64_t>(expected.size()));
-        EXPECT_EQ(report.repaired, 0);
+        EXPECT_EQ(report.repairs.invalid, 0);
         EXPECT_EQ(report.width, 2);
         const std::string written = test::bytes_of(out);
         EXPECT_EQ(io::DocumentEnds(io::open_dataset({out}), [] { return -1; }).all(), ends);
@@ -106,10 +107,143 @@ TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
   EXPECT_EQ(ids_in(out).back(), 0);
 }
 
+TEST_F(CorpusFiles, ThatHaveTheirOwnBeginAndEndGetNoSecondOnes) {
+  const TextTokenizer llama = tokenizer("llama3"), gpt2 = tokenizer("gpt2");
+  const std::int32_t begin = *llama.id_of("<|begin_of_text|>"), end = *llama.id_of("<|end_of_text|>"),
+                     gpt2_end = *gpt2.id_of("<|endoftext|>");
+  const std::string out = folder / "out.bin",
+                    rows = folder.file("r.jsonl",
+                                       "{\"text\": \"<|begin_of_text|>one<|end_of_text|>\"}\n"
+                                       "{\"text\": \"one\"}\n{\"text\": \"one<|end_of_text|>\\n\"}\n");
+  (void)tokenize(2, llama, {rows}, {.out = out, .eos = end, .range_bytes = 10, .progress = {}});
+  const Ids one = llama.encode("one", Special::without);
+  Ids expected = {begin};
+  expected.insert(expected.end(), one.begin(), one.end());
+  expected.push_back(end);
+  const std::size_t length = expected.size();
+  const Ids ids = ids_in(out);
+  ASSERT_GT(ids.size(), 2 * length);
+  EXPECT_EQ(Ids(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(length)), expected);
+  EXPECT_EQ(
+      Ids(ids.begin() + static_cast<std::ptrdiff_t>(length), ids.begin() + static_cast<std::ptrdiff_t>(2 * length)),
+      expected);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 4) << "a text that goes on behind the token gets one";
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "word word\nword ";
+  text += "<|endoftext|>";
+  for (const std::size_t part : {std::size_t{20}, std::size_t{1} << 20}) {
+    (void)tokenize(2, gpt2, {folder.file("t.txt", text)},
+                   {.out = out, .eos = gpt2_end, .range_bytes = part, .progress = {}});
+    EXPECT_EQ(ids_in(out), gpt2.encode(text, Special::without)) << part;
+  }
+}
+/// "role: content" lines; an assistant's content has loss.
+class Lines final : public io::ChatFormat {
+ public:
+  [[nodiscard]] io::ChatText render(const io::ConversationRow& conversation) const override {
+    io::ChatText made;
+    for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+      made.text += conversation.role(i) + ": ";
+      const std::size_t begin = made.text.size();
+      made.text += conversation.content(i) + "\n";
+      if (conversation.content(i) == "refused") throw io::RowError{"refused"};
+      if (conversation.role(i) == "assistant")
+        made.loss.push_back({begin, made.text.size(), conversation.weights[i].value_or(1)});
+    }
+    return made;
+  }
+  [[nodiscard]] std::uint64_t hash() const override { return 1; }
+};
+
 TEST_F(CorpusFiles, CountInvalidUtf8) {
-  const std::string text = folder.file("c.txt", "good\nbad \xff here\ngood\n"), out = folder / "out.bin";
-  EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .range_bytes = 3, .progress = {}}).repaired,
-            1);
+  // The same word several times, in one place each: words are cached, their bytes are not counted less for it.
+  std::string words;
+  for (int i = 0; i < 800; ++i) words += i % 200 == 7 ? "caf\xE9\n" : i == 300 ? "\xF0\x9F\n" : "words\n";
+  const std::string text = folder.file("c.txt", words), out = folder / "out.bin",
+                    rows =
+                        folder.file("c.jsonl", test::bytes_of(files[1]) + "{\"text\": \"\xff \\ud800\", \"x\": NaN}\n");
+  for (const int ranks : {1, 3}) {
+    const io::CorpusReport report =
+        tokenize(ranks, tokenizer("gpt2"), {text, rows}, {.out = out, .eos = 0, .range_bytes = 300, .progress = {}});
+    EXPECT_EQ(report.repairs.invalid, 6);
+    EXPECT_EQ(report.repairs.replaced, 2);
+  }
+  const io::Dataset data = io::open_dataset({out});
+  EXPECT_EQ(data.repairs.invalid, 6) << "the token file keeps the count";
+  EXPECT_EQ(data.repairs.replaced, 2);
+  const auto refused = [&](const std::string& path, bool strict, const std::string& why) {
+    for (const int ranks : {1, 3})
+      expect_error(ExitCode::data, why, [&] {
+        (void)tokenize(
+            ranks, tokenizer("gpt2"), {files[0], path},
+            {.out = folder / "no.bin", .eos = 0, .range_bytes = 300, .rows = {.strict = strict}, .progress = {}});
+      });
+    EXPECT_FALSE(std::filesystem::exists(folder / "no.bin"));
+  };
+  refused(text, true, "the bytes here are not UTF-8 [" + text + ":8]");
+  const std::size_t lines = static_cast<std::size_t>(std::ranges::count(test::bytes_of(rows), '\n'));
+  refused(rows, true, "the bytes here are not UTF-8 [" + rows + ":" + std::to_string(lines) + "]");
+  refused(folder.file("latin.txt", std::string(98, 'a') + "\xE9\n"), true, "latin.txt:1");
+  refused(folder.file("latin.txt", std::string(97, 'a') + "\xE9\n"), false,
+          "latin.txt is not UTF-8: of its 99 characters 1 ");
+  refused(folder.file("surrogate.jsonl", "{\"text\": \"\\ud800\"}\n"), true, "surrogate.jsonl:1");
+}
+
+TEST_F(CorpusFiles, HaveNoByteOrderMarkAndBeginBehindIt) {
+  const TextTokenizer with = tokenizer("gpt2");
+  const std::string out = folder / "out.bin";
+  (void)tokenize(1, with, {folder.file("m.txt", "\xEF\xBB\xBFone\ntwo")},
+                 {.out = out, .eos = std::nullopt, .progress = {}});
+  EXPECT_EQ(ids_in(out), with.encode("one\ntwo", Special::with));
+}
+
+TEST_F(CorpusFiles, MayBeCompressed) {
+  // Two gzip files of {"text": "one"} and {"text": "two"}, a line each.
+  using namespace std::string_literals;
+  const std::string packed =
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\x49\xad\x28\x51\xb2\x52\x50\xca\xcf\x4b\x55"
+      "\xaa\xe5\xaa\x86\xf3\x4b\xca\xf3\x81\x7c\x00\xd1\x5b\x69\xd5\x20\x00\x00\x00"s;
+  const std::vector<std::string> names = {folder.file("p.jsonl.gz", packed), folder.file("q.jsonl.gz", packed + packed),
+                                          files[1]};
+  expect_error(ExitCode::data, "p.jsonl.gz is gzip-compressed", [&] { (void)io::Corpus({names[0]}); });
+  const auto run = [&](int ranks, std::uint64_t reserve) {
+    std::int64_t tokenized_rows = 0, made = 0;
+    std::mutex guard;
+    run_local(ranks, [&](World& world) {
+      std::vector<io::DataFile> all = io::data_files(names);
+      io::decompress_files(
+          world, all, [&] { return folder / "cache"; },
+          [&](const io::DataFile&) {
+            const std::lock_guard lock(guard);
+            ++made;
+          },
+          reserve);
+      EXPECT_EQ(all[2].content(), names[2]);
+      const io::CorpusReport report = io::tokenize_corpus(
+          world, tokenizer("gpt2"), io::Corpus(all), {.out = folder / "out.bin", .eos = 0, .rows = {}, .progress = {}});
+      const std::lock_guard lock(guard);
+      if (world.rank() == 0) tokenized_rows = report.documents;
+    });
+    return std::pair(tokenized_rows, made);
+  };
+  expect_error(ExitCode::data, "too little space", [&] { (void)run(2, ~std::uint64_t{0}); });
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "cache"));
+  EXPECT_EQ(run(3, 0), (std::pair<std::int64_t, std::int64_t>(406, 2)));
+  EXPECT_EQ(run(2, 0), (std::pair<std::int64_t, std::int64_t>(406, 0))) << "the second run finds them";
+}
+
+TEST_F(CorpusFiles, OfTablesAreConversations) {
+  const std::string table = folder.file("t.csv", "query;response;system\nq 1;\"a\n1\";\n;;\nq 2;a 2;s\n"),
+                    out = folder / "out.bin";
+  const Lines format;
+  const io::CorpusReport report =
+      tokenize(2, tokenizer("gpt2"), {table},
+               {.out = out, .eos = 7, .range_bytes = 5, .rows = {.chat = &format}, .progress = {}});
+  EXPECT_EQ(report.documents + report.skipped.count, 3);
+  const io::Dataset data = io::open_dataset({out});
+  Ids first(static_cast<std::size_t>(io::DocumentEnds(data, [] { return -1; }).all()[0]));
+  data.tokens->read(0, static_cast<std::int64_t>(first.size()), first.data());
+  EXPECT_EQ(tokenizer("gpt2").decode(first, Special::with), "user: q 1\nassistant: a\n1\n");
 }
 
 TEST_F(CorpusFiles, AreRefusedByNameAndPosition) {
@@ -135,24 +269,6 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPosition) {
   refused({folder.file("blank.jsonl", "\n\n")}, "no document");
   EXPECT_EQ(folder.names().size(), 2u + 6u);  // no incomplete file
 }
-
-/// "role: content" lines; an assistant's content has loss.
-class Lines final : public io::ChatFormat {
- public:
-  [[nodiscard]] io::ChatText render(const io::ConversationRow& conversation) const override {
-    io::ChatText made;
-    for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
-      made.text += conversation.role(i) + ": ";
-      const std::size_t begin = made.text.size();
-      made.text += conversation.content(i) + "\n";
-      if (conversation.content(i) == "refused") throw io::RowError{"refused"};
-      if (conversation.role(i) == "assistant")
-        made.loss.push_back({begin, made.text.size(), conversation.weights[i].value_or(1)});
-    }
-    return made;
-  }
-  [[nodiscard]] std::uint64_t hash() const override { return 1; }
-};
 
 TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
   std::string rows;
@@ -209,6 +325,52 @@ TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
   EXPECT_EQ(text_with(ends.size() - 1, 0), "user: q\nassistant:assistant: none\n");
   (void)tokenize(1, with, {files[0]}, {.out = out, .eos = 7, .progress = {}});
   EXPECT_FALSE(std::filesystem::exists(io::loss_file_name(out))) << "a loss file of other tokens";
+}
+
+TEST_F(CorpusFiles, HaveRowsOfSeveralForms) {
+  std::string rows;
+  for (int i = 0; i < 60; ++i)
+    rows += "{\"text\": \"a plain text of \\\"messages\\\"\", \"number\": " + std::to_string(i) + "}\n";
+  rows +=
+      "{\"query\": \"q\", \"response\": \"late answer\", \"id\": 3}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}], "
+      "\"text\": \"too\"}\n{\"unknown\": 1}\n";
+  const std::string mixed = folder.file("mixed.jsonl", rows), plain = folder.file("plain.jsonl", rows.substr(0, 900)),
+                    out = folder / "out.bin";
+  const TextTokenizer with = tokenizer("gpt2");
+  const Lines format;
+  for (const int ranks : {1, 3}) {
+    io::CorpusReport report;
+    run_local(ranks, [&](World& world) {
+      io::Corpus texts(std::vector<std::string>{plain}), corpus(std::vector<std::string>{mixed});
+      texts.find_conversations(world);
+      EXPECT_FALSE(texts.has_conversations());
+      EXPECT_FALSE(corpus.has_conversations());
+      corpus.find_conversations(world);
+      EXPECT_TRUE(corpus.has_conversations());
+      const io::CorpusReport mine = io::tokenize_corpus(
+          world, with, corpus, {.out = out, .eos = 7, .range_bytes = 200, .rows = {.chat = &format}, .progress = {}});
+      if (world.rank() == 0) report = mine;
+      EXPECT_EQ(mine.skipped.unread.counts,
+                (std::map<std::string, std::int64_t>{{"id", 1}, {"number", 60}, {"text", 1}}));
+    });
+    EXPECT_EQ(report.documents, 62);
+    ASSERT_EQ(report.skipped.named.size(), 1u);
+    EXPECT_EQ(report.skipped.named[0], mixed + ":63: no known form of row; its keys: \"unknown\"");
+    const io::Dataset data = io::open_dataset({out});
+    std::vector<std::uint8_t> loss(static_cast<std::size_t>(data.tokens->size()));
+    data.tokens->read_loss(0, data.tokens->size(), loss.data());
+    const Ids ids = ids_in(out);
+    Ids trained;
+    const std::vector<std::int64_t> ends = io::DocumentEnds(data, [] { return -1; }).all();
+    for (auto at = static_cast<std::size_t>(ends[59]); at < ids.size(); ++at)
+      if (loss[at] != 0) trained.push_back(ids[at]);
+    EXPECT_EQ(with.decode(trained, Special::with), " late answer\ny\n");
+    EXPECT_EQ(std::count(loss.begin(), loss.begin() + ends[59], 0), 60) << "the first token of each text";
+  }
+  expect_error(ExitCode::data, "the row has keys that are not read: \"number\" [" + mixed + ":1", [&] {
+    (void)tokenize(2, with, {mixed}, {.out = out, .eos = 7, .rows = {.strict = true, .chat = &format}, .progress = {}});
+  });
 }
 
 TEST_F(CorpusFiles, EachHasARowThatCanBeUsed) {

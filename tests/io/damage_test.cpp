@@ -84,7 +84,7 @@ const std::string safetensors =
 const std::string tokens16 = test::token_file_of(20240520, 1, 5, "abcdefghij");
 const std::string tokens32 = test::token_file_of(20240801, 7, 2, std::string("ab\0\0cd\0\0", 8));
 const std::string lines =
-    "{\"text\": \"one\\n\\u00e9\"}\n{\"id\": 3, \"text\": \"two\", \"more\": [1, {\"text\": null}]}\n";
+    "{\"text\": \"one\\n\\u00e9\"}\n{\"id\": {}, \"text\": \"two\", \"more\": [], \"none\": null}\n";
 
 TEST(Damage, NoPrefixOfASafetensorsFileIsAccepted) {
   TempDir folder;

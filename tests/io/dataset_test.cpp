@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "io/data/data_files.hpp"
+#include "io/data/rows.hpp"
 #include "io/data/selected_stream.hpp"
 #include "tests/io/files.hpp"
 
@@ -77,8 +78,10 @@ TEST(Dataset, AnEmptyDocumentAtTheEndKeepsItsNewline) {
 
 TEST(Dataset, JsonLinesAreDecoded) {
   TempDir folder;
-  const auto data = open(
-      {folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")});
+  io::SkippedRows skipped;
+  const auto data = io::open_dataset(
+      {folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")},
+      &skipped);
   EXPECT_EQ(text_of(*data.tokens), "one\xc3\xa9\n\ntwo");
   EXPECT_EQ(data.files[0].kind, "jsonl");
   EXPECT_EQ(data.files[0].tokens, 10);
@@ -100,7 +103,7 @@ TEST(Dataset, JsonLinesErrorsNameTheLine) {
       {"{\"text\": \"x\", \"text\": \"y\"}", "twice"},
       {"{\"text\": \"x\"} {}", "not JSON"},
       {std::string("{\"text\": \"x\"}\0 garbage", 22), "a zero byte"},
-      {std::string(200000, '['), "not JSON"},
+      {std::string(200000, '['), "nested deeper than 64 levels"},
   };
   for (const auto& [line, words] : bad) {
     SCOPED_TRACE(line.substr(0, 60));

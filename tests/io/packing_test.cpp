@@ -190,6 +190,10 @@ TEST(Packing, DocumentsThatAreTooLongAreShortenedOrLeftOut) {
   EXPECT_EQ(removed.count().too_long, 2);
   EXPECT_EQ(removed.count().samples, 1);  // the first document has no loss
   EXPECT_EQ(removed.count().no_loss, 1);
+  EXPECT_EQ(removed.count().cut_no_loss, 0);
+  const PackedStream shortened(std::make_shared<Masked>(50), {0, ends}, 3, Packing::padded, io::Truncation::right);
+  EXPECT_EQ(shortened.count().no_loss, 3);      // targets 1, 2; 4, 5; 16, 17; only 27 of 26, 27 has loss
+  EXPECT_EQ(shortened.count().cut_no_loss, 2);  // the first document is not longer
   EXPECT_EQ(left.count().cut, 2);
   EXPECT_EQ(read(left, 0).ids, (Ids{5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
   EXPECT_EQ(read(left, 0).targets, (Ids{6, -100, -100, 9, -100, -100, 12, -100, -100, -100}));

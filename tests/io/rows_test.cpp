@@ -3,6 +3,7 @@
 
 #include "io/data/rows.hpp"
 
+#include <chrono>
 #include <filesystem>
 
 #include "io/data/data_files.hpp"
@@ -42,13 +43,17 @@ TEST(Rows, AreLinesOrElementsOfAnArray) {
   const std::size_t begin = io::rows_begin(array, RowLayout::array);
   const auto elements = rows_in(std::string_view(array).substr(begin), RowLayout::array);
   EXPECT_EQ(elements, (std::vector<std::string>{"{\"a\": \"],[{\\\"\"} ", "[1, [2, 3]]", "4 ", "{\"b\": {}}\n"}));
-  EXPECT_EQ(io::row_layout("x.json", " \n[]"), RowLayout::array);
-  EXPECT_EQ(io::row_layout("x.json", "\xEF\xBB\xBF[{}]\n"), RowLayout::array);
+  const auto layout_of = [](const std::string& path, std::string_view bytes) {
+    const io::ColumnNames none{[](const auto&) { return false; }, [](const auto&) { return false; }};
+    return io::row_format(path, bytes, none).layout;
+  };
+  EXPECT_EQ(layout_of("x.json", " \n[]"), RowLayout::array);
+  EXPECT_EQ(layout_of("x.json", "\xEF\xBB\xBF[{}]\n"), RowLayout::array);
   for (const char* cut : {"[", "[{\"a\": 1},\n", "[{\"a\": 1}\n{"})
-    EXPECT_THROW((void)io::row_layout("x.json", cut), Error) << cut;
-  EXPECT_EQ(io::row_layout("x.json", "{}"), RowLayout::lines);
-  EXPECT_EQ(io::row_layout("x.jsonl", "["), RowLayout::lines);
-  EXPECT_EQ(io::row_layout("x.txt", "["), RowLayout::none);
+    EXPECT_THROW((void)layout_of("x.json", cut), Error) << cut;
+  EXPECT_EQ(layout_of("x.json", "{}"), RowLayout::lines);
+  EXPECT_EQ(layout_of("x.jsonl", "["), RowLayout::lines);
+  EXPECT_EQ(layout_of("x.txt", "["), RowLayout::none);
 }
 
 TEST(Rows, AreTheSameHoweverTheFileIsDivided) {
@@ -88,6 +93,39 @@ TEST(Rows, AreRepaired) {
   EXPECT_EQ(text_of("{\"text\": 1e999}", 0), "the row has a number beyond the range of doubles");
   EXPECT_EQ(text_of("{\"text\": \"a\", \"x\": " + std::string(70, '[') + std::string(70, ']') + "}", 0),
             "the row is nested deeper than 64 levels");
+}
+
+TEST(Rows, WithManyKeysTakeLinearTime) {
+  const auto object = [](int keys) {
+    std::string text;
+    for (int i = 0; i < keys; ++i) text += (i > 0 ? ",\"number " : "\"number ") + std::to_string(i) + "\":1";
+    return "{" + text + "}";
+  };
+  std::string objects;
+  for (int i = 0; i < 40; ++i) objects += (i > 0 ? "," : "") + object(10000);
+  const auto started = std::chrono::steady_clock::now();
+  EXPECT_EQ(text_of("{\"text\":\"t\",\"x\":[" + objects + "]}", 0), "t");
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(10)) << "quadratic: a minute";
+  EXPECT_EQ(text_of(object(10001), 0), "an object of the row has more than 10000 keys");
+  EXPECT_EQ(text_of("{\"text\":\"t\",\"x\":{\"b\":1," + object(40).substr(1, object(40).size() - 2) + ",\"b\":2}}", 0),
+            "\"b\" occurs twice in an object");
+}
+
+TEST(Rows, NameKeysThatNothingReads) {
+  TempDir folder;
+  std::string lines;
+  for (int i = 0; i < 5; ++i) lines += "{\"text\": \"t\", \"id\": " + std::to_string(i) + ", \"none\": null}\n";
+  const std::string path = folder.file("a.jsonl", lines + "{\"text\": \"t\", \"source\": [1]}\n");
+  io::SkippedRows skipped;
+  (void)io::open_dataset({path}, &skipped);
+  EXPECT_EQ(skipped.count, 0);
+  EXPECT_EQ(skipped.unread.counts, (std::map<std::string, std::int64_t>{{"id", 5}, {"source", 1}}));
+  expect_error(ExitCode::data, "the row has keys that are not read: \"id\" [" + path + ":1",
+               [&] { (void)io::open_dataset({path}); });
+  io::UnreadKeys many;
+  for (int i = 0; i < 100; ++i) many.add("key " + std::to_string(i), 2);
+  EXPECT_EQ(many.counts.size(), io::UnreadKeys::most);
+  EXPECT_EQ(many.others, 2 * (100 - static_cast<std::int64_t>(io::UnreadKeys::most)));
 }
 
 TEST(Rows, ThatCannotBeUsedAreCountedAndNamed) {
@@ -136,11 +174,11 @@ TEST(DataFiles, AreNamedByDirectoriesPatternsAndSelections) {
              (file.share ? strfmt(":%g", *file.share) : "") + " ";
     return all;
   };
-  EXPECT_EQ(paths({folder / "d"}), "d/a.json d/b.jsonl d/sub/c.txt ");
+  EXPECT_EQ(paths({folder / "d"}), "d/a.json d/b.jsonl ");
   EXPECT_EQ(paths({folder / "d/*.js*"}), "d/a.json d/b.jsonl ");
   EXPECT_EQ(paths({folder / "d/b.jsonl#500", folder / "d/a.json:0.3", folder / "d/odd#3", folder / "none:x"}),
             "d/b.jsonl#500 d/a.json:0.3 d/odd#3 none:x ");
-  EXPECT_EQ(paths({(folder / "d") + "#2"}), "d/a.json#2 d/b.jsonl#2 d/sub/c.txt#2 ");
+  EXPECT_EQ(paths({(folder / "d") + "#2"}), "d/a.json#2 d/b.jsonl#2 ");
   for (const char* bad : {"#0", "#-3", "#x", "#", ":0", ":-1"})
     expect_error(ExitCode::data, "positive number", [&] { (void)io::data_files({(folder / "d/b.jsonl") + bad}); });
   expect_error(ExitCode::data, "matches", [&] { (void)io::data_files({folder / "d/*.parquet"}); });

@@ -5,11 +5,14 @@
 
 #include <filesystem>
 
+#include "runtime/base/log.hpp"
+#include "runtime/base/warning_list.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
 
+using test::bytes_of;
 using test::expect_error;
 using test::safetensors_of;
 using test::TempDir;
@@ -82,23 +85,80 @@ TEST(SafetensorsIndex, FilesAreCheckedAgainstIt) {
   refused("its shard \"m-3.safetensors\" is not there", index_of(good_map + R"(,"d":"m-3.safetensors")"));
   refused("\"d\" is mapped to m-1.safetensors, which has no such tensor",
           index_of(good_map + R"(,"d":"m-1.safetensors")"));
-  refused("m-1.safetensors holds \"b\", which is not mapped to it",
-          index_of(R"("c":"m-2.safetensors","a":"m-1.safetensors")"));
   refused("E111", index_of(R"("c":"m-1.safetensors","a":"m-1.safetensors","b":"m-1.safetensors")"));
-  refused("total_size is 16, its tensors have 15 bytes", index_of(good_map, "16"));
   const TempDir empty;
   expect_error(ExitCode::data, "neither model.safetensors nor",
                [&] { (void)io::open_safetensors_model(empty.path()); });
 }
 
-TEST(SafetensorsIndex, LinksMayNotLeaveTheDirectory) {
+/// The warnings of a call.
+std::vector<std::string> warnings_of(const std::function<void()>& action) {
+  const int before = log::warnings();
+  action();
+  std::vector<std::string> texts;
+  for (const log::Warning& warning : log::warnings_from(before))
+    texts.push_back(strfmt("W%03d %s", warning.number, warning.text.c_str()));
+  return texts;
+}
+
+TEST(SafetensorsIndex, WhatItSaysOtherwiseIsReadWithAWarning) {
+  using testing::ElementsAre, testing::HasSubstr;
+  const Model total(index_of(good_map, "16"));
+  EXPECT_THAT(warnings_of([&] { EXPECT_EQ(io::open_safetensors_model(total.folder.path()).size(), 2U); }),
+              ElementsAre(HasSubstr("its total_size is 16, its tensors have 15 bytes")));
+  const Model unnamed(index_of(R"("c":"m-2.safetensors","a":"m-1.safetensors")"));
+  EXPECT_THAT(warnings_of([&] {
+                const auto files = io::open_safetensors_model(unnamed.folder.path());
+                EXPECT_NE(files[0].find("b"), nullptr);
+              }),
+              ElementsAre(HasSubstr("m-1.safetensors holds \"b\", which has no entry")));
+  // Two files have it: the index says which.
+  const Model twice(
+      index_of(R"("c":"m-2.safetensors","a":"m-1.safetensors","b":"m-1.safetensors","b2":"m-3.safetensors")", "19"));
+  twice.folder.file("m-3.safetensors", safetensors_of(R"({"b2":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                                      R"("c":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                                                      8));
+  EXPECT_THAT(warnings_of([&] {
+                const auto files = io::open_safetensors_model(twice.folder.path());
+                EXPECT_EQ(files[2].find("c"), nullptr);
+                EXPECT_EQ(files[2].entries().size(), 1U);
+                EXPECT_NE(files[1].find("c"), nullptr);
+              }),
+              ElementsAre(HasSubstr("\"c\", which the index maps to m-2.safetensors")));
+  // It names neither.
+  const Model unclear(
+      index_of(R"("a":"m-1.safetensors","b":"m-1.safetensors","b2":"m-3.safetensors","d":"m-2.safetensors")"));
+  unclear.folder.file("m-3.safetensors", bytes_of(twice.folder / "m-3.safetensors"));
+  unclear.folder.file("m-2.safetensors", safetensors_of(R"({"c":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                                                        R"("d":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                                                        12));
+  expect_error(ExitCode::data, "\"c\" is mapped to no file, and is in",
+               [&] { (void)io::open_safetensors_model(unclear.folder.path()); });
+}
+
+TEST(SafetensorsIndex, AFileOfTheSetThatItDoesNotNameIsRead) {
+  const TempDir folder;
+  folder.file("model-00001-of-00002.safetensors", safetensors_of(shard_1, 7));
+  folder.file("model-00002-of-00002.safetensors", safetensors_of(shard_2, 8));
+  folder.file("model-00002-of-00003.safetensors", "of another set");
+  folder.file("model.safetensors.index.json",
+              R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors"}})");
+  EXPECT_THAT(warnings_of([&] { EXPECT_EQ(io::open_safetensors_model(folder.path()).size(), 2U); }),
+              testing::ElementsAre(testing::HasSubstr("model-00002-of-00002.safetensors holds \"c\"")));
+}
+
+TEST(SafetensorsIndex, LinksOutOfTheDirectoryAreReadWithAWarning) {
   namespace fs = std::filesystem;
   const Model model(index_of(good_map));
   const TempDir elsewhere;
   elsewhere.file("m-2.safetensors", safetensors_of(shard_2, 8));
   fs::remove(model.folder / "m-2.safetensors");
   fs::create_symlink(elsewhere / "m-2.safetensors", model.folder / "m-2.safetensors");
-  expect_error(ExitCode::data, "E110", [&] { (void)io::open_safetensors_model(model.folder.path()); });
+  EXPECT_THAT(warnings_of([&] { EXPECT_EQ(io::open_safetensors_model(model.folder.path()).size(), 2U); }),
+              testing::ElementsAre(testing::HasSubstr("is a link out of the model's directory")));
+  elsewhere.file("m-2.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 8000000\n");
+  expect_error(ExitCode::data, "is a git-lfs pointer", [&] { (void)io::open_safetensors_model(model.folder.path()); });
+  elsewhere.file("m-2.safetensors", safetensors_of(shard_2, 8));
   // The layout of a Hugging Face cache: snapshots/<commit>/NAME -> ../../blobs/<hash>.
   const TempDir cache;
   fs::create_directories(cache / "blobs");
@@ -109,7 +169,8 @@ TEST(SafetensorsIndex, LinksMayNotLeaveTheDirectory) {
     fs::copy_file(fs::canonical(model.folder / name), cache / hash);
     fs::create_symlink("../../" + hash, cache / ("snapshots/1a2b/" + std::string(name)));
   }
-  EXPECT_EQ(io::open_safetensors_model(cache / "snapshots/1a2b").size(), 2u);
+  EXPECT_THAT(warnings_of([&] { EXPECT_EQ(io::open_safetensors_model(cache / "snapshots/1a2b").size(), 2u); }),
+              testing::IsEmpty());
 }
 
 }  // namespace

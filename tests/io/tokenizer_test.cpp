@@ -57,8 +57,8 @@ class Family : public testing::TestWithParam<const char*> {
   const std::vector<std::string> corpus = texts();
 };
 INSTANTIATE_TEST_SUITE_P(Tokenizer, Family,
-                         testing::Values("gpt2", "llama3", "qwen2", "added", "llama2", "unknowns", "metaspace", "neox",
-                                         "smollm2", "gemma"),
+                         testing::Values("gpt2", "llama3", "qwen2", "qwen35", "added", "llama2", "unknowns",
+                                         "metaspace", "neox", "smollm2", "gemma"),
                          [](const auto& about) { return std::string(about.param); });
 
 TEST_P(Family, GivesTheIdsOfHuggingFace) {
@@ -245,6 +245,68 @@ TEST(Tokenizer, ReadsWhatEndsADocument) {
   test::expect_error(ExitCode::data, "tokenizer.json",
                      [&] { (void)TextTokenizer::load(folder / "nowhere.tokenizer.json"); });
   EXPECT_FALSE(TextTokenizer::exists(folder / "nowhere"));
+}
+
+/// Writes vocab.json, merges.txt and what tokenizer_config.json says about added tokens, from a tokenizer.json.
+void write_parts(const test::TempDir& folder, const std::string& family, const std::string& name_of_class) {
+  const Json whole = Json::parse(io::read_text(data(family + ".tokenizer.json")));
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : whole["model"]["merges"])
+    merges += (merge.is_array() ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
+                                : merge.get<std::string>()) +
+              "\n";
+  Json settings = {{"tokenizer_class", name_of_class}, {"added_tokens_decoder", Json::object()}};
+  for (Json token : whole["added_tokens"]) {
+    const std::string id = std::to_string(token["id"].get<int>());
+    token.erase("id");
+    settings["added_tokens_decoder"][id] = token;
+  }
+  folder.file("vocab.json", whole["model"]["vocab"].dump());
+  folder.file("merges.txt", merges);
+  folder.file("tokenizer_config.json", settings.dump());
+}
+
+TEST(Tokenizer, IsReadFromVocabAndMerges) {
+  for (const auto& [family, name] : {std::pair("gpt2", "GPT2TokenizerFast"), std::pair("qwen2", "Qwen2Tokenizer")}) {
+    const test::TempDir folder;
+    write_parts(folder, family, name);
+    EXPECT_EQ(TextTokenizer::file_at(folder.path()), folder / "vocab.json");
+    const TextTokenizer whole = TextTokenizer::load(data(std::string(family) + ".tokenizer.json")),
+                        parts = TextTokenizer::load(folder.path());
+    EXPECT_EQ(parts.vocab_size(), whole.vocab_size());
+    for (const std::string& text : texts()) {
+      EXPECT_EQ(parts.encode(text, Special::with), whole.encode(text, Special::with)) << family << ": " << text;
+      EXPECT_EQ(parts.decode(whole.encode(text, Special::with), Special::without),
+                whole.decode(whole.encode(text, Special::with), Special::without));
+    }
+  }
+}
+
+TEST(Tokenizer, OfVocabAndMergesIsRefusedWhereItIsNotKnown) {
+  const test::TempDir folder;
+  const auto refused = [&](const std::string& words) {
+    test::expect_error(ExitCode::data, words, [&] { (void)TextTokenizer::load(folder.path()); });
+  };
+  write_parts(folder, "gpt2", "RobertaTokenizer");
+  refused("are of a \"Roberta\" tokenizer, which is not known");
+  folder.file("tokenizer_config.json", "{}");
+  refused("neither tokenizer_config.json nor config.json says which kind");
+  folder.file("config.json", R"({"model_type": "gpt2"})");
+  Json vocab = Json::parse(io::read_text(folder / "vocab.json"));
+  vocab["<|endoftext|>"] = vocab.size();  // where GPT-2 has it
+  folder.file("vocab.json", vocab.dump());
+  const TextTokenizer by_model = TextTokenizer::load(folder.path());
+  EXPECT_TRUE(by_model.is_special(by_model.id_of("<|endoftext|>").value())) << "GPT-2's own special token";
+  folder.file("special_tokens_map.json", R"({"pad_token": "<pad>"})");
+  refused("the special token \"<pad>\" is neither in vocab.json nor an added token");
+  folder.file("added_tokens.json", strfmt(R"({"<pad>": %d})", by_model.vocab_size()));
+  const TextTokenizer padded = TextTokenizer::load(folder.path());
+  EXPECT_EQ(padded.encode("a<pad>", Special::without).back(), by_model.vocab_size());
+  EXPECT_TRUE(padded.is_special(by_model.vocab_size()));
+  folder.file("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<|endoftext|>"})");
+  EXPECT_EQ(TextTokenizer::load(folder.path()).encode("a", Special::with).front(), by_model.id_of("<|endoftext|>"));
+  std::filesystem::remove(folder / "merges.txt");
+  EXPECT_FALSE(TextTokenizer::exists(folder.path()));
 }
 
 }  // namespace

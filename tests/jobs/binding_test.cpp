@@ -151,7 +151,8 @@ std::string only(int warning, const std::vector<RankBinding>& ranks) {
 
 TEST(BindingFindings, GoodBindingsAreNotMentioned) {
   EXPECT_THAT(binding_findings({rank_on(two_sockets, {0, 1, 2, 3}), rank_on(two_sockets, {4, 5, 6, 7})}), IsEmpty());
-  EXPECT_THAT(binding_findings({rank_on(two_sockets, {0}), rank_on(two_sockets, {0}, "b")}), IsEmpty());
+  EXPECT_THAT(binding_findings({rank_on(two_sockets, {0, 1, 2, 3}), rank_on(two_sockets, {4, 5, 6, 7}, "b")}),
+              IsEmpty());
   const RankBinding unbound = rank_on("pack:1 core:8 pu:1", {0, 1, 2, 3, 4, 5, 6, 7});
   EXPECT_THAT(binding_findings({unbound, unbound}), IsEmpty());
   EXPECT_EQ(binding_summary({rank_on(two_sockets, {0}), rank_on(two_sockets, {1})}),
@@ -181,9 +182,23 @@ TEST(BindingFindings, SharedCoresAreToldWhereOthersAreUnused) {
   const RankBinding left = rank_on(two_sockets, {0, 1}), right = rank_on(two_sockets, {2, 3});
   const std::string text = only(55, {left, right, left});
   EXPECT_THAT(text, HasSubstr("ranks 0,2 on a have cores in common, and 4 of the host's 8 cores are used by no rank"));
-  EXPECT_THAT(binding_findings({left, right, rank_on(two_sockets, {0, 1}, "b")}), IsEmpty());
+  EXPECT_THAT(binding_findings({left, right, rank_on(two_sockets, {0, 1, 2, 3}, "b")}), IsEmpty());
   // Hyperthreads of a core are one core.
   EXPECT_THAT(only(55, {rank_on("core:2 pu:2", {0}), rank_on("core:2 pu:2", {1})}), HasSubstr("ranks 0-1 on a"));
+}
+
+TEST(BindingFindings, MostCoresIdle) {
+  const RankBinding one = rank_on(two_sockets, {0}), three = rank_on(two_sockets, {1, 2, 3});
+  const std::string text = only(64, {one});
+  EXPECT_THAT(text, HasSubstr("the ranks on a may run on 1 of 8 cores, the others are idle"));
+  EXPECT_THAT(text, HasSubstr("`mpirun --map-by slot:PE=8 --bind-to core`, `srun --cpus-per-task=8 "));
+  EXPECT_THAT(only(64, {three}), HasSubstr("3 of 8"));
+  EXPECT_THAT(binding_findings({one, three}), IsEmpty()) << "half of them";
+  EXPECT_THAT(only(64, {one, three, rank_on(two_sockets, {7}, "b")}), HasSubstr("on b may run on 1 of 8"));
+  EXPECT_THAT(only(64, {rank_on("core:4 pu:2", {0, 1})}), HasSubstr("--cpus-per-task=8")) << "two CPUs a core";
+  RankBinding confined = one;  // by a quota of time, or by the batch system
+  confined.usable_cores = 2;
+  EXPECT_THAT(binding_findings({confined}), IsEmpty());
 }
 
 TEST(BindingFindings, ThreadsThatOpenMpBindsToTheSameCores) {

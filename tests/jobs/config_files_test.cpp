@@ -84,7 +84,7 @@ TEST_F(Precedence, DeepSpeedFileOnTheCommandLine) {
   EXPECT_EQ(options.real("learning_rate"), 0.02);
   EXPECT_EQ(options.real("adam_beta1"), 0.8);
   EXPECT_EQ(options.real("adam_beta2"), 0.95);
-  EXPECT_EQ(options.integer("logging_steps"), 7);
+  EXPECT_EQ(options.integer("logging_steps"), 5);
   bool harmless = false;
   for (const ExternalKey& key : options.external_keys)
     harmless =
@@ -146,7 +146,8 @@ TEST(Accelerate, WrapPolicies) {
 
 TEST(Strategies, OptionsOfWrapPolicies) {
   const auto wrap = [](const std::vector<std::string>& arguments) {
-    const Options options = parsed(arguments).options;
+    Options options = parsed(arguments).options;
+    options.decide("mixed_precision", "no", "of this test");
     shard::ShardPolicy policy;
     apply_policy(options, policy);
     return policy.wrap;
@@ -184,15 +185,18 @@ TEST(Precision, NamesOfEveryTool) {
             "bf16, gradients reduced in bf16");
   EXPECT_EQ(types(options_of_yaml("fp16: {enabled: true, loss_scale: 0, hysteresis: 2}\n")),
             "fp16, gradients reduced in fp32");
-  EXPECT_EQ(types(options_of_yaml("fp16: {enabled: false}\nmixed_precision: 'no'\n")), "");
+  EXPECT_EQ(types(options_of_yaml("fp16: {enabled: false}\nmixed_precision: 'no'\n")), "fp32");
   EXPECT_EQ(types(parsed({"train", "--fp16"}).options), "fp16, gradients reduced in fp32");
-  EXPECT_EQ(types(parsed({"train", "--mixed_precision", "fp32"}).options), "");
+  EXPECT_EQ(types(parsed({"train", "--mixed_precision", "fp32"}).options), "fp32");
 }
 
 TEST(Precision, LaterSourcesWin) {
   const Options options = parsed({"train", "--mixed_precision", "no"}, {"TESSERA_BF16=true"}).options;
   EXPECT_EQ(precision_of(options).compute, DType::f32);
-  EXPECT_EQ(precision_of(parsed({"train", "--bf16", "false"}, {"TESSERA_BF16=true"}).options).compute, DType::f32);
+  EXPECT_EQ(precision_source(options), "--mixed_precision: command line");
+  EXPECT_EQ(asked_compute(parsed({"train", "--bf16", "false"}, {"TESSERA_BF16=true"}).options), std::nullopt);
+  EXPECT_EQ(asked_compute(parsed({"train", "--mixed_precision", "auto"}, {"TESSERA_BF16=true"}).options), std::nullopt);
+  EXPECT_EQ(asked_compute(parsed({"train", "--mixed_precision", "auto", "--fp16"}).options), DType::f16);
 }
 
 TEST(Precision, LossScaleIsForFp16Only) {
@@ -223,9 +227,10 @@ TEST(Precision, HysteresisOfDeepSpeed) {
 }
 
 TEST(Precision, BlocksAreOffWithoutEnabled) {
-  EXPECT_EQ(precision_of(options_of_yaml("fp16: {loss_scale: 128, loss_scale_window: 5}\n")).compute, DType::f32);
-  EXPECT_EQ(precision_of(options_of_yaml("bf16: {bf16_master_weights_and_grads: true}\n")).compute, DType::f32);
-  EXPECT_EQ(precision_of(options_of_yaml("fp16: {enabled: false, loss_scale: 128}\n")).compute, DType::f32);
+  for (const char* yaml :
+       {"fp16: {loss_scale: 128, loss_scale_window: 5}\n", "bf16: {bf16_master_weights_and_grads: true}\n",
+        "fp16: {enabled: false, loss_scale: 128}\n"})
+    EXPECT_EQ(asked_compute(options_of_yaml(yaml)), std::nullopt) << yaml;
   EXPECT_THAT(error_line_of_yaml("fp16: {los_scale: 128}\n"), HasSubstr("unknown key fp16.los_scale"));
   // The scaler's settings are for a precision that another source asks for.
   EXPECT_EQ(loss_scale_of(options_of_yaml("fp16: {loss_scale_window: 5}\nmixed_precision: fp16\n"))->window, 5);

@@ -102,12 +102,13 @@ TEST(JobScript, NamesTheOutputDirectoryAfterTheJob) {
 }
 
 TEST(JobScript, RefusesOptionsThatContradictOneAnother) {
-  const Invocation invocation = parsed({"job-script", "slurm", "--nodes", "2", "--", "train", "--eval_steps", "5"});
+  const Invocation invocation =
+      parsed({"job-script", "slurm", "--nodes", "2", "--", "train", "--eval_strategy", "epoch"});
   EXPECT_THAT(
       [&] {
         job_script_command({invocation, {}, {}});
       },
-      ThrowsMessage<Error>(HasSubstr("--eval_steps needs validation data")));
+      ThrowsMessage<Error>(HasSubstr("--eval_strategy needs validation data")));
 }
 
 TEST(JobScript, RefusesNamesThatASchedulerWouldReadOtherwise) {

@@ -10,6 +10,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/param_groups.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "models/lora_config.hpp"
@@ -199,8 +200,13 @@ TEST(Quantization, OptionsAreCheckedByName) {
   EXPECT_EQ(quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_use_double_quant", "false",
                                 "--bnb_4bit_quant_type", "fp4"}),
             "");
-  EXPECT_THAT(quantization_error({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_compute_dtype", "float16"}),
+  EXPECT_THAT(quantization_error(
+                  {"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_compute_dtype", "float16", "--bf16"}),
               HasSubstr("Add --fp16"));
+  const Options alone =
+      lora_options({"--quant_method", "bnb", "--quant_bits", "4", "--bnb_4bit_compute_dtype", "float16"});
+  EXPECT_EQ(asked_compute(alone), DType::f16);
+  EXPECT_EQ(precision_source(alone), "--bnb_4bit_compute_dtype: command line");
 }
 
 TEST(Quantization, FormatsOfFourBits) {

@@ -146,7 +146,7 @@ TEST(Files, OfDeepSpeed) {
   EXPECT_EQ(bert.integer("global_batch_size"), 8);
   EXPECT_EQ(bert.real("adam_beta1"), 0.8);
   EXPECT_EQ(bert.real("weight_decay"), 3e-7);
-  EXPECT_EQ(bert.text("mixed_precision"), "no");
+  EXPECT_EQ(bert.text("mixed_precision"), "auto");
   const train::LrSchedule cosine = lr_schedule(options_of_file("deepspeed_cosine.json"), 100);
   EXPECT_EQ(cosine.kind, train::LrSchedule::Kind::cosine_with_min_lr);
   EXPECT_EQ(cosine.warmup_steps, 1000);
@@ -163,12 +163,15 @@ TEST(Files, EveryRefusalIsNamedAtOnce) {
     EXPECT_THAT(line, HasSubstr(key)) << line;
 }
 
-TEST(FilePrecedence, StepsPerPrintYieldsToEverySource) {
+TEST(FilePrecedence, StepsPerPrintNeverSetsLoggingSteps) {
   const std::string file = folder + "files/deepspeed_zero3_auto.json";
-  EXPECT_EQ(parsed({"train", "--deepspeed", file}).options.integer("logging_steps"), 2000);
-  EXPECT_EQ(parsed({"train", "--deepspeed", file, "--logging_steps", "3"}).options.integer("logging_steps"), 3);
+  const Options options = parsed({"train", "--deepspeed", file}).options;
+  EXPECT_EQ(options.integer("logging_steps"), 5);
+  EXPECT_FALSE(options.given("logging_steps"));
+  const auto row = std::ranges::find(options.external_keys, "steps_per_print", &ExternalKey::key);
+  ASSERT_NE(row, options.external_keys.end());
+  EXPECT_THAT(row->str(), HasSubstr("logging_steps decides"));
   EXPECT_EQ(options_of_yaml("logging_steps: 4\ndeepspeed: " + file + "\n").integer("logging_steps"), 4);
-  EXPECT_EQ(parsed({"train", "--deepspeed", file}, {"TESSERA_LOGGING_STEPS=5"}).options.integer("logging_steps"), 5);
 }
 
 TEST(FilePrecedence, AFileIsOverriddenByTheOneThatNamesIt) {

@@ -29,15 +29,16 @@ TEST(Stage, SftHasTheDefaultsOfMsSwift) {
   EXPECT_EQ(options.real("weight_decay"), 0.1);
   EXPECT_EQ(options.real("adam_beta2"), 0.95);
   EXPECT_EQ(options.integer("per_device_train_batch_size"), 1);
-  EXPECT_EQ(options.text("gradient_checkpointing"), "full");
+  EXPECT_EQ(options.text("gradient_checkpointing"), "auto");
   EXPECT_EQ(options.integer("save_steps"), 500);
   EXPECT_EQ(options.integer("eval_steps"), 500);
   EXPECT_EQ(options.value("learning_rate").source.text, "default of --stage sft");
   EXPECT_FALSE(options.given("learning_rate"));
-  EXPECT_EQ(stage_line(options),
-            "sft, with its defaults learning_rate 1e-5, num_train_epochs 3, weight_decay 0.1, adam_beta2 0.95, "
-            "per_device_train_batch_size 1, gradient_checkpointing full, save_steps 500, gradient_accumulation_steps "
-            "for at least 16 samples a step, eval_steps 500");
+  EXPECT_EQ(
+      stage_line(options),
+      "sft, with its defaults learning_rate 1e-5, num_train_epochs 3, weight_decay 0.1, adam_beta2 0.95, "
+      "per_device_train_batch_size 1, save_steps 500, gradient_accumulation_steps for at least 16 samples a step, "
+      "eval_steps 500");
   EXPECT_EQ(parsed({"sft"}).options.integer("eval_steps"), 0);  // nothing to evaluate
 }
 

@@ -85,6 +85,8 @@ const std::map<std::string, std::vector<std::string>>& wrappers() {
       {"hwloc.h", {"jobs/cli/session/host_topology.cpp"}},
       {"yaml.h", {"io/config/", "tests/"}},
       {"hdf5.h", {"io/hdf5/", "tests/"}},
+      {"zlib.h", {"io/file/", "tests/"}},
+      {"zstd.h", {"io/file/", "tests/"}},
       {"unicode/uchar.h", {"io/tokenizer/", "io/jinja/", "tests/"}},
       {"unicode/casemap.h", {"io/jinja/", "tests/"}},
       {"unicode/normalizer2.h", {"io/tokenizer/", "tests/"}},

@@ -81,7 +81,7 @@ TEST(Config, RefusesMalformedAndAbsurdValuesByKey) {
 
 TEST(Config, RefusesOtherFamiliesAndNamesThoseItHas) {
   EXPECT_THAT(error_with("model_type", "bert"), HasSubstr("\"model_type\" is \"bert\""));
-  EXPECT_THAT(error_with("model_type", "bert"), HasSubstr("gpt2, llama, qwen2"));
+  EXPECT_THAT(error_with("model_type", "bert"), HasSubstr("gpt2, llama, mistral, qwen2"));
   EXPECT_THAT(error_with("model_type", 7), HasSubstr("\"model_type\""));
 }
 

@@ -7,6 +7,7 @@
 
 #include "models/module.hpp"
 #include "models/param_selector.hpp"
+#include "runner.hpp"
 
 namespace tessera::test::families {
 namespace {
@@ -64,7 +65,7 @@ json small(const std::string& family) {
   if (family == "mixtral") c.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
   return c;
 }
-const char* const all[] = {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral"};
+const char* const all[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral"};
 
 TEST(Families, FlopsOfTheModulesAddUpToTheFormula) {
   for (const char* family : all) {
@@ -200,6 +201,37 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
   EXPECT_THAT(error_with("llama", "sliding_window", 4096), HasSubstr("\"sliding_window\" is set"));
   EXPECT_EQ(error_with("qwen2", "sliding_window", 4096), "accepted");  // theirs is switched by use_sliding_window
   EXPECT_THAT(error_with("mixtral", "router_jitter_noise", 0.1), HasSubstr("noise in the router is not supported"));
+}
+
+TEST(Families, MistralLoadsWhereItsWindowMasksNothing) {
+  for (const json& window : {json(nullptr), json(4096), json(5000)})  // of 4096 positions
+    EXPECT_EQ(error_with("mistral", "sliding_window", window), "accepted") << window;
+  EXPECT_THAT(error_with("mistral", "sliding_window", 4095), HasSubstr("\"sliding_window\" is set"));
+  EXPECT_THAT(error_with("mistral", "sliding_window", "x"), HasSubstr("\"sliding_window\" is \"x\""));
+  EXPECT_THAT(error_with("mistral", "max_position_embeddings", 4097), HasSubstr("\"sliding_window\" is missing"));
+  EXPECT_THAT(error_with("mistral", "attention_bias", true), HasSubstr("a bias in attention is not supported"));
+  EXPECT_EQ(error_with("mistral", "attention_bias", false), "accepted");
+  EXPECT_THAT(error_with("mistral", "num_key_value_heads", nullptr), HasSubstr("is missing"));
+  // Mistral 7B v0.3 and NeMo 12B, whose heads are narrower than H / nh.
+  const json none = {{"sliding_window", nullptr}, {"max_position_embeddings", 131072}};
+  EXPECT_EQ(params(decoder("mistral", 32, 4096, 14336, 32, 8, 32768), none), 7'248'023'552);
+  json nemo = none;
+  nemo["head_dim"] = 128;
+  EXPECT_EQ(params(decoder("mistral", 40, 5120, 14336, 32, 8, 131072), nemo), 12'247'782'400);
+}
+
+TEST(Families, MistralComputesWhatLlamaDoes) {
+  const auto loss = [](const char* family, std::vector<std::vector<double>>& gradients) {
+    const models::Model model = make(small(family).dump(), family);
+    Runner runner(model, {2, 9});
+    runner.randomize(4);
+    const double value = runner.train({2, 9}, random_ids({2, 9}, 31, 1), random_ids({2, 9}, 31, 2), 1.0);
+    for (std::size_t p = 0; p < model.params.size(); ++p) gradients.push_back(values(runner.grad(static_cast<int>(p))));
+    return value;
+  };
+  std::vector<std::vector<double>> llama, mistral;
+  EXPECT_EQ(loss("llama", llama), loss("mistral", mistral));
+  EXPECT_EQ(llama, mistral);
 }
 
 TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {

@@ -50,6 +50,17 @@ mkdir reads && cp model/*.json reads && mv reads.json reads/tokenizer_config.jso
 "$tessera" tokenize --model reads --dataset tools.jsonl --out tools.bin > log 2>&1 || fail "a template with tools"
 ! grep -q W045 log || fail "W045 of a template that reads tools"
 
+# Keys that nothing reads, and reasoning that the template leaves out: one warning each, on any number of ranks.
+for i in $(seq 30); do
+  echo "{\"id\": $i, \"messages\": [{\"role\": \"user\", \"content\": \"q $i\"}, {\"role\": \"assistant\", \"content\": \"a $i\", \"reasoning_content\": \"well\", \"train\": false}]}"
+done > keys.jsonl
+"$mpirun" -n 3 "$tessera" tokenize --model model --dataset keys.jsonl --out keys.bin > log 2>&1 || fail "tokenize keys.jsonl"
+[ "$(grep -c 'warning W080: rows have keys that are not read: "id" (30 rows), "messages\[\].train" (30 rows)' log)" = 1 ] || fail "W080: $(cat log)"
+[ "$(grep -c 'warning W045: 30 conversations have reasoning that' log)" = 1 ] || fail "W045 of reasoning: $(cat log)"
+refuse 3 'the row has keys that are not read: "id".*keys.jsonl:1' tokenize --model model --dataset keys.jsonl --out keys.bin --strict true
+sed 's/, "train": false//' keys.jsonl > ids.jsonl
+"$tessera" tokenize --model model --dataset ids.jsonl --out keys.bin --strict true --columns '{"id": "unused"}' > log 2>&1 || fail "an unused column"
+
 # The loss is a mean over the tokens with loss, whichever rank has them.
 common=(--model model --from_scratch --max_length 96 --max_steps 3 --logging_steps 1 --add_version false --global_batch_size 6 --cache_dir cache --threads 1)
 losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }

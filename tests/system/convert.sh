@@ -132,6 +132,42 @@ at_most 256 || fail "too much memory to safetensors: $(grep "done" log)"
 [ "$(stat -c %s large-back/model.safetensors)" -ge $at ] && cmp <(tail -c $at large/model.safetensors) <(tail -c $at large-back/model.safetensors) || fail "the large model does not come back"
 good 1 checkpoint verify large-native
 
+# What is only copied: five dimensions, FP8, BOOL, U32; files beside the weights, in directories too. Many threads.
+mkdir -p odd/figures
+cp config.json odd && echo code > odd/modeling_x.py && echo figure > odd/figures/a.txt && echo zip > odd/optimizer.pt
+header='{"__metadata__":{"format":"pt"},"conv":{"dtype":"BF16","shape":[2,1,2,1,3],"data_offsets":[0,24]},"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[24,28]},"eight":{"dtype":"F8_E4M3","shape":[2,2],"data_offsets":[28,32]},"ids":{"dtype":"U32","shape":[3],"data_offsets":[32,44]}}'
+{ size=${#header}; for shift in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $((size >> shift & 255)))"; done; printf '%s' "$header"; head -c 44 train.txt; } > odd/model.safetensors
+good 2 convert --in odd --to hf --out copied --verify --threads 40
+grep -q 'warning W090: odd: not copied.*: optimizer.pt$' log && [ ! -e copied/optimizer.pt ] || fail "optimizer.pt: $(grep W090 log)"
+cmp -s odd/modeling_x.py copied/modeling_x.py && cmp -s odd/figures/a.txt copied/figures/a.txt || fail "files beside the weights: $(ls copied)"
+good 1 convert --in copied --to hf --out copied2
+[ "$(sums copied2 2>&1)" = "$(sums copied 2>&1)" ] || fail "a copy of a copy differs"
+good 1 inspect odd copied --json
+[ "$(grep -c '"shape": \[2, 1, 2, 1, 3\]\|F8_E4M3' log)" -ge 2 ] || fail "inspect of the copy"
+refused 3 'eight" is F8_E4M3, which cannot become bf16' 1 convert --in odd --to hf --out x --dtype bf16
+
+# Two at once: one makes the output, the other one is refused.
+for round in 1 2 3; do
+  one=0 two=0
+  "$tessera" convert --in hf1 --to hf --out at-once --dtype bf16 > one.log 2>&1 & first=$!
+  "$tessera" convert --in hf1 --to native --out at-once > two.log 2>&1 || two=$?
+  wait $first || one=$?
+  [ "$one $two" = "0 3" ] || [ "$one $two" = "3 0" ] || fail "round $round, two converts at once: exits $one $two"
+  grep -qE "E150 another run writes there: process [0-9]+ on |E141" one.log two.log || fail "$(cat one.log two.log)"
+  [ "$(ls -d at-once*)" = at-once ] && rm -r at-once || fail "left: $(ls -d at-once*)"
+done
+
+# Directories of other programs.
+mkdir -p trainer/checkpoint-9 trainer/checkpoint-10 zero/global_step4
+cp whole/model.safetensors bf16/config.json trainer/checkpoint-9 && cp hf1/* trainer/checkpoint-10 && echo '{}' > trainer/checkpoint-10/trainer_state.json
+touch zero/zero_to_fp32.py zero/global_step4/zero_pp_rank_0_mp_rank_00_optim_states.pt
+good 1 convert --in trainer --to hf --out of-trainer
+cmp -s plain.safetensors of-trainer/model.safetensors && grep -q 'trainer/checkpoint-10' log || fail "the newest of a Trainer: $(cat log)"
+refused 3 'python3 zero/zero_to_fp32.py zero OUT --safe_serialization' 1 convert --in zero --to hf --out x
+refused 3 'a DeepSpeed checkpoint' 1 train --model zero --dataset train.txt --output_dir x
+refused 3 'whose optimizer is not read. Start from its weights with --model trainer/checkpoint-10' 1 train --model whole --dataset train.txt --output_dir x --resume_from_checkpoint trainer/checkpoint-10
+[ ! -e x ] || rm -r x
+
 # Training warns of dropout in config.json, a conversion does not.
 sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' config.json > whole/config.json
 good 1 convert --in whole --to native --out dropped

@@ -30,7 +30,7 @@ dependency_of() {
     PkgConfig) echo pkg-config ;;
     GTest) echo gtest ;;
     program_options) echo options ;;
-    YAML | HDF5 | ICU | HWLOC | context) tr '[:upper:]' '[:lower:]' <<< "$1" ;;
+    YAML | HDF5 | ICU | HWLOC | ZLIB | ZSTD | context) tr '[:upper:]' '[:lower:]' <<< "$1" ;;
     OpenMP | Threads) echo compiler ;;
     Git) echo git ;;
     CUDAToolkit) ;;  # used where it is, never installed

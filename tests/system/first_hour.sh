@@ -33,8 +33,8 @@ done
 [ -n "$stopped" ] || fail "the page stops no run"
 expect "^resumed? .*checkpoint-$stopped" all.log
 expect "^done $((stopped + 3))/$((stopped + 3)) " all.log
-expect '^fits .*: yes \| largest micro-batch that fits: 5$' all.log
-expect '24.72 GiB of 74.51 GiB' all.log
+expect '^fits .*: yes \| largest micro-batch that fits: 36$' all.log
+expect '30.22 GiB of 74.51 GiB' all.log
 expect '^eval \| loss' all.log
 expect '2 ranks on 2 nodes' all.log
 for file in out/first/report.html out/compare.html models/first/{config.json,model.safetensors,tokenizer.json,tokenizer_config.json}; do

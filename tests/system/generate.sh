@@ -31,9 +31,9 @@ refuse() {
 same() { cases=$((cases + 1)); [ -n "$2" ] && [ "$2" = "$3" ] || fail "$1" "$2"$'\n'"$3"; }
 
 printf '{"prompt": "line\\none"}\n\n{"text": "x, y"}\n' > more.jsonl
-prompts=(--prompt 'the rank, and' --prompt own --prompt_file more.jsonl --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
+prompts=(--prompt 'the rank, and' --prompt own --prompt_file more.jsonl --per_device_eval_batch_size 1 --max_new_tokens 7 --mixed_precision no --json)
 for model in text llama; do
-  [ "$model" = text ] || prompts=(--prompt '!' --prompt '"!' --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
+  [ "$model" = text ] || prompts=(--tokenizer bytes --prompt '!' --prompt '"!' --per_device_eval_batch_size 1 --max_new_tokens 7 --mixed_precision no --json)
   one=$(run 1 generate --model "$golden/$model" "${prompts[@]}")
   same "generate $model: a line for each prompt" "$(grep -c '"token_ids":\[' <<< "$one")" "$([ "$model" = text ] && echo 4 || echo 2)"
   same "infer is generate, $model on 2 ranks" "$one" "$(run 2 infer --model "$golden/$model" "${prompts[@]}")"
@@ -41,13 +41,13 @@ for model in text llama; do
   same "$model on 3 ranks, ZeRO-0" "$one" "$(run 3 generate --model "$golden/$model" --zero_stage 0 "${prompts[@]}")"
 done
 figures() { sed 's/,"seconds".*//' <<< "$1"; }
-data=(--dataset "$golden/text/tokens.txt" --max_length 25 --per_device_eval_batch_size 3 --json)
+data=(--dataset "$golden/text/tokens.txt" --max_length 25 --per_device_eval_batch_size 3 --mixed_precision no --json)
 one=$(figures "$(run 1 eval --model "$golden/text" "${data[@]}")")
 for ranks in 2 3; do same "eval on $ranks ranks" "$one" "$(figures "$(run "$ranks" eval --model "$golden/text" "${data[@]}")")"; done
 same "eval has what it names" "$(grep -o '"loss":[0-9.]*,"perplexity":[0-9.]*,"token_accuracy":[0-9.]*,"tokens":1900' <<< "$one" | wc -l)" 1
 
 # Sampling: the same seed gives the same text, another seed another one.
-drawn() { run "$1" generate --model "$golden/text" --prompt abc --max_new_tokens 20 --temperature 1 --top_k 50 --top_p 0.9 --seed "$2" --json; }
+drawn() { run "$1" generate --model "$golden/text" --prompt abc --max_new_tokens 20 --temperature 1 --top_k 50 --top_p 0.9 --seed "$2" --mixed_precision no --json; }
 same "a seed on 2 ranks" "$(drawn 1 7)" "$(drawn 2 7)"
 cases=$((cases + 1)); [ "$(drawn 1 7)" != "$(drawn 1 8)" ] || fail "another seed draws the same"
 # Plain text: the prompt and its continuation, streamed.
@@ -55,7 +55,7 @@ cases=$((cases + 1)); run 2 generate --model "$golden/text" --prompt 'the rank, 
 
 # A checkpoint generates what its exported model does.
 run 2 train --model "$golden/text" --dataset "$golden/text/tokens.txt" --max_length 16 --max_steps 2 --per_device_train_batch_size 2 \
-  --save_steps 2 --save_dtype fp32 --output_dir out --add_version false > train.log
+  --save_steps 2 --save_dtype fp32 --mixed_precision no --output_dir out --add_version false > train.log
 for ranks in 1 3; do
   same "checkpoint and directory agree on $ranks ranks" \
     "$(run "$ranks" generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)" \
@@ -81,9 +81,18 @@ for ranks in 1 3; do
     "$(run "$ranks" generate --checkpoint bf16 --bf16 --prompt 'the rank' --max_new_tokens 9 --json)" \
     "$(run 2 generate --model bf16 --torch_dtype bfloat16 --prompt 'the rank' --max_new_tokens 9 --json)"
 done
-same "the loss in fp32 is another" "$(run 1 eval --checkpoint bf16 "${valid[@]}" | loss loss | grep -c "^$trained$")" 0
+same "the loss in fp32 is another" "$(run 1 eval --checkpoint bf16 --mixed_precision no "${valid[@]}" | loss loss | grep -c "^$trained$")" 0
 same "fp16 on 1 and 2 ranks" "$(figures "$(run 1 eval --checkpoint bf16 --fp16 "${valid[@]}")")" \
   "$(figures "$(run 2 eval --checkpoint bf16 --mixed_precision fp16 "${valid[@]}")")"
+
+# The default is the model's own type, or a checkpoint's run's: bf16 where the CPU has its instructions, else fp32; printed.
+has_bf16() { ! grep -q 'has bf16 instructions' <<< "$1"; }
+said=$(run 2 eval --model "$golden/text" "${valid[@]:0:6}" | grep '^precision')
+cases=$((cases + 1)); grep -qE '^precision (bf16|fp32) \| default: the weights are bf16' <<< "$said" || fail "precision of eval" "$said"
+own=fp32; ! has_bf16 "$said" || own=bf16
+same "eval's own type" "$(run 1 eval --model "$golden/text" "${valid[@]}" | grep -o '"compute_dtype":"[^"]*"')" "\"compute_dtype\":\"$own\""
+same "generate's own type" "$(run 2 generate --model "$golden/text" --prompt abc --max_new_tokens 2 | grep -o '^precision [a-z0-9]*')" "precision $own"
+[ $own = fp32 ] || same "a checkpoint has the loss that its run had" "$(run 3 eval --checkpoint bf16 "${valid[@]}" | loss loss)" "$trained"
 
 m=(--model "$golden/text")
 # Prompts of standard input; one that is too long does not stop the others.
@@ -109,7 +118,8 @@ refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_tokens 0
 refuse 2 'temperature' 1 generate "${m[@]}" --prompt abc --temperature -1
 refuse 2 'top_p' 1 generate "${m[@]}" --prompt abc --top_p 1.5
 refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_token 3
-refuse 3 'vocabulary' 2 generate --model "$golden/tiny" --prompt abc
+refuse 3 'vocabulary' 2 generate --model "$golden/tiny" --tokenizer bytes --prompt abc
+refuse 2 'no tokenizer was found' 2 generate --model "$golden/tiny" --prompt abc
 refuse 3 'nowhere' 2 generate --model nowhere --prompt abc
 refuse 3 'model.safetensors' 2 generate --model empty --prompt abc
 refuse 2 'both name a model' 2 generate "${m[@]}" --checkpoint out/checkpoint-2 --prompt abc

@@ -68,7 +68,7 @@ full() {
   refuse 3 bad.jsonl:2 2 train $base --dataset bad.jsonl --strict true
   refuse 3 short.bin 2 train $base --dataset short.bin
   refuse 3 nowhere.txt 2 train $base --dataset nowhere.txt
-  refuse 3 'vocabulary' 2 train $base --model narrow.json
+  refuse 3 'vocabulary' 2 train $base --model narrow.json --tokenizer bytes
   refuse 2 n_layer 2 train $base --model absurd.json
   refuse 2 n_head 2 train $base --model wordy.json
   refuse 2 broken.json 2 train $base --model broken.json

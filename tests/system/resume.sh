@@ -42,7 +42,8 @@ cmp -s model.safetensors out/model.safetensors || fail "a finished run's model i
 run --resume_from_checkpoint out/checkpoint-4 --output_dir other --learning_rate 3e-3 --adam_beta2 0.95 --weight_decay 0 --lr_scheduler_type linear \
   --bf16 --global_batch_size 4
 [ $code = 0 ] || fail "resuming with other settings ended with $code"
-expect '^resume    differs from the checkpoint: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16' log
+expect 'warning W060: the run differs from the checkpoint that it resumes: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, total_steps 8 -> 12, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16$' log
+expect '^resume    learning rate 0.005 -> 0.001: the schedule goes on at 8 of 12 updates \(32 samples of all runs, 4 an update\)$' log
 expect '^\{"resume":"out/checkpoint-4","global_step":4,"differs":\{"learning_rate":\[0.01,0.003\],.*"compute_dtype":\["fp32","bf16"\]' other/logging.jsonl
 [ "$(steps other)" = "5 6 7 8 " ] || fail "steps of another directory: $(steps other)"
 
@@ -53,13 +54,31 @@ expect 'the checkpoint is of another optimizer: it has exp_avg, exp_avg_sq, and 
 run --resume_from_checkpoint out/checkpoint-4 --output_dir sgd --optim sgd --momentum 0.9 --resume_only_model true
 [ $code = 0 ] || fail "another optimizer with zero states ended with $code"
 expect '^resume    the model alone: optimizer states start at zero' log
-expect '^resume    differs from the checkpoint: optim adamw -> sgd' log
+expect 'warning W060: .*: optim adamw -> sgd' log
 [ "$(steps sgd)" = "5 6 7 8 " ] || fail "steps of another optimizer: $(steps sgd)"
 expect '"optimizer_states_from": 4' sgd/checkpoint-8/manifest.json
 "$tessera" inspect sgd/checkpoint-8 > log 2>&1
 expect '^contains   model and optimizer state \(momentum_buffer\)' log
 run --resume_from_checkpoint auto --output_dir sgd --optim sgd --momentum 0.9 --max_steps 9
 [ $code = 0 ] || fail "resuming sgd ended with $code"
+
+# Without an option for the batch, other ranks keep the checkpoint's batch and precision, and the learning rate goes on.
+plain=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --learning_rate 1e-2 --logging_steps 1 --max_steps 8
+       --add_version false)
+"$tessera" "${plain[@]}" --bf16 --save_steps 4 --output_dir one > log 2>&1 || fail "a run of one rank"
+"$mpirun" -n 3 "$tessera" "${plain[@]}" --resume_from_checkpoint one/checkpoint-4 --output_dir three > log 2>&1 || fail "its resume on three"
+expect '^resume    kept from the checkpoint, since no option sets others: global_batch_size 8 \(micro-batch 3 x accumulation 1 on 3 ranks\), mixed_precision bf16$' log
+! grep -q 'warning W06' log || fail "an equal batch and precision are said to differ"
+rates() { grep '"loss"' "$1/logging.jsonl" | grep -o '"learning_rate":[^,]*' | tail -4; }
+[ "$(rates one)" = "$(rates three)" ] || fail "learning rates on three ranks: $(rates three)"
+
+# A newest checkpoint without optimizer states is named; no older one is taken for it.
+run --save_only_model --output_dir alone
+[ $code = 0 ] || fail "--save_only_model: exit $code"
+run --resume_from_checkpoint auto --output_dir alone
+[ $code = 3 ] || fail "resuming from models alone: exit $code"
+expect 'alone/checkpoint-8 has no optimizer state, only the model' log
+! grep -q 'checkpoint-4' log || fail "an older checkpoint is tried"
 
 # A stop has a reason.
 run --max_steps 100000000 --logging_steps 100000 --eval_steps 0 --time_limit 4s --output_dir limited

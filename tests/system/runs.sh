@@ -95,4 +95,18 @@ before=$(cksum < same/logging.jsonl)
 code=0
 "$tessera" train "${common[@]}" --output_dir same --max_steps 1 --werror > log 2>&1 || code=$?
 [ "$code $(cat same/STATUS) $(cksum < same/logging.jsonl)" = "2 completed $before" ] || fail "--werror: exit $code"
+
+# A learning rate that destroys the model is a warning; a model whose loss is not a number ends eval with 5.
+"$tessera" train "${common[@]}" --output_dir ruined --max_steps 20 --learning_rate 3 > log 2>&1 || fail "a large learning rate: exit $?"
+expect '^warning W062: the loss did not fall' log
+expect '"warning":62|W062' ruined/logging.jsonl
+! "$tessera" train "${common[@]}" --output_dir fine --max_steps 20 2>&1 | grep -q 'W062' || fail "a loss that falls is said not to"
+printf '\0\0\300\177' | dd of=fine/model.safetensors bs=1 seek=$(($(stat -c %s fine/model.safetensors) - 4)) conv=notrunc status=none
+for json in false true; do
+  code=0
+  "$tessera" eval --model fine --dataset train.txt --max_length 16 --json $json > log 2>&1 || code=$?
+  [ $code = 5 ] || fail "a loss of NaN: exit $code"
+  expect '^error: the loss is -?nan' log
+done
+expect '^\{"loss":"NaN",' log
 echo good

@@ -50,6 +50,36 @@ kill -TERM $run
 ended 143 failed '^ended by SIGTERM \| last checkpoint: none'
 expect '^by SIGTERM \| last checkpoint: none$' out/STATUS
 
+# A signal or a time limit cuts evaluations and samples short, and they are not recorded. (Evaluating long.txt takes minutes.)
+# After the last step the checkpoint is saved, and the next start evaluates.
+cut_short() {
+  local line=$1 begin=$SECONDS
+  shift
+  "$@" || fail "$*"
+  ended 75 preempted "$line"
+  [ $((SECONDS - begin)) -le 15 ] || fail "it took $((SECONDS - begin)) s: $*"
+  if grep -qE 'eval_loss|"samples"' out/logging.jsonl; then fail "recorded: $(grep -E 'eval_loss|samples' out/logging.jsonl)"; fi
+}
+stop_after() { sleep "$1"; kill -TERM $run; }
+evaluates=(--val_dataset long.txt --metric_for_best_model loss --save_steps 3)
+begin "$tessera" launch -n 2 -- "${train[@]}" "${evaluates[@]}" --eval_steps 3
+cut_short '^stopped 3/100000000 by SIGUSR1 \| the checkpoint is saved' stop_after 0.5
+expect '^eval 3/100000000 \| stopped after [0-9]+ tokens: it is not recorded'
+expect '^save checkpoint-3 ' && ! grep -q '| best ' log || fail "an evaluation that was cut short has a best checkpoint"
+! grep -q 'Forwarding signal' log || fail "$(cat log)"
+echo 'a prompt' > prompts.txt
+begin "$tessera" "${train[@]}" --prompt_file prompts.txt --eval_generate_steps 3 --sample_tokens 1000000
+cut_short '^stopped 3/100000000 by SIGTERM \| the checkpoint is saved' stop_after 0.5
+until='^parallel' begin "$tessera" "${train[@]}" "${evaluates[@]}" --eval_on_start true
+cut_short '^stopped 0/100000000 by SIGTERM \| no step was done, there is nothing to save' stop_after 2
+begin "$tessera" "${train[@]}" "${evaluates[@]}" --eval_steps 3 --time_limit 5s
+cut_short '^stopped 3/100000000 by time limit \(--time_limit 5s\) \| the checkpoint is saved' true
+begin "$tessera" "${train[@]}" --val_dataset long.txt --eval_steps 100 --max_steps 3
+cut_short '^stopped 3/3 by SIGTERM \| the checkpoint is saved' stop_after 0.5
+"$tessera" "${train[@]}" --output_dir out --val_dataset train.txt --eval_steps 100 --max_steps 3 --resume_from_checkpoint auto > log 2>&1 < /dev/null ||
+  fail "the run after it: exit $?"
+expect '^eval 3/3 ' && expect '^done 3/3 '
+
 # mpirun ends its ranks within a second: STATUS, and rank 0 once, say so, and which checkpoint is the last. (To a pipe: it
 # may drop what its ranks print into a file in that second.) On a busy machine rank 0 may be killed before it has run
 # again, so that it may be silent.
@@ -124,10 +154,27 @@ check() {
   expect "$words" log
 }
 check 2 'error: .*zero_stage' "$tessera" launch -n 2 -- "${train[@]}" --zero_stage 7
+[ "$(wc -l < log)" = 1 ] || fail "more than the error"
+check 1 'There are not enough slots available' env OMPI_MCA_rmaps_base_oversubscribe=0 "$tessera" launch -H localhost:1 -n 2 -- "${train[@]}"
 check 2 'error: launch: no command for the ranks' "$tessera" launch -n 2 train x.yaml
 check 2 'error: launch: "trian" is not a command' "$tessera" launch -n 2 -- trian x.yaml
 check 2 'error: mpirun cannot be started' env PATH=/nonexistent "$tessera" launch -n 2 -- "${train[@]}"
 check 2 'error: launch: this process was itself started by a launcher \(OMPI_COMM_WORLD_SIZE\)' \
   env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$tessera" launch -n 2 -- "${train[@]}"
 check 0 '^  --help' "$tessera" launch --help
+
+# One rank has all cores, unless the user binds; NPROC_PER_NODE counts ranks.
+unbound=(env -u OMPI_MCA_hwloc_base_binding_policy)
+check 0 '^binding .*rank 0 on ([0-9]+) of \1 core' "${unbound[@]}" "$tessera" launch -n 1 -- "${train[@]}" --max_steps 1 --output_dir bound
+cores=$(sed -nE 's/^binding .* of ([0-9]+) core.*/\1/p' log)
+if [ "$cores" -gt 1 ]; then
+  check 0 '^binding .*rank 0 on 1 of ' "${unbound[@]}" "$tessera" launch -n 1 --bind-to core -- "${train[@]}" --max_steps 1 --output_dir bound
+fi
+[ "$cores" -le 2 ] || expect 'W064: the ranks on .* may run on 1 of '
+check 0 "W066: .* has $cores cores? for $((cores + 1)) ranks" \
+  "${unbound[@]}" "$tessera" launch -n $((cores + 1)) -- train --model config.json --from_scratch --dataset train.txt --max_length 16 --max_steps 1 \
+  --per_device_train_batch_size 1 --output_dir crowded
+check 0 '"world": *2' "${unbound[@]}" NPROC_PER_NODE=2 bash -c '"$@" > ranks 2>&1 && cat counted/run.json' _ "$tessera" launch -- "${train[@]}" --max_steps 1 --output_dir counted
+check 0 'W065: NPROC_PER_NODE=2 starts no ranks here' env NPROC_PER_NODE=2 "$tessera" "${train[@]}" --max_steps 1 --output_dir alone
+check 2 'error: launch: NPROC_PER_NODE=gpu: expected the number of ranks' env NPROC_PER_NODE=gpu "$tessera" launch -- "${train[@]}"
 echo good

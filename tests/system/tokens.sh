@@ -34,6 +34,11 @@ expect '^tokens    cache/tokens-[0-9a-f]{16}\.bin \(found\)'
 cmp t1.bin cache/tokens-*.bin || fail "the cache holds other tokens"
 for run in made found; do cmp <(losses bin) <(losses $run) || fail "losses of $run"; done
 [ "$(losses bin | wc -l)" = 3 ] || fail "losses"
+code=0
+"$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset long.txt --output_dir late --cache_dir late_cache --time_limit 0.001s > log 2>&1 || code=$?
+[ "$code" = 75 ] || fail "tokenizing beyond the time limit"
+expect '^stopped by time limit \(--time_limit 0.001s\) while tokenizing'
+[ -z "$(ls late_cache)" ] || fail "left: $(ls late_cache)"
 echo one more >> long.txt
 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir changed --cache_dir cache > log 2>&1 || fail "training on changed text"
 expect '\(made in '
@@ -138,12 +143,35 @@ code=0
 expect '^error: .*token 70000 .*has id 65535'
 [ -e late/model.safetensors ] || fail "the baseline cost the model"
 
-# Bytes: where asked for, and where there is no tokenizer.
+# Bytes: where asked for, and from then on with that model, whatever tokenizer lies beside it.
 "$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"
 ! grep -q '^tokens ' log || fail "bytes were tokenized"
 mkdir bare && cp model/config.json bare
-"$tessera" train "${common[@]}" --model bare --dataset short.jsonl --output_dir bare-run > log 2>&1 || fail "training without a tokenizer"
-cmp <(losses bytes) <(losses bare-run) || fail "auto is not bytes"
+refuse 2 'no tokenizer was found' train "${common[@]}" --model bare --dataset short.jsonl
+touch bare/tokenizer.model
+refuse 2 'AutoTokenizer.from_pretrained\("bare"\).save_pretrained\("bare"\)' train "${common[@]}" --model bare --dataset short.jsonl
+[ -e bytes/tokenizer.json ] || fail "the model's files are not copied"
+"$tessera" train "${common[@]}" --model bytes --dataset short.jsonl --output_dir again > log 2>&1 || fail "training on"
+! grep -q '^tokens ' log || fail "auto is not bytes for a model of bytes"
+rm bare/tokenizer.model
+
+# Files of every kind: what is left out is said, compressed files are read, and bytes that are not UTF-8 are counted in
+# every run, also when the tokens are in the cache.
+mkdir kinds && gzip -c short.jsonl > kinds/a.jsonl.gz && cp short.jsonl kinds/b,c.jsonl && echo PAR1 > kinds/d.parquet
+printf '{"text": "caf\351"}\n' > kinds/e.ndjson && for _ in 1 2 3 4 5 6 7; do cat short.jsonl >> kinds/e.ndjson; done
+for how in made found; do
+  "$tessera" train "${common[@]}" --dataset kinds --output_dir kinds-run > log 2>&1 || fail "training on a directory"
+  expect "^tokens .*\\($how"
+  expect '^left out *kinds/d.parquet: a Parquet file'
+  expect 'W070.* 1 files'
+  expect 'W040.* 1 byte sequences'
+done
+"$tessera" train "${common[@]}" --dataset kinds/a.jsonl.gz,kinds/b,c.jsonl --output_dir commas > log 2>&1 || fail "a name with a comma"
+refuse 3 'kinds/d.parquet' train "${common[@]}" --dataset kinds --strict true
+refuse 3 'not UTF-8 \[kinds/e.ndjson:1\]' train "${common[@]}" --dataset kinds/e.ndjson --strict true
+head -c 100 kinds/a.jsonl.gz > kinds/cut.gz
+refuse 3 'kinds/cut.gz cannot be decompressed: it is truncated' tokenize --model model --dataset kinds/cut.gz --out x.bin
+refuse 2 'long.txt is plain text, and supervised fine-tuning learns from rows' train "${common[@]}" --stage sft --dataset long.txt
 
 refuse 2 'needs --out' tokenize --model model --dataset long.txt
 refuse 2 'ends in \.bin' tokenize --model model --dataset long.txt --out x.txt

@@ -62,5 +62,60 @@ TEST(Norm, CallbacksRunOnTheThreadOfTheStep) {
     }
 }
 
+/// One rank wants to stop, from its n-th look at the flags on.
+class StopAt final : public train::StepCallback {
+ public:
+  explicit StopAt(int first) : first_(first) {}
+  shard::ControlFlags flags() override { return {.stop = ++asked >= first_ ? 1 : 0, .save = 1, .saved = 0}; }
+  void before_update(int /*unit*/) override {}
+  int asked = 0;
+
+ private:
+  int first_;
+};
+
+TEST(StopFlags, EndEvaluationAndGenerationOnAllRanks) {
+  const models::Model model = models::make(config_json({}), "test");
+  const RandomTokens tokens(300, 37);
+  constexpr int never = 1 << 30;
+  for (const char* strategy : {"0", "3"})
+    for (const int asking : {0, 2}) {
+      const Variant v{.world = 3, .strategy = strategy, .global_batch = 6};
+      run_local(v.world, [&](World& world) {
+        train::Trainer trainer(world, options_of(model, v, 3));
+        trainer.initialize();
+        const std::int64_t each = trainer.plan().spec.eval_rows() * v.world;  // samples of a pass
+        const train::EvalReport all = trainer.evaluate(tokens, 4 * each), two = trainer.evaluate(tokens, 2 * each);
+        EXPECT_TRUE(all.complete);
+        const auto evaluated = [&](int first) {
+          StopAt callback(world.rank() == asking ? first : never);
+          trainer.set_callback(&callback);
+          const train::EvalReport report = trainer.evaluate(tokens, 4 * each);
+          trainer.set_callback(nullptr);
+          return std::pair(report, callback.asked);
+        };
+        const auto [cut, passes] = evaluated(2);
+        EXPECT_EQ(passes, 2);
+        EXPECT_FALSE(cut.complete);
+        EXPECT_EQ(cut.flags.stop, 1);
+        EXPECT_EQ(cut.tokens, two.tokens);
+        EXPECT_EQ(cut.loss, two.loss);
+        const auto [last, all_passes] = evaluated(4);  // in the last pass there is nothing left to cut
+        EXPECT_EQ(all_passes, 4);
+        EXPECT_TRUE(last.complete);
+        EXPECT_EQ(last.flags.stop, 1);
+        EXPECT_EQ(last.loss, all.loss);
+
+        StopAt third(world.rank() == asking ? 3 : never);
+        trainer.set_callback(&third);
+        const std::vector<std::int32_t> prompt = {1, 2, 3};
+        EXPECT_FALSE(trainer.generate(prompt, 6, 0, 3).has_value());
+        EXPECT_EQ(third.asked, 3);
+        trainer.set_callback(nullptr);
+        EXPECT_TRUE(trainer.generate(prompt, 6, 0, 3).has_value());
+      });
+    }
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -106,7 +106,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.lr = {.kind = train::LrSchedule::Kind::cosine,
                 .learning_rate = v.learning_rate,
                 .warmup_steps = 1,
-                .total_steps = steps + 1};
+                .total_steps = static_cast<double>(steps + 1)};
   options.max_grad_norm = v.max_grad_norm;
   options.seed = 5;
   options.comm_streams = v.streams;
@@ -200,7 +200,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
           const auto ids = trainer.generate(prompt, 5, 0.7, 3);
           if (world.rank() == 0) {
             outcome.eval_loss = report.loss;
-            outcome.generated = ids;
+            outcome.generated = ids.value();
           }
         }
       },

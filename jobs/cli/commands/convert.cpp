@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
@@ -32,12 +33,8 @@ struct ConvertRequest {
   std::optional<DType> dtype;  // none: as stored
   std::uint64_t state_file_bytes = 0;
   io::ConvertTarget target;
+  std::unique_ptr<io::OutputLock> lock;  // rank 0 only
 };
-
-std::string without_slash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
 
 std::string required(const Options& options, const char* name, const char* example) {
   if (!options.has(name) || options.text(name).empty())
@@ -49,8 +46,8 @@ std::string required(const Options& options, const char* name, const char* examp
 /// The request by the options and the kind of input. Throws what can be refused before the data are read.
 ConvertRequest read_request(const Options& options, World& world) {
   ConvertRequest request;
-  request.in = without_slash(required(options, "in", "a checkpoint or a model directory"));
-  request.out = without_slash(required(options, "out", "a directory that does not exist yet"));
+  request.in = io::without_slash(required(options, "in", "a checkpoint or a model directory"));
+  request.out = io::without_slash(required(options, "out", "a directory that does not exist yet"));
   request.target.directory = request.out;
   request.target.replace = options.flag("force");
   request.target.verify = options.flag("verify");
@@ -71,7 +68,10 @@ ConvertRequest read_request(const Options& options, World& world) {
     return is + "\n" + located.path;
   });
   request.from_native = found.starts_with("native");
-  request.in = found.substr(found.find('\n') + 1);
+  if (const std::string located = found.substr(found.find('\n') + 1); located != request.in) {
+    log::info("input     the newest in " + request.in + " | " + located);
+    request.in = located;
+  }
   // Without --to: the other format; a model that is to have another dtype stays a model.
   const bool stays = request.from_native || (request.dtype && *request.dtype != DType::f32);
   request.to_native = options.has("to") ? options.text("to") == "native" : !stays;
@@ -83,7 +83,8 @@ ConvertRequest read_request(const Options& options, World& world) {
     throw options.refuse("dtype", "a checkpoint holds its master weights in fp32", "Drop --dtype, or convert --to hf");
   if (request.target.max_file_bytes == 0)
     throw options.refuse("max_shard_size", "--max_shard_size is 0", "Use 5GB, for example");
-  world.run_on_rank_0([&] { io::check_output(request.in, request.out, request.target.replace); });
+  world.run_on_rank_0(
+      [&] { request.lock = std::make_unique<io::OutputLock>(request.in, request.out, request.target.replace); });
   return request;
 }
 
@@ -115,6 +116,11 @@ Shape shape_of(const io::TensorEntry& t) {
   return shape;
 }
 
+/// Of the types that are no DType: those of whole numbers, which no --dtype changes.
+bool is_integer_type(const std::string& type) {
+  return type == "BOOL" || type.starts_with('U') || type.starts_with('I');
+}
+
 /// Every tensor whose name begins with `prefix`, which `new_prefix` replaces; floats as `dtype` if that is given.
 std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const std::string& prefix,
                                        const std::string& new_prefix, std::optional<DType> dtype) {
@@ -122,13 +128,19 @@ std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const st
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
     const io::TensorEntry& t = stored.tensors[i];
     if (!t.name.starts_with(prefix)) continue;
-    if (!t.known)
-      throw Error(ExitCode::data,
-                  strfmt("tensor %s is %s, which cannot be converted", io::quote_name(t.name).c_str(), t.type));
+    if (!t.known && dtype && !is_integer_type(t.type))
+      throw Error(
+          ExitCode::data,
+          strfmt("tensor %s is %s, which cannot become %s", io::quote_name(t.name).c_str(), t.type, name_of(*dtype)),
+          "--dtype", "Drop --dtype, which copies it as it is");
+    const DType as = dtype && t.known && is_float(t.dtype) ? *dtype : t.dtype;
+    const std::int64_t count = t.known ? t.numel() : static_cast<std::int64_t>(t.bytes);
+    const io::SafetensorsType& type = t.known ? io::safetensors_type(as) : *io::find_safetensors_type(t.type);
     tensors.push_back({new_prefix + t.name.substr(prefix.size()),
-                       dtype && is_float(t.dtype) ? *dtype : t.dtype,
-                       shape_of(t),
-                       {{static_cast<int>(i), 0, t.numel()}}});
+                       as,
+                       {count},
+                       {{static_cast<int>(i), 0, count}},
+                       io::StoredForm{&type, t.shape}});
   }
   return tensors;
 }
@@ -208,7 +220,7 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
 /// Reads the auxiliary files on rank 0; returns config.json on every rank.
 std::string read_auxiliary_files(World& world, ConvertRequest& request) {
   return world.text_of_rank_0([&] {
-    request.target.auxiliary_files = io::read_model_auxiliary_files(request.in);
+    request.target.auxiliary_files = io::all_auxiliary_files(request.in);
     return request.target.auxiliary_files.front().text;
   });
 }

@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "runtime/base/log.hpp"
@@ -31,9 +33,11 @@ struct EvalSetup {
   RunData data;
 };
 
-void prepare(const Options& options, World& world, EvalSetup& setup) {
+/// Decides the precision in `options`.
+void prepare(Options& options, World& world, EvalSetup& setup) {
   check_options(options);
   setup.config = read_model_config(options, &world);
+  decide_precision(options, setup.config, world);
   setup.model = make_evaluated_model(options, setup.config);
   require_weights(world, setup.config.directory);
   setup.threads = set_rank_threads(options, world);
@@ -50,7 +54,7 @@ void prepare(const Options& options, World& world, EvalSetup& setup) {
 }
 
 /// prepare; what is wrong independently of its first error is told with it.
-void prepare_or_say_all(const Options& options, World& world, EvalSetup& setup) {
+void prepare_or_say_all(Options& options, World& world, EvalSetup& setup) {
   try {
     prepare(options, world, setup);
   } catch (const Error& error) {
@@ -66,7 +70,7 @@ void prepare_or_say_all(const Options& options, World& world, EvalSetup& setup) 
 }  // namespace
 
 void eval_command(const Call& call, World& world) {
-  const Options& options = call.options();
+  Options options = call.options();
   const bool json = options.flag("json");
   EvalSetup setup;
   prepare_or_say_all(options, world, setup);
@@ -75,20 +79,21 @@ void eval_command(const Call& call, World& world) {
     for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
   if (!json)
-    announce_inference(call, world, config, *run, threads,
-                       data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
+    announce_inference({&call, &options, &world, &config, run.get(), threads,
+                        data_line("data", data.train_files, *data.train, data.train_count, spec.tokens)});
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
                      all = data.train_count.samples;
   const train::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, evaluation_progress());
   if (json) {
-    const nlohmann::ordered_json object = {{"loss", report.loss},
-                                           {"perplexity", std::exp(report.loss)},
-                                           {"token_accuracy", report.token_accuracy},
+    const nlohmann::ordered_json object = {{"loss", json_number(report.loss)},
+                                           {"perplexity", json_number(std::exp(report.loss))},
+                                           {"token_accuracy", json_number(report.token_accuracy)},
                                            {"tokens", report.tokens},
                                            {"samples", most > 0 ? std::min(most, all) : all},
                                            {"max_length", spec.tokens},
+                                           {"compute_dtype", name_of(model.dtype)},
                                            {"seconds", report.seconds},
                                            {"tokens_per_second", tokens_per_second(report)}};
     if (world.rank() == 0) std::puts(object.dump().c_str());
@@ -97,6 +102,11 @@ void eval_command(const Call& call, World& world) {
                      std::exp(report.loss), report.token_accuracy, human_count(report.tokens).c_str(),
                      human_count(tokens_per_second(report)).c_str()));
   }
+  // The same on every rank.
+  if (!std::isfinite(report.loss))
+    throw Error(ExitCode::diverged, strfmt("the loss is %f", report.loss), config.path,
+                "tessera inspect --stats names tensors with values that are not numbers; a model in fp16 may overflow: "
+                "use --mixed_precision bf16");
 }
 
 }  // namespace tessera::jobs

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "io/corpus/chat_turn.hpp"
+#include "jobs/cli/commands/conversation.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/prompt_tokenizer.hpp"
@@ -20,8 +22,6 @@
 namespace tessera::jobs {
 
 namespace {
-
-constexpr std::int64_t default_new_tokens = 128;
 
 class GenerateRun {
  public:
@@ -43,16 +43,18 @@ class GenerateRun {
     spec.tokens = shape.tokens;
     spec.cache_tokens = shape.cache_tokens;
     const auto run = load_inference(options_, world_, config_, model_, spec);
-    if (!json()) announce_inference(call_, world_, config_, *run, threads_, work(spec));
+    if (!json()) announce_inference({&call_, &options_, &world_, &config_, run.get(), threads_, work(spec)});
     report(run->generate(request_));
   }
 
  private:
   void prepare() {
     config_ = read_model_config(options_, &world_);
+    decide_precision(options_, config_, world_);
     model_ = make_evaluated_model(options_, config_);
     require_weights(world_, config_.directory);
-    world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
+    world_.run_and_agree(
+        [&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory, model_.vocab)); });
     threads_ = set_rank_threads(options_, world_);
     take_prompts();
     check_system();
@@ -68,10 +70,8 @@ class GenerateRun {
 
   void take_prompts() {
     prompts_read_ = true;  // standard input is read once
-    for (Prompt& prompt : read_prompts(options_, world_)) {
-      prompts_.push_back(std::move(prompt.text));
-      systems_.push_back(std::move(prompt.system));
-    }
+    given_prompts_ = read_prompts(options_, world_, options_.flag("chat") ? PromptForm::chat : PromptForm::text);
+    for (const Prompt& prompt : given_prompts_) prompts_.push_back(prompt.text);
   }
 
   /// In a file --system is of the run that the file configures.
@@ -89,8 +89,17 @@ class GenerateRun {
     world_.run_and_agree([&] {
       const io::ChatTemplate form = io::ChatTemplate::load(config_.directory, options_.text("template"));
       const std::string system = system_text(options_);
-      for (std::size_t i = 0; i < prompts_.size(); ++i)
-        texts.push_back(io::prompt_text(form, prompts_[i], systems_[i].value_or(system)));
+      std::int64_t unread = 0;
+      for (const Prompt& prompt : given_prompts_) {
+        texts.push_back(prompt.rendered(form, system));
+        if (!prompt.conversation || prompt.conversation->tools.is_null()) continue;
+        Prompt without = prompt;
+        without.conversation->tools = nullptr;
+        unread += without.rendered(form, system) == texts.back() ? 1 : 0;
+      }
+      io::CorpusReport left_out;
+      left_out.without_tools = unread;
+      warn_of_left_out(left_out);
       if (const io::TextTokenizer* tokenizer = prompt_tokenizer_->tokenizer())
         end_of_turn_ = io::end_of_turn(form, *tokenizer);
     });
@@ -147,15 +156,7 @@ class GenerateRun {
     request_.stop = prompt_tokenizer_->stop_ids();
     if (end_of_turn_ && std::ranges::find(request_.stop, *end_of_turn_) == request_.stop.end())
       request_.stop.push_back(*end_of_turn_);
-    request_.sampling = {.temperature = options_.real("temperature"),
-                         .top_k = options_.integer("top_k"),
-                         .top_p = options_.real("top_p"),
-                         .repetition_penalty = options_.real("repetition_penalty"),
-                         .seed = static_cast<std::uint64_t>(options_.integer("seed"))};
-    for (const char* name : {"top_k", "top_p"}) {
-      if (request_.sampling.temperature == 0 && options_.given(name))
-        log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the most likely token");
-    }
+    request_.sampling = sampling_of(options_);
     if (given_ == 1 && !json()) request_.on_token = [this](std::size_t, std::int32_t id) { stream(id); };
     request_.on_completion = [this](std::size_t prompt, const infer::Completion& completion) {
       print_completion(prompt, completion);
@@ -221,7 +222,8 @@ class GenerateRun {
                                            {"text", text_of(prompt, completion)},
                                            {"token_ids", completion.ids},
                                            {"prompt_token_ids", request_.prompts[prompt]},
-                                           {"finish_reason", completion.stopped ? "stop" : "length"}};
+                                           {"finish_reason", completion.stopped ? "stop" : "length"},
+                                           {"compute_dtype", name_of(model_.dtype)}};
       std::puts(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
     } else if (given_ == 1) {
       std::puts("");  // the text has been streamed
@@ -247,16 +249,16 @@ class GenerateRun {
   }
 
   const Call& call_;
-  const Options& options_;
+  Options options_;  // with the precision that prepare() decides
   World& world_;
   ModelConfig config_;
   models::Model model_;
   ThreadAllocation threads_;
   std::optional<PromptTokenizer> prompt_tokenizer_;
   std::optional<PromptTokenizer::Stream> stream_;
-  std::vector<std::string> prompts_, texts_;         // as given, and as the model continues them
-  std::vector<std::optional<std::string>> systems_;  // of prompts that have a system message of their own
-  std::vector<std::size_t> numbers_;                 // of prompts_ among those given
+  std::vector<std::string> prompts_, texts_;  // as given, and as the model continues them
+  std::vector<Prompt> given_prompts_;         // with what their rows have
+  std::vector<std::size_t> numbers_;          // of prompts_ among those given
   std::size_t given_ = 0;
   bool prompts_read_ = false;
   std::optional<std::int32_t> end_of_turn_;  // --chat: another stop token
@@ -265,6 +267,9 @@ class GenerateRun {
 
 }  // namespace
 
-void generate_command(const Call& call, World& world) { GenerateRun(call, world).run(); }
+void generate_command(const Call& call, World& world) {
+  if (is_conversation(call.options(), world)) return converse(call, world);
+  GenerateRun(call, world).run();
+}
 
 }  // namespace tessera::jobs

@@ -17,6 +17,8 @@
 #include <fstream>
 #include <optional>
 
+#include "jobs/cli/commands/launch_binding.hpp"
+#include "jobs/cli/commands/mpirun_output.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "runtime/base/log.hpp"
@@ -43,7 +45,7 @@ struct Job {
   bool trains = false;
 };
 
-Job job_of(const std::vector<std::string>& arguments) {
+Job job_of(const std::vector<std::string>& arguments, const sigset_t& mask) {
   const auto end = std::ranges::find(arguments, "--");
   if (end == arguments.end() || end + 1 == arguments.end())
     throw Error(ExitCode::usage, "launch: no command for the ranks", "command line",
@@ -56,7 +58,8 @@ Job job_of(const std::vector<std::string>& arguments) {
                 std::string("launch: this process was itself started by a launcher (") + outer.size_variable + ")",
                 "environment", "Start tessera launch once, outside mpirun and srun");
   Job job{{"mpirun"}, find_command(end[1])->bit == for_train};
-  job.command.insert(job.command.end(), arguments.begin() + 1, end);
+  const std::vector<std::string> bound = with_binding({arguments.begin() + 1, end}, mask);
+  job.command.insert(job.command.end(), bound.begin(), bound.end());
   job.command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   job.command.insert(job.command.end(), end + 1, arguments.end());
   return job;
@@ -81,19 +84,25 @@ void append_to(int descriptor) {
   if (const int flags = ::fcntl(descriptor, F_GETFL); flags >= 0) (void)::fcntl(descriptor, F_SETFL, flags | O_APPEND);
 }
 
+struct Started {
+  pid_t mpirun;
+  int stderr_pipe;
+};
+
 /// Starts mpirun in a session of its own; it ends if this process does. Throws Error (usage) if there is none.
-pid_t start(const Job& job, const sigset_t& before) {
+Started start(const Job& job, const sigset_t& before) {
   std::vector<char*> words;
   for (const std::string& word : job.command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  int failure[2];
-  if (::pipe2(failure, O_CLOEXEC) != 0)
+  int failure[2], errors[2];
+  if (::pipe2(failure, O_CLOEXEC) != 0 || ::pipe2(errors, O_CLOEXEC) != 0)
     throw Error(ExitCode::internal, std::string("pipe: ") + std::strerror(errno), "launch", "Close other programs");
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) {
     ::setsid();
-    // A rank that mpirun ends may then write its last line straight to that file (session/signals.cpp).
+    // Both may be one file, which this process then writes to beside mpirun.
     for (const int output : {STDOUT_FILENO, STDERR_FILENO}) append_to(output);
+    ::dup2(errors[1], STDERR_FILENO);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (::getppid() == parent) ::execvp(words[0], words.data());
@@ -103,6 +112,7 @@ pid_t start(const Job& job, const sigset_t& before) {
   }
   const int not_forked = errno;
   ::close(failure[1]);
+  ::close(errors[1]);
   int why = 0;
   if (child > 0) (void)!::read(failure[0], &why, sizeof why);
   ::close(failure[0]);
@@ -110,7 +120,7 @@ pid_t start(const Job& job, const sigset_t& before) {
   if (why != 0)
     throw Error(ExitCode::usage, std::string("mpirun cannot be started: ") + std::strerror(why), "PATH",
                 "Install Open MPI, or add the folder of its mpirun to PATH");
-  return child;
+  return {child, errors[0]};
 }
 
 /// True if a process that `mpirun` has started here runs this program.
@@ -129,7 +139,8 @@ bool has_ranks(pid_t mpirun) try {
 /// mpirun and what was asked of it.
 class Launched {
  public:
-  Launched(pid_t mpirun, bool trains) : mpirun_(mpirun), trains_(trains) {}
+  Launched(const Started& started, bool trains)
+      : mpirun_(started.mpirun), trains_(trains), output_(started.stderr_pipe) {}
 
   /// Until mpirun ends; its exit code.
   int wait(const sigset_t& taken) {
@@ -143,6 +154,7 @@ class Launched {
       look_for_ranks();
       if (ended_at_ && Clock::now() - *ended_at_ > time_to_end) ::kill(mpirun_, SIGKILL);
     }
+    output_.finish();
     return code(*status);
   }
 
@@ -188,6 +200,7 @@ class Launched {
     if (request_ && Clock::now() - *request_ < same_request) return;
     ended_at_ = Clock::now();
     ended_by_ = number;
+    output_.filter().expect_signals();
     say(std::string(signal_name(number)) + ": ending the run");
     ::kill(mpirun_, SIGTERM);
   }
@@ -210,6 +223,7 @@ class Launched {
   std::optional<Clock::time_point> request_, ended_at_;
   bool had_ranks_ = false, lost_host_ = false;
   std::optional<Clock::time_point> alone_since_;  // since when no rank is seen
+  MpirunOutput output_;
 };
 
 }  // namespace
@@ -221,11 +235,12 @@ bool is_launch(const std::vector<std::string>& arguments) {
 
 int launch(const std::vector<std::string>& arguments) {
   try {
-    const Job job = job_of(arguments);
+    if (arguments.size() == 2 && arguments[1] == describe_host_option) return describe_host();
     ::signal(SIGCHLD, SIG_DFL);
     const sigset_t taken = signals_to_take();
     sigset_t before;
     ::sigprocmask(SIG_BLOCK, &taken, &before);
+    const Job job = job_of(arguments, before);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     return Launched(start(job, before), job.trains).wait(taken);
   } catch (const Error& error) {

@@ -2,6 +2,7 @@
 // `tessera convert --merge_lora true`: a model directory with an adapter's branches added to the weights.
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/convert/output.hpp"
@@ -21,12 +22,20 @@ namespace tessera::jobs {
 
 namespace {
 
+/// Where ms-swift writes the merged model by default.
+std::string merged_path(std::string adapter) {
+  while (adapter.size() > 1 && adapter.ends_with('/')) adapter.pop_back();
+  return adapter + "-merged";
+}
+
 /// A model with its base or a checkpoint of a LoRA run, and the adapter.
 ModelConfig read_merge_input(const Options& options, World& world) {
   ModelConfig config;
   world.run_on_rank_0([&] {
+    const std::string in =
+        options.has("in") ? options.text("in") : base_of_adapter(locate_adapter(options.text("adapters")));
     const io::LocatedPath located =
-        io::recognize(options.text("in"), options.has("adapters") ? io::Prefer::model : io::Prefer::automatic);
+        io::recognize(in, options.has("adapters") ? io::Prefer::model : io::Prefer::automatic);
     config.directory = located.path;
     config.path = located.path + "/config.json";
     if (located.kind == io::PathKind::checkpoint) {
@@ -41,7 +50,7 @@ ModelConfig read_merge_input(const Options& options, World& world) {
       return;
     }
     if (located.kind != io::PathKind::model)
-      throw Error(ExitCode::data, options.text("in") + " is " + io::name_of(located.kind), "--in",
+      throw Error(ExitCode::data, in + " is " + io::name_of(located.kind), "--in",
                   "Give the base model, or a checkpoint of a LoRA run");
     if (!options.has("adapters"))
       throw options.refuse("merge_lora", "--merge_lora needs an adapter", "Give its directory with --adapters");
@@ -112,6 +121,21 @@ DType merged_dtype(const Options& options, World& world, const ModelConfig& conf
       .value();
 }
 
+/// Rank 0: what the base model has beside its weights, or the checkpoint; without the configs, which the merge writes.
+std::vector<io::AuxiliaryFile> files_of_base(World& world, const std::string& directory) {
+  std::vector<io::AuxiliaryFile> files;
+  world.run_on_rank_0([&] {
+    if (!io::exists(directory + "/" + io::manifest_name)) files = io::all_auxiliary_files(directory);
+    else
+      for (const io::AuxiliaryFileRecord& file : io::read_manifest(directory).auxiliary_files)
+        files.push_back({file.name, io::read_auxiliary_file(directory, file)});
+    std::erase_if(files, [](const io::AuxiliaryFile& file) {
+      return file.name == "config.json" || file.name == io::adapter_config_name;
+    });
+  });
+  return files;
+}
+
 plan::RunSpec merge_spec(const models::Model& model, World& world) {
   plan::RunSpec spec;
   spec.purpose = plan::Purpose::evaluate;
@@ -127,12 +151,22 @@ plan::RunSpec merge_spec(const models::Model& model, World& world) {
 
 void merge_lora(const Call& call, World& world) {
   const Options& options = call.options();
-  for (const char* name : {"in", "out"})
-    if (!options.has(name)) throw Error(ExitCode::usage, std::string("convert needs --") + name, "command line");
+  const bool with_adapter = options.has("adapters");
+  if (!options.has("in") && !with_adapter)
+    throw Error(ExitCode::usage, "convert --merge_lora needs --in or --adapters", "command line",
+                "Give a checkpoint of a LoRA run with --in, or an adapter with --adapters");
+  if (!options.has("out") && !with_adapter)
+    throw Error(ExitCode::usage, "convert needs --out", "command line", "Give it a directory that does not exist yet");
+  const std::string out =
+      options.has("out") ? io::without_slash(options.text("out")) : merged_path(options.text("adapters"));
   if (options.flag("verify") || (options.has("to") && options.text("to") != "hf"))
     throw options.refuse("merge_lora", "--merge_lora writes a model for --to hf, and takes no --verify",
                          "Convert its output again");
-  world.run_on_rank_0([&] { io::check_output(options.text("in"), options.text("out"), /*replace=*/false); });
+  std::unique_ptr<io::OutputLock> lock;
+  world.run_on_rank_0([&] {
+    lock = std::make_unique<io::OutputLock>(io::without_slash(options.text(options.has("in") ? "in" : "adapters")), out,
+                                            /*replace=*/false);
+  });
   const ModelConfig config = read_merge_input(options, world);
   const models::Model model = make_inference_model(options, config);
   require_own_weights(model);
@@ -143,12 +177,14 @@ void merge_lora(const Call& call, World& world) {
   if (options.has("adapters")) read_adapter(world, config.adapter.directory, {&model, &layout, shards});
   for (const models::AdaptedModule& module : model.lora->modules) merge_module(module, model, layout, shards);
   const DType dtype = merged_dtype(options, world, config);
-  io::write_model(
-      world, options.text("out"), io::config_for_dtype(models::without_quantization(config.text), dtype), model.params,
-      layout, shards,
-      {.max_shard_bytes = options.bytes("max_shard_size"), .auxiliary_source = config.directory, .dtype = dtype});
+  io::write_model(world, out, io::config_for_dtype(models::without_quantization(config.text), dtype), model.params,
+                  layout, shards,
+                  {.max_shard_bytes = options.bytes("max_shard_size"),
+                   .dtype = dtype,
+                   .auxiliary_files = files_of_base(world, config.directory),
+                   .new_directory = true});
   log::info(strfmt("convert   done | %zu adapters merged in fp32, saved in %s | %s", model.lora->modules.size(),
-                   name_of(dtype), options.text("out").c_str()));
+                   name_of(dtype), out.c_str()));
 }
 
 }  // namespace tessera::jobs

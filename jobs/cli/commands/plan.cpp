@@ -5,7 +5,9 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/commands/plan_tiers.hpp"
+#include "jobs/cli/session/checkpoint_defaults.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -239,19 +241,20 @@ std::string frozen_types(const models::Model& model) {
   return (format == QuantFormat::none ? "" : std::string(name_of(format)) + " and ") + name_of(model.dtype);
 }
 
-void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu, io::SavedParams saved) {
+void print_head(const plan::RunPlan& plan, const PlanOf& of) {
   const models::Model& model = *plan.spec.model;
+  const io::SavedParams saved = saves_only_trainable(of.options) ? io::SavedParams::trainable : io::SavedParams::all;
   const bool all_trainable = num_trainable(model.params) == model.num_params();
   log::info(strfmt(
-      "model     %s %s | %s, %s in matmuls | T %ld", model.family.c_str(), config.path.c_str(),
+      "model     %s %s | %s, %s in matmuls | T %ld", model.family.c_str(), of.config.path.c_str(),
       all_trainable ? (human_count(model.num_params()) + " parameters").c_str() : parameters_text(model.params).c_str(),
       human_count(model.num_matmul_params()).c_str(), plan.spec.tokens));
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
   log::info(units_line(plan.layout));
-  if (const std::string precision = precision_text(plan); !precision.empty())
-    log::info("precision " + precision + " | " + state_precision(plan.spec.states));
+  log::info("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
+            precision_source(of.options));
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
@@ -263,7 +266,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
   if (!all_trainable)
     log::info(strfmt("frozen    %s of a rank's params, kept in %s; no gradients and optimizer states",
                      human_bytes(plan::frozen_bytes(plan)).c_str(), frozen_types(model).c_str()));
-  if (plan.spec.device != host_device) print_device(plan, has_gpu);
+  if (plan.spec.device != host_device) print_device(plan, of.trains);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone",
                    human_bytes(io::state_bytes(model.params, plan.saved_states(), saved)).c_str(),
                    human_bytes(io::state_bytes(model.params, {}, saved)).c_str()));
@@ -324,6 +327,7 @@ void print_plan(const PlanOf& of) {
                      {"tokens", chosen.spec.tokens}};
     if (num_trainable(model.params) != model.num_params()) json["frozen_params_bytes"] = plan::frozen_bytes(chosen);
     json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
+    json["compute_dtype_from"] = precision_source(options);
     json["reduce_dtype"] = reduce_name(chosen.spec.strategy.policy);
     json["world"] = spec.strategy.mesh.world();
     json["ranks_per_node"] = spec.topology.ranks_per_node;
@@ -342,8 +346,7 @@ void print_plan(const PlanOf& of) {
     }
     log::info(json.dump(2));
   } else {
-    print_head(chosen, config, of.trains,
-               saves_only_trainable(options) ? io::SavedParams::trainable : io::SavedParams::all);
+    print_head(chosen, of);
     print_table(rows);
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
@@ -368,32 +371,26 @@ void print_plan(const PlanOf& of) {
 }
 
 void plan_command(const Call& call) {
-  const Options& options = call.options();
+  const int world = static_cast<int>(call.options().integer("world_size"));
+  Options options = with_checkpoint_defaults(call.options(), world);
   check_options(options);
-  const int world = static_cast<int>(options.integer("world_size"));
   Topology topology;
   const bool on_device = options.text("backend") == "cuda";
   if (on_device && !cuda_built)
     throw options.refuse("backend", "this program was built without CUDA, so it cannot plan for a GPU",
                          "Build it with nvcc (docs/cuda.md)");
-  choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   topology.staged = on_device && options.text("comm") == "mpi";
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
   topology.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
   const ModelConfig config = read_model_config(options, nullptr);
+  decide_precision(options, config, {.on_gpu = on_device, .has_bf16 = on_device || cpu_has_bf16()});
+  choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   const models::Model model =
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, world, topology);
   if (on_device) spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
-  std::string recompute;
-  if (chooses_recompute(options)) {
-    const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
-    const std::vector<plan::RecomputeChoice> choices = plan::recompute_choices(spec);
-    const plan::RecomputeChoice& choice = plan::choose_recompute(choices, memory > 0 ? memory : ~std::uint64_t{0});
-    spec.strategy.policy.recompute = choice.recompute;
-    recompute = recompute_line(choices, choice.recompute, memory);
-  }
+  const std::string recompute = choose_recompute(options, spec);
   print_plan({options, config, spec, /*trains=*/false, recompute});
 }
 

@@ -59,6 +59,25 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
   }
 }
 
+/// The files of --dataset; those that were decompressed are removed at the end.
+class Decompressed {
+ public:
+  Decompressed(const Options& options, World& world, const std::string& directory)
+      : files_(prepared_files(options, world, options.list("dataset"), [&] { return directory; })),
+        removes_(world.rank() == 0) {}
+  ~Decompressed() {
+    for (const io::DataFile& file : files_)
+      if (removes_ && !file.decompressed.empty()) io::remove_quietly(file.decompressed);
+  }
+  Decompressed(const Decompressed&) = delete;
+  Decompressed& operator=(const Decompressed&) = delete;
+  [[nodiscard]] const std::vector<io::DataFile>& all() const { return files_; }
+
+ private:
+  std::vector<io::DataFile> files_;
+  bool removes_;
+};
+
 }  // namespace
 
 void tokenize_command(const Call& call, World& world) {
@@ -73,15 +92,17 @@ void tokenize_command(const Call& call, World& world) {
   const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
   if (tokenizer == nullptr && options.text("tokenizer") == "bytes")
     throw options.refuse("tokenizer", "bytes need no token file", "Train on the text itself: --dataset FILE.txt");
-  if (tokenizer == nullptr)
-    throw Error(ExitCode::usage, "no tokenizer was found", options.has("model") ? options.text("model") : "--model",
-                "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
+  if (tokenizer == nullptr) refuse_without_tokenizer(options, options.text("model"));
+  const Decompressed files(options, world, io::directory_of(path));
   std::unique_ptr<io::Corpus> corpus;
   std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
-    corpus = std::make_unique<io::Corpus>(files_of(options, "dataset"), columns_of(options));
+    corpus = std::make_unique<io::Corpus>(files.all(), columns_of(options));
+  });
+  corpus->find_conversations(world);
+  world.run_and_agree([&] {
     chat = chat_format(options, *corpus, *tokenizer, options.text("model"));
     if (chat == nullptr) refuse_chat_options(options);
   });
@@ -91,12 +112,13 @@ void tokenize_command(const Call& call, World& world) {
   const auto started = std::chrono::steady_clock::now();
   io::RowSettings rows = row_settings(options);
   rows.chat = chat.get();
-  const io::CorpusReport report = io::tokenize_corpus(
-      world, *tokenizer, *corpus, {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress()});
+  const io::CorpusReport report =
+      io::tokenize_corpus(world, *tokenizer, *corpus,
+                          {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = {}});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
+  warn_of_encoding(report.repairs);
   report_skipped(report.skipped);
-  warn_of_tools(report.without_tools);
+  warn_of_left_out(report);
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %ld documents, ", report.documents) + human_bytes(bytes) +
             strfmt(" | %ld tokens, %.2f bytes each | uint%d | %.2f s, ", report.tokens,

@@ -9,6 +9,8 @@
 #include "io/file/file.hpp"
 #include "io/model/auxiliary_files.hpp"
 #include "io/model/model_io.hpp"
+#include "jobs/cli/session/checkpoint_defaults.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -16,7 +18,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/signals.hpp"
-#include "jobs/cli/session/time_limit.hpp"
+#include "jobs/cli/session/start_stop.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -29,21 +31,24 @@
 
 namespace tessera::jobs {
 
+TrainRun::TrainRun(const Call& call, World& world)
+    : call_(call), options_(with_checkpoint_defaults(call.options(), world)), world_(world) {}
+
 void TrainRun::prepare() {
   check_options(options_);
-  check_gpu_choices(options_, world_);
-  (void)TimeLimit(options_, call_.started);  // throws now, before the run's directory is made
+  set_time_to_start(TimeLimit(options_, call_.started));  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
+  decide_precision(options_, config_, world_);
+  check_gpu_choices(options_, world_);
   model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute, config_.adapter);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
   threads_ = set_rank_threads(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // checks strategy, batch and T; the number of steps needs the data
-  if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
+  if (options_.text("baseline") == "bigram" && model_.vocab > 4096)
     throw options_.refuse("baseline", strfmt("a bigram table for a vocabulary of %ld is too large", model_.vocab),
                           "Use it with a vocabulary of at most 4096");
-  }
   if (!options_.flag("from_scratch")) require_weights(world_, config_.directory);
   open_data();
   best_metric_ = best_metric(options_);
@@ -66,7 +71,8 @@ void TrainRun::prepare() {
                             strfmt("Give ranks from 0 to %d", world_.size() - 1));
     }
   }
-  trainer_options_.lr = lr_schedule(options_, length_.total_steps);
+  trainer_options_.lr = lr_schedule(options_, static_cast<double>(length_.total_steps));
+  progress_.schedule = {trainer_options_.lr, trainer_options_.run.batch.global_batch};
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
   // Whatever decides the results must be the same on every rank; hosts may read different files.
   world_.require_equal("options", options_.json());
@@ -167,80 +173,6 @@ void TrainRun::lock() {
   });
 }
 
-bool TrainRun::resume() {
-  data_identity_ = identity_of(data_, options_, max_length_);
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    const Candidate& candidate = candidates_[i];
-    try {
-      const io::CheckpointReader reader(world_, candidate.checkpoint);
-      require_same_adapters(model_, config_.text,
-                            {reader.auxiliary_file(io::adapter_config_name), candidate.checkpoint});
-      progress_ =
-          read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
-      if (progress_.best)
-        progress_.best = find_best(world_, options_, reader.manifest(), candidate.checkpoint, *progress_.best);
-      io::TrainingState state = trainer_->state();
-      const bool only_model = options_.flag("resume_only_model");
-      if (only_model) {
-        state.states.clear();
-        progress_.states_from = progress_.step - progress_.skipped;
-      } else {
-        require_states(reader.manifest(), candidate.checkpoint, trainer_options_.optimizer);
-      }
-      const std::vector<std::string> saved = io::state_names(reader.manifest().files);
-      const bool new_residuals =
-          std::erase_if(state.states, [&](const StateSpec& spec) {
-            return spec == shard::residual_state() && std::ranges::find(saved, spec.name) == saved.end();
-          }) > 0;
-      if (reader.manifest().base)
-        read_base(world_.text_of_rank_0(
-            [&] { return base_directory(reader.manifest(), candidate.checkpoint, config_.directory); }));
-      else if (saves_only_trainable(options_)) read_base(config_.directory);
-      const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
-      resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
-                              progress_.samples) +
-                       human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds)};
-      if (new_residuals) resume_lines_.push_back("resume    residuals of int8 gradients start at zero");
-      if (only_model) resume_lines_.push_back("resume    the model alone: optimizer states start at zero");
-      changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
-      frozen_change_ = frozen_change(reader.manifest().frozen, model_.params);
-      resumed_from_ = candidate.checkpoint;
-    } catch (const Error& error) {
-      // `auto` skips damaged checkpoints. Any other error (EIO too), or one in a checkpoint given by PATH, ends the
-      // run.
-      if (error.code() != ExitCode::data || !io::is_damage(error.line()) || candidate.directory.empty() ||
-          i + 1 == candidates_.size())
-        throw;
-      if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is skipped: " + error.line());
-      continue;
-    }
-    if (!changes_.empty()) {
-      std::string line;
-      for (const SettingChange& change : changes_)
-        line += (line.empty() ? "" : ", ") + change.name + " " + change.before + " -> " + change.after;
-      std::erase(line, '"');
-      resume_lines_.push_back("resume    differs from the checkpoint: " + line);
-    }
-    if (frozen_change_.any()) resume_lines_.push_back("resume    " + frozen_change_.text());
-    if (base_ && frozen_checksum() != *base_)
-      throw Error(ExitCode::usage,
-                  "--save_only_trainable leaves out frozen parameters, and those of " + candidate.checkpoint +
-                      " are not those of " + base_directory_,
-                  "--save_only_trainable: " + options_.value("save_only_trainable").source.text,
-                  "Drop it, or keep trainable what was trained before");
-    trainer_->parameters_changed();
-    trainer_->resume_at({progress_.step, progress_.skipped, progress_.states_from});
-    if (progress_.loss_scale) trainer_->resume_loss_scale(*progress_.loss_scale);
-    first_step_ = progress_.step;
-    length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
-    run_directory_ = candidate.directory;
-    return true;
-  }
-  if (resumes_automatically(options_))
-    resume_lines_ = {"resume    no checkpoint under " + options_.text("output_dir") + ": starting from the beginning"};
-  return false;
-}
-
 std::uint64_t TrainRun::final_model_bytes() const {
   if (!options_.flag("save_model")) return 0;
   const bool adapter_alone = model_.lora && !options_.flag("from_scratch");
@@ -260,6 +192,7 @@ void TrainRun::save_checkpoints() {
     for (const io::AuxiliaryFile& file : changed_files_) io::replace(parts.auxiliary_files, file);
   });
   parts.data = data_identity_;
+  parts.total_steps = length_.total_steps;
   parts.model_bytes = final_model_bytes();
   parts.base = base_;
   parts.best = progress_.best;
@@ -292,9 +225,11 @@ std::string TrainRun::run_json() const {
                   {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
+  json["gradient_checkpointing"] = options_.text("gradient_checkpointing");
   json["reduce_dtype"] = reduce_name(plan.spec.strategy.policy);
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
+  json["settings"].update(text_settings(options_));
   json["parameters"] = model_.num_params();
   if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_params())
     json["trainable_parameters"] = trainable;
@@ -351,6 +286,7 @@ void TrainRun::announce() {
        .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
        .memory_limit = memory_limit_,
        .choices = kernel_choices_,
+       .precision_source = precision_source(options_),
        .recompute = recompute_line_,
        .output = output_->path(),
        .stage = stage_line(options_),
@@ -380,8 +316,7 @@ int TrainRun::run() {
   try {
     announce();
     save_checkpoints();
-    if (!loop()) return stopped_early();
-    finish();
+    if (!loop() || !finish()) return stopped_early();
   } catch (const Error& error) {
     // Every rank throws the same error, so rank 0 writes STATUS; only a late or dead peer is met by single ranks.
     if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail(error.line());
@@ -395,6 +330,12 @@ int TrainRun::run() {
   return static_cast<int>(ExitCode::ok);
 }
 
-int train_command(const Call& call, World& world) { return TrainRun(call, world).run(); }
+int train_command(const Call& call, World& world) try {
+  return TrainRun(call, world).run();
+} catch (const Error& error) {
+  if (error.code() != ExitCode::preempted) throw;
+  log::info(error.line());
+  return static_cast<int>(error.code());
+}
 
 }  // namespace tessera::jobs

@@ -11,6 +11,8 @@
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/loss_trend.hpp"
+#include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/trainable.hpp"
@@ -19,14 +21,15 @@ namespace tessera::jobs {
 
 class TrainRun {
  public:
-  TrainRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
+  /// Collective.
+  TrainRun(const Call& call, World& world);
   /// Collective. Throws the same Error on every rank; an error that one rank alone meets ends in World::abort.
   int run();
 
  private:
   void check_setup();
-  void prepare();    // model, data, batch: every refusal that needs no memory
-  void open_data();  // and what the plan takes from it
+  void prepare();          // model, data, batch: every refusal that needs no memory
+  void open_data();        // and what the plan takes from it
   void choose_save_dtype();
   void choose_recompute();
   void check_memory();  // the plan against what this machine can give
@@ -39,6 +42,9 @@ class TrainRun {
   [[nodiscard]] std::string base_path() const;
   /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
+  void read_candidate(const io::CheckpointReader& reader, const std::string& path);  // progress, schedule, differences
+  void load_candidate(const io::CheckpointReader& reader, const std::string& path);
+  void say_what_differs(const std::string& path) const;
   [[nodiscard]] std::uint64_t final_model_bytes() const;
   void save_checkpoints();  // from now on, where asked for
   void announce();          // start-up block, args.json, run.json, the resume record
@@ -46,16 +52,20 @@ class TrainRun {
   [[nodiscard]] bool loop();
   train::StepReport one_step();
   void log_step(const train::StepReport& report);
+  void warn_of_loss() const;               // after the last step: if it did not fall
   void log_unit_norms(std::int64_t step);  // the event file's gradient norm of each unit
   void write_trace();                      // collective
   void keep_report_trace();
   [[nodiscard]] std::string trace_text(const std::vector<train::TraceSpan>& spans) const;
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
+  /// Collective. Records its figures, unless it was cut short: then the run must stop.
   train::EvalReport evaluate(std::int64_t done);
   [[nodiscard]] train::EvalReport evaluate(const ValidationSet& set);
   void require_metric() const;
   void load_best();
-  void finish();
+  /// What follows the last step. False: stopped early, with a checkpoint.
+  [[nodiscard]] bool finish();
+  bool stop_now();  // outside of the steps; returns false
   void write_final_model(const std::string& directory);
   void rescue_model(const Error& failed);  // throws
   void print_baseline(const train::EvalReport& last);
@@ -63,10 +73,10 @@ class TrainRun {
   [[nodiscard]] int stopped_early();
   void read_chat();
   void read_sample_prompts();
-  void check_prompt(const char* option, const std::string& prompt) const;
-  [[nodiscard]] std::vector<std::int32_t> ids_of(const std::string& prompt) const;  // tokenized as the data are
-  [[nodiscard]] std::string continued(const std::string& prompt);
-  void sample(std::int64_t done);
+  void check_prompt(const char* option, const Prompt& prompt) const;
+  [[nodiscard]] std::vector<std::int32_t> ids_of(const Prompt& prompt) const;  // tokenized as the data are
+  [[nodiscard]] std::optional<std::string> continued(const Prompt& prompt);
+  [[nodiscard]] bool sample(std::int64_t done);  // false: cut short, and not recorded
   void memory_line();
   void disk_line();
   [[nodiscard]] std::string run_json() const;
@@ -76,7 +86,7 @@ class TrainRun {
   [[nodiscard]] double elapsed() const;
 
   const Call& call_;
-  const Options& options_;
+  Options options_;  // as given, with what a resume keeps of its checkpoint and the precision of decide_precision
   World& world_;
   ModelConfig config_;
   models::Model model_;
@@ -95,7 +105,7 @@ class TrainRun {
   std::int64_t max_length_ = 0;  // T before it is fitted to the data
   Progress progress_;
   std::optional<BestMetric> best_metric_;
-  std::vector<std::string> prompts_;              // --sample_prompt, then those of --prompt_file
+  std::vector<Prompt> prompts_;                   // --sample_prompt, then those of --prompt_file
   std::optional<std::int32_t> sample_end_;        // the id that ends a document, if there is a tokenizer
   std::optional<io::ChatTemplate> chat_;          // of conversations that were tokenized in this run
   std::string system_;                            // --system, for samples
@@ -109,6 +119,7 @@ class TrainRun {
   std::int64_t first_step_ = 0;                       // steps done before this process
   std::string resumed_from_;                          // a checkpoint; "" for a new run
   std::vector<SettingChange> changes_;                // since that checkpoint
+  std::string unknown_settings_;                      // that its checkpoint does not record
   FrozenChange frozen_change_;                        // likewise
   std::optional<io::BaseModel> base_;                 // --save_only_trainable: what checkpoints leave out
   std::string base_directory_;                        // and where it is
@@ -121,6 +132,7 @@ class TrainRun {
   std::chrono::steady_clock::time_point loop_started_;
   Interval interval_;
   double loss_sum_ = 0;
+  LossTrend loss_trend_;
   std::int64_t tokens_ = 0, logged_ = 0;
 };
 

@@ -9,7 +9,6 @@
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/progress.hpp"
-#include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
@@ -45,7 +44,7 @@ bool TrainRun::evaluates_after(std::int64_t done) const {
   const std::string strategy = options_.text("eval_strategy");
   if (data_.validation.empty() || strategy == "no") return false;
   if (done == length_.total_steps) return true;
-  const std::int64_t every = options_.integer("eval_steps");
+  const std::int64_t every = options_.steps("eval_steps", length_.total_steps);
   return strategy == "epoch" ? progress_.samples % length_.samples == 0 : every > 0 && done % every == 0;
 }
 
@@ -54,6 +53,7 @@ train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
   const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
   const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
   train::EvalReport report;
+  checkpoint_manager_->begin_passes();
   try {
     report = trainer_->evaluate(*set.tokens, most, evaluation_progress());
   } catch (const Error& error) {
@@ -61,6 +61,7 @@ train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
     output_->fail();
     world_.abort(error);
   }
+  checkpoint_manager_->end_passes();
   return report;
 }
 
@@ -72,6 +73,11 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
   for (const ValidationSet& set : data_.validation) {
     const train::EvalReport one = evaluate(set);
     report.add(one);
+    if (one.flags.stop > 0 && &set != &data_.validation.back()) report.complete = false;
+    if (!report.complete) {
+      log::info(strfmt("eval %ld/%ld | stopped after %ld tokens: it is not recorded", done, total, report.tokens));
+      return report;
+    }
     if (!several) continue;
     log::info(eval_line(done, total, one, set.name));
     of_sets.update(eval_figures("eval_" + set.name + "_", one));
@@ -82,7 +88,7 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
   json.update({{"global_step", done}, {"max_steps", total}, {"eval_runtime", report.seconds}});
   world_.run_and_agree([&] { output_->log(json); });
   // A figure that JSON has no number for is a word in the record.
-  if (best_metric_ && checkpoint_manager_ != nullptr) {
+  if (best_metric_) {
     const auto value = json.find(best_metric_->name);
     checkpoint_manager_->evaluated(done, value != json.end() && value->is_number() ? value->get<double>() : NAN);
   }
@@ -121,35 +127,40 @@ void TrainRun::read_chat() {
   });
 }
 
-std::vector<std::int32_t> TrainRun::ids_of(const std::string& prompt) const {
-  if (chat_) return data_.tokenizer->encode(io::prompt_text(*chat_, prompt, system_), io::Special::without);
-  if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
+std::vector<std::int32_t> TrainRun::ids_of(const Prompt& prompt) const {
+  if (chat_) return data_.tokenizer->encode(prompt.rendered(*chat_, system_), io::Special::without);
+  if (data_.tokenizer != nullptr && !prompt.text.empty())
+    return data_.tokenizer->encode(prompt.text, io::Special::with);
   std::vector<std::int32_t> ids;
-  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+  for (const char c : prompt.text) ids.push_back(static_cast<unsigned char>(c));
   return ids;
 }
 
 void TrainRun::read_sample_prompts() {
-  if (options_.has("sample_prompt")) prompts_.push_back(options_.text("sample_prompt"));
-  for (const std::string& prompt : prompts_) check_prompt("sample_prompt", prompt);
+  if (options_.has("sample_prompt")) prompts_.push_back({.text = options_.text("sample_prompt")});
+  for (const Prompt& prompt : prompts_) check_prompt("sample_prompt", prompt);
   if (!options_.has("prompt_file")) return;
-  for (Prompt& prompt : read_prompts(options_, world_)) {
-    check_prompt("prompt_file", prompt.text);
-    prompts_.push_back(std::move(prompt.text));
+  for (Prompt& prompt : read_prompts(options_, world_, chat_ ? PromptForm::chat : PromptForm::text)) {
+    check_prompt("prompt_file", prompt);
+    prompts_.push_back(std::move(prompt));
   }
 }
 
-void TrainRun::check_prompt(const char* option, const std::string& prompt) const {
+void TrainRun::check_prompt(const char* option, const Prompt& prompt) const {
   for (const std::int32_t id : ids_of(prompt))
     if (id >= model_.vocab)
       throw options_.refuse(option, strfmt("a prompt has token id %d, beyond the model's vocabulary", id),
                             "Choose another prompt");
 }
 
-std::string TrainRun::continued(const std::string& prompt) {
+/// Nothing: a stop flag has ended it.
+std::optional<std::string> TrainRun::continued(const Prompt& prompt) {
   const std::vector<std::int32_t> ids = ids_of(prompt);
-  std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
-                                                     options_.real("sample_temperature"), trainer_options_.seed);
+  std::optional<std::vector<std::int32_t>> made =
+      trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")), options_.real("sample_temperature"),
+                         trainer_options_.seed);
+  if (!made) return std::nullopt;
+  std::vector<std::int32_t>& out = *made;
   if (data_.tokenizer == nullptr) return printable(out);
   for (const std::optional<std::int32_t> end : {sample_end_, end_of_turn_})
     if (end)
@@ -159,18 +170,25 @@ std::string TrainRun::continued(const std::string& prompt) {
 }
 
 /// Continues --sample_prompt (at the end only) and the prompts of --prompt_file.
-void TrainRun::sample(std::int64_t done) {
+bool TrainRun::sample(std::int64_t done) {
   const bool last = done == length_.total_steps;
   Json samples = Json::array();
+  checkpoint_manager_->begin_passes();
   for (std::size_t i = options_.has("sample_prompt") && !last ? 1 : 0; i < prompts_.size(); ++i) {
-    const std::string text = continued(prompts_[i]);
-    log::info("sample    " + text);
-    samples.push_back({{"prompt", prompts_[i]}, {"text", text}});
+    const std::optional<std::string> text = continued(prompts_[i]);
+    if (!text) {
+      log::info(strfmt("samples %ld/%ld | stopped: they are not recorded", done, length_.total_steps));
+      return false;
+    }
+    log::info("sample    " + *text);
+    samples.push_back({{"prompt", prompts_[i].text}, {"text", *text}});
   }
-  if (samples.empty()) return;
+  checkpoint_manager_->end_passes();
+  if (samples.empty()) return true;
   const Json record = {{"samples", samples}, {"global_step", done}};
   if (options_.has("prompt_file")) world_.run_and_agree([&] { output_->log(record); });
   else if (output_->tensorboard() != nullptr) output_->tensorboard()->record(record);
+  return true;
 }
 
 }  // namespace tessera::jobs

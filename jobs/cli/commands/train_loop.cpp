@@ -13,6 +13,7 @@
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/progress.hpp"
+#include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -31,10 +32,13 @@ double TrainRun::elapsed() const {
 
 bool TrainRun::loop() {
   loop_started_ = std::chrono::steady_clock::now();
-  if (!data_.validation.empty() && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
+  loss_trend_ = LossTrend(length_.total_steps - first_step_);
+  if (world_.max(stop_signal()) > 0) return stop_now();  // it came while the run began
+  if (!data_.validation.empty() && options_.flag("eval_on_start") && first_step_ == 0 && evaluate(0).flags.stop > 0)
+    return stop_now();
   ProgressView steps({.name = "train", .unit = Work::Unit::steps, .prints_lines = false});  // step lines say it
   while (progress_.step < length_.total_steps) {
-    const train::StepReport report = one_step();
+    train::StepReport report = one_step();
     warn_of_refused_attention();
     const std::int64_t done = progress_.step;
     steps(static_cast<std::uint64_t>(done - first_step_),
@@ -44,10 +48,12 @@ bool TrainRun::loop() {
     // Before the checkpoint, which records whether it is the best one; a run that must stop has no time for it.
     if (report.flags.stop == 0 && evaluates_after(done)) {
       const train::EvalReport evaluation = evaluate(done);
-      if (last) last_evaluation_ = evaluation;
+      report.flags.stop = evaluation.flags.stop;
+      if (last && evaluation.complete) last_evaluation_ = evaluation;
     }
     const std::int64_t samples_every = options_.integer("eval_generate_steps");
-    if (report.flags.stop == 0 && !last && samples_every > 0 && done % samples_every == 0) sample(done);
+    if (report.flags.stop == 0 && !last && samples_every > 0 && done % samples_every == 0 && !sample(done))
+      report.flags.stop = 1;
     if (checkpoint_manager_->after_step(report, progress_, progress_.samples % length_.samples == 0)) return false;
   }
   checkpoint_manager_->finish(progress_);
@@ -81,24 +87,31 @@ train::StepReport TrainRun::one_step() {
   step_shares_.exposed += report.move_seconds;
   step_shares_.updates += report.update_seconds;
   disk_in_steps_.add(report.disk);
-  progress_ = {done,
-               progress_.samples + count,
-               progress_.tokens + report.tokens,
-               trainer_->skipped_steps(),
-               trainer_->loss_scale(),
-               progress_.states_from,
-               progress_.best};
+  progress_.step = done;
+  progress_.samples += count;
+  if (!report.skipped) progress_.updated_samples += count;
+  progress_.tokens += report.tokens;
+  progress_.skipped = trainer_->skipped_steps();
+  progress_.loss_scale = trainer_->loss_scale();
   interval_.add(report);
-  if (!report.skipped) {  // a skipped step's loss may be NaN
+  loss_trend_.add(report.loss, report.skipped ? 0 : report.tokens);
+  if (done == length_.total_steps) warn_of_loss();  // before its line, so that logging.jsonl has the warning
+  if (!report.skipped) {                            // a skipped step's loss may be NaN
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
     tokens_ += report.tokens;
   }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
     options_.has("profile_steps") ? write_trace() : keep_report_trace();
-  const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
+  const bool logged = done % options_.steps("logging_steps", length_.total_steps) == 0 || done == length_.total_steps ||
                       (done == 1 && options_.flag("logging_first_step")) || report.skipped;
   if (logged) log_step(report);
   return report;
+}
+
+void TrainRun::warn_of_loss() const {
+  const double log_vocabulary = data_.weighted() ? 0 : std::log(static_cast<double>(model_.vocab));
+  const std::string why = loss_trend_.not_fallen({log_vocabulary, first_step_ > 0});
+  if (!why.empty()) log::warn(62, why);
 }
 
 void TrainRun::log_step(const train::StepReport& report) {
@@ -298,13 +311,19 @@ void TrainRun::rescue_model(const Error& failed) {
   throw Error(ExitCode::data, "the model was not written: " + failed.line(), "it is kept in " + kept, how);
 }
 
-void TrainRun::finish() {
+bool TrainRun::finish() {
   if (progress_.step == first_step_) train_seconds_ = elapsed();
-  if (!last_evaluation_ && evaluates_after(progress_.step)) last_evaluation_ = evaluate(progress_.step);
+  if (!last_evaluation_ && evaluates_after(progress_.step)) {
+    const train::EvalReport evaluation = evaluate(progress_.step);
+    if (!evaluation.complete) return stop_now();
+    last_evaluation_ = evaluation;
+  }
   memory_line();
   disk_line();
   if (options_.flag("load_best_model_at_end")) load_best();
-  sample(progress_.step);
+  // Once the best checkpoint's weights are in memory the last step can no longer be saved.
+  const bool can_stop = !options_.flag("load_best_model_at_end") || checkpoint_manager_->has(progress_.step);
+  if (!sample(progress_.step) && can_stop) return stop_now();
   if (options_.flag("save_model")) {
     world_.run_on_rank_0([&] { output_->check_owner(); });
     try {
@@ -319,6 +338,7 @@ void TrainRun::finish() {
   world_.run_on_rank_0([&] { output_->status("completed"); });
   write_report();
   print_done(train_seconds_);
+  return true;
 }
 
 void TrainRun::print_done(double seconds) const {
@@ -334,12 +354,18 @@ void TrainRun::print_done(double seconds) const {
             path);
 }
 
+bool TrainRun::stop_now() {
+  checkpoint_manager_->stop(progress_);
+  return false;
+}
+
 int TrainRun::stopped_early() {
   world_.run_on_rank_0([&] { output_->status("preempted"); });
   write_report();
-  log::info(strfmt("stopped %ld/%ld by %s | the checkpoint is saved: continue with --resume_from_checkpoint auto | %s",
-                   progress_.step, length_.total_steps, checkpoint_manager_->stop_reason().c_str(),
-                   output_->path().c_str()));
+  const char* kept = progress_.step > 0 ? "the checkpoint is saved: continue with --resume_from_checkpoint auto"
+                                        : "no step was done, there is nothing to save: start it again";
+  log::info(strfmt("stopped %ld/%ld by %s | %s | %s", progress_.step, length_.total_steps,
+                   checkpoint_manager_->stop_reason().c_str(), kept, output_->path().c_str()));
   return static_cast<int>(ExitCode::preempted);
 }
 

@@ -2,8 +2,10 @@
 // Rewrites arguments to one form, which Boost.Program_options then reads.
 #include <filesystem>
 
+#include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/options/other_tools.hpp"
+#include "jobs/cli/options/renamed.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
@@ -15,8 +17,11 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
 /// What to use in place of an option that other commands have; "" if there is nothing to say.
 std::string instead_of(const OptionSpec& spec, unsigned commands) {
   const std::string name = spec.name;
+  if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file. ";
   if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
   if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
+  if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is. ";
+  if (name == "dtype") return "Use --mixed_precision. ";
   return "";
 }
 
@@ -85,7 +90,8 @@ class ArgumentScanner {
     const std::string name = token.substr(2, has_value ? equals - 2 : std::string::npos);
     const OptionSpec* spec = find_option(name);
     if (spec == nullptr && name == "config") return config_file(has_value ? token.substr(equals + 1) : "");
-    if (spec == nullptr && (find_unsupported(name) != nullptr || takes_other_tools(name)))
+    if (spec == nullptr &&
+        (find_unsupported(name) != nullptr || find_renamed(name) != nullptr || takes_other_tools(name)))
       return not_ours(name, has_value ? split_words(token.substr(equals + 1), ',') : values_behind());
     bool negated = false;
     if (spec == nullptr && (name.rfind("no-", 0) == 0 || name.rfind("no_", 0) == 0)) {
@@ -117,11 +123,12 @@ class ArgumentScanner {
     return found->target[0] == '\0' || (find_option(found->target)->commands & commands_) != 0;
   }
 
-  /// Drops an unsupported option if its values ask for nothing that is missing.
+  /// Drops an unsupported or renamed option if its values ask for nothing.
   void not_ours(const std::string& name, std::vector<std::string> items) {
     if (items.empty()) items.emplace_back("true");
     if (const UnsupportedOption* unsupported = find_unsupported(name))
       return check_unsupported(*unsupported, name, items, "command line");
+    if (const RenamedOption* renamed = find_renamed(name)) return check_renamed(*renamed, name, items, "command line");
     other_tools_.emplace_back(name, std::move(items));
   }
 
@@ -131,12 +138,13 @@ class ArgumentScanner {
                           "Leave the option out to keep the default");
     const std::string expected = expected_value(spec, text);
     if (!expected.empty())
-      throw RefusedOption(Group::wrong_value, "--" + name + " " + text + ": expected " + expected, "command line");
+      throw RefusedOption(Group::wrong_value, "--" + name + " " + text + ": expected " + expected, "command line",
+                          value_instead(spec, text));
     if (spec.type != Type::list) {
       out_.push_back(head + text);
       return;
     }
-    for (const std::string& value : split_words(text, ',')) out_.push_back(head + value);
+    for (const std::string& value : argument_items(spec, text)) out_.push_back(head + value);
   }
 
   /// A flag takes the next argument only if that is a boolean. Where operands can only be files, any other text that is
@@ -161,15 +169,16 @@ class ArgumentScanner {
 
   void following(const std::string& head, const OptionSpec& spec, const std::string& name) {
     const std::size_t before = out_.size();
-    while (next_ < arguments_.size() && !looks_like_option(arguments_[next_])) {
+    // These are flags in some tools and take a value in others.
+    const bool flag_elsewhere =
+        is_named("fsdp gradient_checkpointing forward_prefetch offload_optimizer offload_params", spec.name);
+    while (next_ < arguments_.size() && !looks_like_option(arguments_[next_]) &&
+           !(flag_elsewhere && is_config_file(arguments_[next_]))) {
       values(head, spec, name, arguments_[next_++]);
       if (spec.type != Type::list) break;
     }
     if (out_.size() != before) return;
-    // These are flags in some tools and take a value in others.
-    const std::string canonical = spec.name;
-    if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch" || canonical == "offload_optimizer" ||
-        canonical == "offload_params") {
+    if (flag_elsewhere) {
       out_.push_back(head + "true");
       return;
     }

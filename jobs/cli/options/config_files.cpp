@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <optional>
 
+#include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/other_tools.hpp"
+#include "jobs/cli/options/renamed.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
@@ -88,7 +90,7 @@ void ConfigFileReader::option(const std::string& name, const io::ConfigNode& nod
   if (node.kind == io::ConfigNode::Kind::list) {
     for (const io::ConfigNode& item : node.items) items.push_back(scalar(item, key));
   } else if (spec->type == Type::list && !node.quoted) {
-    items = split_list(node.text);
+    items = list_items(*spec, node.text);
   } else {
     items.push_back(node.text);
   }
@@ -138,6 +140,9 @@ void ConfigFileReader::set_target(const ExternalKeySpec& spec, const io::ConfigN
     throw RefusedOption(RefusedOption::Group::not_supported, key + value + ": not built yet", source(node).text,
                         missing->message);
   }
+  const OptionSpec* target = find_option(spec.target);
+  if (target != nullptr && target->type == Type::steps && is_scalar(node) && !parse_integer(node.text))
+    refuse(node, key + value + ": expected a number of steps");  // such keys have no shares of all steps
   option(spec.target, node, key);
   note(node, key, Outcome::mapped, std::string("mapped to ") + spec.target + value, spec.target);
 }
@@ -177,7 +182,13 @@ void ConfigFileReader::read_env(const io::ConfigNode& node) {
 }
 
 void ConfigFileReader::read_top(const io::ConfigNode& root) {
-  for (const auto& [name, child] : root.entries) keep_refusals(child, name, [&] { read_entry(name, child); });
+  const io::ConfigNode* const fsdp = root.find("fsdp");
+  const bool fsdp_is_off = fsdp != nullptr && !is_null(*fsdp) && !is_enabled(*fsdp, /*without=*/false);
+  for (const auto& [name, child] : root.entries)
+    keep_refusals(child, name, [&] {
+      if (fsdp_is_off && name == "fsdp_config") note(child, name, Outcome::harmless, "off: fsdp is false");
+      else read_entry(name, child);
+    });
 }
 
 void ConfigFileReader::read_entry(const std::string& name, const io::ConfigNode& child) {
@@ -193,12 +204,16 @@ void ConfigFileReader::read_entry(const std::string& name, const io::ConfigNode&
   }
   if (nested && name == "lr_scheduler_kwargs") return read_block(name, child, name);
   if (accelerate != nullptr) return apply(*accelerate, child, name);
-  if (deepspeed != nullptr && (spec == nullptr || is_auto(child) || nested)) return apply(*deepspeed, child, name);
-  if (spec != nullptr || find_unsupported(name) != nullptr || find_other_tools(name) != nullptr) {
+  const bool of_axolotl = is_scalar(child) && !is_auto(child) && find_renamed(name) != nullptr;  // optimizer: adamw
+  if (deepspeed != nullptr && !of_axolotl && (spec == nullptr || is_auto(child) || nested))
+    return apply(*deepspeed, child, name);
+  if (spec != nullptr || find_unsupported(name) != nullptr || find_renamed(name) != nullptr ||
+      find_other_tools(name) != nullptr) {
     const std::size_t noted = options_.external_keys.size();
     option(name, child, name);
     if (options_.external_keys.size() == noted)
-      note(child, name, Outcome::option, "", spec == nullptr ? "" : spec->name);
+      note(child, name, spec == nullptr && !is_null(child) ? Outcome::harmless : Outcome::option,
+           spec == nullptr ? "it asks for nothing" : "", spec == nullptr ? "" : spec->name);
     return;
   }
   if (name.starts_with('_')) return note(child, name, Outcome::harmless, "a comment");

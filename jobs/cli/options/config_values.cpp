@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of accelerate and DeepSpeed files whose values need arithmetic, or stand for several options.
-#include <algorithm>
-#include <cmath>
-
 #include "jobs/cli/options/config_files.hpp"
 
 namespace tessera::jobs {
@@ -98,13 +95,6 @@ bool ConfigFileReader::custom_deepspeed(const std::string& what, const io::Confi
     if (!*on) note(node, key, Outcome::harmless, "off");
     else if (frozen && options_.text("gather_dtype") == "int8") note(node, key, Outcome::used, "see gather_dtype");
     else set(gradients ? "reduce_dtype" : "gather_dtype", frozen ? "int8_frozen" : "int8", node, key);
-  } else if (what == "steps_per_print") {
-    const auto steps = parse_real(text);
-    if (!steps || *steps < 1) refuse(node, key + " " + text + ": expected a number of steps");
-    const std::string value = strfmt("%.0f", std::min(*steps, 1e15));
-    // Below every other source: it never overrides a logging_steps that someone wrote.
-    options_.assign("logging_steps", {value}, {precedence::preset, source(node).text});
-    note(node, key, Outcome::mapped, "mapped to logging_steps " + value, "logging_steps");
   } else if (what == "optimizer_type") {
     if (word != "adamw" && word != "adam" && word != "sgd")
       refuse(node, key + " " + text + ": not built yet", "Use AdamW or SGD");
@@ -158,11 +148,14 @@ void ConfigFileReader::precision_block(const std::string& block, const io::Confi
     read_block(block, node, key);
   } else {
     if (enabled == nullptr) note(node, key, Outcome::harmless, by_enabled);
+    // An explicit no is one for what bf16 weights choose by default, too.
+    const bool turns_off = block == "bf16" && enabled != nullptr && parse_flag(enabled->text) == false;
+    if (turns_off) set("bf16", "false", *enabled, key + ".enabled");
     for (const auto& [name, child] : node.entries)
       keep_refusals(child, key + "." + name, [&] {
         const ExternalKeySpec* spec = find_external_key(block, name);
         if (spec == nullptr || spec->action == KeyAction::set) apply_of(block, name, child, key + "." + name);
-        else note(child, key + "." + name, Outcome::harmless, "off");
+        else if (&child != enabled || !turns_off) note(child, key + "." + name, Outcome::harmless, "off");
       });
   }
   if (!on || block != "fp16") return;

@@ -31,7 +31,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"deepspeed", "gradient_accumulation_steps", KeyAction::set, "gradient_accumulation_steps"},
     {"deepspeed", "managed_gradient_accumulation", KeyAction::only, "a step is always one of the optimizer", true_values, "Use gradient_accumulation_steps"},
     {"deepspeed", "gradient_clipping", KeyAction::set, "max_grad_norm"},
-    {"deepspeed", "steps_per_print", KeyAction::custom, "steps_per_print"},
+    {"deepspeed", "steps_per_print", KeyAction::harmless, "it is of DeepSpeed's own lines: logging_steps decides how often a step is printed"},
     {"deepspeed", "zero_optimization", KeyAction::custom, "zero_optimization"},
     {"deepspeed", "optimizer", KeyAction::block, "optimizer"},
     {"deepspeed", "scheduler", KeyAction::custom, "scheduler"},

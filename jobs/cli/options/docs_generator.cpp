@@ -95,7 +95,8 @@ A configuration file contains options by name, and the blocks `env:`, `fsdp_conf
 their keys as used, mapped, harmless or refused ([coming-from.md](coming-from.md)). `"auto"` leaves the default. A file
 that another one names (`deepspeed: ds.json`) is overridden by it.
 
-Options of other tools that are not built yet are not listed here. Naming one is an error that says what to use instead.
+Options of other tools that are not built yet, or have another name here, are not listed. Naming one is an error that
+says what to use instead ([coming-from.md](coming-from.md)).
 
 ## What a run prints and writes
 

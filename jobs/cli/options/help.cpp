@@ -42,10 +42,17 @@ std::string details(const OptionSpec& spec, const std::string& default_value) {
   return text;
 }
 
+/// A help without the "[…]" at its end, which says what the default is where the table has none.
+std::string without_default(std::string help) {
+  if (const std::size_t at = help.rfind(" ["); help.ends_with(']') && at != std::string::npos) help.erase(at);
+  return help;
+}
+
 std::string option_text(const OptionSpec& spec, bool all, const std::string& stage) {
   const std::string default_value = stage_default(spec, stage);
   const std::string head = std::string("  --") + spec.name + value_after_name(spec);
-  std::string help = spec.help;
+  const bool of_stage = default_value != spec.default_value;
+  std::string help = of_stage ? without_default(spec.help) : spec.help;
   const bool shown = !default_value.empty() && (spec.type != Type::flag || default_value == "true");
   if (!all && shown) help += " [" + default_value + "]";
   std::string body = wrap(help, 36, 120);
@@ -90,11 +97,12 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
          : stage == "pt" ? "train a model on text: train --stage pt"
                          : command->help) +
         "\n";
-  if (launches)
-    out += "What stands before -- goes to mpirun as it is (mpirun --help): tessera launch -n 4 -- train run.yaml\n";
+  if (launches) out += "What stands before -- goes to mpirun (mpirun --help): tessera launch -n 4 -- train run.yaml\n";
   else if (!all)
     out += "'-' and '_' are the same in names; --help-all adds types, aliases and equivalents in other tools.\n";
-  return out + examples_text(*command) + options_text(command->bit, all, stage);
+  if (!stage.empty())
+    out += "Ranks are started by tessera launch -n N -- " + stage + " ...; without it, a run is of one rank.\n";
+  return out + examples_text(*command, stage) + options_text(command->bit, all, stage);
 }
 
 std::string json_schema() {
@@ -105,6 +113,7 @@ std::string json_schema() {
     switch (spec.type) {
       case Type::flag: entry["type"] = "boolean"; break;
       case Type::integer: entry["type"] = "integer"; break;
+      case Type::steps:
       case Type::real: entry["type"] = "number"; break;
       case Type::repeated_text:
       case Type::list: entry["type"] = "array", entry["items"] = {{"type", "string"}}; break;
@@ -115,7 +124,7 @@ std::string json_schema() {
       case Type::text: entry["type"] = {"string", "number"}; break;
     }
     entry["description"] = spec.help;
-    if (std::isfinite(spec.min)) entry["minimum"] = spec.min;
+    if (std::isfinite(spec.min)) entry["minimum"] = spec.type == Type::steps ? 0 : spec.min;  // a share is below 1
     if (std::isfinite(spec.max)) entry["maximum"] = spec.max;
     if (spec.default_value[0] != '\0') entry["default"] = spec.default_value;
     properties[spec.name] = std::move(entry);

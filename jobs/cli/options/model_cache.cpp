@@ -31,6 +31,13 @@ fs::path hub_cache() {
   return (home.empty() ? fs::path(user_cache_directory()) / "huggingface" : expanded(home)) / "hub";
 }
 
+/// KIND--ORG--NAME
+std::string folder_of(const char* kind, const std::string& name) {
+  std::string folder = std::string(kind) + "--" + name;
+  if (const std::size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
+  return folder;
+}
+
 bool is_model(const fs::path& directory) {
   std::error_code ignored;
   return fs::exists(directory / "config.json", ignored);
@@ -46,9 +53,7 @@ std::string first_line(const fs::path& path) {
 
 /// models--ORG--NAME/snapshots/COMMIT; refs/REVISION has the commit of a branch or tag.
 std::string in_hub_cache(const std::string& name, const std::string& revision) {
-  std::string folder = "models--" + name;
-  if (const std::size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
-  const fs::path model = hub_cache() / folder;
+  const fs::path model = hub_cache() / folder_of("models", name);
   const std::string commit = first_line(model / "refs" / revision);
   if (!commit.empty()) return is_model(model / "snapshots" / commit) ? (model / "snapshots" / commit).string() : "";
   std::error_code ignored;
@@ -96,6 +101,38 @@ std::string find_cached_model(const std::string& name, const std::string& revisi
 
 std::string download_command(const std::string& name, const std::string& revision) {
   return "hf download " + name + (revision == "main" || revision == "master" ? "" : " --revision " + revision);
+}
+
+std::pair<std::string, std::string> split_selection(const std::string& name) {
+  const std::size_t at = name.find_last_of("#:");
+  if (at == std::string::npos || at == 0 || at + 1 == name.size()) return {name, ""};
+  if (name.find_first_not_of("0123456789.eE+-", at + 1) != std::string::npos) return {name, ""};
+  return {name.substr(0, at), name.substr(at)};
+}
+
+bool is_hub_dataset(const std::string& name) {
+  static constexpr const char* endings[] = {".jsonl", ".json", ".ndjson",  ".txt",   ".csv", ".tsv", ".bin",
+                                            ".idx",   ".md",   ".parquet", ".arrow", ".gz",  ".zst", ".bak"};
+  if (!is_hub_name(name) || std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(end); }))
+    return false;
+  const std::size_t slash = name.find('/');
+  if (slash == std::string::npos && name.find('.') != std::string::npos) return false;
+  std::error_code ignored;
+  for (const char* end : {"", ".bin", ".idx"})  // Megatron's PREFIX
+    if (fs::exists(name + end, ignored)) return false;
+  return slash == std::string::npos || !fs::exists(name.substr(0, slash), ignored);  // no missing file of a directory
+}
+
+std::string find_cached_dataset(const std::string& name) {
+  const fs::path dataset = hub_cache() / folder_of("datasets", name);
+  const std::string commit = first_line(dataset / "refs" / "main");
+  std::error_code ignored;
+  if (commit.empty() || !fs::is_directory(dataset / "snapshots" / commit, ignored)) return "";
+  return (dataset / "snapshots" / commit).string();
+}
+
+std::string download_dataset_command(const std::string& name) {
+  return "hf download --repo-type dataset " + name + " --local-dir " + name.substr(name.rfind('/') + 1);
 }
 
 }  // namespace tessera::jobs

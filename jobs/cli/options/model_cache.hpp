@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Models that Hugging Face's and ModelScope's tools have downloaded before, by name. Nothing is downloaded here. The
-// user's cache directory.
+// Models and data sets that Hugging Face's and ModelScope's tools have downloaded before, by name. Nothing is
+// downloaded here. The user's cache directory.
 
 #include <string>
+#include <utility>
 
 namespace tessera::jobs {
 
@@ -21,5 +22,15 @@ namespace tessera::jobs {
 
 /// The command that downloads a model to that cache.
 [[nodiscard]] std::string download_command(const std::string& name, const std::string& revision);
+
+/// True if a value of --dataset, without its #ROWS or :SHARE, is spelled as the name of a data set of a hub, and is no
+/// file, directory or Megatron's PREFIX: "tatsu-lab/alpaca", "squad".
+[[nodiscard]] bool is_hub_dataset(const std::string& name);
+/// The directory of a data set in Hugging Face's local cache (its branch main); "" if there is none.
+[[nodiscard]] std::string find_cached_dataset(const std::string& name);
+/// The command that downloads a data set.
+[[nodiscard]] std::string download_dataset_command(const std::string& name);
+/// NAME#ROWS or NAME:SHARE as NAME and the rest; "" where a name has none.
+[[nodiscard]] std::pair<std::string, std::string> split_selection(const std::string& name);
 
 }  // namespace tessera::jobs

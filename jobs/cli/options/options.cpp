@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/other_tools.hpp"
+#include "jobs/cli/options/renamed.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
@@ -18,7 +21,8 @@ namespace {
 [[noreturn]] void wrong_value(const OptionSpec& spec, const std::string& item, const std::string& expected,
                               const Source& source) {
   throw RefusedOption(RefusedOption::Group::wrong_value,
-                      "--" + std::string(spec.name) + " " + item + ": expected " + expected, source.text);
+                      "--" + std::string(spec.name) + " " + item + ": expected " + expected, source.text,
+                      value_instead(spec, item));
 }
 
 /// The one spelling in which the program reads a value.
@@ -140,6 +144,15 @@ std::optional<std::int64_t> Options::optional_integer(const char* name) const {
   return integer(name);
 }
 
+bool Options::is_share(const char* name) const { return !parse_integer(text(name)); }
+
+std::int64_t Options::steps(const char* name, std::int64_t total_steps) const {
+  if (!is_share(name)) return integer(name);
+  // 0.07 of 100 steps are 7, though the product in double is above that.
+  const double share = std::ceil(real(name) * static_cast<double>(total_steps) - 1e-9);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(share));
+}
+
 std::vector<Options::Item> Options::in_order(std::initializer_list<const char*> names) const {
   std::vector<std::tuple<int, int, Item>> items;
   for (const char* name : names) {
@@ -179,10 +192,16 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   if (spec == nullptr) {
     if (const UnsupportedOption* unsupported = find_unsupported(name))
       return check_unsupported(*unsupported, name, items, source.text);
+    if (const RenamedOption* renamed = find_renamed(name)) return check_renamed(*renamed, name, items, source.text);
     if (find_other_tools(name) != nullptr) return assign_other_tools(name, items, source);
     const std::string near = suggestion(name, option_names());
     throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + name, source.text,
                         near.empty() ? "See --help-all" : near);
+  }
+  if (spec->name == std::string("fsdp") && items.size() != 1) {  // a list of its words; an empty one is off
+    std::string words;
+    for (const std::string& item : items) words += (words.empty() ? "" : " ") + item;
+    items = {words.empty() ? "false" : words};
   }
   const bool many = spec->type == Type::list || spec->type == Type::repeated_text;
   if (many ? items.empty() : items.size() != 1)
@@ -203,6 +222,14 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
     without_effect.push_back(strfmt("--%s has no effect: %s [%s]", spec->name, spec->help, source.text.c_str()));
   if (positions.empty()) positions.assign(items.size(), assigned_++);
   slot = {std::move(items), source, std::move(positions)};
+}
+
+void Options::decide(const char* name, const std::string& value, const std::string& why) {
+  Value& slot = values_.find(name)->second;
+  slot.source.text += ": " + why;
+  slot.items = {value};
+  slot.positions.resize(1);
+  if (std::string_view(name) == "mixed_precision") resolve_save_dtype();
 }
 
 void Options::assign_other_tools(const std::string& name, const std::vector<std::string>& items, const Source& source) {
@@ -245,7 +272,7 @@ void Options::read_environment(char** environment) {
     const OptionSpec* spec = find_option(name);
     const std::string value = text.substr(equals + 1);
     std::vector<std::string> items{value};
-    if (spec != nullptr && spec->type == Type::list) items = split_list(value);
+    if (spec != nullptr && spec->type == Type::list) items = list_items(*spec, value);
     try {
       assign(name, std::move(items), source);
     } catch (const RefusedOption& refusal) { refuse_later(refusal); }
@@ -261,9 +288,10 @@ std::string Options::json() const {
     if (spec.type == Type::list || spec.type == Type::repeated_text) entry["value"] = found.items;
     else if (found.items.empty()) entry["value"] = nullptr;
     else if (spec.type == Type::flag && parse_flag(found.items[0])) entry["value"] = *parse_flag(found.items[0]);
-    else if (spec.type == Type::integer && parse_integer(found.items[0]))
+    else if ((spec.type == Type::integer || spec.type == Type::steps) && parse_integer(found.items[0]))
       entry["value"] = *parse_integer(found.items[0]);
-    else if (spec.type == Type::real && parse_real(found.items[0])) entry["value"] = *parse_real(found.items[0]);
+    else if ((spec.type == Type::real || spec.type == Type::steps) && parse_real(found.items[0]))
+      entry["value"] = *parse_real(found.items[0]);
     else entry["value"] = found.items[0];
     entry["source"] = found.source.text;
     object[spec.name] = std::move(entry);

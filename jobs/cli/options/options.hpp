@@ -73,6 +73,10 @@ class Options {
   [[nodiscard]] std::uint64_t bytes(const char* name) const;
   [[nodiscard]] double seconds(const char* name) const;
   [[nodiscard]] std::optional<std::int64_t> optional_integer(const char* name) const;
+  /// An option of Type::steps: its number, or its share of `total_steps`, rounded up.
+  [[nodiscard]] std::int64_t steps(const char* name, std::int64_t total_steps) const;
+  /// True if an option of Type::steps has a share of all steps.
+  [[nodiscard]] bool is_share(const char* name) const;
   [[nodiscard]] const Value& value(const char* name) const;
   /// An item of a list option, and where it was given.
   struct Item {
@@ -90,6 +94,9 @@ class Options {
   /// calls.
   void assign(const std::string& name, std::vector<std::string> items, const Source& source,
               std::vector<int> positions = {});
+  /// Gives a value that was left to the program ("auto", or not set) what the program decides, with the precedence that
+  /// it had; `why` is added to its source's text.
+  void decide(const char* name, const std::string& value, const std::string& why);
   /// Reads a configuration file, the blocks of accelerate and DeepSpeed included.
   void read_file(const std::string& path);
   void read_tree(const io::ConfigNode& root, const std::string& path);
@@ -130,15 +137,21 @@ class Options {
   void assign_other_tools(const std::string& name, const std::vector<std::string>& items, const Source& source);
   /// A block of keys that is the value of an option: JSON, or the path of a JSON file.
   void assign_block(const std::string& name, const std::string& text, const Source& source);
+  void request_fsdp(const std::string& value, const Source& source);
+  [[noreturn]] static void refuse_strategies(const StrategyRequest& one, const std::string& strategy,
+                                             const StrategyRequest& other);
   void resolve_strategy();
   /// An offload that another option's value stands for: `name` is cpu, unless a source of higher precedence sets it.
   void take_offload(const char* name, const Source& source);
   void resolve_stage();
+  void resolve_bench();
   void resolve_backend();
   void resolve_wrap_policy();
   void resolve_save_dtype();
   void resolve_model();
   void resolve_shape();
+  void resolve_dataset();
+  void note_unread();
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;

@@ -108,6 +108,21 @@ void assign_from(Options& options, const std::string& name, std::vector<std::str
   } catch (const RefusedOption& refusal) { options.refuse_later(refusal); }
 }
 
+/// The options of ms-swift's export by convert's names.
+void take_export_names(std::vector<std::string>& arguments) {
+  static constexpr const char* names[][2] = {
+      {"model", "in"}, {"model_id_or_path", "in"}, {"output_dir", "out"}, {"torch_dtype", "dtype"}};
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const std::size_t equals = argument.find('=');
+    std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+    std::ranges::replace(name, '-', '_');
+    for (const auto& [theirs, ours] : names)
+      if (name == theirs)
+        argument = std::string("--") + ours + (equals == std::string::npos ? "" : argument.substr(equals));
+  }
+}
+
 /// The commands sft and pt are train with that --stage.
 void assign_stage(Options& options, const std::string& stage) {
   const Source source{precedence::command_line, "command tessera " + stage};
@@ -135,6 +150,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     result.command = command->name;
     if (rest[0] == "sft" || rest[0] == "pt") result.stage = rest[0];
     result.options.commands = command->bit;
+    if (rest[0] == "export") take_export_names(rest);
     rest.erase(rest.begin());
   }
   if (result.options.commands == for_job_script) {

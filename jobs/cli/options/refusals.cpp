@@ -20,10 +20,10 @@ std::string without_verdict(std::string line) {
 std::vector<std::string> lines_of(const std::vector<RefusedOption>& refusals) {
   std::vector<std::string> lines{strfmt("%zu options are refused", refusals.size())};
   for (const RefusedOption::Group group :
-       {RefusedOption::Group::not_supported, RefusedOption::Group::unknown, RefusedOption::Group::wrong_value,
-        RefusedOption::Group::contradiction, RefusedOption::Group::among_others}) {
-    static constexpr const char* titles[] = {
-        "not supported: ", "unknown: ", "wrong value: ", "contradiction: ", "among the other options: "};
+       {RefusedOption::Group::not_supported, RefusedOption::Group::other_name, RefusedOption::Group::unknown,
+        RefusedOption::Group::wrong_value, RefusedOption::Group::contradiction, RefusedOption::Group::among_others}) {
+    static constexpr const char* titles[] = {"not supported: ", "another name here: ", "unknown: ",
+                                             "wrong value: ",   "contradiction: ",     "among the other options: "};
     for (const RefusedOption& refusal : refusals)
       if (refusal.group() == group)
         lines.push_back(titles[static_cast<int>(group)] + (group == RefusedOption::Group::not_supported

@@ -12,8 +12,9 @@ namespace tessera::jobs {
 /// One refused option, key or value.
 class RefusedOption : public Error {
  public:
-  // among_others: what the accepted options contradict, beside refused ones.
-  enum class Group : unsigned char { not_supported, unknown, wrong_value, contradiction, among_others };
+  // other_name: another tool's name (renamed.hpp). among_others: what the accepted options contradict, beside refused
+  // ones.
+  enum class Group : unsigned char { not_supported, other_name, unknown, wrong_value, contradiction, among_others };
   RefusedOption(Group group, std::string what, std::string where = {}, std::string what_to_do = {})
       : Error(ExitCode::usage, std::move(what), std::move(where), std::move(what_to_do)), group_(group) {}
   [[nodiscard]] Group group() const { return group_; }

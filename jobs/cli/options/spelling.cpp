@@ -9,8 +9,8 @@
 namespace tessera::jobs {
 
 const char* name_of(Type type) {
-  static constexpr const char* names[] = {"true|false", "integer", "number", "text", "word",
-                                          "text",       "list",    "size",   "time", "range"};
+  static constexpr const char* names[] = {"true|false", "integer", "number", "text",  "word", "text",
+                                          "list",       "size",    "time",   "range", "steps"};
   return names[static_cast<int>(type)];
 }
 
@@ -139,7 +139,8 @@ std::span<const CommandSpec> command_table() {
       {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a dataset"},
       {"convert", for_convert, "[IN OUT] [CONFIG.yaml|json ...]",
-       "convert a checkpoint to a Hugging Face model directory, or back; at most 256 MiB of memory per rank"},
+       "convert a checkpoint to a Hugging Face model directory, or back; at most 256 MiB of memory per rank (also: "
+       "export)"},
       {"inspect", for_inspect, "PATH ...",
        "print what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
       {"report", for_report, "DIR ...",
@@ -173,7 +174,9 @@ std::string command_names() {
 const CommandSpec* find_command(std::string_view name) {
   for (const CommandSpec& command : command_table()) {
     const bool by_stage = command.bit == for_train && (name == "sft" || name == "pt");
-    if (name == command.name || by_stage || (name == "infer" && command.bit == for_generate)) return &command;
+    const bool by_swift =
+        (name == "infer" && command.bit == for_generate) || (name == "export" && command.bit == for_convert);
+    if (name == command.name || by_stage || by_swift) return &command;
   }
   return nullptr;
 }

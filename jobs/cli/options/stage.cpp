@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defaults that depend on --stage and --tuner_type: those that ms-swift documents for fine-tuning.
+// Defaults that depend on --stage and --tuner_type, those that ms-swift documents for fine-tuning, and those of bench.
 #include "jobs/cli/options/options.hpp"
 
 namespace tessera::jobs {
@@ -17,7 +17,6 @@ constexpr StageDefault sft_defaults[] = {
     {"weight_decay", "0.1", "0.1"},
     {"adam_beta2", "0.95", "0.95"},
     {"per_device_train_batch_size", "1", "1"},
-    {"gradient_checkpointing", "full", "full"},
     {"save_steps", "500", "500"},
 };
 
@@ -40,8 +39,19 @@ void Options::resolve_stage() {
   if (has("val_dataset") || real("split_dataset_ratio") > 0) set("eval_steps", text("save_steps"));
 }
 
+/// A benchmark measures what its options name, and nothing that depends on weights or free memory.
+void Options::resolve_bench() {
+  if (commands != for_bench) return;
+  if (text("mixed_precision") == "auto") decide("mixed_precision", "no", "bench");
+  if (!given("gradient_checkpointing")) decide("gradient_checkpointing", "none", "bench");
+}
+
 std::string stage_default(const OptionSpec& spec, const std::string& stage) {
   if (!stage.empty() && std::string_view(spec.name) == "stage") return stage;
+  const std::string_view name = spec.name;
+  if (stage == "sft" && name == "gradient_accumulation_steps")
+    return strfmt("for at least %ld samples a step", sft_global_batch);
+  if (stage == "sft" && name == "eval_steps") return "save_steps, if there is validation data";
   if (stage == "sft")
     for (const StageDefault& entry : sft_defaults)
       if (std::string_view(entry.option) == spec.name)

@@ -27,6 +27,7 @@ std::string canonical_strategy(const std::string& name) {
       {"hybrid", "hybrid_shard"},
       {"hybrid_shard", "hybrid_shard"},
       {"hybrid_shard_zero2", "hybrid_shard_zero2"},
+      {"fsdp_true", "fsdp_true"},                  // transformers' fsdp: true: zero3, unless fsdp_config says another
       {"replicated_groups", "replicated_groups"},  // accelerate's parallelism_config: with zero2, or else with zero3
   };
   const auto found = names.find(canonical_spelling(name));
@@ -88,11 +89,7 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
     request_strategy(option, params ? "zero3" : "zero2", source);
     take_offload(params ? "offload_params" : "offload_optimizer", {source.precedence, source.text + " " + option});
   } else if (name == "fsdp") {
-    // Hugging Face writes "full_shard auto_wrap offload"; units are transformer blocks with and without auto_wrap.
-    for (const std::string& part : split_words(lower, ' ')) {
-      if (part == "offload") take_offload("offload_params", {source.precedence, source.text + " " + option});
-      else if (part != "auto_wrap") request_strategy(option, part, source);
-    }
+    request_fsdp(lower, source);
   } else {
     if (name == "sharding_strategy") check(spec, {value}, source);
     request_strategy(option, value, source);
@@ -100,31 +97,73 @@ bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, 
   return true;
 }
 
+/// transformers 5 has true (a bare --fsdp) and false, and fsdp_config for the rest; before it was "full_shard auto_wrap
+/// offload". Units are transformer blocks with and without auto_wrap.
+void Options::request_fsdp(const std::string& value, const Source& source) {
+  const std::string option = "--fsdp";
+  if (const auto on = value.empty() ? std::optional(false) : parse_flag(value)) {
+    if (*on) {
+      request_strategy(option, "fsdp_true", source);
+      external_keys.push_back({source.text, option + " " + value, ExternalKey::Outcome::used,
+                               "FULL_SHARD, unless fsdp_config says another strategy", ""});
+      return;
+    }
+    std::erase_if(strategy_requests_, [&](const StrategyRequest& earlier) {
+      return earlier.option == option && earlier.source.precedence <= source.precedence;
+    });
+    external_keys.push_back({source.text, option + " " + value, ExternalKey::Outcome::harmless,
+                             "off; --sharding_strategy, or its default, decides", ""});
+    return;
+  }
+  for (const std::string& part : split_words(value, ' ')) {
+    if (part == "offload") take_offload("offload_params", {source.precedence, source.text + " " + option});
+    else if (part == "auto_wrap") continue;
+    else request_strategy(option, part, source);
+  }
+}
+
 void Options::take_offload(const char* name, const Source& source) { assign(name, {"cpu"}, source); }
 
 void Options::resolve_strategy() {
   const StrategyRequest* winner = nullptr;
+  const StrategyRequest* fsdp_on = nullptr;  // transformers' fsdp: true
+  for (const StrategyRequest& request : strategy_requests_)
+    if (request.strategy == "fsdp_true" &&
+        (fsdp_on == nullptr || request.source.precedence > fsdp_on->source.precedence))
+      fsdp_on = &request;
   std::string strategy;
   for (const StrategyRequest& request : strategy_requests_) {
+    // fsdp: true says that FSDP is on, and fsdp_config, which may be of an earlier source, how.
+    const bool not_of_fsdp = request.strategy == "zero0" || request.strategy == "zero1";
+    if (request.strategy == "fsdp_true") continue;
+    if (fsdp_on != nullptr && not_of_fsdp && request.source.precedence < fsdp_on->source.precedence) continue;
     if (winner == nullptr || request.source.precedence > winner->source.precedence) {
       winner = &request;
       strategy = request.strategy;
       continue;
     }
-    if (request.source.precedence < winner->source.precedence) continue;
+    // What --fsdp_config says stands one below the command line, and beside --fsdp.
+    const bool beside = winner->option == "--fsdp" && winner->source.precedence == precedence::command_line &&
+                        request.source.precedence == precedence::command_line - 1;
+    if (request.source.precedence < winner->source.precedence && !beside) continue;
     std::string joined;
-    if (!compatible(strategy, request.strategy, joined)) {
-      throw RefusedOption(
-          RefusedOption::Group::contradiction,
-          winner->option + " asks for " + strategy + ", but " + request.option + " for " + request.strategy,
-          both_sources(winner->source, request.source), "Keep one of the two");
-    }
+    if (!compatible(strategy, request.strategy, joined)) refuse_strategies(*winner, strategy, request);
     strategy = joined;
   }
-  if (winner == nullptr) return;
+  if (winner == nullptr && fsdp_on == nullptr) return;
+  if (winner == nullptr) winner = fsdp_on, strategy = "zero3";
+  if (fsdp_on != nullptr && strategy == "zero1" && winner->source.precedence == fsdp_on->source.precedence)
+    refuse_strategies(*winner, strategy, *fsdp_on);
   if (strategy == "replicated_groups") strategy = "hybrid_shard";
   values_.find("sharding_strategy")->second = {{strategy},
                                                {winner->source.precedence, winner->source.text + " " + winner->option}};
+}
+
+void Options::refuse_strategies(const StrategyRequest& one, const std::string& strategy, const StrategyRequest& other) {
+  throw RefusedOption(RefusedOption::Group::contradiction,
+                      one.option + " asks for " + strategy + ", but " + other.option + " for " +
+                          (other.strategy == "fsdp_true" ? "FSDP, which has no such stage" : other.strategy),
+                      both_sources(one.source, other.source), "Keep one of the two");
 }
 
 /// accelerate's use_cpu: true is --backend cpu. False is --backend auto, unless the same source names a backend.
@@ -184,6 +223,21 @@ void Options::resolve_model() {
       {model.source.text, "--model " + name, ExternalKey::Outcome::mapped, "found in " + found, ""});
 }
 
+/// The name of a data set of a hub becomes its directory in the local cache, if it is there.
+void Options::resolve_dataset() {
+  for (const char* option : {"dataset", "val_dataset"}) {
+    Value& data = values_.find(option)->second;
+    for (std::string& item : data.items) {
+      const auto [name, selection] = split_selection(item);
+      const std::string found = is_hub_dataset(name) ? find_cached_dataset(name) : "";
+      if (found.empty()) continue;
+      external_keys.push_back({data.source.text, std::string("--") + option + " " + item, ExternalKey::Outcome::mapped,
+                               "found in " + found, ""});
+      item = found + selection;
+    }
+  }
+}
+
 /// A preset of a model has no weights to start from. (plan may stand for a run that has them.)
 void Options::resolve_shape() {
   if (!has("shape") || (commands & for_train) == 0) return;
@@ -197,8 +251,9 @@ void Options::resolve_shape() {
 
 void Options::resolve() {
   for (void (Options::*step)() :
-       {&Options::resolve_stage, &Options::resolve_strategy, &Options::resolve_backend, &Options::resolve_wrap_policy,
-        &Options::resolve_save_dtype, &Options::resolve_model, &Options::resolve_shape}) {
+       {&Options::resolve_stage, &Options::resolve_bench, &Options::resolve_strategy, &Options::resolve_backend,
+        &Options::resolve_wrap_policy, &Options::resolve_save_dtype, &Options::resolve_model, &Options::resolve_dataset,
+        &Options::resolve_shape, &Options::note_unread}) {
     try {
       (this->*step)();
     } catch (const RefusedOption& refusal) { refuse_later(refusal); }

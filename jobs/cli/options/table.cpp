@@ -29,8 +29,9 @@ const OptionSpec model_and_data[] = {
     {.name = "from_scratch", .type = Type::flag, .default_value = "false", .group = "Model",
      .help = "start from random parameters; otherwise from DIR/model.safetensors"},
     {.name = "dataset", .aliases = "train_dataset", .type = Type::list, .values = "FILE ...", .group = "Data",
-     .help = "training files, directories or patterns: text, .jsonl and .json with texts or conversations, .bin token "
-             "files of llm.c; FILE#500: so many rows, FILE:0.3: that share of them",
+     .help = "training files, directories or patterns: text; JSON Lines, .json, .csv and .tsv with texts or "
+             "conversations, also .gz or .zst; .bin token files of llm.c; FILE#500: so many rows, FILE:0.3: that share "
+             "of them",
      .equivalents = "ms-swift --dataset", .commands = for_runs | for_eval | for_tokenize},
     {.name = "val_dataset", .type = Type::list, .values = "FILE ...", .group = "Data", .help = "validation files",
      .equivalents = "ms-swift --val_dataset"},
@@ -39,7 +40,8 @@ const OptionSpec model_and_data[] = {
      .equivalents = "ms-swift --split_dataset_ratio", .min = 0, .max = 0.9},
     {.name = "tokenizer", .default_value = "auto", .values = "auto|bytes|PATH", .group = "Data",
      .help = "PATH: a tokenizer.json or its directory; bytes: one token per byte, ids 0-255; auto: the tokenizer.json "
-             "next to the model's config.json if there is one, otherwise bytes",
+             "(or vocab.json and merges.txt) next to the model's config.json, or bytes if these are the model's "
+             "vocabulary",
      .commands = for_computing | for_tokenize},
     {.name = "eos_token", .values = "TOKEN|none", .group = "Data",
      .help = "end-of-document token, spelled as in tokenizer.json [from generation_config.json, config.json or "
@@ -48,7 +50,8 @@ const OptionSpec model_and_data[] = {
      .help = "new names of the keys of rows, as {\"question\": \"query\", \"answer\": \"response\"}",
      .equivalents = "ms-swift --columns", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "strict", .type = Type::flag, .default_value = "false", .group = "Data",
-     .help = "stop at the first row that cannot be used; false: skip such rows, count them and name the first ones",
+     .help = "stop at the first row that cannot be used, text that is not UTF-8, or file of a directory that is left "
+             "out; false: skip such rows, replace such bytes, count them and name the first ones",
      .equivalents = "ms-swift --strict", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "truncation_strategy", .type = Type::choice, .values = "delete|left|right|split", .group = "Data",
      .help = "documents longer than max_length: leave them out, cut their beginning or their end, or split them "
@@ -66,8 +69,8 @@ const OptionSpec model_and_data[] = {
      .help = "which text of conversations has loss: every assistant's with its end of turn, the last one's, all",
      .equivalents = "ms-swift --loss_scale", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "cache_dir", .values = "DIR", .group = "Data",
-     .help = "where tokenized text is cached, by a hash of the text and the tokenizer [OUTPUT_DIR/cache; eval: "
-             "~/.cache/tessera]",
+     .help = "where tokenized text is cached, by a hash of the text and the tokenizer, and compressed files are "
+             "decompressed [OUTPUT_DIR/cache; eval: ~/.cache/tessera]",
      .commands = for_train | for_eval | for_config},
     {.name = "preview", .type = Type::integer, .default_value = "0", .group = "Data",
      .help = "print the tokens of the first N documents", .commands = for_tokenize, .min = 0, .max = 1000},
@@ -125,8 +128,8 @@ const OptionSpec batch_and_optimizer[] = {
      .group = "Optimizer",
      .help = "growth of the learning rate in the warm-up: step s of N, from 0, has the share s/N, or log(s+1)/log(N)",
      .equivalents = "DeepSpeed scheduler.params.warmup_type"},
-    {.name = "warmup_steps", .type = Type::integer, .default_value = "0", .group = "Optimizer",
-     .help = "steps of warm-up; if positive, it overrides warmup_ratio",
+    {.name = "warmup_steps", .type = Type::steps, .default_value = "0", .values = "N|SHARE", .group = "Optimizer",
+     .help = "steps of warm-up, or below 1 their share of all steps, rounded up; if positive, it overrides warmup_ratio",
      .equivalents = "ms-swift --warmup_steps", .min = 0},
     {.name = "warmup_ratio", .type = Type::real, .default_value = "0", .group = "Optimizer",
      .help = "warm-up as a share of all steps, rounded up", .equivalents = "ms-swift --warmup_ratio", .min = 0,
@@ -171,8 +174,9 @@ const OptionSpec sharding_options[] = {
     {.name = "sharding_strategy", .type = Type::choice, .default_value = "zero3", .values = sharding_strategies,
      .group = "Sharding", .help = "the same by FSDP's names: FULL_SHARD is zero3, SHARD_GRAD_OP zero2, NO_SHARD zero0",
      .equivalents = "accelerate fsdp_sharding_strategy", .commands = for_computing},
-    {.name = "fsdp", .values = "fsdp2|full_shard|shard_grad_op|no_shard|hybrid_shard", .group = "Sharding",
-     .help = "sets sharding_strategy (fsdp2 is FULL_SHARD)", .equivalents = "ms-swift --fsdp; HF --fsdp",
+    {.name = "fsdp", .values = "true|false|fsdp2|full_shard|shard_grad_op|no_shard|hybrid_shard", .group = "Sharding",
+     .help = "sets sharding_strategy (fsdp2 is FULL_SHARD); true, or without a value: FULL_SHARD, or what fsdp_config "
+             "says; false: nothing", .equivalents = "ms-swift --fsdp; HF --fsdp",
      .commands = for_computing},
     {.name = "parallel_strategy", .values = "ddp|fsdp|fsdp2|zero0...zero3|hybrid", .group = "Sharding",
      .help = "sets sharding_strategy (fsdp is FULL_SHARD, ddp is NO_SHARD)", .commands = for_computing},
@@ -216,7 +220,7 @@ const OptionSpec sharding_options[] = {
      .equivalents = "FSDP2 set_requires_all_reduce, set_requires_gradient_sync"},
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
      .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},
-    {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "none",
+    {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "auto",
      .values = "keep_all|none|selective|full|auto|true|false", .group = "Sharding",
      .help = "activations to recompute in backward rather than keep; full: all of a block (true is full, false is "
              "none); selective: keep attention outputs and MLP products; none: only outputs of norms and activation "
@@ -268,8 +272,8 @@ const OptionSpec run_and_evaluation[] = {
              "fp32 with --from_scratch; checkpoints keep fp32 masters", .commands = for_runs | for_convert},
     {.name = "dry_run", .type = Type::flag, .default_value = "false", .group = "Run",
      .help = "train: print the plan and stop", .commands = for_train | for_config},
-    {.name = "save_steps", .type = Type::integer, .default_value = "0", .values = "N", .group = "Checkpoints",
-     .help = "save a checkpoint every N steps and at the end; 0: none", .equivalents = "ms-swift --save_steps",
+    {.name = "save_steps", .type = Type::steps, .default_value = "0", .values = "N|SHARE", .group = "Checkpoints",
+     .help = "save a checkpoint every N steps, or below 1 after each such share of all steps, and at the end; 0: none", .equivalents = "ms-swift --save_steps",
      .min = 0},
     {.name = "save_strategy", .type = Type::choice, .default_value = "steps", .values = "no|steps|epoch",
      .group = "Checkpoints", .help = "save every save_steps, at the end of each epoch, or never",
@@ -312,8 +316,8 @@ const OptionSpec run_and_evaluation[] = {
      .help = "save a checkpoint and exit with 75 before this time is over [under Slurm: SLURM_JOB_END_TIME]; "
              "job-script: of the job [4h]",
      .commands = for_runs | for_job_script, .min = 0.001},
-    {.name = "eval_steps", .type = Type::integer, .default_value = "0", .group = "Evaluation",
-     .help = "evaluate every N steps; 0: at the end only", .equivalents = "ms-swift --eval_steps", .min = 0},
+    {.name = "eval_steps", .type = Type::steps, .default_value = "0", .values = "N|SHARE", .group = "Evaluation",
+     .help = "evaluate every N steps, or below 1 after each such share of all steps; 0: at the end only", .equivalents = "ms-swift --eval_steps", .min = 0},
     {.name = "eval_strategy", .aliases = "evaluation_strategy", .type = Type::choice, .default_value = "steps",
      .values = "no|steps|epoch", .group = "Evaluation",
      .help = "evaluate every eval_steps, or at the end of each epoch, and at the end of the run; no: never",

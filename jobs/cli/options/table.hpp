@@ -22,6 +22,7 @@ enum class Type : unsigned char {
   size,           // bytes: 512MiB, 5GB, 4096
   duration,       // seconds: 90, 90s, 1h30m
   range,          // steps A:B, both included, counted from 1
+  steps,          // a number of steps, or a share of all steps between 0 and 1: 500, 0.1
 };
 [[nodiscard]] const char* name_of(Type type);
 

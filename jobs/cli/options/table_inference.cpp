@@ -16,10 +16,11 @@ const OptionSpec inference_table[] = {
     {.name = "prompt", .type = Type::repeated_text, .values = "TEXT", .group = "Generation",
      .help = "a text to continue; repeat the option for more", .commands = for_generate | for_config},
     {.name = "prompt_file", .values = "FILE|-", .group = "Generation",
-     .help = "prompts, - is standard input: one per line, or .jsonl with a \"prompt\" (or \"text\") key; train: continued every "
-             "eval_generate_steps and at the end", .commands = for_generate | for_runs},
+     .help = "prompts, - is standard input: one per line, or JSON Lines with \"prompt\" (or \"text\"), or with --chat "
+             "\"messages\"; train: continued every eval_generate_steps and at the end", .commands = for_generate | for_runs},
     {.name = "chat", .type = Type::flag, .default_value = "false", .group = "Generation",
-     .help = "each prompt is a user's message, which the model's chat template turns into text",
+     .help = "each prompt is a user's message, which the model's chat template turns into text; without a prompt on a "
+             "terminal: a conversation",
      .commands = for_generate | for_config},
     {.name = "max_new_tokens", .type = Type::integer, .values = "N", .group = "Generation",
      .help = "most tokens to generate for each prompt [128, or fewer if the model has fewer positions]",

@@ -10,8 +10,8 @@ namespace {
 // clang-format off
 
 const OptionSpec logging_table[] = {
-    {.name = "logging_steps", .type = Type::integer, .default_value = "5", .group = "Logging",
-     .help = "print a step line every N steps", .equivalents = "ms-swift --logging_steps", .min = 1},
+    {.name = "logging_steps", .type = Type::steps, .default_value = "5", .values = "N|SHARE", .group = "Logging",
+     .help = "print a step line every N steps, or below 1 after each such share of all steps", .equivalents = "ms-swift --logging_steps", .min = 1},
     {.name = "logging_first_step", .type = Type::flag, .default_value = "true", .group = "Logging",
      .help = "print a step line for step 1 too", .equivalents = "HF --logging_first_step"},
     {.name = "quiet", .type = Type::flag, .default_value = "false", .group = "Logging",

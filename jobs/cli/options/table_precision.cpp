@@ -10,10 +10,12 @@ namespace {
 // clang-format off
 
 const OptionSpec precision_table[] = {
-    {.name = "mixed_precision", .type = Type::choice, .default_value = "no", .values = "no|bf16|fp16|fp32",
+    {.name = "mixed_precision", .type = Type::choice, .default_value = "auto", .values = "auto|no|bf16|fp16|fp32",
      .group = "Precision",
      .help = "gather parameters and compute in bf16 or fp16; master weights, optimizer state, norms and losses stay "
-             "fp32 (no is fp32). generate and eval hold parameters, keys and values in that type",
+             "fp32 (no is fp32). generate and eval hold parameters, keys and values in that type. auto: in bf16 where "
+             "the model's weights are bf16 or fp16 and the GPU or CPU has bf16 instructions, and from scratch on GPUs; "
+             "else in fp32; a resumed run as its checkpoint's; bench in fp32",
      .equivalents = "accelerate mixed_precision", .commands = for_computing},
     {.name = "bf16", .type = Type::flag, .default_value = "false", .group = "Precision",
      .help = "--mixed_precision bf16", .equivalents = "HF --bf16; DeepSpeed bf16.enabled", .commands = for_computing},

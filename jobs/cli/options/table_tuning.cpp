@@ -57,7 +57,8 @@ const OptionSpec tuning_table[] = {
     {.name = "lorap_lr_ratio", .type = Type::real, .values = "X", .group = "Tuning",
      .help = "learning rate of B as a multiple of A's (LoRA+)", .equivalents = "ms-swift --lorap_lr_ratio", .min = 0},
     {.name = "adapters", .values = "DIR", .group = "Tuning",
-     .help = "an adapter directory of PEFT or of a LoRA run: train continues it, generate and eval apply it to --model",
+     .help = "an adapter directory of PEFT or of a LoRA run: train continues it, generate and eval apply it to "
+             "--model [the base model that adapter_config.json names]",
      .equivalents = "ms-swift --adapters", .commands = for_runs | for_inference | for_convert},
     {.name = "quant_method", .type = Type::choice, .default_value = "none", .values = "none|bnb", .group = "Tuning",
      .help = "bnb: keep the weights of the frozen base model's Linears quantized, as bitsandbytes does (docs/qlora.md)",
@@ -72,7 +73,7 @@ const OptionSpec tuning_table[] = {
      .equivalents = "transformers bnb_4bit_use_double_quant", .commands = for_computing},
     {.name = "bnb_4bit_compute_dtype", .type = Type::choice, .default_value = "none",
      .values = "none|float32|float16|bfloat16", .group = "Tuning",
-     .help = "the type that the run computes in (mixed_precision): another one is refused",
+     .help = "the type that the run computes in, as mixed_precision: if both are given, another one is refused",
      .equivalents = "transformers bnb_4bit_compute_dtype", .commands = for_computing},
     {.name = "bnb_4bit_quant_storage", .type = Type::choice, .default_value = "none", .values = "none|uint8",
      .group = "Tuning", .help = "the type that holds the codes", .equivalents = "transformers bnb_4bit_quant_storage",

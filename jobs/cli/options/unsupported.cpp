@@ -80,7 +80,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"eval_dataset eval_dataset_args eval_generation_config eval_limit eval_use_evalscope extra_eval_args", "false|none", "EvalScope is missing: use --val_dataset"},
       {"device_groups", "none", "Ranks are started by mpirun or srun"},
       {"is_binary_loss_scale", "none", "Use --loss_scale"},
-      {"logprobs top_logprobs stop_words stream structured_outputs_regex", "false|none", "tessera generate prints texts alone"},
+      {"logprobs top_logprobs stop_words structured_outputs_regex", "false|none", "tessera generate prints texts alone"},
       {"num_beams", "1", "Beam search is missing: use --temperature, --top_k and --top_p"},
       {"lora_dtype", "none|float32|fp32", "Adapters are fp32"},
       {"safe_serialization", "true|1|yes", "Models are saved as safetensors only"},
@@ -88,6 +88,8 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"hqq_axis", "", "Models are quantized as bitsandbytes does: use --quant_method bnb"},
       {"vllm_* sglang_* lmdeploy_*", "", "tessera generate samples by itself"},
       {"wandb_* swanlab_*", "", "Every run writes logging.jsonl"},
+      {"mlflow_* comet_* use_wandb use_mlflow use_comet", off_values, "Every run writes logging.jsonl, and event files for TensorBoard"},
+      {"infer_backend", "pt|transformers|huggingface|hf|auto", "tessera generate samples by itself: leave it out"},
       // Parallelism.
       {"sequence_parallel_size", "1", "Ranks do not share a sequence: use --gradient_checkpointing full for long ones"},
       {"deepspeed_autotp_size", "1", "Tensor parallelism is missing: use --zero_stage 3"},
@@ -139,9 +141,10 @@ void check_unsupported(const UnsupportedOption& option, const std::string& name,
 }
 
 std::string unsupported_command(std::string_view command) {
-  if (command == "export") return "Use tessera convert --to hf";
   if (command == "rlhf" || command == "dpo") return std::string(command) + " is not built yet. Use tessera sft";
-  if (command == "merge_lora") return "Use tessera convert --merge_lora true";
+  if (command == "merge_lora" || command == "merge-lora") return "Use tessera convert --merge_lora true";
+  if (command == "chat" || command == "inference") return "Use tessera generate --chat";
+  if (command == "preprocess") return "Use tessera tokenize";
   if (command == "template") return "template is not built yet. Commands: " + command_names();
   return "";
 }

@@ -148,6 +148,13 @@ std::string expected_value(const OptionSpec& spec, const std::string& text) {
       const auto value = parse_real(text);
       return value && *value >= spec.min && *value <= spec.max ? "" : expected(spec, "a number");
     }
+    case Type::steps: {
+      const auto number = parse_integer(text);
+      const auto share = parse_real(text);
+      const bool good =
+          number ? static_cast<double>(*number) >= spec.min : share.has_value() && *share > 0 && *share < 1;
+      return good ? "" : expected(spec, "an integer") + ", or a share of all steps between 0 and 1";
+    }
     case Type::size: return parse_size(text) ? "" : "a size such as 512MiB or 5GB";
     case Type::duration: {
       const auto value = parse_duration(text);

@@ -8,7 +8,9 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_files.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 
 namespace tessera::jobs {
 
@@ -21,8 +23,12 @@ bool holds_adapter(const std::string& directory) {
   return io::exists(directory + "/" + io::adapter_config_name) && io::exists(directory + "/" + io::adapter_file_name);
 }
 
-/// The directory itself, or the newest of its versions that has an adapter or checkpoints.
+/// The directory itself, or the newest of its versions that has an adapter or checkpoints, or the newest adapter of a
+/// Trainer.
 std::string newest_run(const std::string& path) {
+  static constexpr const char* adapter[] = {io::adapter_file_name};
+  if (!holds_adapter(path))
+    if (std::string trainer = io::newest_trainer_checkpoint(path, adapter); !trainer.empty()) return trainer;
   if (holds_adapter(path) || io::exists(path + "/" + io::manifest_name) || !io::list_checkpoints(path).empty())
     return path;
   for (const auto& [version, directory] : io::list_versions(path))
@@ -51,12 +57,33 @@ AdapterConfig locate_adapter(const std::string& path) {
     throw Error(ExitCode::data, checkpoint + " is no checkpoint of a LoRA run: it has no " + io::adapter_config_name,
                 "--adapters", "Give it with --model or --checkpoint");
   }
+  if (const auto foreign = io::find_foreign_checkpoint(path)) throw foreign->error(path);
   const bool config = io::exists(path + "/" + io::adapter_config_name);
   throw Error(ExitCode::data,
               std::string("there is no ") + (config ? io::adapter_file_name : io::adapter_config_name) + " in " + path,
               "--adapters",
               config ? "PEFT writes it with save_pretrained(…, safe_serialization=True)"
                      : "Give the directory of an adapter, as PEFT or a LoRA run writes it, or a checkpoint of a run");
+}
+
+std::string base_of_adapter(const AdapterConfig& adapter) {
+  const auto json = nlohmann::json::parse(adapter.text, nullptr, /*allow_exceptions=*/false);
+  const auto text_of = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : "";
+  };
+  const std::string base = text_of(base_key), revision = text_of("revision").empty() ? "main" : text_of("revision");
+  if (base.empty())
+    throw Error(ExitCode::data, adapter.source() + " names no base model (base_model_name_or_path)", "--adapters",
+                "Give it with --model");
+  if (io::exists(base)) return base;
+  const std::string cached = is_hub_name(base) ? find_cached_model(base, revision) : "";
+  if (!cached.empty()) return cached;
+  throw Error(
+      ExitCode::data,
+      "the base model of " + adapter.source() + " is " + base + ": no such directory, and it is in no local cache",
+      "--adapters",
+      "Give it with --model" +
+          (is_hub_name(base) ? ". Tessera downloads nothing: " + download_command(base, revision) : std::string()));
 }
 
 void refuse_adapter_as_model(const std::string& directory) {

@@ -23,6 +23,10 @@ struct AdapterConfig {
 /// The adapter of a checkpoint; without text if the checkpoint is not of a LoRA run. Throws Error (data).
 [[nodiscard]] AdapterConfig adapter_of_checkpoint(const std::string& directory);
 
+/// The base model that an adapter's config names (base_model_name_or_path, revision): that path, or the directory of
+/// the model of that name in a local cache. Throws Error (data): none is named, or it is not there.
+[[nodiscard]] std::string base_of_adapter(const AdapterConfig& adapter);
+
 /// Throws Error (data) if the directory, given as --model, holds an adapter.
 void refuse_adapter_as_model(const std::string& directory);
 

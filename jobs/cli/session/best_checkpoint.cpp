@@ -17,29 +17,49 @@ std::optional<BestMetric> best_metric(const Options& options) {
   return BestMetric{name, options.has("greater_is_better") ? options.flag("greater_is_better") : !falls};
 }
 
+namespace {
+
+Error no_checkpoint(const Options& options, const std::string& what, const char* to_do) {
+  return options.refuse("load_best_model_at_end",
+                        "--load_best_model_at_end needs a checkpoint at every evaluation that counts: " + what, to_do);
+}
+
+}  // namespace
+
 void check_best_options(const Options& options) {
   if (options.given("greater_is_better") && !best_metric(options))
     throw options.refuse("greater_is_better", "--greater_is_better has no effect without a metric",
                          "Add --metric_for_best_model");
   if (!options.flag("load_best_model_at_end")) return;
-  const auto refuse = [&](const std::string& what, const char* to_do) {
-    return options.refuse("load_best_model_at_end",
-                          "--load_best_model_at_end needs a checkpoint at every evaluation that counts: " + what,
-                          to_do);
-  };
+  const auto refuse = [&](const std::string& what, const char* to_do) { return no_checkpoint(options, what, to_do); };
   const std::string saves = options.text("save_strategy"), evaluates = options.text("eval_strategy");
-  const std::int64_t save_steps = options.integer("save_steps"), eval_steps = options.integer("eval_steps");
   if (saves != evaluates)
     throw refuse("--save_strategy is " + saves + " and --eval_strategy " + evaluates,
                  "Give both the same value, steps or epoch");
   if (saves == "no") throw refuse("--save_strategy is no", "Give --save_strategy and --eval_strategy steps or epoch");
   if (saves == "epoch") return;
-  if (save_steps == 0 || eval_steps == 0)
-    throw refuse(save_steps == 0 ? "--save_steps is 0" : "--eval_steps is 0",
+  const auto is_off = [&](const char* name) { return !options.is_share(name) && options.integer(name) == 0; };
+  if (is_off("save_steps") || is_off("eval_steps"))
+    throw refuse(is_off("save_steps") ? "--save_steps is 0" : "--eval_steps is 0",
                  "Give --eval_steps N, and --save_steps a multiple of N");
-  if (save_steps % eval_steps != 0)
-    throw refuse(strfmt("--save_steps %ld is no multiple of --eval_steps %ld", save_steps, eval_steps),
-                 "Make --save_steps a multiple of --eval_steps");
+  if (options.is_share("save_steps") != options.is_share("eval_steps"))
+    throw refuse("--save_steps is " + options.text("save_steps") + " and --eval_steps " + options.text("eval_steps") +
+                     ": one is a share of all steps, the other a number",
+                 "Give two numbers, or two shares");
+  if (!options.is_share("save_steps")) check_best_steps(options, 0);
+}
+
+void check_best_steps(const Options& options, std::int64_t total_steps) {
+  if (!options.flag("load_best_model_at_end") || options.text("save_strategy") != "steps") return;
+  const std::int64_t saves = options.steps("save_steps", total_steps), evals = options.steps("eval_steps", total_steps);
+  if (evals == 0 || saves % evals == 0) return;  // check_best_options refuses 0
+  const auto text = [&](const char* name, std::int64_t steps) {
+    const std::string share =
+        options.is_share(name) ? options.text(name) + strfmt(" (of %ld steps) ", total_steps) : "";
+    return strfmt("--%s ", name) + share + std::to_string(steps);
+  };
+  throw no_checkpoint(options, text("save_steps", saves) + " is no multiple of " + text("eval_steps", evals),
+                      "Make --save_steps a multiple of --eval_steps");
 }
 
 bool is_better(const BestMetric& metric, double value, const std::optional<BestCheckpoint>& best) {

@@ -19,8 +19,10 @@ struct BestMetric {
 [[nodiscard]] std::optional<BestMetric> best_metric(const Options& options);
 
 /// Throws Error (usage) if --load_best_model_at_end is given and evaluations and checkpoints do not coincide: both by
-/// epoch, or --save_steps a multiple of --eval_steps.
+/// epoch, or --save_steps a multiple of --eval_steps. Shares of all steps are compared by check_best_steps.
 void check_best_options(const Options& options);
+/// The same for the numbers of steps in a run of so many.
+void check_best_steps(const Options& options, std::int64_t total_steps);
 
 /// The checkpoint with the best evaluation of those that were evaluated at their step.
 struct BestCheckpoint {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options that contradict one another, where no file is needed to see it.
+#include <algorithm>
 #include <bit>
 
+#include "io/chat/chat_template.hpp"
+#include "io/file/file.hpp"
 #include "io/hdf5/mpio_file.hpp"
+#include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -20,7 +24,10 @@ namespace {
   throw Error(ExitCode::usage, what, option_sources(options, names), what_to_do);
 }
 
-void check_precision(const Options& options) { (void)loss_scale_of(options); }
+void check_precision(const Options& options) {
+  if (asked_compute(options)) (void)precision_of(options);
+  (void)loss_scale_of(options);
+}
 
 void check_order_of_sums(const Options& options) {
   if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last")
@@ -56,7 +63,7 @@ void check_attention(const Options& options) {
   for (const char* joins : {"packing", "padding_free"})
     if (options.flag(joins))
       refuse_both(options, "--attention cudnn does not keep packed documents apart", {"attention", joins});
-  if (precision_of(options).compute == DType::f32)
+  if (asked_compute(options) == DType::f32)
     throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
 }
 
@@ -79,6 +86,22 @@ void check_validates(const Options& options, const char* name) {
   if (text != "0" && text != "none" && text != "false" && text != "no" && text != "steps")
     throw options.refuse(name, std::string("--") + name + " needs validation data",
                          "Give --val_dataset, or --split_dataset_ratio 0.1");
+}
+
+/// ms-swift and LLaMA-Factory name a template by the family of its model; here a model's own template is the default.
+void check_template(const Options& options) {
+  const std::string name = options.text("template");
+  const std::vector<std::string> known = io::ChatTemplate::names();
+  if (std::ranges::find(known, name) != known.end() || io::exists(name)) return;
+  constexpr const char* of_families =
+      "qwen* qwq* llama* mistral* mixtral* gemma* deepseek* phi* chatglm* glm* internlm* "
+      "yi* baichuan* minicpm* gpt* cohere* falcon* granite* hunyuan* vicuna* zephyr* "
+      "alpaca";
+  if (!is_named(of_families, canonical_spelling(name))) return;
+  std::string names;
+  for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
+  throw options.refuse("template", "--template " + name + ": a name of ms-swift or LLaMA-Factory",
+                       "Leave --template out for the model's own chat template, or give a file, or one of " + names);
 }
 
 void check_bigram(const Options& options) {
@@ -170,6 +193,7 @@ void check_options(const Options& options) {
                           check_validation_data,
                           check_best_options,
                           check_sample_steps,
+                          check_template,
                           check_bigram,
                           check_packing,
                           check_scratch,
@@ -182,7 +206,7 @@ void check_options(const Options& options) {
                           check_checkpoint_io})
     errors.check([&] { rule(options); });
   for (const char* name :
-       {"eval_steps", "eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})
+       {"eval_strategy", "eval_on_start", "baseline", "load_best_model_at_end", "metric_for_best_model"})
     errors.check([&] { check_validates(options, name); });
   errors.throw_all();
 }

@@ -24,9 +24,10 @@ CheckpointManager::CheckpointManager(Parts parts)
       metric_(best_metric(*parts_.options)),
       best_(parts_.best) {
   const Options& options = *parts_.options;
+  check_best_steps(options, parts_.total_steps);  // a resume may have changed it
+  save_steps_ = options.steps("save_steps", parts_.total_steps);
   saved_step_ = parts_.saved_step;
-  enabled_ = options.text("save_strategy") != "no" &&
-             (options.integer("save_steps") > 0 || options.text("save_strategy") == "epoch");
+  enabled_ = options.text("save_strategy") != "no" && (save_steps_ > 0 || options.text("save_strategy") == "epoch");
   const bool by_time = !enabled_ && !options.given("save_steps") && options.text("save_strategy") == "steps";
   every_ = by_time ? options.seconds("save_every") : 0;
   last_save_ = std::chrono::steady_clock::now();
@@ -87,8 +88,14 @@ void CheckpointManager::check_free_space() {
 }
 
 shard::ControlFlags CheckpointManager::flags() {
+  if (pass_begin_) {
+    const auto now = std::chrono::steady_clock::now();
+    limit_.pass_took(std::chrono::duration<double>(now - *pass_begin_).count());
+    pass_begin_ = now;
+  }
+  save_requested_ = take_save_request() || save_requested_;
   return {.stop = stop_signal() != 0 || limit_.expires_soon() ? 1 : 0,
-          .save = take_save_request() || time_to_save() ? 1 : 0,
+          .save = save_requested_ || time_to_save() ? 1 : 0,
           .saved = saving_ && saving_->finished() ? 1 : 0};
 }
 
@@ -99,7 +106,7 @@ void CheckpointManager::before_update(int unit) {
 bool CheckpointManager::due(std::int64_t step, bool epoch_ends) const {
   if (!enabled_) return false;
   if (parts_.options->text("save_strategy") == "epoch") return epoch_ends;
-  return step % parts_.options->integer("save_steps") == 0;
+  return step % save_steps_ == 0;
 }
 
 bool CheckpointManager::after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends) {
@@ -107,13 +114,24 @@ bool CheckpointManager::after_step(const train::StepReport& report, const Progre
   must_stop_ = report.flags.stop > 0;
   if (saving_ && report.flags.saved == parts_.world->size())
     commit(must_stop_ ? IfFailed::save_again : IfFailed::obey_option);
-  if (must_stop_) {
-    const auto signal = static_cast<int>(parts_.world->max(stop_signal()));
-    stop_reason_ = signal != 0 ? signal_name(signal) : "time limit (" + limit_.source() + ")";
-  }
+  if (must_stop_) note_stop();
+  if (report.flags.save > 0) save_requested_ = false;
   if (must_stop_ || report.flags.save > 0 || due(progress.step, epoch_ends))
     save(progress, must_stop_ || !parts_.options->flag("async_save") ? SaveMode::blocking : SaveMode::async);
   return must_stop_;
+}
+
+/// Collective.
+void CheckpointManager::note_stop() {
+  const auto signal = static_cast<int>(parts_.world->max(stop_signal()));
+  stop_reason_ = signal != 0 ? signal_name(signal) : "time limit (" + limit_.source() + ")";
+}
+
+void CheckpointManager::stop(const Progress& progress) {
+  must_stop_ = true;
+  note_stop();
+  if (saving_) commit(IfFailed::save_again);
+  if (progress.step > 0 && saved_step_ != progress.step) save(progress, SaveMode::blocking);
 }
 
 std::string CheckpointManager::keep(const Progress& progress) {
@@ -125,7 +143,6 @@ std::string CheckpointManager::keep(const Progress& progress) {
 void CheckpointManager::finish(const Progress& progress) {
   if (saving_) commit();
   if (enabled_ && saved_step_ != progress.step) save(progress, SaveMode::blocking);
-  parts_.trainer->set_callback(nullptr);
 }
 
 /// The best checkpoint once that of `step` is on disk.

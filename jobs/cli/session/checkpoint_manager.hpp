@@ -27,12 +27,14 @@ class CheckpointManager final : public train::StepCallback {
     std::optional<io::BaseModel> base;   // --save_only_trainable
     std::optional<BestCheckpoint> best;  // --metric_for_best_model: of the run that is resumed
     std::int64_t saved_step = -1;        // the step resumed from, if its checkpoint is in this directory
+    std::int64_t total_steps = 0;        // of which --save_steps may be a share
     std::uint64_t model_bytes = 0;       // that the final model will take
     std::string run;                     // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
   /// Collective. Throws Error (data, E140) on every rank if the disk has no space for the final model, or for a
   /// checkpoint that was asked for. Without that space there are no saves by --save_every: a warning (W034) says so.
+  /// Throws Error (usage) if --load_best_model_at_end would have evaluations without a checkpoint.
   explicit CheckpointManager(Parts parts);
 
   shard::ControlFlags flags() override;
@@ -47,8 +49,16 @@ class CheckpointManager final : public train::StepCallback {
   /// Collective, after each step. True: the run stops here, and its checkpoint is on disk (exit 75). Throws Error
   /// (data) on every rank if a save has failed and --on_save_error is stop.
   [[nodiscard]] bool after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends);
-  /// "SIGTERM" or "time limit (--time_limit 8s)", once after_step has returned true.
+  /// Collective: the run stops after its last step, or before its first one. Saves the step's checkpoint if it is not
+  /// on disk; before step 1 there is nothing to save.
+  void stop(const Progress& progress);
+  /// True if the step's checkpoint is the last one saved.
+  [[nodiscard]] bool has(std::int64_t step) const { return saved_step_ == step; }
+  /// "SIGTERM" or "time limit (--time_limit 8s)", once after_step has returned true, or after stop().
   [[nodiscard]] const std::string& stop_reason() const { return stop_reason_; }
+  /// Around an evaluation or samples: the time between two calls of flags() is then that of a pass.
+  void begin_passes() { pass_begin_ = std::chrono::steady_clock::now(); }
+  void end_passes() { pass_begin_.reset(); }
   /// Collective, after the last step: finishes an asynchronous save, then saves the last step if it is not saved.
   void finish(const Progress& progress);
   /// Collective, after finish(): the checkpoint of the last step, saved now if it is not on disk. Throws Error (data)
@@ -61,6 +71,7 @@ class CheckpointManager final : public train::StepCallback {
   void save(const Progress& progress, SaveMode mode);
   enum class IfFailed : unsigned char { obey_option, save_again };
   void commit(IfFailed next = IfFailed::obey_option);
+  void note_stop();
   void retain();
   void verify_old_ones();
   void failed(const Error& error, IfFailed next = IfFailed::obey_option);
@@ -77,10 +88,13 @@ class CheckpointManager final : public train::StepCallback {
   double every_ = 0;                                 // seconds between saves by time; 0: there are none
   std::chrono::steady_clock::time_point last_save_;  // or the start
   bool must_stop_ = false;
+  bool save_requested_ = false;  // by SIGUSR2, until a step acts on it: a pass asks for the flags and does not
   std::string stop_reason_;
+  std::optional<std::chrono::steady_clock::time_point> pass_begin_;
   std::unique_ptr<io::CheckpointSave> saving_;
   std::string saving_path_;
   std::int64_t saving_step_ = -1, saved_step_ = -1;
+  std::int64_t save_steps_ = 0;  // 0: none by steps
   std::optional<BestMetric> metric_;
   std::optional<BestCheckpoint> best_, saving_best_;  // on disk; once the save in progress is
   std::int64_t evaluated_step_ = -1;

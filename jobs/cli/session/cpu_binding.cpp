@@ -2,10 +2,12 @@
 #include "jobs/cli/session/cpu_binding.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "jobs/cli/session/host_info.hpp"
@@ -82,6 +84,24 @@ std::vector<int> of_threads(const RankBinding& rank, std::vector<int> CpuPlace::
   return {all.begin(), all.end()};
 }
 
+/// W064 of one host.
+std::optional<BindingFinding> idle_finding(const std::vector<RankBinding>& ranks, const std::vector<int>& on_host) {
+  const RankBinding& first = ranks[at(on_host.front())];
+  std::set<int> used;
+  for (const int rank : on_host) {
+    if (!ranks[at(rank)].known()) return std::nullopt;
+    used.insert(ranks[at(rank)].place.core_cpus.begin(), ranks[at(rank)].place.core_cpus.end());
+  }
+  if (2 * static_cast<int>(used.size()) >= first.usable_cores) return std::nullopt;
+  const int each = std::max(1, first.usable_cores / static_cast<int>(on_host.size()));
+  return BindingFinding{
+      64, strfmt("the ranks on %s may run on %zu of %d cores, the others are idle: start them with `tessera launch`, "
+                 "which gives them all cores, or with `mpirun --map-by slot:PE=%d --bind-to core`, `srun "
+                 "--cpus-per-task=%d --cpu-bind=cores`",
+                 first.host.c_str(), used.size(), first.usable_cores, each,
+                 each * std::max(1, first.host_cpus / std::max(1, first.host_cores)))};
+}
+
 /// W055 and W056 of one host.
 std::vector<BindingFinding> sharing_findings(const std::vector<RankBinding>& ranks, const std::vector<int>& on_host) {
   const RankBinding& first = ranks[at(on_host.front())];
@@ -113,6 +133,7 @@ RankBinding binding_of(const HostTopology& topology, const std::vector<int>& cpu
           .host_cores = static_cast<int>(all.cores.size()),
           .host_packages = static_cast<int>(all.packages.size()),
           .host_numa_nodes = static_cast<int>(all.numa_nodes.size()),
+          .usable_cores = static_cast<int>(all.cores.size()),
           .place = topology.place(cpus),
           .bound_threads = {},
           .why_unknown = {}};
@@ -149,7 +170,9 @@ std::vector<BindingFinding> binding_findings(const std::vector<RankBinding>& ran
   std::vector<BindingFinding> findings;
   if (const std::vector<int> some = straddling(ranks); !some.empty()) findings.push_back(straddle_finding(ranks, some));
   for (const auto& [host, on_host] : by_host(ranks)) {
-    const std::vector<BindingFinding> of_host = sharing_findings(ranks, on_host);
+    std::vector<BindingFinding> of_host = sharing_findings(ranks, on_host);
+    if (of_host.empty())
+      if (const std::optional<BindingFinding> idle = idle_finding(ranks, on_host)) of_host.push_back(*idle);
     findings.insert(findings.end(), of_host.begin(), of_host.end());
     if (!of_host.empty()) break;  // hosts are mostly equal: the first says it
   }
@@ -169,8 +192,8 @@ CpuPlace unpacked_place(const nlohmann::json& json) {
 std::string packed(const RankBinding& one) {
   nlohmann::json threads = nlohmann::json::array();
   for (const CpuPlace& thread : one.bound_threads) threads.push_back(packed(thread));
-  return nlohmann::json{one.host,          one.host_cpus,      one.host_cores, one.host_packages, one.host_numa_nodes,
-                        packed(one.place), std::move(threads), one.why_unknown}
+  return nlohmann::json{one.host,          one.host_cpus,      one.host_cores,  one.host_packages, one.host_numa_nodes,
+                        packed(one.place), std::move(threads), one.why_unknown, one.usable_cores}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -181,11 +204,22 @@ RankBinding unpacked(const std::string& text) {
                   .host_cores = json[2],
                   .host_packages = json[3],
                   .host_numa_nodes = json[4],
+                  .usable_cores = json[8],
                   .place = unpacked_place(json[5]),
                   .bound_threads = {},
                   .why_unknown = json[7]};
   std::ranges::transform(json[6], std::back_inserter(one.bound_threads), unpacked_place);
   return one;
+}
+
+/// How many of a host's cores a run can keep busy.
+int usable_cores(const RankBinding& host) {
+  int cores = host.host_cores;
+  if (const int quota = cpu_quota(); quota > 0) cores = std::min(cores, quota);
+  const char* of_job = std::getenv("SLURM_CPUS_ON_NODE");  // where Slurm does not confine the job to them
+  if (const int cpus = of_job == nullptr ? 0 : std::atoi(of_job); cpus > 0 && host.host_cpus > 0)
+    cores = std::min(cores, std::max(1, cpus * host.host_cores / host.host_cpus));
+  return cores;
 }
 
 /// Of each thread that may use fewer CPUs than the calling one.
@@ -216,6 +250,7 @@ std::vector<RankBinding> gather_bindings(World& world) {
   try {
     const HostTopology topology;
     mine = binding_of(topology, topology.bound_cpus(), world.host());
+    mine.usable_cores = usable_cores(mine);
     mine.bound_threads = bound_threads(topology);
   } catch (const Error& error) {  // it decides what is printed, not how a run computes
     mine.why_unknown = error.line();

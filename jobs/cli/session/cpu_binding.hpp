@@ -16,7 +16,8 @@ namespace tessera::jobs {
 struct RankBinding {
   std::string host;
   int host_cpus = 0, host_cores = 0, host_packages = 0, host_numa_nodes = 0;  // that processes may be bound to
-  CpuPlace place;                                                             // of the rank's CPUs; empty: not known
+  int usable_cores = 0;                 // of host_cores: as many as its control group and its batch job give time on
+  CpuPlace place;                       // of the rank's CPUs; empty: not known
   std::vector<CpuPlace> bound_threads;  // of each thread that may use fewer CPUs than the rank
   std::string why_unknown;              // if hwloc failed
   [[nodiscard]] bool known() const { return !place.cores.empty(); }
@@ -38,7 +39,8 @@ struct BindingFinding {
 };
 /// W054: ranks that may run on several packages or NUMA nodes, though packages or nodes of their host could be told
 /// apart. W055: ranks that have cores in common while no rank may use other cores of their host. W056: ranks whose
-/// threads are bound to cores in common. At most one of each.
+/// threads are bound to cores in common. W064: the ranks of a host may run on less than half of the cores that they
+/// could use. At most one of each.
 [[nodiscard]] std::vector<BindingFinding> binding_findings(const std::vector<RankBinding>& ranks);
 
 /// Collective: the binding of each rank's calling thread and of the threads of its kernels, on rank 0; nothing

@@ -54,11 +54,21 @@ bool reads_text(const Options& options) {
   return options.has("sample_prompt") || options.has("prompt_file");
 }
 
+/// The tokenizer of the model; null only where its tokens are bytes.
+std::shared_ptr<const io::TextTokenizer> tokenizer_of(const Options& options, World& world, const models::Model& model,
+                                                      const std::string& model_directory) {
+  auto tokenizer = load_tokenizer(options, world, model_directory);
+  world.run_and_agree([&] {
+    if (tokenizer == nullptr) require_bytes(options, model_directory, model.vocab);
+  });
+  return tokenizer;
+}
+
 /// The files, where text is replaced by a token file if there is a tokenizer.
 TokenizedData prepare_files(const Options& options, World& world, const std::vector<std::string>& named,
                             const std::string& model_directory, RunData& data) {
-  std::vector<io::DataFile> files;
-  world.run_and_agree([&] { files = io::data_files(named); });
+  const std::vector<io::DataFile> files =
+      prepared_files(options, world, named, [&] { return cache_directory(options); });
   TokenizedData made = tokenized(options, world, data.tokenizer.get(), files, model_directory);
   if (!made.line.empty()) data.tokenized.push_back(made.line);
   return made;
@@ -98,18 +108,21 @@ struct NamedFiles {
 io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
                          std::vector<io::DatasetFile>& files) {
   const auto& [names, prepared] = of;
-  const std::vector<std::string>& paths = prepared.paths;
   io::SkippedRows skipped;
-  io::Dataset data = io::open_dataset(paths, options.flag("strict") ? nullptr : &skipped, model.vocab);
+  io::Dataset data = io::open_dataset(prepared.files, options.flag("strict") ? nullptr : &skipped, model.vocab);
   report_skipped(skipped);
+  if (data.repairs.invalid > 0 && options.flag("strict"))
+    throw Error(ExitCode::data,
+                strfmt("it was made of text with %ld byte sequences that are not UTF-8", data.repairs.invalid),
+                prepared.files.front().path, "Convert the text to UTF-8, or give --strict false");
+  warn_of_encoding(data.repairs);
   if (data.skipped > 0 && !prepared.made)
     log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));
   files = data.files;
-  std::vector<std::string> named;
-  for (const io::DataFile& file : io::data_files(names)) named.push_back(file.path);
-  if (named != paths) {
+  const std::vector<io::DataFile> named = io::data_files(names);
+  if (!std::ranges::equal(named, prepared.files, {}, &io::DataFile::path, &io::DataFile::path)) {
     files.clear();
-    for (const std::string& path : named) files.push_back({.path = path, .kind = io::data_kind(path)});
+    for (const io::DataFile& file : named) files.push_back({.path = file.path, .kind = io::data_kind(file.path)});
   }
   return data;
 }
@@ -138,8 +151,8 @@ class Samples {
       files.documents.emplace(
           all, io::needs_separator(*all) ? std::optional(separator(options_, model_directory)) : std::nullopt);
     const std::vector<io::DataFile> selected = io::data_files(named.named);
-    if (all->files.front().kind != "bin" || named.prepared.paths.size() != selected.size() ||
-        !std::ranges::equal(named.prepared.paths, selected, {}, {}, &io::DataFile::path) ||
+    if (all->files.front().kind != "bin" || named.prepared.files.size() != selected.size() ||
+        !std::ranges::equal(named.prepared.files, selected, {}, &io::DataFile::path, &io::DataFile::path) ||
         std::ranges::none_of(selected, &io::DataFile::selects))
       return files;
     if (options_.real("split_dataset_ratio") > 0 || options_.text("baseline") == "bigram")
@@ -263,9 +276,12 @@ void require_dataset(const Options& options) {
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                   const std::string& model_directory) {
   require_dataset(options);
-  world.run_and_agree([&] { refuse_row_options(options); });
+  world.run_and_agree([&] {
+    refuse_hub_names(options);
+    refuse_row_options(options);
+  });
   RunData data;
-  if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
+  if (reads_text(options)) data.tokenizer = tokenizer_of(options, world, model, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
   const NamedFiles training{named, prepare_files(options, world, named, model_directory, data)};
   const std::vector<NamedFiles> validation = validation_files(options, world, model_directory, data);
@@ -305,9 +321,12 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
 RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                        const std::string& model_directory) {
   require_dataset(options);
-  world.run_and_agree([&] { refuse_row_options(options); });
+  world.run_and_agree([&] {
+    refuse_hub_names(options);
+    refuse_row_options(options);
+  });
   RunData data;
-  if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
+  if (reads_text(options)) data.tokenizer = tokenizer_of(options, world, model, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
   const NamedFiles files{named, prepare_files(options, world, named, model_directory, data)};
   OpenedFiles opened;

@@ -5,9 +5,11 @@
 #include <filesystem>
 
 #include "io/chat/chat_template.hpp"
+#include "io/corpus/decompressed_files.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -48,6 +50,18 @@ void refuse_chat_options(const Options& options) {
     if (options.given(name))
       throw options.refuse(name, std::string("--") + name + " is for conversations, and the data has none",
                            "Leave it out, or give rows of conversations (docs/data.md)");
+}
+
+void refuse_hub_names(const Options& options) {
+  for (const char* option : {"dataset", "val_dataset"})
+    for (const std::string& item : options.list(option))
+      if (const std::string name = split_selection(item).first; is_hub_dataset(name))
+        throw Error(
+            ExitCode::data,
+            std::string("--") + option + " " + item + ": no such file or directory, and it is in no local cache",
+            options.value(option).source.text,
+            "Tessera downloads nothing. To download it from the Hugging Face Hub, where there is a network: " +
+                download_dataset_command(name));
 }
 
 void refuse_row_options(const Options& options) {
@@ -94,23 +108,96 @@ void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer)
 
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what) {
   constexpr double share_to_mention = 0.05;
+  const std::int64_t left_out = count.too_long + count.cut_no_loss;
   const auto all = static_cast<double>(count.documents + count.too_long + count.no_loss);
-  const double share = static_cast<double>(count.too_long) / all;
-  if (count.too_long == 0 || share < share_to_mention) return;
+  const double share = static_cast<double>(left_out) / all;
+  if (left_out == 0 || share < share_to_mention) return;
+  const std::string truncated = count.cut_no_loss > 0
+                                    ? strfmt(" (of %ld, truncation left no token with loss)", count.cut_no_loss)
+                                    : std::string();
   log::warn(44, strfmt("%.0f%% of the documents of the %s (%ld of %.0f) have more than max_length = %ld tokens and are "
-                       "left out: give a larger --max_length, or --truncation_strategy right or left",
-                       100 * share, what, count.too_long, all, tokens));
+                       "left out%s: give a larger --max_length, or --truncation_strategy %s",
+                       100 * share, what, left_out, all, tokens, truncated.c_str(),
+                       count.too_long > 0 ? "right or left" : "left"));
 }
 
-void warn_of_tools(std::int64_t conversations) {
-  if (conversations == 0) return;
-  log::warn(45,
-            strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
-                   "them. Give a template that does, with --template",
-                   conversations));
+void warn_of_left_out(const io::CorpusReport& report) {
+  if (report.without_tools > 0)
+    log::warn(45,
+              strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
+                     "them. Give a template that does, with --template",
+                     report.without_tools));
+  if (report.without_reasoning > 0)
+    log::warn(45, strfmt("%ld conversations have reasoning that the chat template leaves out: the model does not learn "
+                         "it. Give a template that prints it, with --template",
+                         report.without_reasoning));
+}
+
+namespace {
+
+void warn_of_unread(const io::UnreadKeys& unread) {
+  if (unread.counts.empty()) return;
+  constexpr std::size_t most = 12;
+  std::vector<std::pair<std::string, std::int64_t>> keys(unread.counts.begin(), unread.counts.end());
+  std::ranges::stable_sort(keys, [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string named;
+  for (std::size_t i = 0; i < std::min(keys.size(), most); ++i)
+    named += (i > 0 ? ", \"" : "\"") + keys[i].first + strfmt("\" (%ld rows)", keys[i].second);
+  if (keys.size() > most || unread.others > 0)
+    named += strfmt(" and %zu%s more", keys.size() - std::min(keys.size(), most), unread.others > 0 ? " or" : "");
+  log::warn(80,
+            "rows have keys that are not read: " + named +
+                ". Rename those that are meant with --columns, or leave them out: --columns '{\"KEY\": \"unused\"}'");
+}
+
+void report_left_out(const Options& options, const std::vector<io::LeftOut>& left_out) {
+  constexpr std::size_t most_named = 100;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < left_out.size(); ++i) {
+    const auto& [path, why, may_be_data] = left_out[i];
+    if (i < most_named) log::info("left out  " + path + ": " + why);
+    if (!may_be_data) continue;
+    if (options.flag("strict"))
+      throw Error(ExitCode::data, "a file of a directory or pattern is not read: " + why, path,
+                  "Move it away, name the files to read, or give --strict false to leave it out");
+    ++count;
+  }
+  const std::string rest =
+      left_out.size() > most_named ? strfmt(" (%zu are not named)", left_out.size() - most_named) : "";
+  if (count > 0)
+    log::warn(70, strfmt("%zu files of the data's directories and patterns are left out", count) + rest +
+                      ": each is named above with the reason");
+}
+
+}  // namespace
+
+std::vector<io::DataFile> prepared_files(const Options& options, World& world, const std::vector<std::string>& names,
+                                         const std::function<std::string()>& directory) {
+  std::vector<io::DataFile> files;
+  world.run_and_agree([&] {
+    std::vector<io::LeftOut> left_out;
+    files = io::data_files(names, &left_out);
+    report_left_out(options, left_out);
+  });
+  io::decompress_files(world, files, directory);
+  for (const io::DataFile& file : files)
+    if (!file.decompressed.empty()) log::info("unpacked  " + file.path + " in " + file.decompressed);
+  return files;
+}
+
+void warn_of_encoding(const io::Repairs& repairs) {
+  const auto& [invalid, replaced] = repairs;
+  if (invalid == 0 && replaced == 0) return;
+  std::string what;
+  if (invalid > 0) what = strfmt("%ld byte sequences of the text are not UTF-8: each became U+FFFD", invalid);
+  if (replaced > 0)
+    what += (what.empty() ? "" : "; ") +
+            strfmt("%ld lone surrogates, NaN or Infinity in rows became U+FFFD or null", replaced);
+  log::warn(40, what + ". Correct the files; --strict true stops at the first");
 }
 
 void report_skipped(const io::SkippedRows& skipped) {
+  warn_of_unread(skipped.unread);
   if (skipped.count == 0) return;
   for (const std::string& named : skipped.named) log::info("skipped   " + named);
   const auto rest = skipped.count - static_cast<std::int64_t>(skipped.named.size());

@@ -2,16 +2,19 @@
 #pragma once
 // What the data options name: files, columns, and how conversations become text.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "io/chat/chat_text.hpp"
 #include "io/chat/row_form.hpp"
-#include "io/corpus/document_encoder.hpp"
+#include "io/corpus/tokenize_corpus.hpp"
 #include "io/data/data_files.hpp"
 #include "io/data/packing.hpp"
+#include "io/data/token_file.hpp"
 #include "jobs/cli/options/options.hpp"
+#include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
 
@@ -32,6 +35,10 @@ namespace tessera::jobs {
 /// Throws Error (usage) for options of conversations that are given, where the data has none.
 void refuse_chat_options(const Options& options);
 
+/// Throws Error (data) for a name of --dataset or --val_dataset that is one of a hub, with the command that downloads
+/// it.
+void refuse_hub_names(const Options& options);
+
 /// Throws Error (usage) for options of rows that are given, where all files hold tokens.
 void refuse_row_options(const Options& options);
 /// --system: a text, or the contents of a file without the newline at its end. Throws Error (usage): NAME.txt that is
@@ -42,12 +49,23 @@ void refuse_row_options(const Options& options);
 void warn_of_documents(const io::Corpus& corpus);
 /// W043: marks of turns that a template of the program writes (--template), and the tokenizer has no token for.
 void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer);
-/// W044: a notable share of documents is left out since they are longer than `tokens`. `what`: "training data".
+/// W044: a notable share of documents is left out since they are longer than `tokens`, or since truncation left none of
+/// their tokens with loss. `what`: "training data".
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
 
-/// One line for each of the first rows that were skipped, and a warning with their number.
+/// Collective. The files that the names stand for: what is left out is reported (W070; an error with --strict), and
+/// compressed files are decompressed into the directory that `directory` returns. Throws Error (data) on every rank
+/// alike.
+[[nodiscard]] std::vector<io::DataFile> prepared_files(const Options& options, World& world,
+                                                       const std::vector<std::string>& names,
+                                                       const std::function<std::string()>& directory);
+/// W040: so many byte sequences are not UTF-8, so many places in rows not JSON, and were replaced.
+void warn_of_encoding(const io::Repairs& repairs);
+
+/// One line for each of the first rows that were skipped, and a warning with their number (W041). W080: keys of rows
+/// and messages that nothing reads.
 void report_skipped(const io::SkippedRows& skipped);
-/// W045: so many conversations have tools that the chat template leaves out.
-void warn_of_tools(std::int64_t conversations);
+/// W045: so many conversations have tools, or reasoning, that the chat template leaves out.
+void warn_of_left_out(const io::CorpusReport& report);
 
 }  // namespace tessera::jobs

@@ -10,8 +10,9 @@
 
 namespace tessera::jobs {
 
-/// Applies --attention, before a run on `device` is planned; needs neither cuDNN nor a GPU. For `measured` the plan has
-/// the memory of both kernels. Throws Error (usage) where the options ask for GPU kernels and `device` is the host.
+/// Applies --attention, before a run on `device` is planned and after decide_precision; needs neither cuDNN nor a GPU.
+/// For `measured` the plan has the memory of both kernels. Throws Error (usage) where the options ask for GPU kernels
+/// and `device` is the host.
 void choose_attention(const Options& options, Device device);
 /// Collective, before the trainer is made: choose_attention for the world's device. Throws Error (usage) on every rank
 /// if a rank's GPU, its libraries or the build lack what the options name; `measured` falls back to what there is.

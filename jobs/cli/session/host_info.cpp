@@ -55,6 +55,35 @@ std::string cpu_list(const std::vector<int>& cpus) {
   return text;
 }
 
+int cpu_quota(const std::string& text) {
+  std::istringstream words(text);
+  double quota = 0, period = 0;
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return 0;  // "max", or -1
+  return std::max(1, static_cast<int>(std::ceil(quota / period - 1e-9)));
+}
+
+int cpu_quota() {
+  const auto text_of = [](const std::string& path) {
+    std::ifstream in(path);
+    std::string text;
+    std::getline(in, text);
+    return text;
+  };
+  const std::string root = "/sys/fs/cgroup";
+  int least = cpu_quota(text_of(root + "/cpu/cpu.cfs_quota_us") + " " + text_of(root + "/cpu/cpu.cfs_period_us"));
+  const auto lower = [&](int quota) {
+    if (quota > 0 && (least == 0 || quota < least)) least = quota;
+  };
+  std::string group;  // of version 2, "0::/a/b"; the groups around it hold too
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::/")) group = line.substr(3);
+  for (;; group.resize(group.rfind('/'))) {
+    lower(cpu_quota(text_of(root + group + "/cpu.max")));
+    if (group.rfind('/') == std::string::npos) return least;
+  }
+}
+
 std::vector<double> fair_shares(const std::vector<RankCores>& ranks) {
   std::map<std::pair<std::string, int>, int> users;
   for (const RankCores& rank : ranks) {

@@ -19,6 +19,11 @@ void set_affinity(const std::vector<int>& cpus);
 /// "0-3,8" of a sorted list.
 [[nodiscard]] std::string cpu_list(const std::vector<int>& cpus);
 
+/// How many cores' worth of time the process' control group gives it, rounded up; 0: no limit.
+[[nodiscard]] int cpu_quota();
+/// The same of what the files of a control group hold: `cpu.max` (version 2), or quota and period (version 1).
+[[nodiscard]] int cpu_quota(const std::string& text);
+
 struct RankCores {
   std::string host;
   std::vector<int> cpus;

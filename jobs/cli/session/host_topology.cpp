@@ -118,6 +118,18 @@ CpuPlace HostTopology::host() const {
   return place_of(handle_->topology, hwloc_topology_get_topology_cpuset(handle_->topology));
 }
 
+std::vector<int> HostTopology::cores_of_numa_nodes() const {
+  std::vector<int> counts, last;
+  for (const auto* core :
+       objects(handle_->topology, HWLOC_OBJ_CORE, hwloc_topology_get_topology_cpuset(handle_->topology))) {
+    std::vector<int> nodes = nearest_nodes(objects(handle_->topology, HWLOC_OBJ_NUMANODE, core->cpuset));
+    if (counts.empty() || nodes != last) counts.push_back(0);
+    ++counts.back();
+    last = std::move(nodes);
+  }
+  return counts;
+}
+
 int HostTopology::cpus() const { return hwloc_bitmap_weight(hwloc_topology_get_topology_cpuset(handle_->topology)); }
 
 }  // namespace tessera::jobs

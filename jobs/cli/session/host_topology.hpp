@@ -36,6 +36,8 @@ class HostTopology {
   [[nodiscard]] CpuPlace place(const std::vector<int>& cpus) const;
   /// All CPUs that processes here may be bound to: what they cover, and how many they are.
   [[nodiscard]] CpuPlace host() const;
+  /// Cores of each NUMA node, as CpuPlace counts nodes, in the order of the cores.
+  [[nodiscard]] std::vector<int> cores_of_numa_nodes() const;
   [[nodiscard]] int cpus() const;
 
  private:

@@ -67,20 +67,33 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   return run;
 }
 
-void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
-                        const ThreadAllocation& threads, const std::string& work) {
+train::Sampling sampling_of(const Options& options) {
+  const train::Sampling sampling{.temperature = options.real("temperature"),
+                                 .top_k = options.integer("top_k"),
+                                 .top_p = options.real("top_p"),
+                                 .repetition_penalty = options.real("repetition_penalty"),
+                                 .seed = static_cast<std::uint64_t>(options.integer("seed"))};
+  for (const char* name : {"top_k", "top_p"})
+    if (sampling.temperature == 0 && options.given(name))
+      log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the most likely token");
+  return sampling;
+}
+
+void announce_inference(const InferenceStart& start) {
+  const World& world = *start.world;
+  const infer::Inference& run = *start.run;
   const plan::RunPlan& plan = run.plan();
   const models::Model& model = *plan.spec.model;
   log::info(version_line());
-  log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions | %s", model.family.c_str(),
-                   config.path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens,
-                   name_of(model.dtype)));
+  log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions", model.family.c_str(),
+                   start.config->path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens));
+  log::info(std::string("precision ") + name_of(model.dtype) + " | " + precision_source(*start.options));
   log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
                    plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
                    world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
-                   name_of(plan.spec.topology.transport), threads.threads, threads.threads == 1 ? "" : "s",
+                   name_of(plan.spec.topology.transport), start.threads.threads, start.threads.threads == 1 ? "" : "s",
                    where_parameters_are(plan)));
-  log::info("work      " + work);
+  log::info("work      " + start.work);
   warn_of_unplanned_memory(plan, run.measured_memory());
   std::size_t cache = 0;
   const MemoryTable measured = run.measured_memory();
@@ -95,7 +108,7 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
   log::info(line + strfmt(" | plan %s, measured %s", human_bytes(plan.costs.total).c_str(),
                           human_bytes(measured.total()).c_str()));
   log::info(strfmt("ready     %.2f s after the start",
-                   std::chrono::duration<double>(std::chrono::steady_clock::now() - call.started).count()));
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start.call->started).count()));
 }
 
 }  // namespace tessera::jobs

@@ -25,8 +25,21 @@ namespace tessera::jobs {
                                                                const ModelConfig& config, const models::Model& model,
                                                                const plan::RunSpec& spec);
 
-/// Prints the start-up block: version, model, parallelism, memory planned and measured, time.
-void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
-                        const ThreadAllocation& threads, const std::string& work);
+/// New tokens of a prompt without --max_new_tokens, where the model has positions for them.
+inline constexpr std::int64_t default_new_tokens = 128;
+/// --temperature and the options beside it. Warns (W024) of those that greedy choice does not read.
+[[nodiscard]] train::Sampling sampling_of(const Options& options);
+
+struct InferenceStart {
+  const Call* call = nullptr;
+  const Options* options = nullptr;  // with the precision that decide_precision chose
+  const World* world = nullptr;
+  const ModelConfig* config = nullptr;
+  const infer::Inference* run = nullptr;
+  ThreadAllocation threads;
+  std::string work;
+};
+/// Prints the start-up block: version, model, precision, parallelism, memory planned and measured, time.
+void announce_inference(const InferenceStart& start);
 
 }  // namespace tessera::jobs

@@ -123,8 +123,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
                          name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
-  if (const std::string precision = precision_text(plan); !precision.empty())
-    lines.push_back("precision " + precision + " | " + state_precision(plan.spec.states));
+  lines.push_back("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
+                  start.precision_source);
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
     lines.push_back(strfmt("compute   rank 0 on %s (visible GPU %d) | ", device_name(plan.spec.device).c_str(),

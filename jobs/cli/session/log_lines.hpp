@@ -26,6 +26,7 @@ struct StartUp {
   double ready_seconds = 0;
   std::uint64_t memory_limit = 0;  // of a rank
   std::string choices;             // on GPUs: how attention and GEMMs are computed
+  std::string precision_source;    // which option chose the dtype, or why it is the default
   std::string recompute;           // what --gradient_checkpointing auto has chosen; "": nothing
   std::string output;
   std::string stage;  // the stage and the defaults that it chose; "": none

@@ -13,36 +13,53 @@ DType dtype_of_word(const std::string& word) {
   return word == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// "bf16", "fp16" or "no", from the highest configuration layer that gives one of the three options.
-std::string compute_word(const Options& options) {
-  std::string word = "no";
-  const char* from = nullptr;
-  for (const char* name : {"mixed_precision", "bf16", "fp16"}) {
-    const bool names_a_type = std::string(name) == "mixed_precision";
-    if (!options.given(name) || (!names_a_type && !options.flag(name))) continue;
-    std::string said = names_a_type ? options.text(name) : name;
-    if (said == "fp32") said = "no";
-    const int above =
-        from == nullptr ? 1 : options.value(name).source.precedence - options.value(from).source.precedence;
-    if (above == 0 && said != word)
-      throw Error(ExitCode::usage, strfmt("--%s asks for %s, but --%s for %s", name, said.c_str(), from, word.c_str()),
-                  both_sources(options.value(name).source, options.value(from).source), "Keep one of the two");
-    if (above <= 0) continue;
-    word = said;
-    from = name;
+/// What an option asks for: "bf16", "fp16", "no", or "auto".
+struct Asked {
+  std::string word;
+  const char* option;
+};
+
+/// From the highest configuration layer that gives one of the options.
+Asked asked_of(const Options& options) {
+  Asked asked{options.text("mixed_precision"), "mixed_precision"};
+  if (asked.word == "fp32") asked.word = "no";
+  for (const char* name : {"bf16", "fp16"}) {
+    if (!options.given(name) || !options.flag(name)) continue;
+    const Source &now = options.value(name).source, &before = options.value(asked.option).source;
+    if (now.precedence < before.precedence) continue;
+    if (now.precedence == before.precedence && asked.word != name && asked.word != "auto")
+      throw Error(ExitCode::usage,
+                  strfmt("--%s asks for %s, but --%s for %s", name, name, asked.option, asked.word.c_str()),
+                  both_sources(now, before), "Keep one of the two");
+    asked = {name, name};
   }
-  return word;
+  if (asked.word != "auto" || options.text("quant_bits") != "4") return asked;
+  const std::string type = options.text("bnb_4bit_compute_dtype");
+  if (type == "none") return asked;
+  return {type == "bfloat16" ? "bf16" : type == "float16" ? "fp16" : "no", "bnb_4bit_compute_dtype"};
 }
 
 }  // namespace
 
 std::string Precision::str() const {
-  return compute == DType::f32 ? std::string()
-                               : strfmt("%s, gradients reduced in %s", name_of(compute), name_of(reduce));
+  return compute == DType::f32 ? "fp32" : strfmt("%s, gradients reduced in %s", name_of(compute), name_of(reduce));
+}
+
+std::optional<DType> asked_compute(const Options& options) {
+  const std::string word = asked_of(options).word;
+  return word == "auto" ? std::nullopt : std::optional(dtype_of_word(word));
+}
+
+std::string precision_source(const Options& options) {
+  const char* const name = asked_of(options).option;
+  const std::string& source = options.value(name).source.text;
+  return options.given(name) ? std::string("--") + name + ": " + source : source;
 }
 
 Precision precision_of(const Options& options) {
-  const DType compute = dtype_of_word(compute_word(options));
+  const std::optional<DType> asked = asked_compute(options);
+  TESSERA_ASSERT(asked.has_value(), "--mixed_precision auto is not settled");
+  const DType compute = *asked;
   if ((options.commands & for_runs) == 0) return {compute};  // generate and eval reduce nothing
   const Precision precision{compute, dtype_of_word(options.text("reduce_dtype"))};
   if (precision.reduce != DType::f32 && precision.reduce != precision.compute)
@@ -91,7 +108,9 @@ std::string precision_text(const plan::RunPlan& plan) {
 }
 
 std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
-  if (precision_of(options).compute != DType::f16) {
+  const std::optional<DType> asked = asked_compute(options);
+  if (!asked) return std::nullopt;
+  if (*asked != DType::f16) {
     for (const char* name :
          {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis"})
       if (options.given(name) && options.value(name).source.precedence == precedence::command_line)

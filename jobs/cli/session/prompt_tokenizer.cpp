@@ -52,8 +52,9 @@ std::string PromptTokenizer::Stream::finish() {
   return open ? "\uFFFD" : "";
 }
 
-PromptTokenizer open_prompt_tokenizer(const Options& options, const std::string& directory) {
+PromptTokenizer open_prompt_tokenizer(const Options& options, const std::string& directory, std::int64_t vocab) {
   const std::shared_ptr<const io::TextTokenizer> tokenizer = read_tokenizer(options, directory);
+  if (tokenizer == nullptr) require_bytes(options, directory, vocab);
   return PromptTokenizer(tokenizer == nullptr ? std::nullopt : std::optional(*tokenizer), directory);
 }
 

@@ -46,7 +46,9 @@ class PromptTokenizer {
   std::vector<std::int32_t> stop_ids_;
 };
 
-/// By --tokenizer, for the model in `directory`: its tokenizer.json if there is one, else bytes. Throws Error (data).
-[[nodiscard]] PromptTokenizer open_prompt_tokenizer(const Options& options, const std::string& directory);
+/// By --tokenizer, for the model in `directory`: its tokenizer.json if there is one, else bytes (require_bytes).
+/// `vocab`: of the model. Throws Error (data, usage).
+[[nodiscard]] PromptTokenizer open_prompt_tokenizer(const Options& options, const std::string& directory,
+                                                    std::int64_t vocab);
 
 }  // namespace tessera::jobs

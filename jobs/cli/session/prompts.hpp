@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The prompts of `generate`, from the command line and a file.
+// The prompts of `generate`, from the command line and a file, and those that `train` continues.
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "io/chat/chat_template.hpp"
+#include "io/chat/conversation_row.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
 
 struct Prompt {
-  std::string text;
-  std::optional<std::string> system;  // of its line of a .jsonl
+  std::string text;                                      // of a conversation: its last message
+  std::optional<std::string> system = {};                // of its row
+  std::optional<io::ConversationRow> conversation = {};  // of a row with "messages"
+
+  /// As the model reads it, with the header of the answer. `system`: for prompts that have none of their own.
+  [[nodiscard]] std::string rendered(const io::ChatTemplate& form, const std::string& system_message) const;
 };
 
-/// Collective; rank 0 reads. --prompt first, then --prompt_file: each line of a text that is not blank, or "prompt" (or
-/// "text") and, with --chat, "system" of each line of a .jsonl. Throws Error (usage: no prompt, an empty one; data: the
-/// file). `train` has --prompt_file alone.
-[[nodiscard]] std::vector<Prompt> read_prompts(const Options& options, World& world);
+/// Whether a chat template turns prompts into text: only then may rows have "messages" or "system".
+enum class PromptForm : unsigned char { text, chat };
+
+/// Collective; rank 0 reads. --prompt first, then --prompt_file: each line of a text that is not blank; or, of JSON
+/// Lines (by its name, or if its first line is an object), "prompt" (or "text") and "system", or "messages" and "tools"
+/// of each line. Throws Error (usage: no prompt, an empty one; data: the file). `train` has --prompt_file alone.
+[[nodiscard]] std::vector<Prompt> read_prompts(const Options& options, World& world, PromptForm form);
 
 }  // namespace tessera::jobs

@@ -44,10 +44,10 @@ void check_quantization_options(const Options& options) {
                            "Add --quant_method bnb --quant_bits 4, or drop it");
   }
   if (const std::string type = options.text("bnb_4bit_compute_dtype"); type != "none")
-    if (const DType compute = precision_of(options).compute; type != torch_name(compute))
+    if (const std::optional<DType> compute = asked_compute(options); compute && type != torch_name(*compute))
       throw options.refuse(
           "bnb_4bit_compute_dtype",
-          strfmt("--bnb_4bit_compute_dtype %s, and the run computes in %s", type.c_str(), torch_name(compute)),
+          strfmt("--bnb_4bit_compute_dtype %s, and the run computes in %s", type.c_str(), torch_name(*compute)),
           type == "bfloat16"  ? "Add --bf16"
           : type == "float16" ? "Add --fp16"
                               : "Drop --bf16, or --bnb_4bit_compute_dtype");

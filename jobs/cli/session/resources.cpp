@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/resources.hpp"
 
+#include <cstdlib>
+
 #include "jobs/cli/session/blas_kernel.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/comm/launcher_environment.hpp"
 
 namespace tessera::jobs {
 
@@ -35,6 +38,19 @@ void warn_about_binding(const std::vector<RankBinding>& ranks) {
   for (const BindingFinding& finding : binding_findings(ranks)) log::warn(finding.warning, finding.text);
 }
 
+namespace {
+
+/// Started as torchrun's users do, NPROC_PER_NODE=2 tessera sft …, a run has one rank.
+void warn_of_torchrun_variables() {
+  if (*launcher_environment().size_variable != '\0') return;
+  for (const char* name : {"NPROC_PER_NODE", "PET_NPROC_PER_NODE"})
+    if (const char* text = std::getenv(name); text != nullptr && *text != '\0' && std::string(text) != "1")
+      log::warn(65, std::string(name) + "=" + text +
+                        " starts no ranks here, this run has one: `tessera launch -- COMMAND …` follows it");
+}
+
+}  // namespace
+
 ThreadAllocation set_rank_threads(const Options& options, World& world) {
   ThreadAllocation share = allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
@@ -43,6 +59,7 @@ ThreadAllocation set_rank_threads(const Options& options, World& world) {
   if (const std::vector<RankBinding> ranks = gather_bindings(world); world.rank() == 0) {
     share.binding = binding_summary(ranks);
     warn_about_binding(ranks);
+    warn_of_torchrun_variables();
   }
   for (const std::string& text : options.without_effect) log::warn(24, text);
   return share;

@@ -20,8 +20,8 @@ void warn_about_blas_kernel(World& world);
 /// Prints binding_findings.
 void warn_about_binding(const std::vector<RankBinding>& ranks);
 
-/// Collective. Sets this rank's number of threads by --threads; warns about them, about OpenBLAS, about the binding of
-/// the ranks (W054 to W056), and of options without effect (W024).
+/// Collective. Sets this rank's number of threads by --threads; warns about them, about OpenBLAS (W059), about the
+/// binding of the ranks (W054 to W056, W064), of torchrun's variables (W065), and of options without effect (W024).
 ThreadAllocation set_rank_threads(const Options& options, World& world);
 
 /// Collective. The memory that every rank may use: --device_memory, or its share of what is free on the GPU or the

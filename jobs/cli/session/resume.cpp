@@ -11,7 +11,6 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/file/crc32c.hpp"
 #include "jobs/cli/session/data_source.hpp"
-#include "jobs/cli/session/precision.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -44,10 +43,7 @@ DataIdentity identity_of(const RunData& data, const Options& options, std::int64
   return id;
 }
 
-namespace {
-
-/// The options of this optimizer, by their names on the command line.
-Json optimizer_settings(const train::OptimizerOptions& optimizer) {
+nlohmann::ordered_json optimizer_settings(const train::OptimizerOptions& optimizer) {
   Json json;
   if (optimizer.kind == train::OptimizerKind::sgd) {
     json["momentum"] = optimizer.momentum;
@@ -60,8 +56,6 @@ Json optimizer_settings(const train::OptimizerOptions& optimizer) {
   json["weight_decay"] = optimizer.weight_decay;
   return json;
 }
-
-}  // namespace
 
 std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options) {
   Json json;
@@ -77,6 +71,10 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
     if (progress.loss_scale->tolerated > 0) json["loss_scale"]["overflows_tolerated"] = progress.loss_scale->tolerated;
   }
   if (progress.best) json["best"] = to_json(*progress.best);
+  if (progress.schedule) {
+    json["updated_samples"] = progress.updated_samples;
+    json["schedule"] = to_json(*progress.schedule);
+  }
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
@@ -90,20 +88,17 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
 
 namespace {
 
+/// The manifest's "training" object; empty if it is none.
+Json training_of(const io::Manifest& manifest) {
+  const Json json = Json::parse(manifest.training, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : Json::object();
+}
+
 /// "max_length 64 (now 128)", for each that differs.
-std::string data_differences(const Json& then, const DataIdentity& now) {
+std::string data_differences(const std::vector<SettingChange>& changes) {
   std::string list;
-  const auto compare = [&](const char* key, const std::string& before, const std::string& after) {
-    if (before != after) list += (list.empty() ? "" : ", ") + std::string(key) + " " + before + " (now " + after + ")";
-  };
-  const auto word = [&](const char* key) { return then.contains(key) ? then.at(key).dump() : "unknown"; };
-  compare("max_length", word("max_length"), std::to_string(now.max_length));
-  compare("data seed", word("seed"), std::to_string(now.seed));
-  compare("dataset_shuffle", word("shuffle"), now.shuffle ? "true" : "false");
-  compare("packing", then.contains("packing") ? word("packing") : "\"none\"", "\"" + now.packing + "\"");
-  compare("tokens of the data", word("tokens"), std::to_string(now.tokens));
-  compare("samples", word("samples"), std::to_string(now.samples));
-  if (list.empty()) compare("content of the data, by checksum", word("crc32c"), strfmt("\"%08x\"", now.crc));
+  for (const SettingChange& c : changes)
+    list += (list.empty() ? "" : ", ") + c.name + " " + c.before + " (now " + c.after + ")";
   return list;
 }
 
@@ -131,6 +126,28 @@ std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std
 
 }  // namespace
 
+bool keeps_updated_samples(const io::Manifest& manifest) { return training_of(manifest).contains("updated_samples"); }
+
+std::vector<SettingChange> changed_data(const io::Manifest& manifest, const DataIdentity& now) {
+  const Json training = training_of(manifest);
+  const Json then = training.contains("data") ? training.at("data") : Json();
+  std::vector<SettingChange> changes;
+  const auto compare = [&](const char* name, const char* key, const Json& after) {
+    const Json before = then.is_object() && then.contains(key) ? then.at(key)
+                        : std::string_view(key) == "packing"   ? Json("none")
+                                                               : Json("unknown");
+    if (before != after) changes.push_back({name, before.dump(), after.dump()});
+  };
+  compare("max_length", "max_length", now.max_length);
+  compare("data seed", "seed", now.seed);
+  compare("dataset_shuffle", "shuffle", now.shuffle);
+  compare("packing", "packing", now.packing);
+  compare("tokens of the data", "tokens", now.tokens);
+  compare("samples", "samples", now.samples);
+  if (changes.empty()) compare("content of the data, by checksum", "crc32c", strfmt("%08x", now.crc));
+  return changes;
+}
+
 Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data,
                        bool ignore_data) {
   const Json json = Json::parse(manifest.training, nullptr, /*allow_exceptions=*/false);
@@ -149,44 +166,45 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
                 "It is damaged: resume from another checkpoint");
   progress.loss_scale = read_loss_scale(json, directory);
   if (json.contains("best")) progress.best = best_from_json(json.at("best"), directory);
+  progress.updated_samples = keeps_updated_samples(manifest) ? number("updated_samples") : progress.samples;
+  progress.schedule = read_schedule(manifest, directory);
+  if (progress.schedule && (progress.schedule->from_step > progress.step ||
+                            progress.schedule->lr.from_update > progress.step - progress.skipped))
+    throw Error(ExitCode::data, directory + " has a schedule that begins after its last step", {},
+                "It is damaged: resume from another checkpoint");
   if (ignore_data) {
     progress.samples = 0;
     return progress;
   }
   if (!json.contains("data") || !json.at("data").is_object()) (void)number("data");
-  if (const std::string list = data_differences(json.at("data"), data); !list.empty())
+  if (const std::string list = data_differences(changed_data(manifest, data)); !list.empty())
     throw Error(ExitCode::usage, "the checkpoint is from the middle of a run on other data: " + list, directory,
                 "Give the same data and options, or --ignore_data_skip true to start from the beginning of this data");
   return progress;
 }
 
-namespace {
-
-const char* name_of(train::LrSchedule::Kind kind) {
-  static constexpr const char* names[] = {"constant", "linear", "cosine", "cosine_with_min_lr", "wsd"};
-  return names[static_cast<int>(kind)];
-}
-
-}  // namespace
-
-Json training_settings(const train::TrainerOptions& options) {
-  using Kind = train::LrSchedule::Kind;
-  const train::LrSchedule& lr = options.lr;
-  const shard::ShardPolicy& policy = options.run.strategy.policy;
-  Json json = {
-      {"learning_rate", lr.learning_rate}, {"lr_scheduler_type", name_of(lr.kind)}, {"warmup_steps", lr.warmup_steps}};
-  if (lr.warmup == train::LrSchedule::Warmup::log) json["warmup_type"] = "log";
-  if (lr.kind != Kind::constant) json["total_steps"] = lr.total_steps;  // what the rate decays over
-  if (lr.kind == Kind::cosine_with_min_lr || lr.kind == Kind::wsd) json["min_lr"] = lr.min_lr;
-  if (lr.kind == Kind::wsd) json["lr_decay_steps"] = lr.decay_steps;
-  json["optim"] = train::name_of(options.optimizer.kind);
-  json["param_groups"] = options.optimizer.param_groups;
-  json.update(optimizer_settings(options.optimizer));
-  json.update({{"max_grad_norm", options.max_grad_norm},
-               {"global_batch_size", options.run.batch.global_batch},
-               {"compute_dtype", tessera::name_of(policy.param_dtype)},
-               {"reduce_dtype", reduce_name(policy)}});
-  return json;
+ResumedRate resume_rate(const ResumeRateArgs& args, Progress& progress) {
+  const ResumePoint at{.step = progress.step,
+                       .updates = progress.step - progress.skipped,
+                       .samples = progress.updated_samples,
+                       .global_batch = args.global_batch,
+                       .run_steps = args.run_steps,
+                       .same_data = args.same_data};
+  const std::optional<ScheduleState> then = progress.schedule;
+  const ResumedSchedule resumed = resume_schedule(*args.options, then, at);
+  progress.schedule = resumed.state;
+  if (!resumed.warmup_ignored.empty()) log::warn(63, args.path + ": " + resumed.warmup_ignored);
+  ResumedRate rate;
+  if (resumed.continued) return rate;
+  const train::LrSchedule& lr = resumed.state.lr;
+  rate.lines.push_back(
+      "resume    learning rate " + (resumed.rate_before ? strfmt("%.4g", *resumed.rate_before) : "unknown") +
+      strfmt(" -> %.4g: the schedule goes on at %g of %g updates (%ld samples of all runs, %ld an update)",
+             lr.at(at.updates), lr.position(at.updates), lr.total_steps, at.samples, at.global_batch));
+  if (!then) rate.unknown = "its batch, schedule and length";
+  else if (!keeps_updated_samples(*args.manifest))
+    rate.unknown = "the samples of runs before it with --ignore_data_skip";
+  return rate;
 }
 
 std::optional<BestCheckpoint> find_best(World& world, const Options& options, const io::Manifest& manifest,
@@ -229,26 +247,6 @@ void require_states(const io::Manifest& manifest, const std::string& directory, 
                      train::name_of(now.kind), missing.c_str()),
               directory,
               "Give its --optim, or --resume_only_model true to continue with optimizer states that start at zero");
-}
-
-std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const Json& now) {
-  const auto object = [](const std::string& text, const char* key) {
-    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    return json.is_object() && json.contains(key) && json.at(key).is_object() ? json.at(key) : Json::object();
-  };
-  Json then = object(manifest.run_metadata, "settings");
-  if (then.empty()) {
-    then = object(manifest.training, "optimizer");
-    const Json metadata = Json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
-    for (const char* key : {"compute_dtype", "reduce_dtype"})
-      if (metadata.is_object() && metadata.contains(key)) then[key] = metadata.at(key);
-  }
-  if (const Json optimizer = object(manifest.training, "optimizer"); optimizer.contains("name"))
-    then["optim"] = optimizer.at("name");
-  std::vector<SettingChange> changes;
-  for (const auto& [name, value] : now.items())
-    if (then.contains(name) && then.at(name) != value) changes.push_back({name, then.at(name).dump(), value.dump()});
-  return changes;
 }
 
 namespace {
@@ -308,15 +306,17 @@ bool resumes_automatically(const Options& options) {
   return word == "auto" || word == "true" || word == "True";
 }
 
-std::vector<Candidate> resume_candidates(World& world, const Options& options) {
+std::vector<Candidate> local_candidates(const Options& options) {
   const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "none";
   if (word == "none" || word == "false" || word == "no" || word == "0") return {};
+  return resumes_automatically(options) ? automatic_candidates(options.text("output_dir"), options.flag("add_version"))
+                                        : named_checkpoint(word);
+}
+
+std::vector<Candidate> resume_candidates(World& world, const Options& options) {
   const std::string packed = world.text_of_rank_0([&] {
     std::string lines;
-    const auto found = resumes_automatically(options)
-                           ? automatic_candidates(options.text("output_dir"), options.flag("add_version"))
-                           : named_checkpoint(word);
-    for (const Candidate& c : found) lines += c.checkpoint + '\n' + c.directory + '\n';
+    for (const Candidate& c : local_candidates(options)) lines += c.checkpoint + '\n' + c.directory + '\n';
     return lines;
   });
   std::vector<Candidate> candidates;

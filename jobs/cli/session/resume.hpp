@@ -10,6 +10,8 @@
 #include "io/checkpoint/manifest.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
+#include "jobs/cli/session/run_settings.hpp"
+#include "jobs/cli/session/schedule_state.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/train/loss_scale.hpp"
@@ -26,6 +28,8 @@ struct Progress {
   std::optional<train::LossScaleState> loss_scale;  // fp16
   std::int64_t states_from = 0;                     // updates done when the optimizer states were zero
   std::optional<BestCheckpoint> best{};             // with --metric_for_best_model
+  std::int64_t updated_samples = 0;                 // of all runs and steps that were not skipped; never reset
+  std::optional<ScheduleState> schedule{};          // none: unknown, in a checkpoint of an older program
 };
 
 /// What must not change about the data of a run that is resumed within it.
@@ -41,9 +45,30 @@ struct DataIdentity {
 /// The manifest's "training" object.
 [[nodiscard]] std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options);
 /// Reads it. Throws Error (data) if it is missing or malformed; Error (usage) naming what differs if the data are
-/// others, unless `ignore_data`: then samples is 0.
+/// others, unless `ignore_data`: then samples is 0, and updated_samples stays. A checkpoint of an older program keeps
+/// no updated_samples: then they are its samples.
 [[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory,
                                      const DataIdentity& data, bool ignore_data);
+/// True if the manifest keeps Progress::updated_samples.
+[[nodiscard]] bool keeps_updated_samples(const io::Manifest& manifest);
+/// What of the data differs from the checkpoint's; "unknown" as JSON where it does not say.
+[[nodiscard]] std::vector<SettingChange> changed_data(const io::Manifest& manifest, const DataIdentity& now);
+
+struct ResumeRateArgs {
+  const Options* options = nullptr;
+  const io::Manifest* manifest = nullptr;
+  std::string path;
+  std::int64_t global_batch = 0, run_steps = 0;  // of this run
+  bool same_data = true;                         // as the checkpoint's
+};
+/// What is said of the learning rate of a resumed run: lines for the log; what the checkpoint does not record of it.
+struct ResumedRate {
+  std::vector<std::string> lines;
+  std::string unknown;
+};
+/// Replaces progress.schedule, the checkpoint's, by the one of this run (resume_schedule). A warm-up that this run asks
+/// for and does not get is a warning (W063).
+[[nodiscard]] ResumedRate resume_rate(const ResumeRateArgs& args, Progress& progress);
 
 /// The best checkpoint so far, as a checkpoint at `directory` records it (`best`), with the path where it is now:
 /// beside that one, or where the manifest says. None, with a warning (W032): it is at neither, or was chosen by another
@@ -54,17 +79,8 @@ struct DataIdentity {
 
 /// Throws Error (usage) naming the states that the checkpoint lacks, unless it has none at all (its load says so).
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now);
-
-/// The settings that decide how training continues from a state and may change on resuming: learning rate and schedule,
-/// optimizer, clipping, precision, batch. Kept in run.json and in the run metadata of each checkpoint ("settings").
-[[nodiscard]] nlohmann::ordered_json training_settings(const train::TrainerOptions& options);
-struct SettingChange {
-  std::string name, before, after;  // as JSON
-};
-/// What of `now` differs from what the checkpoint was made with, as far as its manifest says: one made before settings
-/// were kept has the optimizer's and the types alone.
-[[nodiscard]] std::vector<SettingChange> changed_settings(const io::Manifest& manifest,
-                                                          const nlohmann::ordered_json& now);
+/// The options of this optimizer, by their names on the command line.
+[[nodiscard]] nlohmann::ordered_json optimizer_settings(const train::OptimizerOptions& optimizer);
 
 struct Candidate {
   std::string checkpoint;  // ".../v0-…/checkpoint-200"
@@ -77,5 +93,7 @@ struct Candidate {
 /// warning. PATH: that checkpoint, or the newest one of that run directory. Throws Error (data) on every rank: no such
 /// checkpoint; there are checkpoints and all are incomplete.
 [[nodiscard]] std::vector<Candidate> resume_candidates(World& world, const Options& options);
+/// The same, of one process.
+[[nodiscard]] std::vector<Candidate> local_candidates(const Options& options);
 
 }  // namespace tessera::jobs

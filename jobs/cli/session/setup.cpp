@@ -12,15 +12,20 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_directory.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/best_checkpoint.hpp"
+#include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
+#include "jobs/cli/session/weights.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -40,11 +45,26 @@ WorldOptions world_options(const Options& options) {
   return result;
 }
 
-std::uint64_t shared_bytes(const Options& options, int world, int local) {
-  const int node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(local));
-  if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
+namespace {
+
+/// With the dtype that decide_precision will choose, without reading more files than config.json on every rank. For a
+/// run that is resumed it is fp32, which takes the most.
+Options with_likely_precision(Options options, const ModelConfig& config) {
+  if (asked_compute(options)) return options;
+  const bool own = !options.flag("from_scratch") && !options.has("resume_from_checkpoint") && cpu_has_bf16() &&
+                   model_dtype(config.text, config.directory) != DType::f32;
+  options.decide("mixed_precision", own ? "bf16" : "no", "likely");
+  return options;
+}
+
+}  // namespace
+
+std::uint64_t shared_bytes(const Options& given, int world, int local) {
+  const int node = static_cast<int>(given.optional_integer("ranks_per_node").value_or(local));
+  if (world < 2 || node < 2 || given.text("comm") == "mpi") return 0;
   try {
-    const ModelConfig config = read_model_config(options, nullptr);
+    const ModelConfig config = read_model_config(given, nullptr);
+    const Options options = with_likely_precision(given, config);
     const bool trains = (options.commands & for_inference) == 0;
     const DType compute = precision_of(options).compute;
     models::Model model = trains ? make_training_model(options, config.text, config.path, compute, config.adapter)
@@ -87,6 +107,12 @@ void refuse_runs_as_model(const std::string& directory) {
       throw Error(ExitCode::data, directory + " holds runs and no config.json", "--model", "Use --model " + run);
 }
 
+/// The newest model in a directory of transformers' Trainer; "" if it is none, or has a model itself.
+std::string trainer_model(const std::string& directory) {
+  if (io::exists(directory + "/config.json")) return {};
+  return io::newest_trainer_checkpoint(directory, io::weight_file_names);
+}
+
 /// config.json of a checkpoint. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
   for (const io::AuxiliaryFileRecord& file : io::read_manifest(directory).auxiliary_files)
@@ -123,7 +149,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
     throw Error(ExitCode::usage, "--checkpoint and --model both name a model",
                 option_sources(options, {"checkpoint", "model"}), "Keep one of the two");
   }
-  if (!checkpoint && !options.has("model")) {
+  const bool by_adapter = !checkpoint && !options.has("model") && options.has("adapters");
+  if (!checkpoint && !by_adapter && !options.has("model")) {
     throw Error(ExitCode::usage, "no model is given", "--model",
                 std::string("Give --model DIR (with a config.json), or --model CONFIG.json") +
                     ((options.commands & for_runs) != 0 ? ", or --shape NAME to start from scratch" : ""));
@@ -138,8 +165,14 @@ ModelConfig read_model_config(const Options& options, World* world) {
       config.adapter = adapter_of_checkpoint(given.string());
       return;
     }
-    check_model_exists(options);
+    if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
+    if (by_adapter) given = base_of_adapter(config.adapter);
+    else check_model_exists(options);
     given = io::directory_of_model(given.string());
+    if (const std::string trainer = trainer_model(given.string()); !trainer.empty()) {
+      if (world != nullptr) log::info("model     " + given.string() + " has a Trainer's checkpoints: " + trainer);
+      given = trainer;
+    }
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
@@ -147,8 +180,9 @@ ModelConfig read_model_config(const Options& options, World* world) {
       refuse_adapter_as_model(given.string());
       refuse_runs_as_model(given.string());
     }
+    if (!io::exists(config.path) || !directory)
+      if (const auto foreign = io::find_foreign_checkpoint(given.string())) throw foreign->error(given.string());
     config.text = io::read_text(config.path, 16u << 20);
-    if (options.has("adapters")) config.adapter = locate_adapter(options.text("adapters"));
   };
   if (world == nullptr) {
     read();
@@ -160,6 +194,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
     config.adapter.directory = world->broadcast(config.adapter.directory);
   }
   config.directory = io::directory_of(config.path);
+  if (by_adapter && world != nullptr)
+    log::info("adapter   its base model is " + config.directory + " (" + config.adapter.source() + ")");
   return config;
 }
 
@@ -233,10 +269,14 @@ std::int64_t RunLength::next(std::int64_t done, std::int64_t global_batch) const
 
 void RunLength::resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch) {
   if (fixed) return;
-  // The steps that would be left if the whole run had this batch size.
-  const std::int64_t behind =
-      samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
-  total_steps = steps_done + std::max<std::int64_t>(0, total_steps - behind);
+  const auto batches = [&](std::int64_t n) { return (n + global_batch - 1) / global_batch; };
+  const std::int64_t epoch = samples_done / samples, in_epoch = samples_done % samples;
+  const std::int64_t last_epoch = total_steps / steps_per_epoch, left_in_last = total_steps % steps_per_epoch;
+  const std::int64_t end_in_last = std::min(samples, left_in_last * global_batch);
+  const std::int64_t left =
+      epoch >= last_epoch ? (epoch == last_epoch ? batches(std::max<std::int64_t>(0, end_in_last - in_epoch)) : 0)
+                          : batches(samples - in_epoch) + (last_epoch - epoch - 1) * steps_per_epoch + left_in_last;
+  total_steps = steps_done + left;
 }
 
 RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch) {
@@ -249,6 +289,7 @@ RunLength run_length(const Options& options, std::int64_t samples, std::int64_t 
                           options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
   if (length.total_steps < 1)
     throw options.refuse("num_train_epochs", "the run has no steps", "Set max_steps or num_train_epochs above 0");
+  check_best_steps(options, length.total_steps);
   return length;
 }
 
@@ -256,7 +297,7 @@ std::uint64_t data_seed(const Options& options) {
   return static_cast<std::uint64_t>(options.optional_integer("data_seed").value_or(options.integer("seed")));
 }
 
-train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) {
+train::LrSchedule lr_schedule(const Options& options, double total_steps) {
   train::LrSchedule lr;
   lr.kind = train::parse_lr_kind(options.text("lr_scheduler_type"));
   lr.learning_rate = options.real("learning_rate");
@@ -276,24 +317,18 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   // The number that a DeepSpeed schedule has by default yields to a ratio that someone wrote.
   const bool implied = options.value("warmup_steps").source.precedence == precedence::preset &&
                        options.value("warmup_ratio").source.precedence > precedence::preset;
-  const std::int64_t warmup = implied ? 0 : options.integer("warmup_steps");
-  lr.warmup_steps = warmup > 0 ? warmup
-                               : static_cast<std::int64_t>(
-                                     std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
-  lr.decay_steps = options.optional_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
+  const std::int64_t warmup =
+      implied ? 0 : options.steps("warmup_steps", static_cast<std::int64_t>(std::ceil(total_steps)));
+  lr.warmup_steps = warmup > 0 ? static_cast<double>(warmup)
+                               : std::max(0.0, std::ceil(options.real("warmup_ratio") * total_steps - 1e-9));
+  lr.decay_steps = options.has("lr_decay_steps") ? static_cast<double>(options.integer("lr_decay_steps"))
+                                                 : std::ceil(total_steps / 5 - 1e-9);
   return lr;
 }
 
 train::OptimizerOptions optimizer_options(const Options& options) {
   const std::string optim = options.text("optim");
   const bool sgd = optim == "sgd";
-  for (const char* name : {"momentum", "nesterov"})
-    if (!sgd && options.given(name))
-      throw options.refuse(name, strfmt("--%s is for --optim sgd, and --optim is ", name) + optim,
-                           "Add --optim sgd, or drop it");
-  for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
-    if (sgd && options.given(name))
-      throw options.refuse(name, strfmt("--%s is for --optim adamw, and --optim is ", name) + optim, "Drop it");
   train::OptimizerOptions result;
   result.kind = sgd                       ? train::OptimizerKind::sgd
                 : optim.ends_with("8bit") ? train::OptimizerKind::adamw_8bit
@@ -306,7 +341,7 @@ train::OptimizerOptions optimizer_options(const Options& options) {
   result.weight_decay = options.real("weight_decay");
   if (options.has("lorap_lr_ratio")) result.param_groups.push_back(lora_plus_group(options));
   for (Options::Item& item : options.in_order({"param_groups"})) result.param_groups.push_back(std::move(item.text));
-  if (result.nesterov && result.momentum == 0)
+  if (sgd && result.nesterov && result.momentum == 0)
     throw options.refuse("nesterov", "--nesterov needs momentum, and --momentum is 0", "Add --momentum 0.9");
   return result;
 }
@@ -319,7 +354,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   result.run.device = world.device();
   result.optimizer = optimizer_options(options);
   result.optimizer.rates = param_rates(options, model, result.optimizer.weight_decay);
-  result.lr = lr_schedule(options, total_steps);
+  result.lr = lr_schedule(options, static_cast<double>(total_steps));
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));
   result.loss_scale = loss_scale_of(options);

@@ -101,15 +101,17 @@ struct RunLength {
   bool fixed = false;  // by max_steps
   /// Samples of the next step, after `done` samples over all epochs; a batch ends where its epoch ends.
   [[nodiscard]] std::int64_t next(std::int64_t done, std::int64_t global_batch) const;
-  /// Continues after so many steps and samples, perhaps made with another batch size: computes total_steps again.
+  /// Continues after so many steps and samples, perhaps made with another batch size: computes total_steps again. A run
+  /// by epochs ends with the sample with which it would have ended with this batch size from the start.
   void resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch);
 };
 [[nodiscard]] RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch);
 
-[[nodiscard]] train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps);
+/// `total_steps`: a whole number, unless the run goes on with another batch (LrSchedule).
+[[nodiscard]] train::LrSchedule lr_schedule(const Options& options, double total_steps);
 
-/// The optimizer and its options, without OptimizerOptions::rates, which need a model. Throws Error (usage) for options
-/// of another optimizer.
+/// The optimizer and its options, without OptimizerOptions::rates, which need a model; those of another optimizer are
+/// not read. Throws Error (usage): --nesterov without momentum.
 [[nodiscard]] train::OptimizerOptions optimizer_options(const Options& options);
 
 /// The Trainer's options.

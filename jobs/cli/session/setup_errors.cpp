@@ -5,7 +5,9 @@
 
 #include "io/data/data_files.hpp"
 #include "io/file/file.hpp"
+#include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/refusals.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 
 namespace tessera::jobs {
@@ -40,12 +42,14 @@ void SetupErrors::throw_all() const {
 
 void throw_with_others(const Options& options, World& world, const Error& first,
                        const std::vector<std::function<void()>>& checks) {
-  if (first.code() == ExitCode::communication) throw Error(first);
+  if (first.code() == ExitCode::communication || first.code() == ExitCode::preempted) throw Error(first);
   SetupErrors errors(first);
+  errors.check([&] { world.run_and_agree([&] { refuse_hub_names(options); }); });
   for (const char* option : {"dataset", "val_dataset"})
     for (const std::string& name : options.list(option))
       errors.check([&] {
         world.run_and_agree([&] {
+          if (is_hub_dataset(split_selection(name).first)) return;
           for (const io::DataFile& file : io::data_files({name})) (void)io::File::open_to_read(file.path);
         });
       });

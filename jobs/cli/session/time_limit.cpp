@@ -28,10 +28,10 @@ TimeLimit::TimeLimit(const Options& options, Clock::time_point started) {
 
 void TimeLimit::step_took(double seconds) { step_ = step_ == 0 ? seconds : 0.8 * step_ + 0.2 * seconds; }
 
-bool TimeLimit::expires_soon() const {
-  if (!end_) return false;
-  const double left = std::chrono::duration<double>(*end_ - Clock::now()).count();
-  return left < 2 * step_ + save_ + margin_;
-}
+double TimeLimit::seconds_left() const { return std::chrono::duration<double>(*end_ - Clock::now()).count(); }
+
+bool TimeLimit::expires_soon() const { return end_ && seconds_left() < std::max(2 * step_, pass_) + save_ + margin_; }
+
+bool TimeLimit::expired() const { return end_ && seconds_left() < margin_; }
 
 }  // namespace tessera::jobs

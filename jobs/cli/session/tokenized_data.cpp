@@ -3,15 +3,18 @@
 
 #include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "io/chat/template_format.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/loss_file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/progress.hpp"
+#include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -19,11 +22,18 @@ namespace tessera::jobs {
 namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
-constexpr std::uint64_t cache_form = 2;  // increase when the same key would mean other tokens
+constexpr std::uint64_t cache_form = 3;  // increase when the same key would mean other tokens
 
 /// The directory of a tokenizer that --tokenizer names: chat templates lie beside it.
 std::string directory_of_tokenizer(const std::string& path) {
   return std::filesystem::is_directory(path) ? path : io::directory_of(path);
+}
+
+/// Throws for a plain text in supervised fine-tuning; "": there is none.
+void refuse_plain_text(const Options& options, const std::string& path) {
+  if (path.empty() || options.text("stage") != "sft") return;
+  throw Error(ExitCode::usage, path + " is plain text, and supervised fine-tuning learns from rows", "--stage sft",
+              "Give rows of conversations (docs/data.md), or train on the text by --stage pt (tessera pt)");
 }
 
 /// Throws unless files that are not tokenized need no tokenizer: token files, and texts as bytes.
@@ -34,8 +44,11 @@ void require_plain(const Options& options, const std::vector<io::DataFile>& file
       throw Error(ExitCode::usage, "rows are selected while text is tokenized, and " + file.path + " is not",
                   "--dataset", bytes ? to_do : "Name the file alone");
     if (!bytes || io::data_kind(file.path) == "bin") continue;
-    const io::MappedFile map(file.path);
-    if (io::file_form(file.path, map.bytes(), columns_of(options)).form != io::RowForm::text)
+    const io::MappedFile map(file.content());
+    const io::Columns columns = columns_of(options);
+    const io::RowFormat format = io::row_format(file.path, map.bytes(), io::column_names(columns));
+    if (format.layout == io::RowLayout::none) refuse_plain_text(options, file.path);
+    if (io::file_form(file.path, map.bytes(), format, columns).form != io::RowForm::text)
       throw Error(ExitCode::usage, "conversations need a tokenizer, and there is none", file.path, to_do);
   }
   if (bytes && options.given("columns"))
@@ -43,12 +56,62 @@ void require_plain(const Options& options, const std::vector<io::DataFile>& file
 }
 }  // namespace
 
+namespace {
+
+/// The first file in a directory that belongs to a tokenizer of a kind that is not read; "" if there is none.
+std::string unread_tokenizer(const std::string& directory) {
+  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken", "tekken.json",
+                           "vocab.json", "vocab.txt", "tokenizer_config.json"})
+    if (io::exists(directory + "/" + name)) return name;
+  return "";
+}
+
+/// What makes a tokenizer.json of the files in a directory.
+std::string conversion_of(const std::string& directory) {
+  return "Make its tokenizer.json: python3 -c 'from transformers import AutoTokenizer; "
+         "AutoTokenizer.from_pretrained(\"" +
+         directory + "\").save_pretrained(\"" + directory + "\")'";
+}
+
+/// True if the run that wrote this directory, or the one above it, had bytes as tokens.
+bool was_trained_on_bytes(const std::string& directory) {
+  for (const std::string& of : {directory, io::directory_of(directory)}) {
+    if (!io::exists(of + "/args.json")) continue;
+    const auto args = nlohmann::json::parse(io::read_text(of + "/args.json"), nullptr, false);
+    return args.is_object() && args.contains("tokenizer") && args["tokenizer"].is_object() &&
+           args["tokenizer"].value("value", nlohmann::json()) == "bytes";
+  }
+  return false;
+}
+
+}  // namespace
+
 std::string tokenizer_path(const Options& options, const std::string& model_directory) {
   std::string word = options.text("tokenizer");
   if (word == "bytes") return "";
   if (word != "auto") return word;
-  return !model_directory.empty() && io::TextTokenizer::exists(model_directory) ? model_directory + "/tokenizer.json"
-                                                                                : "";
+  if (model_directory.empty() || was_trained_on_bytes(model_directory)) return "";
+  return io::TextTokenizer::file_at(model_directory);
+}
+
+void refuse_without_tokenizer(const Options& options, const std::string& directory) {
+  const std::string where = directory.empty() ? options.has("model") ? options.text("model") : "--model" : directory;
+  const std::string name = "name a tokenizer.json or its directory by --tokenizer PATH";
+  const std::string unread = directory.empty() ? "" : unread_tokenizer(directory);
+  if (!unread.empty())
+    throw Error(ExitCode::usage, "no tokenizer was found: there is no tokenizer.json, and " + unread + " is not read",
+                where, conversion_of(directory) + "; or " + name);
+  throw Error(ExitCode::usage, "no tokenizer was found", where,
+              "Give --model DIR with a tokenizer.json, or " + name +
+                  ((options.commands & for_tokenize) != 0 ? "" : "; --tokenizer bytes takes each byte as a token"));
+}
+
+void require_bytes(const Options& options, const std::string& model_directory, std::int64_t vocab) {
+  if (options.text("tokenizer") != "auto") return;
+  constexpr std::int64_t all_bytes = 256;
+  if (!model_directory.empty() && was_trained_on_bytes(model_directory)) return;
+  if (vocab == all_bytes && (model_directory.empty() || unread_tokenizer(model_directory).empty())) return;
+  refuse_without_tokenizer(options, model_directory);
 }
 
 std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, const std::string& model_directory) {
@@ -56,7 +119,9 @@ std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, 
   if (path.empty()) return nullptr;
   if (options.text("tokenizer") != "auto" && !io::TextTokenizer::exists(path))
     throw options.refuse("tokenizer", "there is no tokenizer.json at " + path,
-                         "Give auto, bytes, a directory with a tokenizer.json, or such a file");
+                         unread_tokenizer(path).empty()
+                             ? "Give auto, bytes, a directory with a tokenizer.json, or such a file"
+                             : conversion_of(path));
   return std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
 }
 
@@ -117,11 +182,9 @@ std::string cache_directory(const Options& options) {
 
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                         const std::vector<io::DataFile>& files, const std::string& model_directory) {
-  std::vector<std::string> paths;
-  for (const io::DataFile& file : files) paths.push_back(file.path);
-  if (paths.empty() || io::data_kind(paths.front()) == "bin" || tokenizer == nullptr) {
+  if (files.empty() || io::data_kind(files.front().path) == "bin" || tokenizer == nullptr) {
     world.run_and_agree([&] { require_plain(options, files, tokenizer == nullptr); });
-    return {paths, "", false};
+    return {files, "", false};
   }
   const Clock::time_point started = Clock::now();
   std::unique_ptr<io::Corpus> corpus;
@@ -130,6 +193,10 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
+    refuse_plain_text(options, corpus->plain_text());
+  });
+  corpus->find_conversations(world);
+  world.run_and_agree([&] {
     chat = chat_format(options, *corpus, *tokenizer, model_directory);
   });
   std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
@@ -149,15 +216,17 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   if (!found) {
     io::RowSettings rows = row_settings(options);
     rows.chat = chat.get();
-    const io::CorpusReport report = io::tokenize_corpus(
-        world, *tokenizer, *corpus, {.out = file, .eos = eos, .rows = rows, .progress = tokenizing_progress()});
+    const io::CorpusReport report =
+        io::tokenize_corpus(world, *tokenizer, *corpus,
+                            {.out = file, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = [] {
+                               throw_if_stopped("tokenizing");
+                             }});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
-    if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
     report_skipped(report.skipped);
-    warn_of_tools(report.without_tools);
+    warn_of_left_out(report);
   }
-  return {{file}, file + " (" + how + ")", !found};
+  return {{{.path = file, .rows = {}, .share = {}}}, file + " (" + how + ")", !found};
 }
 
 }  // namespace tessera::jobs

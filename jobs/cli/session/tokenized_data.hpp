@@ -16,13 +16,19 @@
 
 namespace tessera::jobs {
 
-/// By --tokenizer: a PATH's; with `auto` that of `model_directory`, or null if it has none; null for `bytes`. Throws
-/// Error (usage: there is none at PATH; data).
+/// By --tokenizer: a PATH's; with `auto` that of `model_directory`, or null if it has none that can be read or its
+/// model was trained on bytes (args.json); null for `bytes`. Throws Error (usage: there is none at PATH; data).
 [[nodiscard]] std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options,
                                                                       const std::string& model_directory);
 /// Collective: the same on every rank; throws Error (usage) on every rank if the ranks read different ones.
 [[nodiscard]] std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world,
                                                                       const std::string& model_directory);
+/// Throws Error (usage) where read_tokenizer found no tokenizer, and the model is not one of bytes: neither --tokenizer
+/// bytes is given, nor has the model of `model_directory` been trained so (args.json), nor are the 256 bytes its
+/// vocabulary (`vocab`) in a directory without any file of a tokenizer. Says what converts the files that are there.
+void require_bytes(const Options& options, const std::string& model_directory, std::int64_t vocab);
+/// Throws Error (usage): no tokenizer was found in `directory`; with what converts the files that are there.
+[[noreturn]] void refuse_without_tokenizer(const Options& options, const std::string& directory);
 /// The file that read_tokenizer reads; "" for bytes.
 [[nodiscard]] std::string tokenizer_path(const Options& options, const std::string& model_directory);
 
@@ -38,14 +44,14 @@ namespace tessera::jobs {
 [[nodiscard]] std::string cache_directory(const Options& options);
 
 struct TokenizedData {
-  std::vector<std::string> paths;  // for open_dataset
-  std::string line;                // for the log: the token file, and whether it was made now; "" if there is none
-  bool made = false;               // now, and its skipped rows were reported
+  std::vector<io::DataFile> files;  // for open_dataset
+  std::string line;                 // for the log: the token file, and whether it was made now; "" if there is none
+  bool made = false;                // now, and its skipped rows were reported
 };
 /// Collective. Tokenizes files of text and rows into one token file in --cache_dir, unless it is there: its name has a
 /// hash of the tokenizer, the end of documents, the files' contents and, of conversations, of the chat template of
 /// `model_directory` and its options. .bin files, and texts without a tokenizer, are returned as they are. Throws Error
-/// (usage: rows that need a tokenizer or a chat template; data).
+/// (usage: rows that need a tokenizer or a chat template, plain text in --stage sft; data).
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                                       const std::vector<io::DataFile>& files, const std::string& model_directory);
 

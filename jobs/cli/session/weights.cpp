@@ -51,6 +51,15 @@ bool holds_weights(const std::string& directory) {
   return false;
 }
 
+DType stored_dtype(const std::string& directory) {
+  std::map<DType, std::int64_t> elements;
+  for (const io::SafetensorsFile& file : io::open_safetensors_model(directory))
+    for (const io::SafetensorsEntry& entry : file.entries())
+      if (entry.known_dtype) elements[entry.dtype] += entry.numel();
+  const std::int64_t bf16 = elements[DType::bf16], f16 = elements[DType::f16], f32 = elements[DType::f32];
+  return bf16 > std::max(f16, f32) ? DType::bf16 : f16 > f32 ? DType::f16 : DType::f32;
+}
+
 DType model_dtype(const std::string& config_json, const std::string& directory) {
   const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   for (const char* key : {"dtype", "torch_dtype"})
@@ -58,12 +67,7 @@ DType model_dtype(const std::string& config_json, const std::string& directory) 
       if (const std::optional<DType> dtype = parse_dtype(config.at(key).get<std::string>())) return *dtype;
   if (!io::exists(directory + "/" + io::model_file_name) && !io::exists(directory + "/" + io::index_file_name))
     return DType::f32;  // a checkpoint
-  std::map<DType, std::int64_t> elements;
-  for (const io::SafetensorsFile& file : io::open_safetensors_model(directory))
-    for (const io::SafetensorsEntry& entry : file.entries())
-      if (entry.known_dtype) elements[entry.dtype] += entry.numel();
-  const std::int64_t bf16 = elements[DType::bf16], f16 = elements[DType::f16], f32 = elements[DType::f32];
-  return bf16 > std::max(f16, f32) ? DType::bf16 : f16 > f32 ? DType::f16 : DType::f32;
+  return stored_dtype(directory);
 }
 
 std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint, const std::string& given) {

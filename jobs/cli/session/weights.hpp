@@ -31,6 +31,10 @@ void require_weights(World& world, const std::string& directory);
 /// safetensors, the type of most elements; else fp32. Throws Error (data) as open_safetensors_model.
 [[nodiscard]] DType model_dtype(const std::string& config_json, const std::string& directory);
 
+/// The type of most elements of the safetensors in a directory: fp32, bf16 or fp16. Throws Error (data) as
+/// open_safetensors_model.
+[[nodiscard]] DType stored_dtype(const std::string& directory);
+
 /// The base model of a checkpoint that was saved without frozen parameters: `given` if it holds weights, else the
 /// directory in the manifest's run metadata. Throws Error (data) if neither does.
 [[nodiscard]] std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint,

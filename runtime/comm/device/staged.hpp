@@ -19,9 +19,9 @@ struct StagedOptions {
   enum class Gather : unsigned char { staged, direct } gather = Gather::staged;
 };
 
-/// Every collective of `inner`, which has more than one rank, on memory of `device`, with the same order of sums. set_staging keeps
-/// staged_bytes(size) of pinned memory and passes the rest to `inner`. A call returns when its last copy to the device
-/// is enqueued. Takes ownership.
+/// Every collective of `inner`, which has more than one rank, on memory of `device`, with the same order of sums.
+/// set_staging keeps staged_bytes(size) of pinned memory and passes the rest to `inner`. A call returns when its last
+/// copy to the device is enqueued. Takes ownership.
 [[nodiscard]] std::unique_ptr<Communicator> staged(std::unique_ptr<Communicator> inner, const StagedOptions& options);
 
 /// Bytes of each member's chunk in a slice, a multiple of 512; and of the staging for it: two turns of all members'

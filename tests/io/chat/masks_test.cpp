@@ -54,7 +54,7 @@ TEST(ChatMasks, AreThoseOfTransformers) {
     const std::string row = one["row"];
     std::int64_t repaired = 0;
     try {
-      encoder.encode_row(row, io::form_of(io::parse_row(row, repaired)).value(), {}, made);
+      encoder.encode_row(io::parse_row(row, repaired), {}, made);
     } catch (const io::RowError& error) {
       ADD_FAILURE() << error.why;
       continue;
@@ -142,11 +142,17 @@ TEST(ChatMasks, RefuseWithAReason) {
 /// A JSON value of any shape; often one that a row has.
 std::string random_json(std::uint64_t seed, std::uint64_t& draw, int depth) {
   const auto pick = [&](std::uint32_t n) { return philox(seed, draw++)[0] % n; };
-  static const std::vector<std::string> keys = {
-      "messages", "role",       "content",     "from",      "value",      "conversations", "query",
-      "response", "history",    "system",      "tools",     "tool_calls", "function",      "arguments",
-      "name",     "text",       "instruction", "input",     "output",     "loss",          "loss_scale",
-      "prompt",   "completion", "human",       "assistant", "x"};
+  static const std::vector<std::string> keys = {"messages",  "role",        "content",
+                                                "from",      "value",       "conversations",
+                                                "query",     "response",    "history",
+                                                "system",    "tools",       "tool_calls",
+                                                "function",  "arguments",   "name",
+                                                "text",      "instruction", "input",
+                                                "output",    "loss",        "loss_scale",
+                                                "prompt",    "completion",  "function_call",
+                                                "functions", "weight",      "chat_template_kwargs",
+                                                "thinking",  "human",       "assistant",
+                                                "x"};
   static const std::vector<std::string> texts = {"user",
                                                  "assistant",
                                                  "tool",
@@ -204,9 +210,9 @@ void read_random_rows(std::uint64_t rows) {
     made.masks = true;
     try {
       std::int64_t repaired = 0;
-      const auto form = io::form_of(io::parse_row(row, repaired));
-      shaped += form.has_value();
-      encoder.encode_row(row, form.value_or(io::RowForm::messages), {}, made);
+      const Json parsed = io::parse_row(row, repaired);
+      shaped += io::form_of(parsed).has_value();
+      encoder.encode_row(parsed, {}, made);
       ++good;
       ASSERT_EQ(made.ids.size(), made.loss.size());
       ASSERT_EQ(made.ends.size(), 1u);

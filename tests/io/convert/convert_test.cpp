@@ -28,7 +28,7 @@ void to_native(int ranks, const std::string& in, const std::string& out, bool re
     const TensorCatalog stored = catalog_safetensors(in);
     (void)convert_to_checkpoint(world, stored, identity_tensors(stored, DType::f32),
                                 {.directory = out,
-                                 .auxiliary_files = read_model_auxiliary_files(in),
+                                 .auxiliary_files = read_model_auxiliary_files(in).files,
                                  .replace = replace,
                                  .verify = true,
                                  .max_file_bytes = state_bytes},
@@ -172,23 +172,66 @@ TEST(Convert, OutputsAreRefusedBeforehand) {
   fs::create_directories(folder / "in/deep");
   fs::create_directories(folder / "there");
   folder.file("file", "x");
-  EXPECT_NO_THROW(check_output(folder / "in", folder / "new/deeper", false));
-  expect_error(ExitCode::data, "E141", [&] { check_output(folder / "in", folder / "there", false); });
-  EXPECT_NO_THROW(check_output(folder / "in", folder / "there", true));
-  expect_error(ExitCode::data, "E141", [&] { check_output(folder / "in", folder / "file", true); });
-  expect_error(ExitCode::data, "is the input itself",
-               [&] { check_output(folder / "in", folder / "there/../in", true); });
-  expect_error(ExitCode::data, "E142", [&] { check_output(folder / "in", folder / "in/out", false); });
-  expect_error(ExitCode::data, "holds the input", [&] { check_output(folder / "in/deep", folder / "in", true); });
+  const auto take = [](const std::string& in, const std::string& out, bool replace) {
+    const OutputLock lock(in, out, replace);
+  };
+  EXPECT_NO_THROW(take(folder / "in", folder / "new/deeper", false));
+  expect_error(ExitCode::data, "E141", [&] { take(folder / "in", folder / "there", false); });
+  EXPECT_NO_THROW(take(folder / "in", folder / "there", true));
+  expect_error(ExitCode::data, "E141", [&] { take(folder / "in", folder / "file", true); });
+  expect_error(ExitCode::data, "is the input itself", [&] { take(folder / "in", folder / "there/../in", true); });
+  expect_error(ExitCode::data, "E142", [&] { take(folder / "in", folder / "in/out", false); });
+  expect_error(ExitCode::data, "holds the input", [&] { take(folder / "in/deep", folder / "in", true); });
   fs::create_directories(folder / "out.tmp/precious");
   expect_error(ExitCode::data, "is not an interrupted conversion's",
-               [&] { check_output(folder / "in", folder / "out", false); });
+               [&] { take(folder / "in", folder / "out", false); });
   fs::remove(folder / "out.tmp/precious");
   folder.file("out.tmp/model.safetensors", "left by a dead run");
-  EXPECT_NO_THROW(check_output(folder / "in", folder / "out", false));
+  EXPECT_NO_THROW(take(folder / "in", folder / "out", false));
   expect_error(ExitCode::data, "E140 no space: need 9000000000.0 GB",
                [&] { check_space(folder / "out", 9'000'000'000'000'000'000u); });
   EXPECT_NO_THROW(check_space(folder / "out", 1));
+}
+
+// Types and shapes that are only copied: from several files into one, in the official order.
+TEST(Convert, WhatIsNotComputedWithIsCopiedAsBytes) {
+  const TempDir folder;
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"mask":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},)"
+      R"("four":{"dtype":"F4","shape":[3,2],"data_offsets":[3,6]},"eight":{"dtype":"F8_E4M3","shape":[2,3],"data_offsets":[6,12]},)"
+      R"("conv":{"dtype":"BF16","shape":[2,1,2,1,3],"data_offsets":[12,36]},"ids":{"dtype":"U32","shape":[2],"data_offsets":[36,44]},)"
+      R"("wide":{"dtype":"U64","shape":[],"data_offsets":[44,52]}})";
+  std::string bytes = test::safetensors_of(header, 0);
+  for (int i = 0; i < 52; ++i) bytes += static_cast<char>(i * 37 + 11);
+  fs::create_directories(folder / "hf");
+  folder.file("hf/model.safetensors", bytes);
+  const auto convert_all = [&](const std::string& out) {
+    run_local(2, [&](World& world) {
+      const TensorCatalog stored = catalog_safetensors(folder / "hf");
+      std::vector<ConvertTensor> tensors;
+      for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
+        const TensorEntry& t = stored.tensors[i];
+        const std::int64_t count = t.known ? t.numel() : static_cast<std::int64_t>(t.bytes);
+        tensors.push_back({t.name,
+                           t.dtype,
+                           {count},
+                           {{static_cast<int>(i), 0, count}},
+                           StoredForm{find_safetensors_type(t.type), t.shape}});
+      }
+      (void)convert_to_safetensors(world, stored, tensors,
+                                   {.directory = out, .verify = true, .max_file_bytes = 1'000'000}, {});
+    });
+  };
+  convert_all(folder / "out");
+  const SafetensorsFile a(folder / "hf/model.safetensors"), b(folder / "out/model.safetensors");
+  ASSERT_EQ(a.entries().size(), b.entries().size());
+  for (const SafetensorsEntry& x : a.entries()) {
+    const SafetensorsEntry* const y = b.find(x.name);
+    ASSERT_NE(y, nullptr) << x.name;
+    EXPECT_STREQ(x.type, y->type);
+    EXPECT_EQ(x.shape, y->shape);
+    EXPECT_EQ(bytes.substr(x.begin, x.end - x.begin), bytes_of(b.path()).substr(y->begin, y->end - y->begin)) << x.name;
+  }
 }
 
 TEST(Convert, AReplacedDirectoryIsRenamed) {

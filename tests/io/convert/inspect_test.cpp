@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inspection: statistics, comparisons, verification, recognition, and HDF5 files that crash the library.
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/inspect/recognize.hpp"
@@ -74,7 +76,7 @@ void make_checkpoint(const TempDir& folder, const std::string& name) {
     const TensorCatalog stored = catalog_safetensors(folder / "hf");
     (void)convert_to_checkpoint(world, stored, test::identity_tensors(stored, DType::f32),
                                 {.directory = folder / name,
-                                 .auxiliary_files = read_model_auxiliary_files(folder / "hf"),
+                                 .auxiliary_files = read_model_auxiliary_files(folder / "hf").files,
                                  .max_file_bytes = 5'000'000},
                                 {});
   });
@@ -180,6 +182,31 @@ TEST(Sandbox, NorDoesOneOfSuperblock0) {
     }
   }
   EXPECT_GT(refused, 0);
+}
+
+TEST(BlockCache, ThreadsWaitForASlot) {
+  const TempDir folder;
+  constexpr std::int64_t blocks = 12;
+  std::vector<float> values(static_cast<std::size_t>(blocks) * block_bytes / sizeof(float));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 8191);
+  const TensorCatalog stored = one_tensor(folder, "x.safetensors", values);
+  BlockCache cache(stored.files, 2);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (std::int64_t t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      std::vector<float> read(1000);
+      for (std::int64_t i = 0; i < 60; ++i) {
+        const std::int64_t first =
+            (i * 7 + t * 5) % blocks * static_cast<std::int64_t>(block_bytes / sizeof(float)) + i;
+        cache.read(0, stored.tensors[0].offset + static_cast<std::uint64_t>(first) * sizeof(float),
+                   std::as_writable_bytes(std::span(read)));
+        const bool same = std::equal(read.begin(), read.end(), values.begin() + first);
+        wrong += same ? 0 : 1;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(Recognize, ByNamesAndFirstBytes) {

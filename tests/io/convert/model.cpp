@@ -66,7 +66,8 @@ std::vector<io::ConvertTensor> identity_tensors(const io::TensorCatalog& stored,
 
 std::vector<std::pair<std::string, std::string>> contents(const std::string& directory) {
   std::vector<std::pair<std::string, std::string>> files;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (entry.is_directory()) continue;
     const std::string bytes = bytes_of(entry.path().string());
     files.emplace_back(entry.path().filename().string(),
                        strfmt("%zu bytes, crc %08x", bytes.size(), io::crc32c(0, std::as_bytes(std::span(bytes)))));

@@ -165,9 +165,10 @@ TEST(ChatTemplates, CanBeChosen) {
     (void)ChatTemplate::load(directory.path(), "chatlm");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(
-        error.line(),
-        "there is no chat template or file 'chatlm' [--template]. Known names: chatml, gemma, llama3, mistral, phi3");
+    EXPECT_EQ(error.line(),
+              "there is no chat template or file 'chatlm' [--template]. Leave it out for the model's own template, "
+              "give a file, or "
+              "one of chatml, gemma, llama3, mistral, phi3; other tools' names of templates are not known");
   }
 }
 

@@ -55,6 +55,25 @@ TEST(Jinja, TheClockIsGiven) {
   EXPECT_EQ(Template::parse("{{ strftime_now('%Y %% %Z') }}", "t").render(Json::object(), options).text, "1970 % ");
 }
 
+TEST(Jinja, AFilterOfABranchThatIsNotTakenMayBeUnknown) {
+  EXPECT_EQ(rendered("{% if false %}{{ x|frobnicate }}{% for i in [x|shine] %}{% endfor %}{% else %}a{% endif %}"),
+            "a");
+  EXPECT_EQ(rendered("{{ x|frobnicate if false else 'b' }}{{ 'c' if true else (x is shiny) }}"), "bc");
+  EXPECT_EQ(refused("{% if true %}\n{{ x|frobnicate }}{% endif %}"), "2: filter 'frobnicate' is not supported [t:2]");
+  EXPECT_EQ(refused("{{ x|frobnicate if true else 'b' }}"), "1: filter 'frobnicate' is not supported [t:1]");
+  EXPECT_EQ(refused("{% if false %}{% endif %}{{ x|frobnicate }}"), "1: filter 'frobnicate' is not supported [t:1]");
+}
+
+TEST(Jinja, IntegersBeyond64BitsKeepTheirDigits) {
+  const Json big = {{"x", std::uint64_t{18446744073709551615U}}, {"y", 1}};
+  EXPECT_EQ(
+      rendered("{{ x }} {{ x | tojson }} {{ [x] }} {{ x | int }} {{ x is integer }} {{ x == x }} {{ x == y }}", big),
+      "18446744073709551615 18446744073709551615 [18446744073709551615] 18446744073709551615 True True False");
+  EXPECT_EQ(refused("{{ x + 1 }}", big),
+            "1: an integer beyond 64 bits can be printed, not calculated with: 18446744073709551615 [t:1]");
+  EXPECT_NE(refused("{{ x > 1 }}", big), "nothing");
+}
+
 TEST(Jinja, RefusesWhatItDoesNotKnowByNameAndLine) {
   EXPECT_EQ(refused("a\n{{ x|frobnicate }}"), "2: filter 'frobnicate' is not supported [t:2]");
   EXPECT_EQ(refused("\n\n{% if x is shiny %}{% endif %}"), "3: test 'shiny' is not supported [t:3]");

@@ -64,6 +64,15 @@ def qwen2():
     return tokenizer
 
 
+def qwen35():
+    """Qwen3.5: marks are part of letter runs."""
+    tokenizer = qwen2()
+    marked = newer.replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+    split = pre_tokenizers.Split(Regex(marked % r"\p{N}"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return tokenizer
+
+
 def added():
     """Qwen's pipeline with added tokens of every flag."""
     tokenizer = byte_level(r"\p{N}", 300, ["<|endoftext|>", "<long>", "<longer>", "<longest>"], normalizers.NFC())
@@ -155,7 +164,7 @@ def gemma():
     return Tokenizer.from_str(json.dumps(data))
 
 
-families = {f.__name__: f for f in (gpt2, llama3, qwen2, added, llama2, unknowns, metaspace, neox, smollm2, gemma)}
+families = {f.__name__: f for f in (gpt2, llama3, qwen2, qwen35, added, llama2, unknowns, metaspace, neox, smollm2, gemma)}
 
 
 def compact(tokenizer, merges_as_text):

@@ -56,11 +56,11 @@ def table(name, found):
 
 print("// The ranges; made by tests/io/tokenizer/make_ranges.py, not by hand.\n")
 print('#include "io/tokenizer/unicode_ranges.hpp"\n\nnamespace tessera::io::unicode {\n\nnamespace {\n\n// clang-format off')
-for name, pattern in (("letters", r"\p{L}"), ("numbers", r"\p{N}"), ("spaces", r"\s")):
+for name, pattern in (("letters", r"\p{L}"), ("numbers", r"\p{N}"), ("spaces", r"\s"), ("marks", r"\p{M}")):
     print(table(name, members(pattern)))
 print(table("newer_numbers", digits()))
 print(table("words", words()))
 print("// clang-format on\n\n}  // namespace\n")
-for name in ("letter", "number", "space", "newer_number", "word"):
+for name in ("letter", "number", "space", "mark", "newer_number", "word"):
     print("std::span<const Range> %s_ranges() { return %ss; }" % (name, name))
 print("\n}  // namespace tessera::io::unicode")

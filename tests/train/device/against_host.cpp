@@ -71,7 +71,7 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   said.hash = trainer.state_hash();
   said.numbers.push_back(trainer.evaluate(stream, 7).loss);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
-  said.tokens = trainer.generate(prompt, 4, 0.7, 3);
+  said.tokens = trainer.generate(prompt, 4, 0.7, 3).value();
   return said;
 }
 

@@ -36,6 +36,8 @@ class Tessera(CMakePackage):
     depends_on("libyaml")
     depends_on("hdf5+mpi")
     depends_on("icu4c")
+    depends_on("zlib-api")
+    depends_on("zstd")
     depends_on("hwloc@2:")
     depends_on("boost@1.74:+program_options")
     depends_on("nlohmann-json@3.11:")

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search for answers: by markers, and for tool calls by the beginnings of the conversation.
+
+#include "io/chat/answer_spans.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "io/data/rows.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr auto nowhere = std::string_view::npos;
+
+std::string marker(std::size_t answer) { return "\uE0A0tessera" + std::to_string(answer) + "\uE0A1"; }
+constexpr std::string_view marker_begin = "\uE0A0tessera";
+constexpr std::string_view end_of_thinking = "</think>";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == nowhere) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+}
+
+/// The part of an answer that every template prints as it is: without its reasoning, which some leave out.
+std::string_view kept_part(std::string_view content) {
+  const std::size_t at = content.rfind(end_of_thinking);
+  return trimmed(at == nowhere ? content : content.substr(at + end_of_thinking.size()));
+}
+
+/// The length of what `expected` and `text` begin with alike: all of `expected`, or up to the last complete token in <>
+/// or [], or white space.
+std::size_t common_tokens(std::string_view expected, std::string_view text) {
+  const auto differs = std::mismatch(expected.begin(), expected.end(), text.begin(), text.end());
+  if (differs.first == expected.end()) return expected.size();
+  const std::string_view common = text.substr(0, static_cast<std::size_t>(differs.second - text.begin()));
+  return common.find_last_of(">] \t\n") + 1;  // npos: nothing
+}
+
+/// The token in brackets that a text begins with; empty if it begins with another character.
+std::string_view first_token(std::string_view text) {
+  if (text.empty() || (text[0] != '<' && text[0] != '[')) return {};
+  const std::size_t end = text.find(text[0] == '<' ? '>' : ']');
+  return end == nowhere ? std::string_view() : text.substr(0, end + 1);
+}
+
+/// Where in `text`, not before `from`, the longest end of `pattern` that it has ends; the first such place. By the Z
+/// function of both, reversed, with a byte between them that UTF-8 does not have.
+std::size_t end_of_longest_suffix(std::string_view pattern, std::string_view text, std::size_t from) {
+  std::string joined(pattern.rbegin(), pattern.rend());
+  joined += '\xFF';
+  joined.append(text.rbegin(), text.rend());
+  std::vector<std::size_t> z(joined.size(), 0);
+  std::size_t best = 0, at = nowhere;
+  for (std::size_t i = 1, left = 0, right = 0; i < joined.size(); ++i) {
+    if (i < right) z[i] = std::min(right - i, z[i - left]);
+    while (i + z[i] < joined.size() && joined[z[i]] == joined[i + z[i]]) ++z[i];
+    if (i + z[i] > right) left = i, right = i + z[i];
+    const std::size_t end = joined.size() - i;  // in `text`
+    if (i > pattern.size() && end >= from && z[i] > 0 && z[i] >= best) best = z[i], at = end;
+  }
+  return at;
+}
+
+RowError cannot_find(std::size_t answer, std::string_view expected, std::string_view found) {
+  return {
+      strfmt("the chat template does not print the text before and after answer %zu as it does with other answers: ",
+             answer + 1) +
+      "expected " + quoted_begin(expected) + ", rendered " + quoted_begin(found) +
+      ". Mark answers in the template with {% generation %}"};
+}
+
+/// The template prints an answer that it is given not at all, twice, or in another place.
+RowError cannot_mark(std::size_t answer, std::string_view given, std::string_view rendered) {
+  return {strfmt("the chat template does not print answer %zu once and in its order: given ", answer + 1) +
+          quoted_begin(given) + " as the answer, it rendered " + quoted_begin(rendered) +
+          ". Mark answers in the template with {% generation %}"};
+}
+
+/// The template prints a message with calls otherwise at the end of a conversation.
+RowError cannot_find_call(std::size_t message, std::string_view rendered) {
+  return {strfmt("the tool call of message %zu cannot be found in what the chat template makes of the conversation: "
+                 "rendered ",
+                 message + 1) +
+          quoted_begin(rendered) + ". Mark answers in the template with {% generation %}"};
+}
+
+/// A message with calls as it is, without its reasoning, without its content, and without both: a template prints less
+/// of it where other messages follow.
+std::vector<Json> less_and_less(const Json& message) {
+  std::vector<Json> all = {message, message, message, message};
+  for (const std::size_t without_reasoning : {1u, 3u})
+    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) all[without_reasoning].erase(key);
+  for (const std::size_t without_content : {2u, 3u}) all[without_content]["content"] = "";
+  return all;
+}
+
+/// The beginning of a conversation, up to an answer.
+struct Beginning {
+  std::string plain, asked;  // without and with the generation prompt
+  std::string last;          // the content of the last message
+  /// Where in a rendering that goes on the answer begins, not before `from`.
+  [[nodiscard]] std::size_t end_in(std::string_view text, std::size_t from) const {
+    const std::size_t at = end_of_longest_suffix(plain, text, from);
+    if (at == nowhere || !asked.starts_with(plain)) return at;
+    return at + common_tokens(std::string_view(asked).substr(plain.size()), text.substr(at));
+  }
+  /// What `longer` begins with, if the template only adds something behind the last content of a conversation that ends
+  /// here (DeepSeek: the end of the tools' results); else nothing.
+  [[nodiscard]] std::string_view without_end(std::string_view longer) const {
+    const std::size_t common = common_tokens(plain, longer), content = plain.rfind(last);
+    const bool behind = !last.empty() && content != nowhere && common >= content + last.size();
+    return behind ? longer.substr(0, common) : std::string_view();
+  }
+};
+
+}  // namespace
+
+std::string quoted_begin(std::string_view text) {
+  constexpr std::size_t most = 80;
+  std::string out = "\"";
+  for (const char c : text.substr(0, most)) out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return out + (text.size() > most ? "…\"" : "\"");
+}
+
+std::size_t empty_think(std::string_view answer) {
+  constexpr std::string_view open = "<think>", white = " \t\r\n";
+  std::size_t at = std::min(answer.find_first_not_of(white), answer.size());
+  if (answer.substr(at).starts_with(open))
+    at = std::min(answer.find_first_not_of(white, at + open.size()), answer.size());
+  if (!answer.substr(at).starts_with(end_of_thinking)) return 0;
+  return std::min(answer.find_first_not_of(white, at + end_of_thinking.size()), answer.size());
+}
+
+std::string_view reasoning_of(const ConversationRow& row, std::size_t message) {
+  const Json& one = row.messages[message];
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"})
+    if (const auto found = one.find(key); found != one.end() && found->is_string())
+      if (const std::string_view text = trimmed(found->get_ref<const std::string&>()); !text.empty()) return text;
+  std::string_view text = row.content(message);
+  const std::size_t end = text.rfind(end_of_thinking);
+  if (end == nowhere) return {};
+  text = text.substr(0, end);
+  constexpr std::string_view open = "<think>";
+  const std::size_t begin = text.find(open);
+  return trimmed(begin == nowhere ? text : text.substr(begin + open.size()));
+}
+
+std::string AnswerSearch::example() { return marker(0); }
+
+AnswerSearch::AnswerSearch(const ConversationRow& row, std::string_view text, TurnText turn, RenderMessages render)
+    : row_(row), text_(text), turn_(std::move(turn)), render_(std::move(render)) {}
+
+std::vector<LossSpan> AnswerSearch::spans() const {
+  if (text_.find(marker_begin) != nowhere) throw RowError{"the row has the characters that mark answers"};
+  bool calls = false;
+  for (std::size_t i = 0; i < row_.messages.size(); ++i) calls = calls || row_.calls(i) != nullptr;
+  try {
+    return search(Calls::dropped);
+  } catch (const RowError&) {
+    if (!calls) throw;
+  }
+  return search(Calls::kept);
+}
+
+/// The length of the end of a turn that `rest` begins with: of what it has in common with the end of a conversation;
+/// without that, what stands before the token that begins a turn (gpt-oss ends the last turn with another token).
+std::size_t AnswerSearch::turn_end(std::string_view rest) const {
+  constexpr std::size_t longest = 64;
+  const std::size_t known = common_tokens(turn_.closing, rest);
+  const std::string_view begins = first_token(turn_.prompt);
+  if (known > 0 || begins.empty()) return known;
+  const std::size_t next = rest.find(begins);
+  return next == nowhere || next > longest ? 0 : next;
+}
+
+std::vector<std::string> AnswerSearch::texts_between(const std::vector<std::size_t>& marked) const {
+  Json messages = row_.messages;
+  for (std::size_t k = 0; k < marked.size(); ++k) messages[marked[k]] = {{"role", "assistant"}, {"content", marker(k)}};
+  const std::string text = render_(messages, false);
+  std::vector<std::string> between;
+  std::size_t at = 0;
+  for (std::size_t k = 0; k < marked.size(); ++k) {
+    const std::string mark = marker(k);
+    const std::size_t found = text.find(mark, at);
+    if (found == text.npos || text.find(mark, found + 1) != text.npos) throw cannot_mark(k, mark, text.substr(at));
+    between.push_back(text.substr(at, found - at));
+    at = found + mark.size();
+  }
+  between.push_back(text.substr(at));
+  return between;
+}
+
+/// The spans of these messages.
+std::vector<LossSpan> AnswerSearch::match(const std::vector<std::size_t>& marked) const {
+  if (marked.empty()) return {};
+  std::vector<std::string> between = texts_between(marked);
+  for (std::size_t k = 0; k < marked.size(); ++k) {  // an answer begins behind the generation prompt
+    const std::size_t at = turn_.prompt.empty() ? nowhere : between[k].rfind(turn_.prompt);
+    if (at != nowhere) between[k].resize(at + turn_.prompt.size());
+  }
+  std::vector<LossSpan> spans;
+  if (!text_.starts_with(between[0])) throw cannot_find(0, between[0], text_);
+  std::size_t begin = between[0].size();
+  for (std::size_t k = 0; k < marked.size(); ++k) {
+    const std::string& next = between[k + 1];
+    const bool last = k + 1 == marked.size();
+    const std::string_view answer = kept_part(row_.content(marked[k]));
+    const auto holds = [&](std::size_t end) { return text_.substr(begin, end - begin).find(answer) != nowhere; };
+    std::size_t end = nowhere;
+    if (last) {
+      if (text_.ends_with(next) && text_.size() - next.size() >= begin) end = text_.size() - next.size();
+      if (end != nowhere && !holds(end)) end = nowhere;
+    } else {
+      end = text_.find(next, begin);
+      while (end != nowhere && !holds(end)) end = text_.find(next, end + 1);
+    }
+    if (end == nowhere) throw cannot_find(k, std::string(answer) + next, text_.substr(begin));
+    const bool at_end = last && marked[k] + 1 == row_.messages.size();
+    spans.push_back({begin, end + (at_end ? next.size() : turn_end(text_.substr(end)))});
+    begin = end + next.size();
+  }
+  return spans;
+}
+
+LossSpan AnswerSearch::find_call(std::size_t message, std::size_t from, std::size_t to) const {
+  if (message == 0) throw cannot_find_call(message, text_);
+  Json messages = Json::array();
+  for (std::size_t i = 0; i < message; ++i) messages.push_back(row_.messages[i]);
+  const Beginning before = {render_(messages, false), render_(messages, true), row_.content(message - 1)};
+  const std::string_view region = text_.substr(0, to);
+  const std::size_t begin = before.end_in(region, from);
+  if (begin == nowhere) throw cannot_find_call(message, text_.substr(from));
+  const std::string_view rest = text_.substr(begin);
+  messages.push_back(nullptr);
+  for (Json& one : less_and_less(row_.messages[message])) {
+    messages.back() = std::move(one);
+    const std::string made = render_(messages, false);
+    const std::size_t own = before.end_in(made, 0);
+    if (own == nowhere) continue;
+    std::string_view turn = std::string_view(made).substr(own);
+    if (!turn.empty() && rest.starts_with(turn)) return {begin, begin + turn.size()};
+    if (const std::string_view same = before.without_end(made); !same.empty()) {
+      const std::size_t at = end_of_longest_suffix(same, region, from);
+      const std::string_view other = std::string_view(made).substr(same.size());
+      if (at != nowhere && !other.empty() && text_.substr(at).starts_with(other)) return {at, at + other.size()};
+    }
+    if (turn_.closing.empty() || !turn.ends_with(turn_.closing)) continue;
+    turn.remove_suffix(turn_.closing.size());
+    if (!turn.empty() && rest.starts_with(turn))
+      return {begin, begin + turn.size() + turn_end(rest.substr(turn.size()))};
+  }
+  throw cannot_find_call(message, rest);
+}
+
+std::vector<LossSpan> AnswerSearch::search(Calls calls) const {
+  std::vector<std::size_t> answers, marked;  // messages
+  for (std::size_t i = 0; i < row_.messages.size(); ++i) {
+    if (row_.role(i) != "assistant") continue;
+    answers.push_back(i);
+    if (calls == Calls::dropped || row_.calls(i) == nullptr) marked.push_back(i);
+  }
+  const std::vector<LossSpan> found = match(marked);
+  std::vector<LossSpan> spans;
+  std::size_t next = 0;  // of `marked`
+  for (const std::size_t message : answers) {
+    if (next < marked.size() && marked[next] == message) {
+      spans.push_back(found[next++]);
+      continue;
+    }
+    const std::size_t from = spans.empty() ? 0 : spans.back().end;
+    spans.push_back(find_call(message, from, next < found.size() ? found[next].begin : text_.size()));
+  }
+  for (LossSpan& span : spans) span.begin += empty_think(text_.substr(span.begin, span.end - span.begin));
+  return spans;
+}
+
+}  // namespace tessera::io

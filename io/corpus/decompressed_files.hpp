@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Compressed files of a data set, decompressed once into a directory, from which they are mapped like others.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "io/data/data_files.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::io {
+
+/// Collective. Decompresses the files that are compressed by gzip or zstd into a directory and sets
+/// DataFile::decompressed. The name there is made of the file's path, size and time of change: what an earlier run has
+/// made is used again. Each file is decompressed by one rank; all ranks must see one file system. `made` is called on
+/// the rank that has decompressed one; may be empty. `directory` is called where a file is compressed. Throws Error
+/// (data) on every rank alike: as decompress; less than `reserve` bytes would be left on the disk.
+void decompress_files(World& world, std::vector<DataFile>& files, const std::function<std::string()>& directory,
+                      const std::function<void(const DataFile&)>& made = {},
+                      std::uint64_t reserve = std::uint64_t{256} << 20);
+
+}  // namespace tessera::io
