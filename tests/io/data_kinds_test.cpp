@@ -244,7 +244,7 @@ TEST(DataFiles, NamesMayHaveCommas) {
 
 TEST(Datasets, OfBytesReadEveryKind) {
   const TempDir folder;
-  const std::string table = folder.file("t.csv", "text,id\n\"one\ntwo\",1\n"),
+  const std::string table = folder.file("t.csv", "text,id\n\"one\ntwo\",\n"),
                     marked = folder.file("m.txt", "\xEF\xBB\xBFthree");
   const io::Dataset data = io::open_dataset({table, marked});
   EXPECT_EQ(data.files[0].kind, "csv");
