@@ -153,7 +153,7 @@ refused 2 '8 ranks on 4 cores \[--ranks_per_node' "$tessera" job-script slurm --
 refused 2 'srun does not start ranks under pbs \[--launcher' "$tessera" job-script pbs --launcher srun --ranks_per_node 2 -- "${run[@]}"
 refused 2 'the sockets of a node are not known.*--ranks_per_node' "$tessera" job-script pbs -- "${run[@]}"
 refused 2 'unknown option.*sede' "$tessera" job-script slurm -- train run.yaml --sede 7
-refused 2 'eval_steps needs validation data' "$tessera" job-script slurm -- train run.yaml --eval_steps 5
+refused 2 'the run computes in fp32' "$tessera" job-script slurm -- train run.yaml --reduce_dtype bf16 --mixed_precision no
 refused 2 'no command train, sft or pt after --' "$tessera" job-script slurm --nodes 2 -- eval run.yaml
 refused 2 'no scheduler loadleveler' "$tessera" job-script loadleveler -- "${run[@]}"
 touch cluster/no_server
