@@ -167,14 +167,13 @@ std::vector<LossSpan> AnswerSearch::spans() const {
 }
 
 /// The length of the end of a turn that `rest` begins with: of what it has in common with the end of a conversation;
-/// without that, what stands before the token that begins a turn (gpt-oss ends the last turn with another token).
+/// without that, the one token before the one that begins a turn (gpt-oss ends the last turn with another token).
 std::size_t AnswerSearch::turn_end(std::string_view rest) const {
-  constexpr std::size_t longest = 64;
   const std::size_t known = common_tokens(turn_.closing, rest);
   const std::string_view begins = first_token(turn_.prompt);
-  if (known > 0 || begins.empty()) return known;
-  const std::size_t next = rest.find(begins);
-  return next == nowhere || next > longest ? 0 : next;
+  if (known > 0 || begins.empty() || turn_.closing.empty()) return known;
+  const std::string_view other = first_token(rest);
+  return rest.substr(other.size()).starts_with(begins) ? other.size() : 0;
 }
 
 std::vector<std::string> AnswerSearch::texts_between(const std::vector<std::size_t>& marked) const {

@@ -3,6 +3,7 @@
 
 #include "io/chat/row_form.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "io/data/row_json.hpp"
@@ -185,6 +186,25 @@ std::optional<RowForm> form_of(const Json& row) {
   if (const auto text = row.find("text"); text != row.end() && !text->is_null()) return RowForm::text;
   if (first_of(row, query_names) != nullptr && first_of(row, response_names) != nullptr) return RowForm::query;
   return std::nullopt;
+}
+
+/// By the strings between neighbouring quotes, among which are all keys that are written without escapes.
+bool may_be_conversation(std::string_view row) {
+  if (row.find("\\u00") != row.npos) return true;  // perhaps a letter of a key
+  const auto is_one_of = [](const auto& names, std::string_view key) {
+    return std::find(names.begin(), names.end(), key) != names.end();
+  };
+  bool query = false, response = false;
+  for (std::size_t quote = row.find('"'), next = 0; quote != row.npos; quote = next) {
+    next = row.find('"', quote + 1);
+    const std::string_view key = row.substr(quote + 1, next == row.npos ? 0 : next - quote - 1);
+    constexpr std::size_t longest = 16;  // of the names
+    if (key.size() > longest) continue;
+    if (key == "instruction" || is_one_of(list_names, key)) return true;
+    query = query || is_one_of(query_names, key);
+    response = response || is_one_of(response_names, key);
+  }
+  return query && response;
 }
 
 bool is_ambiguous(const Json& row) {

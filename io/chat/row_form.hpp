@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "io/chat/conversation_row.hpp"
 
@@ -30,6 +31,8 @@ void rename_columns(nlohmann::ordered_json& row, const Columns& columns);
 [[nodiscard]] std::optional<RowForm> form_of(const nlohmann::ordered_json& row);
 /// The same. Throws RowError, with the row's keys, if it has none of them.
 [[nodiscard]] RowForm require_form(const nlohmann::ordered_json& row);
+/// True unless the JSON text of a row shows, without being parsed, that the row's form is text or none.
+[[nodiscard]] bool may_be_conversation(std::string_view row);
 /// True if a row is read as text (form_of), but has a query and a response, too.
 [[nodiscard]] bool is_ambiguous(const nlohmann::ordered_json& row);
 /// "messages", …

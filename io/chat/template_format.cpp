@@ -46,15 +46,6 @@ std::vector<LossSpan> complement(const std::vector<LossSpan>& spans, std::size_t
   return rest;
 }
 
-/// True if the text has the arguments of a call as Python prints a dict: the template takes them for a text.
-bool prints_python(const ConversationRow& row, const std::string& text) {
-  return std::any_of(row.argument_texts.begin(), row.argument_texts.end(), [&](const ArgumentsText& one) {
-    const Json& arguments = (*row.calls(one.message))[one.call]["function"]["arguments"];
-    const std::string python = jinja::python_repr(arguments);
-    return python.find('\'') != python.npos && text.find(python) != text.npos;
-  });
-}
-
 /// Removes a key that ConversationRow::unknown names from all messages.
 void remove_key(Json& messages, const std::string& path) {
   const std::string key = path.substr(path.rfind('.') + 1);
@@ -68,6 +59,31 @@ void remove_key(Json& messages, const std::string& path) {
 }
 
 }  // namespace
+
+bool prints_python(const ConversationRow& row, const std::string& text) {
+  return std::any_of(row.argument_texts.begin(), row.argument_texts.end(), [&](const ArgumentsText& one) {
+    const Json& arguments = (*row.calls(one.message))[one.call]["function"]["arguments"];
+    const std::string python = jinja::python_repr(arguments);
+    return python.find('\'') != python.npos && text.find(python) != text.npos;
+  });
+}
+
+std::vector<std::string> unread_keys(const jinja::Template& used, const ConversationRow& row, const std::string& text,
+                                     const std::function<std::string(const Json& messages)>& render) {
+  std::vector<std::string> keys;
+  for (const std::string& path : row.unknown)
+    if (!used.mentions(std::string_view(path).substr(path.rfind('.') + 1))) keys.push_back(path);
+  if (!keys.empty()) {
+    Json messages = row.messages;
+    for (const std::string& path : keys) remove_key(messages, path);
+    try {
+      if (render(messages) != text) keys.clear();  // it prints messages as JSON, for example
+    } catch (const RowError&) { keys.clear(); }
+  }
+  for (const auto& [name, value] : row.variables.items())
+    if (!used.reads(name)) keys.push_back("chat_template_kwargs." + name);
+  return keys;
+}
 
 TemplateFormat::TemplateFormat(ChatTemplate chat, LossRule rule, std::string system)
     : chat_(std::move(chat)), rule_(rule), system_(std::move(system)) {
@@ -147,24 +163,6 @@ std::vector<LossSpan> TemplateFormat::answers(const ConversationRow& row, const 
   return search.spans();
 }
 
-/// Keys that the template does not name and whose absence changes nothing, and variables that it does not read.
-std::vector<std::string> TemplateFormat::unread_keys(const ConversationRow& row, const std::string& text) const {
-  const jinja::Template& used = chat_.used(!row.tools.is_null());
-  std::vector<std::string> keys;
-  for (const std::string& path : row.unknown)
-    if (!used.mentions(std::string_view(path).substr(path.rfind('.') + 1))) keys.push_back(path);
-  if (!keys.empty()) {
-    Json messages = row.messages;
-    for (const std::string& path : keys) remove_key(messages, path);
-    try {
-      if (rendered(row, messages, false).text != text) keys.clear();  // it prints messages as JSON, for example
-    } catch (const RowError&) { keys.clear(); }
-  }
-  for (const auto& [name, value] : row.variables.items())
-    if (!used.reads(name)) keys.push_back("chat_template_kwargs." + name);
-  return keys;
-}
-
 ChatText TemplateFormat::render_row(const ConversationRow& row) const {
   std::vector<std::optional<double>> weights;  // of answers
   std::vector<std::size_t> messages;           // that are answers
@@ -194,7 +192,8 @@ ChatText TemplateFormat::render_row(const ConversationRow& row) const {
     spans[k].weight = weights[k].value_or(counts ? 1 : 0);
   }
   made.loss = rule_ == LossRule::all ? complement(spans, whole.text.size()) : std::move(spans);
-  made.unread = unread_keys(row, whole.text);
+  made.unread = unread_keys(chat_.used(!row.tools.is_null()), row, whole.text,
+                            [&](const Json& all) { return rendered(row, all, false).text; });
   made.text = std::move(whole.text);
   made.lacks_tools = !row.tools.is_null() && !chat_.used(true).reads("tools");
   return made;

@@ -2,6 +2,7 @@
 #pragma once
 // ChatFormat of a model's chat template: finds each assistant's text in what the template makes of a conversation.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +31,6 @@ class TemplateFormat final : public ChatFormat {
                                          bool add_generation_prompt) const;
   [[nodiscard]] std::optional<TurnText> turn_around(const ConversationRow& row, std::size_t answer) const;
   [[nodiscard]] std::vector<LossSpan> answers(const ConversationRow& row, const jinja::Rendered& whole) const;
-  [[nodiscard]] std::vector<std::string> unread_keys(const ConversationRow& row, const std::string& text) const;
   [[nodiscard]] ChatText render_row(const ConversationRow& row) const;
 
   ChatTemplate chat_;
@@ -38,5 +38,14 @@ class TemplateFormat final : public ChatFormat {
   std::string system_;
   std::optional<TurnText> turn_;  // of a short conversation; absent if the template refuses that
 };
+
+/// True if `text`, made of `row`, has the arguments of a call as Python prints a dict: the template takes them for a
+/// text.
+[[nodiscard]] bool prints_python(const ConversationRow& row, const std::string& text);
+/// What a template does not read of `row`, of which it made `text`: keys of messages that it does not name and whose
+/// absence changes nothing, and variables. `render`: the text of the row with other messages; may throw RowError.
+[[nodiscard]] std::vector<std::string> unread_keys(
+    const jinja::Template& used, const ConversationRow& row, const std::string& text,
+    const std::function<std::string(const nlohmann::ordered_json& messages)>& render);
 
 }  // namespace tessera::io

@@ -109,6 +109,10 @@ fs::path canonical_path(const std::string& path) {
 
 }  // namespace
 
+std::string output_path(const std::string& path) {
+  return path.empty() ? path : without_slash(fs::absolute(path).lexically_normal().string());
+}
+
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;

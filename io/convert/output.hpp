@@ -13,6 +13,9 @@ namespace tessera::io {
 /// A path without slashes at its end.
 [[nodiscard]] std::string without_slash(std::string path);
 
+/// Where an output is made: absolute, without dots and without slashes at its end.
+[[nodiscard]] std::string output_path(const std::string& path);
+
 /// Lets one process at a time make OUTPUT, also on other hosts of a shared file system: OUTPUT.lock beside it is locked
 /// while the object lives, then removed. Where the file system has no locks, the file's existence counts. One process.
 class OutputLock {

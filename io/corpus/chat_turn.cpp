@@ -3,6 +3,11 @@
 
 #include "io/corpus/chat_turn.hpp"
 
+#include <exception>
+#include <utility>
+
+#include "io/chat/template_format.hpp"
+#include "io/data/rows.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::io {
@@ -20,6 +25,37 @@ std::optional<std::int32_t> marker_at_begin(const std::string& text, const TextT
   return id && tokenizer.encode(text, Special::without).front() == *id ? id : std::nullopt;
 }
 
+/// The text of the row with these messages, and the header of the answer.
+std::string asked_text(const ChatTemplate& chat, const ConversationRow& row, Json messages) {
+  Conversation conversation;
+  conversation.messages = std::move(messages);
+  conversation.tools = row.tools;
+  conversation.variables = row.variables;
+  conversation.add_generation_prompt = true;
+  return chat.render(conversation).text;
+}
+
+/// The row with the arguments of its calls as values, or as texts if the template refuses those or prints them as
+/// Python's dicts; and its text.
+std::pair<ConversationRow, std::string> asked_row(const ChatTemplate& chat, ConversationRow row) {
+  std::exception_ptr refused;
+  try {
+    std::string text = asked_text(chat, row, row.messages);
+    if (!prints_python(row, text)) return {std::move(row), std::move(text)};
+    refused =
+        std::make_exception_ptr(Error(ExitCode::data, "the chat template prints arguments of a call as Python's dict",
+                                      {}, "Give another template with --template"));
+  } catch (const jinja::TemplateError& error) {
+    if (error.past_limit() || row.argument_texts.empty()) throw;
+    refused = std::current_exception();
+  }
+  try {
+    row = row.with_argument_texts();
+    std::string text = asked_text(chat, row, row.messages);
+    return {std::move(row), std::move(text)};
+  } catch (const Error&) { std::rethrow_exception(refused); }
+}
+
 }  // namespace
 
 std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, const std::string& system) {
@@ -29,12 +65,18 @@ std::string prompt_text(const ChatTemplate& chat, const std::string& prompt, con
 }
 
 std::string prompt_text(const ChatTemplate& chat, ConversationRow row, const std::string& system) {
+  return render_prompt(chat, std::move(row), system).text;
+}
+
+PromptText render_prompt(const ChatTemplate& chat, ConversationRow row, const std::string& system) {
   if (!system.empty()) row.set_system(system);
-  Conversation conversation;
-  conversation.messages = std::move(row.messages);
-  conversation.tools = std::move(row.tools);
-  conversation.add_generation_prompt = true;
-  return chat.render(conversation).text;
+  const auto [asked, text] = asked_row(chat, std::move(row));
+  const auto other = [&chat, &of = asked](const Json& messages) {
+    try {
+      return asked_text(chat, of, messages);
+    } catch (const Error& error) { throw RowError{error.what()}; }
+  };
+  return {text, unread_keys(chat.used(!asked.tools.is_null()), asked, text, other)};
 }
 
 std::optional<std::int32_t> end_of_turn(const ChatTemplate& chat, const TextTokenizer& tokenizer) {

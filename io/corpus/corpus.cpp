@@ -84,18 +84,12 @@ Corpus::Corpus(const std::vector<DataFile>& files, Columns columns) : columns_(s
 }
 
 bool Corpus::has_conversation(const ByteRange& range) const {
-  // A row with a text is a text unless it has the keys of a form that comes before; only such rows are parsed.
-  const auto may_be_one = [&](std::string_view row) {
-    if (!columns_.empty() || row.find("\"text\"") == row.npos) return true;
-    const std::initializer_list<std::string_view> keys = {"\"messages\"", "\"conversation\"", "\"conversations\"",
-                                                          "\"instruction\""};
-    return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return row.find(key) != row.npos; });
-  };
   bool found = false;
   std::int64_t repaired = 0;
   const RowFormat& format = files_[range.file].format;
+  const bool has_names = columns_.empty() && format.layout != RowLayout::table;  // those of the forms, in its text
   for_each_row(text(range), format, [&](const Row& row) {
-    if (found || !may_be_one(row.text)) return;
+    if (found || (has_names && !may_be_conversation(row.text))) return;
     try {
       nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
       rename_columns(parsed, columns_);
@@ -105,17 +99,20 @@ bool Corpus::has_conversation(const ByteRange& range) const {
   return found;
 }
 
-void Corpus::find_conversations(World& world) {
+void Corpus::find_conversations(World& world, const std::function<void()>& check) {
   if (has_conversations()) return;
   constexpr std::size_t block = std::size_t{1} << 20;
   const std::vector<ByteRange> all = ranges(block, Split::never);
   bool found = false;
-  for (auto k = static_cast<std::size_t>(world.rank()); k < all.size() && !found;
-       k += static_cast<std::size_t>(world.size())) {
-    if (files_[all[k].file].format.layout == RowLayout::none) continue;
-    found = has_conversation(all[k]);
-    release(all[k]);
-  }
+  world.run_and_agree([&] {
+    for (auto k = static_cast<std::size_t>(world.rank()); k < all.size() && !found;
+         k += static_cast<std::size_t>(world.size())) {
+      if (files_[all[k].file].format.layout == RowLayout::none) continue;
+      if (check) check();
+      found = has_conversation(all[k]);
+      release(all[k]);
+    }
+  });
   found_conversations_ = world.max(found ? 1 : 0) == 1;
 }
 

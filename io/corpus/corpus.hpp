@@ -3,6 +3,7 @@
 // The files of a corpus, and their division into ranges, which ranks tokenize.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,8 +60,9 @@ class Corpus {
   [[nodiscard]] std::vector<std::string> ambiguous() const;
   [[nodiscard]] std::size_t files() const { return files_.size(); }
   /// Collective: looks for conversations in files whose first row is a text. Each rank reads a share; nothing is read
-  /// if another file has conversations.
-  void find_conversations(World& world);
+  /// if another file has conversations. `check` is called on every rank between blocks; may be empty. Throws Error
+  /// (data) as for_each_row, and what `check` throws, on every rank alike.
+  void find_conversations(World& world, const std::function<void()>& check = {});
   /// True if the first row of a file is a conversation, or find_conversations found one.
   [[nodiscard]] bool has_conversations() const;
   [[nodiscard]] const Columns& columns() const { return columns_; }

@@ -63,8 +63,7 @@ class FreeSpace {
 
 }  // namespace
 
-void decompress_files(World& world, std::vector<DataFile>& files, const std::function<std::string()>& directory,
-                      const std::function<void(const DataFile&)>& made, std::uint64_t reserve) {
+void decompress_files(World& world, std::vector<DataFile>& files, const DecompressOptions& options) {
   std::vector<DataFile*> packed;
   world.run_and_agree([&] {
     for (DataFile& file : files)
@@ -73,7 +72,7 @@ void decompress_files(World& world, std::vector<DataFile>& files, const std::fun
   if (packed.empty()) return;
   std::string place;
   world.run_and_agree([&] {
-    place = directory();
+    place = options.directory();
     if (world.rank() == 0) make_directories(place);
     for (DataFile* file : packed)
       file->decompressed = place + strfmt("/decompressed-%016lx.data", identity_of(file->path));
@@ -84,10 +83,13 @@ void decompress_files(World& world, std::vector<DataFile>& files, const std::fun
       const DataFile& file = *packed[i];
       if (static_cast<int>(i % static_cast<std::size_t>(world.size())) != world.rank() || exists(file.decompressed))
         continue;
-      FreeSpace space(file.path, place, reserve);
-      decompress(file.path, file.decompressed + temporary, [&](std::uint64_t bytes) { space.take(bytes); });
+      FreeSpace space(file.path, place, options.reserve);
+      decompress(file.path, file.decompressed + temporary, [&](std::uint64_t bytes) {
+        if (options.check) options.check();
+        space.take(bytes);
+      });
       commit_rename(file.decompressed + temporary, file.decompressed);
-      if (made) made(file);
+      if (options.made) options.made(file);
     }
   });
 }

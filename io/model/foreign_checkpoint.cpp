@@ -31,6 +31,12 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
+/// Without a slash at its end.
+fs::path absolute_path(const std::string& directory) {
+  const fs::path path = fs::absolute(directory).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
 bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::binary_search(names, name);
 }
@@ -76,8 +82,7 @@ ForeignCheckpoint deepspeed(const std::string& root, const std::string& tag, con
 
 std::optional<ForeignCheckpoint> find_deepspeed(const std::string& directory, const std::vector<std::string>& names) {
   if (const std::string name = first_of(names, is_deepspeed_state); !name.empty()) {
-    const fs::path path = fs::absolute(directory).lexically_normal();
-    const fs::path here = path.has_filename() ? path : path.parent_path();
+    const fs::path here = absolute_path(directory);
     return deepspeed(here.parent_path().string(), here.filename().string(), name);
   }
   for (auto tag = names.rbegin(); tag != names.rend(); ++tag)
@@ -109,7 +114,7 @@ std::optional<ForeignCheckpoint> find_megatron(const std::string& directory, con
     marker = has(names, "common.pt")
                  ? "common.pt"
                  : first_of(names, [](const std::string& name) { return name.starts_with("mp_rank_"); });
-    root = fs::absolute(directory).lexically_normal().parent_path().string();
+    root = absolute_path(directory).parent_path().string();
   }
   if (marker.empty()) return std::nullopt;
   return ForeignCheckpoint{"a Megatron checkpoint (" + marker + ")",

@@ -206,18 +206,21 @@ TEST_F(CorpusFiles, MayBeCompressed) {
   const std::vector<std::string> names = {folder.file("p.jsonl.gz", packed), folder.file("q.jsonl.gz", packed + packed),
                                           files[1]};
   expect_error(ExitCode::data, "p.jsonl.gz is gzip-compressed", [&] { (void)io::Corpus({names[0]}); });
+  std::function<void()> check;
   const auto run = [&](int ranks, std::uint64_t reserve) {
     std::int64_t tokenized_rows = 0, made = 0;
     std::mutex guard;
     run_local(ranks, [&](World& world) {
       std::vector<io::DataFile> all = io::data_files(names);
-      io::decompress_files(
-          world, all, [&] { return folder / "cache"; },
-          [&](const io::DataFile&) {
-            const std::lock_guard lock(guard);
-            ++made;
-          },
-          reserve);
+      io::decompress_files(world, all,
+                           {.directory = [&] { return folder / "cache"; },
+                            .made =
+                                [&](const io::DataFile&) {
+                                  const std::lock_guard lock(guard);
+                                  ++made;
+                                },
+                            .check = check,
+                            .reserve = reserve});
       EXPECT_EQ(all[2].content(), names[2]);
       const io::CorpusReport report = io::tokenize_corpus(
           world, tokenizer("gpt2"), io::Corpus(all), {.out = folder / "out.bin", .eos = 0, .rows = {}, .progress = {}});
@@ -227,6 +230,13 @@ TEST_F(CorpusFiles, MayBeCompressed) {
     return std::pair(tokenized_rows, made);
   };
   expect_error(ExitCode::data, "too little space", [&] { (void)run(2, ~std::uint64_t{0}); });
+  check = [] { throw Error(ExitCode::preempted, "stopped"); };
+  expect_error(ExitCode::preempted, "stopped", [&] { (void)run(2, 0); });
+  expect_error(ExitCode::preempted, "stopped", [&] {
+    run_local(2,
+              [&](World& world) { io::Corpus(std::vector<std::string>{files[1]}).find_conversations(world, check); });
+  });
+  check = {};
   EXPECT_TRUE(std::filesystem::is_empty(folder / "cache"));
   EXPECT_EQ(run(3, 0), (std::pair<std::int64_t, std::int64_t>(406, 2)));
   EXPECT_EQ(run(2, 0), (std::pair<std::int64_t, std::int64_t>(406, 0))) << "the second run finds them";
@@ -371,6 +381,28 @@ TEST_F(CorpusFiles, HaveRowsOfSeveralForms) {
   expect_error(ExitCode::data, "the row has keys that are not read: \"number\" [" + mixed + ":1", [&] {
     (void)tokenize(2, with, {mixed}, {.out = out, .eos = 7, .rows = {.strict = true, .chat = &format}, .progress = {}});
   });
+}
+
+TEST_F(CorpusFiles, WithALateConversationInAnySpelling) {
+  const std::string text = "{\"text\": \"a plain text\", \"source\": \"query\"}\n";
+  const std::vector<std::pair<const char*, bool>> rows = {
+      {R"({"text": null, "query": "a", "response": "b"})", true},
+      {R"({"query": "a", "response": "b", "source": "text"})", true},
+      {R"({"text": null, "prompt": "a", "answer_key": "b"})", true},
+      {R"({"instruction": "a", "output": "b", "text": "t"})", true},
+      {R"({"text": "t", "conversation": [{"human": "a", "assistant": "b"}]})", true},
+      {R"({"te\u0078t": null, "\u0071uery": "a", "response": "b"})", true},
+      {R"({"text": "the \"query\" and \"response\" of \"messages\""})", false},
+      {R"({"text": "t", "query": "a", "response": "b"})", false},
+      {R"({"text": null, "query": "a"})", false}};
+  for (const auto& [row, expected] : rows) {
+    const std::string path = folder.file("late.jsonl", text + row + "\n");
+    run_local(1, [&](World& world) {
+      io::Corpus corpus(std::vector<std::string>{path});
+      corpus.find_conversations(world);
+      EXPECT_EQ(corpus.has_conversations(), expected) << row;
+    });
+  }
 }
 
 TEST_F(CorpusFiles, EachHasARowThatCanBeUsed) {

@@ -70,8 +70,14 @@ TEST(ForeignCheckpoint, IsRecognizedByItsMarkerFiles) {
     SCOPED_TRACE(c.files.front());
     const TempDir folder;
     touch(folder, c.files);
-    const auto found = io::find_foreign_checkpoint(c.at.empty() ? folder.path() : folder / c.at);
+    const std::string at = c.at.empty() ? folder.path() : folder / c.at;
+    const auto found = io::find_foreign_checkpoint(at);
     ASSERT_TRUE(found.has_value());
+    const auto slashed = io::find_foreign_checkpoint(at + "/");
+    ASSERT_TRUE(slashed.has_value());
+    if (!c.at.empty()) {
+      EXPECT_EQ(slashed->error("DIR").line(), found->error("DIR").line());
+    }
     EXPECT_THAT(found->error("DIR").line(), AllOf(HasSubstr(c.what), HasSubstr(c.to_do)));
     EXPECT_THAT(found->error("DIR").line(), testing::Not(HasSubstr("\n")));
   }

@@ -171,6 +171,16 @@ refuse 3 'kinds/d.parquet' train "${common[@]}" --dataset kinds --strict true
 refuse 3 'not UTF-8 \[kinds/e.ndjson:1\]' train "${common[@]}" --dataset kinds/e.ndjson --strict true
 head -c 100 kinds/a.jsonl.gz > kinds/cut.gz
 refuse 3 'kinds/cut.gz cannot be decompressed: it is truncated' tokenize --model model --dataset kinds/cut.gz --out x.bin
+# What tokenize has decompressed is removed, also when it fails; what another run has decompressed is not.
+mkdir packed
+refuse 3 'kinds/cut.gz cannot be decompressed' tokenize --model model --dataset kinds/a.jsonl.gz kinds/cut.gz --out packed/x.bin
+[ -z "$(ls packed)" ] || fail "a failed tokenize left $(ls packed)"
+"$tessera" train "${common[@]}" --dataset kinds/a.jsonl.gz --cache_dir packed --output_dir packed-run > log 2>&1 || fail "training on gzip"
+"$tessera" tokenize --model model --dataset kinds/a.jsonl.gz --out packed/y.bin > log 2>&1 || fail "tokenizing gzip"
+ls packed/decompressed-*.data > log 2>&1 || fail "tokenize removed what a run had decompressed"
+{ cat short.jsonl; echo '{"text": "odd", "number": NaN}'; } > odd.jsonl
+"$tessera" tokenize --model model --dataset odd.jsonl --out odd.bin > log 2>&1 || fail "tokenizing NaN"
+refuse 3 'rows with 1 lone surrogates, NaN or Infinity \[odd.bin\]' train "${common[@]}" --dataset odd.bin --strict true
 refuse 2 'long.txt is plain text, and supervised fine-tuning learns from rows' train "${common[@]}" --stage sft --dataset long.txt
 
 refuse 2 'needs --out' tokenize --model model --dataset long.txt

@@ -63,7 +63,9 @@ class ConversationRun {
     request_.sampling = sampling_of(options_);
     request_.stop = tokenizer_->stop_ids();
     if (const io::TextTokenizer* tokenizer = tokenizer_->tokenizer())
-      if (const auto end = io::end_of_turn(*form_, *tokenizer)) request_.stop.push_back(*end);
+      if (const auto end = io::end_of_turn(*form_, *tokenizer);
+          end && std::ranges::find(request_.stop, *end) == request_.stop.end())
+        request_.stop.push_back(*end);
     request_.on_token = [this](std::size_t, std::int32_t id) { print(id); };
   }
 

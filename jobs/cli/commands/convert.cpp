@@ -47,7 +47,7 @@ std::string required(const Options& options, const char* name, const char* examp
 ConvertRequest read_request(const Options& options, World& world) {
   ConvertRequest request;
   request.in = io::without_slash(required(options, "in", "a checkpoint or a model directory"));
-  request.out = io::without_slash(required(options, "out", "a directory that does not exist yet"));
+  request.out = io::output_path(required(options, "out", "a directory that does not exist yet"));
   request.target.directory = request.out;
   request.target.replace = options.flag("force");
   request.target.verify = options.flag("verify");

@@ -59,6 +59,7 @@ class GenerateRun {
     take_prompts();
     check_system();
     texts_ = options_.flag("chat") ? chat_texts() : prompts_;
+    if (!options_.flag("chat")) warn_of_unread_keys(given_prompts_, nullptr, "");
     make_request();
   }
 
@@ -91,12 +92,13 @@ class GenerateRun {
       const std::string system = system_text(options_);
       std::int64_t unread = 0;
       for (const Prompt& prompt : given_prompts_) {
-        texts.push_back(prompt.rendered(form, system));
+        texts.push_back(prompt.rendered(form, system).text);
         if (!prompt.conversation || prompt.conversation->tools.is_null()) continue;
         Prompt without = prompt;
         without.conversation->tools = nullptr;
-        unread += without.rendered(form, system) == texts.back() ? 1 : 0;
+        unread += without.rendered(form, system).text == texts.back() ? 1 : 0;
       }
+      warn_of_unread_keys(given_prompts_, &form, system);
       io::CorpusReport left_out;
       left_out.without_tools = unread;
       warn_of_left_out(left_out);

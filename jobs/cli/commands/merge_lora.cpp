@@ -23,10 +23,7 @@ namespace tessera::jobs {
 namespace {
 
 /// Where ms-swift writes the merged model by default.
-std::string merged_path(std::string adapter) {
-  while (adapter.size() > 1 && adapter.ends_with('/')) adapter.pop_back();
-  return adapter + "-merged";
-}
+std::string merged_path(const std::string& adapter) { return io::output_path(adapter) + "-merged"; }
 
 /// A model with its base or a checkpoint of a LoRA run, and the adapter.
 ModelConfig read_merge_input(const Options& options, World& world) {
@@ -158,7 +155,7 @@ void merge_lora(const Call& call, World& world) {
   if (!options.has("out") && !with_adapter)
     throw Error(ExitCode::usage, "convert needs --out", "command line", "Give it a directory that does not exist yet");
   const std::string out =
-      options.has("out") ? io::without_slash(options.text("out")) : merged_path(options.text("adapters"));
+      options.has("out") ? io::output_path(options.text("out")) : merged_path(options.text("adapters"));
   if (options.flag("verify") || (options.has("to") && options.text("to") != "hf"))
     throw options.refuse("merge_lora", "--merge_lora writes a model for --to hf, and takes no --verify",
                          "Convert its output again");

@@ -59,23 +59,19 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
   }
 }
 
-/// The files of --dataset; those that were decompressed are removed at the end.
+/// Files that this rank has decompressed, which are removed at the end, also by an error.
 class Decompressed {
  public:
-  Decompressed(const Options& options, World& world, const std::string& directory)
-      : files_(prepared_files(options, world, options.list("dataset"), [&] { return directory; })),
-        removes_(world.rank() == 0) {}
+  Decompressed() = default;
   ~Decompressed() {
-    for (const io::DataFile& file : files_)
-      if (removes_ && !file.decompressed.empty()) io::remove_quietly(file.decompressed);
+    for (const std::string& path : paths_) io::remove_quietly(path);
   }
   Decompressed(const Decompressed&) = delete;
   Decompressed& operator=(const Decompressed&) = delete;
-  [[nodiscard]] const std::vector<io::DataFile>& all() const { return files_; }
+  void add(const io::DataFile& file) { paths_.push_back(file.decompressed); }
 
  private:
-  std::vector<io::DataFile> files_;
-  bool removes_;
+  std::vector<std::string> paths_;
 };
 
 }  // namespace
@@ -93,13 +89,16 @@ void tokenize_command(const Call& call, World& world) {
   if (tokenizer == nullptr && options.text("tokenizer") == "bytes")
     throw options.refuse("tokenizer", "bytes need no token file", "Train on the text itself: --dataset FILE.txt");
   if (tokenizer == nullptr) refuse_without_tokenizer(options, options.text("model"));
-  const Decompressed files(options, world, io::directory_of(path));
+  Decompressed decompressed;
+  const std::vector<io::DataFile> files = prepared_files(
+      options, world, options.list("dataset"), [&] { return io::directory_of(path); },
+      [&](const io::DataFile& file) { decompressed.add(file); });
   std::unique_ptr<io::Corpus> corpus;
   std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
-    corpus = std::make_unique<io::Corpus>(files.all(), columns_of(options));
+    corpus = std::make_unique<io::Corpus>(files, columns_of(options));
   });
   corpus->find_conversations(world);
   world.run_and_agree([&] {

@@ -128,7 +128,7 @@ void TrainRun::read_chat() {
 }
 
 std::vector<std::int32_t> TrainRun::ids_of(const Prompt& prompt) const {
-  if (chat_) return data_.tokenizer->encode(prompt.rendered(*chat_, system_), io::Special::without);
+  if (chat_) return data_.tokenizer->encode(prompt.rendered(*chat_, system_).text, io::Special::without);
   if (data_.tokenizer != nullptr && !prompt.text.empty())
     return data_.tokenizer->encode(prompt.text, io::Special::with);
   std::vector<std::int32_t> ids;
@@ -140,7 +140,9 @@ void TrainRun::read_sample_prompts() {
   if (options_.has("sample_prompt")) prompts_.push_back({.text = options_.text("sample_prompt")});
   for (const Prompt& prompt : prompts_) check_prompt("sample_prompt", prompt);
   if (!options_.has("prompt_file")) return;
-  for (Prompt& prompt : read_prompts(options_, world_, chat_ ? PromptForm::chat : PromptForm::text)) {
+  std::vector<Prompt> named = read_prompts(options_, world_, chat_ ? PromptForm::chat : PromptForm::text);
+  warn_of_unread_keys(named, chat_ ? &*chat_ : nullptr, system_);
+  for (Prompt& prompt : named) {
     check_prompt("prompt_file", prompt);
     prompts_.push_back(std::move(prompt));
   }

@@ -104,6 +104,18 @@ struct NamedFiles {
   TokenizedData prepared;
 };
 
+/// Throws for token files whose text --strict would have refused.
+void refuse_repaired(const io::Dataset& data, const std::string& path) {
+  std::string of;
+  if (data.repairs.invalid > 0) of = strfmt("text with %ld byte sequences that are not UTF-8", data.repairs.invalid);
+  else if (data.repairs.replaced > 0)
+    of = strfmt("rows with %ld lone surrogates, NaN or Infinity", data.repairs.replaced);
+  else if (data.skipped > 0) of = strfmt("rows of which %ld cannot be used and were skipped", data.skipped);
+  if (!of.empty())
+    throw Error(ExitCode::data, "it was made of " + of, path,
+                "Correct the text and tokenize it again, or give --strict false");
+}
+
 /// Opens the files. `files` receives those that the option names, for the log.
 io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
                          std::vector<io::DatasetFile>& files) {
@@ -111,10 +123,7 @@ io::Dataset open_checked(const Options& options, const NamedFiles& of, const mod
   io::SkippedRows skipped;
   io::Dataset data = io::open_dataset(prepared.files, options.flag("strict") ? nullptr : &skipped, model.vocab);
   report_skipped(skipped);
-  if (data.repairs.invalid > 0 && options.flag("strict"))
-    throw Error(ExitCode::data,
-                strfmt("it was made of text with %ld byte sequences that are not UTF-8", data.repairs.invalid),
-                prepared.files.front().path, "Convert the text to UTF-8, or give --strict false");
+  if (options.flag("strict")) refuse_repaired(data, prepared.files.front().path);
   warn_of_encoding(data.repairs);
   if (data.skipped > 0 && !prepared.made)
     log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));

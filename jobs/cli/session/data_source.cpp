@@ -11,6 +11,7 @@
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
 
@@ -172,14 +173,16 @@ void report_left_out(const Options& options, const std::vector<io::LeftOut>& lef
 }  // namespace
 
 std::vector<io::DataFile> prepared_files(const Options& options, World& world, const std::vector<std::string>& names,
-                                         const std::function<std::string()>& directory) {
+                                         const std::function<std::string()>& directory,
+                                         const std::function<void(const io::DataFile&)>& made) {
   std::vector<io::DataFile> files;
   world.run_and_agree([&] {
     std::vector<io::LeftOut> left_out;
     files = io::data_files(names, &left_out);
     report_left_out(options, left_out);
   });
-  io::decompress_files(world, files, directory);
+  io::decompress_files(world, files,
+                       {.directory = directory, .made = made, .check = [] { throw_if_stopped("decompressing"); }});
   for (const io::DataFile& file : files)
     if (!file.decompressed.empty()) log::info("unpacked  " + file.path + " in " + file.decompressed);
   return files;

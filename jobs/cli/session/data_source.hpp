@@ -54,11 +54,13 @@ void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer)
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
 
 /// Collective. The files that the names stand for: what is left out is reported (W070; an error with --strict), and
-/// compressed files are decompressed into the directory that `directory` returns. Throws Error (data) on every rank
+/// compressed files are decompressed into the directory that `directory` returns; `made` is called with each that this
+/// rank has decompressed, also before an error; may be empty. Throws Error (data; preempted: a stop flag) on every rank
 /// alike.
 [[nodiscard]] std::vector<io::DataFile> prepared_files(const Options& options, World& world,
                                                        const std::vector<std::string>& names,
-                                                       const std::function<std::string()>& directory);
+                                                       const std::function<std::string()>& directory,
+                                                       const std::function<void(const io::DataFile&)>& made = {});
 /// W040: so many byte sequences are not UTF-8, so many places in rows not JSON, and were replaced.
 void warn_of_encoding(const io::Repairs& repairs);
 

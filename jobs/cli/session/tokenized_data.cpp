@@ -195,10 +195,8 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
     refuse_plain_text(options, corpus->plain_text());
   });
-  corpus->find_conversations(world);
-  world.run_and_agree([&] {
-    chat = chat_format(options, *corpus, *tokenizer, model_directory);
-  });
+  corpus->find_conversations(world, [] { throw_if_stopped("reading rows"); });
+  world.run_and_agree([&] { chat = chat_format(options, *corpus, *tokenizer, model_directory); });
   std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
   key = io::mix(key, corpus->content_hash(world));
   if (const std::uint64_t settings = settings_hash(options, chat.get()); settings != 0) key = io::mix(key, settings);

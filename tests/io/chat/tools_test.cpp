@@ -153,6 +153,26 @@ TEST(ChatTurns, EndAlsoWhereTheTemplateEndsTheLastOneOtherwise) {
             "<|message|>q<|end|><|start|>assistant⟦<|channel|>final<|message|>a <b<|return|>⟧");
 }
 
+TEST(ChatTurns, WithoutAnEndLeaveOutWhatFollows) {
+  const std::string text =
+      "{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '\\n' if m.role == 'user' else "
+      "'<|' + m.role + '|>\\n' + m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}"
+      "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
+  EXPECT_EQ(made_of(text, R"({"query": "my secret", "response": "b", "history": [["x", "y"], ["", "z"]]})").text,
+            "<|user|>\nx\n<|assistant|>\n⟦y⟧<|user|>\n\n<|assistant|>\n⟦z⟧<|user|>\nmy secret\n<|assistant|>\n⟦b⟧");
+  const Made tools = made_of(text, R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content":
+      "", "tool_calls": [{"name": "f", "arguments": {}}]}, {"role": "tool", "content": "secret"},
+      {"role": "assistant", "content": "a"}]})");
+  EXPECT_EQ(tools.why, "");
+  EXPECT_EQ(tools.text, "<|user|>\nq\n<|assistant|>\n⟦f⟧<|tool|>\nsecret<|assistant|>\n⟦a⟧");
+  // The last turn ends in a token that others do not: a user's text is not taken for the end of the others.
+  const std::string last =
+      "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% if loop.last and m.role == 'assistant' %}"
+      "{{ '<|return|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+  EXPECT_EQ(made_of(last, R"({"query": "secret", "response": "b", "history": [["x", "y"]]})").text,
+            "<|user|>x<|assistant|>⟦y⟧<|user|>secret<|assistant|>⟦b<|return|>⟧");
+}
+
 // A result's number is that of a call before it; the prompt goes on where an answer without a call begins.
 constexpr const char* commands = R"({{- bos_token }}
 {%- set ns = namespace(calls=0, results=0) %}
@@ -209,6 +229,31 @@ TEST(ChatTools, HaveArgumentsAsTheTemplateWantsThem) {
   const Made value = made_of(with_arguments("c.function.arguments"), R"({"messages": [{"role": "user", "content": "q"},
       {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}]})");
   EXPECT_NE(value.why.find("the chat template refuses the conversation"), std::string::npos) << value.why;
+}
+
+TEST(ChatPrompts, AreThoseOfTraining) {
+  const auto asked = [](const std::string& text, const std::string& row) {
+    std::int64_t repaired = 0;
+    return io::render_prompt(io::ChatTemplate::parse(text, "test"),
+                             io::read_conversation(io::parse_row(row, repaired), io::RowForm::messages), "");
+  };
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "",
+      "tool_calls": [{"function": {"name": "f", "arguments": "{\"city\":\"Oslo\"}"}}]},
+      {"role": "tool", "content": "r", "train": 1}], "chat_template_kwargs": {"voice": "low", "tone": 2}})";
+  const auto expected = [](const std::string& arguments) {
+    return "<user>q<end><assistant>f" + arguments + "<end><tool>r<end><assistant>low";
+  };
+  const auto with = [](const std::string& arguments) { return with_arguments(arguments) + "{{ voice }}"; };
+  EXPECT_EQ(asked(with("c.function.arguments"), row).text, expected(R"({"city":"Oslo"})")) << "by +";
+  EXPECT_EQ(asked(with("'' ~ c.function.arguments"), row).text, expected(R"({"city":"Oslo"})")) << "by ~";
+  EXPECT_EQ(asked(with("(c.function.arguments | tojson)"), row).text, expected(R"({"city": "Oslo"})"));
+  EXPECT_EQ(asked(with("''"), row).unread, (std::vector<std::string>{"messages[].train", "chat_template_kwargs.tone"}));
+  const std::string large = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "",
+      "tool_calls": [{"function": {"name": "f", "arguments": {"n": 18446744073709551617}}}]},
+      {"role": "tool", "content": "r"}]})";
+  EXPECT_EQ(asked(with("(c.function.arguments | tojson)"), large).text,
+            "<user>q<end><assistant>f{\"n\": 18446744073709551617}<end><tool>r<end><assistant>");
+  EXPECT_THROW((void)asked(with("c.function.arguments"), large), io::jinja::TemplateError);
 }
 
 TEST(ChatTools, OfTheOldFormAndTheirNumbersAreKept) {

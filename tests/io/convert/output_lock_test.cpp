@@ -62,6 +62,14 @@ int code_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+TEST(OutputPath, HasNoDotsAndSlashes) {
+  const std::string here = std::filesystem::current_path().string();
+  for (const char* path : {"made", "made/", "made//", "made/.", "./made/./", "other/../made", "made/inner/.."})
+    EXPECT_EQ(output_path(path), here + "/made") << path;
+  EXPECT_EQ(output_path("."), here);
+  EXPECT_EQ(output_path("/a/../b/."), "/b");
+}
+
 TEST(OutputLock, OfTwoAtOnceOneIsRefused) {
   const TempDir folder(TempDir::Storage::memory);
   test::write_model(folder / "hf", {{"a", {300, 257}}, {"b", {40}}}, DType::f32);
