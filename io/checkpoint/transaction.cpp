@@ -28,6 +28,11 @@ void write_file(const std::string& path, const std::string& text, Durable durabl
   file.close();
 }
 
+void write_manifest(const std::string& path, const std::string& text) {
+  write_file(path + ".tmp", text, Durable::now);
+  commit_rename(path + ".tmp", path);
+}
+
 /// The checksums of bytes outside data sets, block by block.
 void add_checksums(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes,
                    std::vector<RangeChecksum>& checksums) {
@@ -175,12 +180,15 @@ void CheckpointTransaction::commit(const std::vector<RangeChecksum>& checksums, 
 
 void CheckpointTransaction::publish(const std::string& manifest) {
   const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
-  write_file(manifest_path + ".tmp", manifest, Durable::now);
-  commit_rename(manifest_path + ".tmp", manifest_path);
+  write_manifest(manifest_path, manifest);
   if (spec_.check_owner) spec_.check_owner();
   // Atomic even if the name exists: a damaged checkpoint of a step that training has reached again.
   if (spec_.must_be_new) publish_new_directory(temporary(), final_name);
   else publish_directory(temporary(), final_name, spec_.backup);
+}
+
+void replace_manifest(const std::string& directory, const Manifest& manifest) {
+  write_manifest(directory + "/" + manifest_name, manifest_text(manifest));
 }
 
 }  // namespace tessera::io

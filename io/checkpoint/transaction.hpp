@@ -65,4 +65,8 @@ class CheckpointTransaction {
   bool open_ = true, synced_ = false;
 };
 
+/// One process. Replaces the manifest of a complete checkpoint by a rename; its files stay as they are. Throws Error
+/// (data).
+void replace_manifest(const std::string& directory, const Manifest& manifest);
+
 }  // namespace tessera::io

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "io/checkpoint/manifest.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
@@ -63,6 +64,52 @@ TEST(CheckpointDefaults, ThePrecisionStaysUnlessOneIsGiven) {
   EXPECT_EQ(kept_defaults(kept({"--global_batch_size", "8"}, 1, 8, "bf16"), {}), "mixed_precision bf16");
 }
 
+TEST(CheckpointDefaults, ThePrecisionIsGivenByWhatAsksForIt) {
+  const auto precision = [](const std::vector<std::string>& given, const std::string& dtype) -> std::string {
+    const Options options = kept(given, 1, 8, dtype);
+    const std::optional<DType> asked = asked_compute(options);
+    return (asked ? name_of(*asked) : "open") + std::string(", ") + precision_source(options);
+  };
+  EXPECT_EQ(precision({}, "bf16"), "bf16, kept from out/checkpoint-20");
+  EXPECT_EQ(precision({"--mixed_precision", "auto"}, "bf16"), "bf16, kept from out/checkpoint-20");
+  EXPECT_EQ(precision({"--fp16", "false"}, "bf16"), "bf16, kept from out/checkpoint-20");
+  EXPECT_EQ(precision({"--bf16", "false"}, "fp16"), "fp16, kept from out/checkpoint-20");
+  EXPECT_EQ(precision({"--bf16", "false"}, "bf16"), "open, default") << "then it is fp32";
+  EXPECT_EQ(precision({"--fp16", "false"}, "fp16"), "open, default");
+  EXPECT_EQ(precision({"--mixed_precision", "auto", "--bf16"}, "fp32"), "bf16, --bf16: command line");
+  const std::vector<std::string> qlora{"--tuner_type", "lora", "--quant_method", "bnb", "--quant_bits", "4"};
+  std::vector<std::string> computes = qlora;
+  computes.insert(computes.end(), {"--bnb_4bit_compute_dtype", "float32"});
+  EXPECT_EQ(precision(qlora, "bf16"), "bf16, kept from out/checkpoint-20");
+  EXPECT_EQ(precision(computes, "bf16"), "fp32, --bnb_4bit_compute_dtype: command line");
+}
+
+TEST(CheckpointDefaults, ADecidedPrecisionIsStillLeftOpen) {
+  const auto refused = [](const std::vector<std::string>& given, const std::string& loaded) {
+    std::vector<std::string> line{"train", "--dataset", "d.txt"};
+    line.insert(line.end(), given.begin(), given.end());
+    Options options = parsed(line).options;
+    if (!asked_compute(options)) options.decide("mixed_precision", "no", "from scratch on CPUs");
+    try {
+      require_kept_defaults(options, {8, loaded}, {8, "fp32"}, "out/checkpoint-10");
+    } catch (const Error&) { return true; }
+    return false;
+  };
+  EXPECT_TRUE(refused({"--mixed_precision", "auto"}, "bf16"));
+  EXPECT_TRUE(refused({"--fp16", "false"}, "bf16"));
+  EXPECT_FALSE(refused({"--bf16", "false"}, "bf16"));
+  EXPECT_FALSE(refused({"--mixed_precision", "no"}, "bf16"));
+}
+
+TEST(CheckpointDefaults, CheckpointingThatIsChosenAnewIsNotNamed) {
+  Options options = parsed({"train", "--dataset", "d.txt", "--model", "m", "--global_batch_size", "8"}).options;
+  keep_checkpoint_defaults(options, {8, "bf16", "auto"}, "out/checkpoint-20", 1);
+  EXPECT_EQ(kept_defaults(options, {}), "mixed_precision bf16");
+  options = parsed({"train", "--dataset", "d.txt", "--model", "m", "--global_batch_size", "8"}).options;
+  keep_checkpoint_defaults(options, {8, "", "selective"}, "out/checkpoint-20", 1);
+  EXPECT_EQ(kept_defaults(options, {}), "gradient_checkpointing selective");
+}
+
 TEST(CheckpointDefaults, AreReadFromNewAndOldManifests) {
   io::Manifest manifest;
   manifest.training = R"({"schedule": {"global_batch_size": 48, "learning_rate": 1e-3, "lr_scheduler_type": "constant",
@@ -113,7 +160,7 @@ TEST(CheckpointDefaults, AnOlderCheckpointWithOthersIsRefused) {
   EXPECT_EQ(refused(options, {8, "bf16"}), "");
   EXPECT_THAT(refused(options, {16, "bf16"}), HasSubstr("out/checkpoint-10 was made with --global_batch_size 16"));
   EXPECT_THAT(refused(options, {8, "fp32"}), HasSubstr("Give --mixed_precision"));
-  EXPECT_EQ(refused(options, {}), "") << "an older program does not say";
+  EXPECT_EQ(refused(options, {std::nullopt, ""}), "") << "of another type";
   EXPECT_EQ(refused(kept({"--global_batch_size", "8", "--bf16"}, 2, 8), {16, "fp32"}), "");
   EXPECT_EQ(refused(none, {8, "bf16"}), "");
   EXPECT_THAT(refused(none, {16, "bf16"}), HasSubstr("Start the run again"));

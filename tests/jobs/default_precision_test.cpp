@@ -97,8 +97,7 @@ TEST(DefaultPrecision, OptionsOverruleIt) {
   EXPECT_EQ(decided({"sft", "--fp16"}, bf16, place), "fp16, --fp16: command line");
   EXPECT_EQ(decided({"sft", "--bf16", "false"}, bf16, place),
             "fp32, default: config.json says bf16, and --bf16 is false");
-  EXPECT_EQ(decided({"sft", "--mixed_precision", "auto"}, bf16, place),
-            "bf16, --mixed_precision: command line: config.json says bf16");
+  EXPECT_EQ(decided({"sft", "--mixed_precision", "auto"}, bf16, place), "bf16, auto: config.json says bf16");
   EXPECT_EQ(decided({"bench", "step"}, bf16, place), "fp32, default: bench");
   EXPECT_EQ(parsed({"bench", "step"}).options.text("gradient_checkpointing"), "none");
   EXPECT_EQ(parsed({"bench", "step", "--gradient_checkpointing", "auto"}).options.text("gradient_checkpointing"),

@@ -2,15 +2,24 @@
 // What tessera launch knows of hosts, of mpirun's options and of its output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <thread>
 
+#include "jobs/cli/commands/launch_binding.hpp"
 #include "jobs/cli/commands/mpirun_options.hpp"
 #include "jobs/cli/commands/mpirun_output.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/host_topology.hpp"
 #include "jobs/cli/session/rank_mapping.hpp"
 #include "runtime/base/error.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera::jobs {
 namespace {
@@ -206,7 +215,9 @@ TEST(MpirunFilter, KeepsWhatIsNews) {
         std::string("[node:12] 2 more processes have sent help message help-btl.txt / no-nic\n"
                     "[node:12] Set MCA parameter \"orte_base_help_aggregate\" to 0 to see all help / error messages\n"),
         std::string("-----\nnot mpirun's\n\n"), edge + "\nan unfinished box\n", std::string("no newline"),
-        std::string("50 % \r100 % \rdone\n")})
+        std::string("50 % \r100 % \rdone\n"), edge + "\n" + edge + "\nof a rank\n" + edge,
+        edge + "\n\n" + edge + "\nm\n",
+        edge + "\n" + box("mpirun noticed that process rank 1 exited on signal 9 (Killed).")})
     EXPECT_EQ(filtered(text), text);
   MpirunFilter asked;
   asked.expect_signals();
@@ -219,6 +230,94 @@ TEST(MpirunFilter, DoesNotHoldBackLinesOfRanks) {
   EXPECT_EQ(filter.take("\r---"), "\r---");
   EXPECT_EQ(filter.take("\n--"), "\n");
   EXPECT_EQ(filter.take("a"), "--a");
+}
+
+TEST(MpirunFilter, PassesDashesOfRanksWithTheNextLine) {
+  MpirunFilter filter;
+  EXPECT_EQ(filter.take("\n" + edge + "\n"), "\n");
+  EXPECT_EQ(filter.take("step 1"), edge + "\nstep 1");
+  EXPECT_EQ(filter.take("0\n" + edge + "\nstep 11\n"), "0\n" + edge + "\nstep 11\n");
+  EXPECT_EQ(filter.take(edge + "\nmpirun det"), "") << "it may be one that is dropped";
+  EXPECT_EQ(filter.rest(), edge + "\nmpirun det");
+  EXPECT_EQ(filter.take("onated\n"), "onated\n") << "the rest of a line that has begun";
+  EXPECT_EQ(filter.take(edge + "\n\n"), edge + "\n\n") << "an empty line begins none";
+  EXPECT_EQ(filter.take(edge + "\nThere are not enough slots\n"), edge + "\nThere are not enough slots\n");
+}
+
+/// What this process writes to stderr while `body` runs on the write end of a pipe that MpirunOutput reads.
+template <class F>
+std::string copied(const F& body) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  testing::internal::CaptureStderr();
+  {
+    MpirunOutput output(ends[0]);
+    body(output, ends[1]);
+  }
+  ::close(ends[1]);
+  return testing::internal::GetCapturedStderr();
+}
+void write_text(int pipe, const std::string& text) {
+  EXPECT_EQ(::write(pipe, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+TEST(MpirunOutput, PrintsDashesAfterASecondOfSilence) {
+  testing::internal::CaptureStderr();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  MpirunOutput output(ends[0]);
+  write_text(ends[1], edge + "\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), edge + "\n") << "mpirun still runs";
+  ::close(ends[1]);
+}
+
+TEST(MpirunOutput, EndsThoughAProcessGoesOnWriting) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string text = copied([&](MpirunOutput& output, int pipe) {
+    std::atomic<bool> writes = true;
+    std::thread writer([&] {
+      while (writes && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) {
+        write_text(pipe, "x\n");
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    output.finish();
+    writes = false;
+    writer.join();
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_THAT(text, HasSubstr("x\nx\n"));
+}
+
+TEST(LaunchQuery, IsAskedToEndBeforeItIsKilled) {
+  const test::TempDir folder;
+  // Without `of_this_host` and all CPUs no query is made, so this needs both; SIGKILL would leave no file.
+  folder.file("mpirun", "#!/bin/sh\ntrap 'touch " + folder.path() + "/ended; exit 0' TERM\ntouch " + folder.path() +
+                            "/ready\nwhile :; do sleep 0.05; done\n");
+  std::filesystem::permissions(folder.path() + "/mpirun", std::filesystem::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", (folder.path() + ":" + path).c_str(), 1);
+  sigset_t request, before;
+  ::sigemptyset(&request);
+  ::sigaddset(&request, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &request, &before);
+  const pthread_t self = ::pthread_self();
+  std::atomic<bool> asked = false;
+  std::thread signals([&] {
+    for (int i = 0; i < 400 && !std::filesystem::exists(folder.path() + "/ready"); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    asked = std::filesystem::exists(folder.path() + "/ready");
+    ::pthread_kill(self, SIGUSR1);
+  });
+  (void)with_binding({"-n", "1"}, before);
+  signals.join();
+  const timespec none{};
+  (void)::sigtimedwait(&request, nullptr, &none);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  setenv("PATH", path.c_str(), 1);
+  if (!asked) GTEST_SKIP() << "no query is made here: this process may run on some CPUs only";
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/ended"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file/text_file.hpp"
+#include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
@@ -222,6 +223,49 @@ TEST(Resume, ListsTheSettingsThatDiffer) {
   EXPECT_EQ(list, "adam_beta2; compute_dtype; ");
   manifest.training = manifest.run_metadata = "no json";
   EXPECT_TRUE(changed_settings(manifest, before).empty());
+}
+
+TEST(Resume, TheLengthOfTheScheduleIsNotThatOfTheRun) {
+  train::TrainerOptions options;
+  options.lr = {.kind = train::LrSchedule::Kind::cosine, .learning_rate = 1e-3, .total_steps = 6};
+  io::Manifest manifest;
+  manifest.training = "{}";
+  manifest.run_metadata = nlohmann::ordered_json{{"settings", training_settings(options)}}.dump();
+  options.lr.total_steps = 9;
+  EXPECT_EQ(text_of(changed_settings(manifest, training_settings(options))), "schedule_updates 6 -> 9");
+}
+
+TEST(Resume, MaxStepsBehindTheCheckpointAreRefused) {
+  const Options options = parsed({"train", "--max_steps", "4"}).options;
+  EXPECT_NO_THROW(require_max_steps(options, 4, "o/checkpoint-4"));
+  try {
+    require_max_steps(options, 6, "o/checkpoint-6");
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(ExitCode::usage));
+    EXPECT_THAT(error.line(), HasSubstr("--max_steps 4 is behind step 6 of o/checkpoint-6"));
+  }
+  EXPECT_NO_THROW(require_max_steps(parsed({"train", "--num_train_epochs", "1"}).options, 6, "o/checkpoint-6"));
+}
+
+TEST(Best, IsRecordedWhereASaveWritesIt) {
+  const BestCheckpoint best{{"eval_loss", false}, 4.02, 4, "out/checkpoint-4"};
+  const BestCheckpoint before{{"eval_loss", false}, 4.35, 2, "out/checkpoint-2"};
+  Progress progress{.step = 4, .samples = 32, .tokens = 100};
+  progress.schedule = ScheduleState{};
+  const Options options = parsed({"train"}).options;
+  const std::string without = training_text(progress, {}, options);
+  progress.best = before;
+  const std::string older = training_text(progress, {}, options);
+  progress.best = best;
+  EXPECT_EQ(with_best(without, best), training_text(progress, {}, options));
+  EXPECT_EQ(with_best(older, best), training_text(progress, {}, options));
+  progress.schedule.reset();
+  const std::string old_program = training_text(progress, {}, options);
+  progress.best.reset();
+  EXPECT_EQ(with_best(training_text(progress, {}, options), best), old_program);
+  EXPECT_EQ(with_best_path(R"({"world": 2})", "/a/./b/checkpoint-4"),
+            R"({"world":2,"best_model_checkpoint":"/a/b/checkpoint-4"})");
 }
 
 TEST(Resume, AnotherOptimizersCheckpointIsRefusedByItsStates) {

@@ -65,6 +65,23 @@ expect "^best      $work/parts/checkpoint-$best " log
 run --output_dir other --resume_from_checkpoint auto --load_best_model_at_end --metric_for_best_model loss
 expect 'W032: .*was chosen by another metric than eval_loss' log
 
+# The last step was saved and not evaluated (a signal cut the evaluation short): the resume does it, and that step counts.
+later=(--metric_for_best_model near_loss --learning_rate 1e-3)
+run --output_dir later "${later[@]}" --max_steps 2 && run --output_dir later "${later[@]}" --max_steps 4 --eval_strategy no --resume_from_checkpoint auto
+[ $code = 0 ] || fail "a run without an evaluation of its last step ended with $code"
+cp -r later elsewhere
+expect '"value": ' later/checkpoint-4/manifest.json
+run --output_dir later "${later[@]}" --max_steps 4 --load_best_model_at_end --resume_from_checkpoint auto
+expect '^best      the last step \| eval_near_loss .* of step 4$' log
+[ "$(sed -nE '/"best": /,/\}/s/.*"global_step": ([0-9]+).*/\1/p' later/checkpoint-4/manifest.json)" = 4 ] || fail "checkpoint-4 does not record it"
+grep -q '"best_model_checkpoint": ".*/later/checkpoint-4"' later/checkpoint-4/manifest.json || fail "the path of the best checkpoint"
+"$tessera" checkpoint verify later/checkpoint-4 > log 2>&1 || fail "its manifest: $(cat log)"
+run --output_dir new "${later[@]}" --max_steps 4 --load_best_model_at_end --resume_from_checkpoint elsewhere/checkpoint-4
+expect '^best      the last step \| eval_near_loss .* of step 4$' log
+run --output_dir none "${later[@]}" --max_steps 2 --eval_strategy no
+run --output_dir none "${later[@]}" --max_steps 2 --load_best_model_at_end --resume_from_checkpoint auto
+expect '^best      the last step ' log
+
 # Without --load_best_model_at_end the last weights are exported; a limit of 1 keeps the best one too.
 printf 'line 7\n\nline 12\n' > prompts.txt
 run --output_dir last --save_total_limit 1 --prompt_file prompts.txt --eval_generate_steps 5 --sample_tokens 3 --sample_prompt 'of '

@@ -33,16 +33,16 @@ expect '^precision fp32 .* \| default: the weights are fp32$' log
 # A run that is resumed keeps what its checkpoint's run was told, if it is not told again.
 good 2 "${train[@]}" --gradient_checkpointing selective --bf16 --save_steps 1 --output_dir told
 good 2 "${train[@]}" --resume_from_checkpoint told/checkpoint-1 --output_dir resumed
-expect '^precision bf16, .* \| .*checkpoint' log
+expect '^precision bf16, .* \| kept from told/checkpoint-1$' log
 expect '"value": "selective"' resumed/args.json
 ! grep -qE '^recompute|differs from the checkpoint' log || fail "a resumed run has other defaults"
 cmp -s told/model.safetensors resumed/model.safetensors || fail "a resumed run of the defaults gives other bits"
 good 1 plan "${shape[@]}" --world_size 2 --resume_from_checkpoint told
-expect "^precision bf16, .* \\| default: the checkpoint's run computed in bf16$" log
+expect '^precision bf16, .* \| kept from told/checkpoint-[0-9]+$' log
 expect '^\* selective ' log
 good 2 "${train[@]}" --resume_from_checkpoint told/checkpoint-1 --mixed_precision no --output_dir asked
 expect '^precision fp32 .* \| --mixed_precision: command line$' log
-expect 'differs from the checkpoint: .*compute_dtype bf16 -> fp32' log
+expect 'differs from the checkpoint that it resumes: .*compute_dtype bf16 -> fp32' log
 
 # needed FORM: bytes that the plan says a rank needs
 plan=(plan "${shape[@]}" --world_size 2 --json)

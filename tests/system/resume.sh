@@ -38,11 +38,16 @@ expect "^done 8/8 \\| no step was left: the checkpoint is the run's end \\| out$
 cmp -s model.safetensors out/model.safetensors || fail "a finished run's model is another one"
 [ "$(steps out)" = "1 2 3 4 5 6 7 8 " ] && [ "$(grep -c '"eval_loss".*"global_step":8' out/logging.jsonl)" = 1 ] || fail "a finished run's log"
 
+# One that would end before its checkpoint.
+run --resume_from_checkpoint auto --output_dir out --max_steps 6
+[ $code = 2 ] || fail "--max_steps behind the checkpoint: exit $code"
+expect 'max_steps 6 is behind step 8 of out/checkpoint-8' log
+
 # Other settings are named, in the log and in logging.jsonl.
 run --resume_from_checkpoint out/checkpoint-4 --output_dir other --learning_rate 3e-3 --adam_beta2 0.95 --weight_decay 0 --lr_scheduler_type linear \
   --bf16 --global_batch_size 4
 [ $code = 0 ] || fail "resuming with other settings ended with $code"
-expect 'warning W060: the run differs from the checkpoint that it resumes: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, total_steps 8 -> 12, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16$' log
+expect 'warning W060: the run differs from the checkpoint that it resumes: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, schedule_updates 8 -> 12, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16$' log
 expect '^resume    learning rate 0.005 -> 0.001: the schedule goes on at 8 of 12 updates \(32 samples of all runs, 4 an update\)$' log
 expect '^\{"resume":"out/checkpoint-4","global_step":4,"differs":\{"learning_rate":\[0.01,0.003\],.*"compute_dtype":\["fp32","bf16"\]' other/logging.jsonl
 [ "$(steps other)" = "5 6 7 8 " ] || fail "steps of another directory: $(steps other)"

@@ -39,6 +39,18 @@ bool signal_is_pending() {
   return false;
 }
 
+/// SIGTERM, and SIGKILL if it has not ended after a second: an mpirun that is killed leaves its daemons on other hosts.
+void end_command(pid_t child) {
+  ::kill(child, SIGTERM);
+  const Clock::time_point begin = Clock::now();
+  while (Clock::now() - begin < std::chrono::seconds(1)) {
+    if (::waitpid(child, nullptr, WNOHANG) != 0) return;
+    ::poll(nullptr, 0, 20);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
 /// What a command prints; its stderr is dropped. Nothing if it cannot be started, or a signal came.
 std::optional<std::string> output_of(const std::vector<std::string>& command, const sigset_t& mask) {
   int ends[2];
@@ -62,6 +74,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, co
   ::close(ends[1]);
   std::optional<std::string> text;
   if (started) text = "";
+  bool ends_it = false;
   const Clock::time_point begin = Clock::now();
   while (started) {
     std::array<char, 4096> buffer{};
@@ -71,13 +84,14 @@ std::optional<std::string> output_of(const std::vector<std::string>& command, co
       if (size <= 0) break;
       text->append(buffer.data(), static_cast<std::size_t>(size));
     } else if (signal_is_pending() || Clock::now() - begin > longest_query) {
-      ::kill(child, SIGKILL);
       if (signal_is_pending()) text.reset();
+      ends_it = true;
       break;
     }
   }
   ::close(ends[0]);
-  if (started) ::waitpid(child, nullptr, 0);
+  if (started && ends_it) end_command(child);
+  else if (started) ::waitpid(child, nullptr, 0);
   return text;
 }
 

@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 namespace tessera::jobs {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view forwarding = "mpirun: Forwarding signal ", killing = "mpirun: killing job";
 
@@ -25,6 +29,18 @@ bool has(std::string_view text, std::string_view part) { return text.find(part) 
 bool may_be_mpirun(std::string_view begin) {
   const auto may_be = [&](std::string_view whole) { return begin.starts_with(whole) || whole.starts_with(begin); };
   return is_dashes(begin) || begin[0] == '[' || may_be(forwarding) || may_be(killing);
+}
+
+/// How the first line of a box begins that is_known_end knows; by Open MPI 5 mpirun is prterun.
+constexpr std::string_view openings[] = {"MPI_ABORT was invoked on rank", "Primary job  terminated normally, but",
+                                         "mpirun noticed that",           "mpirun detected that",
+                                         "prterun noticed that",          "prterun detected that"};
+bool opens_box(std::string_view line) {
+  return std::ranges::any_of(openings, [&](std::string_view opening) { return line.starts_with(opening); });
+}
+bool may_open_box(std::string_view begin) {
+  return opens_box(begin) ||
+         std::ranges::any_of(openings, [&](std::string_view opening) { return opening.starts_with(begin); });
 }
 
 /// The exit codes of this program (docs/failures.md).
@@ -50,23 +66,35 @@ bool MpirunFilter::is_known_end(const std::string& box) const {
          is_own_code(std::atoi(box.c_str() + at + label.size()));
 }
 
-/// What is printed once a line is complete.
-std::string MpirunFilter::line(const std::string& line) {
+/// A line after one of dashes.
+std::string MpirunFilter::line_of_box(const std::string& line) {
   constexpr std::size_t longest_box = 16384;
   const std::string_view text(line.data(), line.size() - 1);
-  if (!box_.empty()) {
-    box_ += line;
-    if (!is_edge(text) && box_.size() < longest_box) return "";
-    const std::string box = std::exchange(box_, "");
-    dropped_ = is_edge(text) && is_known_end(box);
-    return dropped_ ? "" : box;
-  }
+  const bool is_first = box_.find('\n') == box_.size() - 1;
+  if (is_first && is_edge(text)) return std::exchange(box_, line);
+  box_ += line;
+  if (!is_edge(text) && box_.size() < longest_box && (!is_first || opens_box(text))) return "";
+  const std::string box = std::exchange(box_, "");
+  dropped_ = is_edge(text) && is_known_end(box);
+  return dropped_ ? "" : box;
+}
+
+/// What is printed once a line is complete.
+std::string MpirunFilter::line(const std::string& line) {
+  if (!box_.empty()) return line_of_box(line);
+  const std::string_view text(line.data(), line.size() - 1);
   if (is_edge(text)) return box_ = line, "";
   if (text.starts_with(forwarding) || text.starts_with(killing)) return "";
   if (text.starts_with('[') && has(text, "sent help message help-mpi-api.txt / mpi-abort")) return dropped_ = true, "";
   if (dropped_ && text.starts_with('[') && has(text, "orte_base_help_aggregate")) return "";
   dropped_ = dropped_ && text.empty();
   return line;
+}
+
+/// True if a line that begins so is not printed before its end.
+bool MpirunFilter::is_held(std::string_view begin) const {
+  if (box_.empty()) return may_be_mpirun(begin);
+  return box_.find('\n') < box_.size() - 1 || is_dashes(begin) || may_open_box(begin);
 }
 
 std::string MpirunFilter::take(std::string_view more) {
@@ -78,14 +106,17 @@ std::string MpirunFilter::take(std::string_view more) {
     const bool complete = held_.ends_with('\n');
     if (within_line_) out += std::exchange(held_, "");
     else if (complete) out += line(std::exchange(held_, ""));
-    else if (box_.empty() && !may_be_mpirun(held_)) out += std::exchange(held_, "");
+    else if (!is_held(held_)) out += rest();
     else continue;
     within_line_ = !complete;
   }
   return out;
 }
 
-std::string MpirunFilter::rest() { return std::exchange(box_, "") + std::exchange(held_, ""); }
+std::string MpirunFilter::rest() {
+  within_line_ = within_line_ || !held_.empty();
+  return std::exchange(box_, "") + std::exchange(held_, "");
+}
 
 MpirunOutput::MpirunOutput(int pipe) : pipe_(pipe), thread_([this] { copy(); }) {}
 
@@ -99,11 +130,18 @@ void MpirunOutput::copy() {
   ::sigfillset(&all);  // also SIGPIPE: a write then fails
   ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
   std::array<char, 4096> buffer{};
+  constexpr std::chrono::seconds longest_silence{1}, longest_end{2};
+  Clock::time_point read_last = Clock::now();
+  std::optional<Clock::time_point> ended;
   for (;;) {
     pollfd ready{pipe_, POLLIN, 0};
     const int count = ::poll(&ready, 1, 100);
-    if (count == 0 && ended_) break;
+    const Clock::time_point now = Clock::now();
+    if (ended_ && !ended) ended = now;
+    if (ended && (count == 0 || now - *ended > longest_end)) break;
+    if (count == 0 && now - read_last > longest_silence) write_all(filter_.rest());  // mpirun writes a box at once
     if (count <= 0) continue;
+    read_last = now;
     const ssize_t size = ::read(pipe_, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;

@@ -197,6 +197,7 @@ void TrainRun::save_checkpoints() {
   parts.base = base_;
   parts.best = progress_.best;
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
+  if (!resumed_from_.empty()) parts.resumed_from = resumed_from_, parts.resumed_step = progress_.step;
   parts.run = world_.rank() == 0 ? run_json() : "{}";
   parts.started = call_.started;
   if (!resumed_from_.empty()) set_last_checkpoint(resumed_from_);

@@ -28,8 +28,8 @@ class TrainRun {
 
  private:
   void check_setup();
-  void prepare();          // model, data, batch: every refusal that needs no memory
-  void open_data();        // and what the plan takes from it
+  void prepare();    // model, data, batch: every refusal that needs no memory
+  void open_data();  // and what the plan takes from it
   void choose_save_dtype();
   void choose_recompute();
   void check_memory();  // the plan against what this machine can give
@@ -120,6 +120,7 @@ class TrainRun {
   std::string resumed_from_;                          // a checkpoint; "" for a new run
   std::vector<SettingChange> changes_;                // since that checkpoint
   std::string unknown_settings_;                      // that its checkpoint does not record
+  std::string warmup_ignored_;                        // the text of W063; "": there is none
   FrozenChange frozen_change_;                        // likewise
   std::optional<io::BaseModel> base_;                 // --save_only_trainable: what checkpoints leave out
   std::string base_directory_;                        // and where it is

@@ -35,6 +35,7 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
                                        progress_);
   trainer_options_.lr = progress_.schedule->lr;
   unknown_settings_ = rate.unknown;
+  warmup_ignored_ = rate.warmup_ignored;
   resume_lines_ = rate.lines;
   if (const std::string kept = kept_defaults(options_, trainer_options_.run.batch); !kept.empty())
     resume_lines_.push_back("resume    kept from the checkpoint, since no option sets others: " + kept);
@@ -95,6 +96,7 @@ bool TrainRun::resume() {
       if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is skipped: " + error.line());
       continue;
     }
+    require_max_steps(options_, progress_.step, candidate.checkpoint);
     say_what_differs(candidate.checkpoint);
     if (frozen_change_.any()) resume_lines_.push_back("resume    " + frozen_change_.text());
     if (base_ && frozen_checksum() != *base_)
@@ -117,6 +119,7 @@ bool TrainRun::resume() {
 }
 
 void TrainRun::say_what_differs(const std::string& path) const {
+  if (!warmup_ignored_.empty()) log::warn(63, warmup_ignored_);
   if (!changes_.empty()) log::warn(60, "the run differs from the checkpoint that it resumes: " + text_of(changes_));
   if (!unknown_settings_.empty())
     log::warn(61,

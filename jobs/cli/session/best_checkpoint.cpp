@@ -2,6 +2,7 @@
 #include "jobs/cli/session/best_checkpoint.hpp"
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace tessera::jobs {
@@ -84,6 +85,24 @@ BestCheckpoint best_from_json(const Json& json, const std::string& source) {
           json.at("value").get<double>(),
           json.at("global_step").get<std::int64_t>(),
           {}};
+}
+
+std::string with_best(const std::string& training, const BestCheckpoint& best) {
+  const Json before = Json::parse(training);
+  Json after = Json::object();
+  for (const auto& [key, value] : before.items()) {
+    if (key == "best") continue;
+    if (key == "updated_samples" || key == "seed") after["best"] = to_json(best);  // it stays at the first of these
+    after[key] = value;
+  }
+  after["best"] = to_json(best);
+  return after.dump();
+}
+
+std::string with_best_path(const std::string& run_metadata, const std::string& path) {
+  Json json = Json::parse(run_metadata);
+  json["best_model_checkpoint"] = std::filesystem::absolute(path).lexically_normal().string();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace tessera::jobs

@@ -39,4 +39,9 @@ struct BestCheckpoint {
 /// Reverses it. Throws Error (data), naming `source`, if it is malformed.
 [[nodiscard]] BestCheckpoint best_from_json(const nlohmann::ordered_json& json, const std::string& source);
 
+/// A manifest's "training" object, an object's text, with this best checkpoint where training_text writes it.
+[[nodiscard]] std::string with_best(const std::string& training, const BestCheckpoint& best);
+/// The run metadata of a manifest, an object's text, with the path of the best checkpoint, made absolute.
+[[nodiscard]] std::string with_best_path(const std::string& run_metadata, const std::string& path);
+
 }  // namespace tessera::jobs

@@ -10,6 +10,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/schedule_state.hpp"
 #include "jobs/cli/session/setup.hpp"
@@ -20,10 +21,8 @@ namespace {
 
 using DefaultsJson = nlohmann::ordered_json;
 
-constexpr const char* kept_from = "checkpoint ";  // begins the source of such a value
 constexpr const char* batch_names[] = {"global_batch_size", "per_device_train_batch_size",
                                        "gradient_accumulation_steps"};
-constexpr const char* precision_names[] = {"mixed_precision", "bf16", "fp16"};
 constexpr const char* checkpointing = "gradient_checkpointing";
 constexpr std::uint64_t max_args_bytes = std::uint64_t{16} << 20;
 
@@ -32,7 +31,16 @@ bool none_given(const Options& options, std::span<const char* const> names) {
 }
 
 bool is_kept(const Options& options, const char* name) {
-  return options.value(name).source.text.starts_with(kept_from);
+  const Value& value = options.value(name);
+  return value.source.text.starts_with(kept_from) || why_decided(value).starts_with(kept_from);
+}
+
+/// True if no option asks for a precision, or says that it must not be this one. --mixed_precision auto does not, also
+/// once it is decided.
+bool leaves_precision(const Options& options, const std::string& dtype) {
+  const bool is_off =
+      (dtype == "bf16" || dtype == "fp16") && options.given(dtype.c_str()) && !options.flag(dtype.c_str());
+  return !is_off && (!asked_compute(options) || !why_decided(options.value("mixed_precision")).empty());
 }
 
 std::string text_at(const DefaultsJson& json, const char* key) {
@@ -66,6 +74,11 @@ std::optional<FoundDefaults> found_defaults(const Options& options) {
 
 }  // namespace
 
+std::string why_decided(const Value& value) {
+  if (value.positions.empty() || value.positions.front() >= 0) return "";
+  return value.source.text.substr(value.source.text.find(": ") + 2);
+}
+
 CheckpointDefaults checkpoint_defaults(const io::Manifest& manifest, const std::string& directory,
                                        const std::string& args_json) {
   CheckpointDefaults defaults;
@@ -93,10 +106,8 @@ void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaul
       return std::ranges::any_of(batch_names, [&](const char* name) { return chosen.starts_with(name); });
     });
   }
-  if (!defaults.compute_dtype.empty() && none_given(options, precision_names)) {
-    options.assign("mixed_precision", {defaults.compute_dtype}, source);
-    options.decide("mixed_precision", defaults.compute_dtype, "its run computed in it");  // and what follows from it
-  }
+  if (!defaults.compute_dtype.empty() && leaves_precision(options, defaults.compute_dtype))
+    options.decide("mixed_precision", defaults.compute_dtype, kept_from + directory);
   if (!defaults.gradient_checkpointing.empty() && !options.given(checkpointing))
     options.assign(checkpointing, {defaults.gradient_checkpointing}, source);
 }
@@ -135,7 +146,8 @@ std::string kept_defaults(const Options& options, const plan::BatchPlan& batch) 
     text = strfmt("global_batch_size %ld (micro-batch %ld x accumulation %d on %d rank%s)", batch.global_batch,
                   batch.micro_batch, batch.accumulation, batch.world, batch.world == 1 ? "" : "s");
   for (const char* name : {"mixed_precision", checkpointing})
-    if (is_kept(options, name)) text += (text.empty() ? "" : ", ") + (std::string(name) + " " + options.text(name));
+    if (is_kept(options, name) && options.text(name) != "auto")
+      text += (text.empty() ? "" : ", ") + (std::string(name) + " " + options.text(name));
   return text;
 }
 
@@ -155,7 +167,7 @@ void require_kept_defaults(const Options& options, const CheckpointDefaults& loa
   };
   const auto text = [](const std::optional<std::int64_t>& batch) { return batch ? std::to_string(*batch) : ""; };
   require("global_batch_size", none_given(options, batch_names), text(loaded.global_batch), text(now.global_batch));
-  require("mixed_precision", none_given(options, precision_names), loaded.compute_dtype, now.compute_dtype);
+  require("mixed_precision", leaves_precision(options, loaded.compute_dtype), loaded.compute_dtype, now.compute_dtype);
 }
 
 }  // namespace tessera::jobs

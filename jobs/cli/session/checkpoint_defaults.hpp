@@ -13,6 +13,11 @@
 
 namespace tessera::jobs {
 
+/// Begins the source of a value that is kept, and why the program decides on it: "kept from out/checkpoint-20".
+inline constexpr const char* kept_from = "kept from ";
+/// Why Options::decide has set a value that was left to the program; "": a source gives it, or it is the default.
+[[nodiscard]] std::string why_decided(const Value& value);
+
 /// What a checkpoint says of values whose defaults depend on the world, the machine or the model.
 struct CheckpointDefaults {
   std::optional<std::int64_t> global_batch;  // none: an older program did not write it
@@ -26,8 +31,9 @@ struct CheckpointDefaults {
                                                      const std::string& args_json = "");
 
 /// Collective. The options of a run: as given, or, if it resumes, with the global batch of the checkpoint unless a
-/// batch is given (the micro-batch B is then min(B, ceil(G/W))), with its precision and its --gradient_checkpointing
-/// unless they are given. Of the newest checkpoint that --resume_from_checkpoint finds; if none can be read, as given:
+/// batch is given (the micro-batch B is then min(B, ceil(G/W))), with its precision unless an option asks for one or
+/// says that it must not be this one (--bf16 false), and with its --gradient_checkpointing unless it is given. Of the
+/// newest checkpoint that --resume_from_checkpoint finds; if none can be read, as given:
 /// the resume says why.
 [[nodiscard]] Options with_checkpoint_defaults(const Options& options, World& world);
 /// The same in one process, for `world` ranks.
@@ -37,6 +43,7 @@ void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaul
                               int world);
 
 /// "global_batch_size 8 (micro-batch 2 x accumulation 1 on 4 ranks), mixed_precision bf16"; "": nothing is kept.
+/// Without gradient_checkpointing auto, which is chosen anew.
 [[nodiscard]] std::string kept_defaults(const Options& options, const plan::BatchPlan& batch);
 /// Throws Error (usage) if no source sets the batch or the precision, and this run has begun with another one than the
 /// checkpoint that is loaded: an older one, because the newest is damaged, or one that was not there at first.

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/transaction.hpp"
 #include "io/inspect/verify.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/signals.hpp"
@@ -151,6 +152,36 @@ std::optional<BestCheckpoint> CheckpointManager::best_with(std::int64_t step) co
   return BestCheckpoint{*metric_, evaluated_value_, step, parts_.output->file(io::checkpoint_name(step))};
 }
 
+void CheckpointManager::evaluated(std::int64_t step, double value) {
+  evaluated_step_ = step;
+  evaluated_value_ = value;
+  const bool here = saved_step_ == step;
+  if (!here && (parts_.resumed_from.empty() || parts_.resumed_step != step)) return;
+  const std::optional<BestCheckpoint> best = best_with(step);
+  if (!best || best->step != step || (best_ && best_->step == step)) return;
+  best_ = best;
+  if (here) record_best();
+  else best_->path = parts_.resumed_from;
+}
+
+/// Collective: writes into the manifest of the last step's checkpoint, which is on disk, that it is the best one.
+void CheckpointManager::record_best() {
+  try {
+    parts_.world->run_on_rank_0([&] {
+      parts_.output->check_owner();
+      io::Manifest manifest = io::read_manifest(best_->path);
+      manifest.training = with_best(manifest.training, *best_);
+      manifest.run_metadata = with_best_path(manifest.run_metadata, best_->path);
+      io::replace_manifest(best_->path, manifest);
+      retention_.verified(best_->path, true);  // the resume has read all of it
+    });
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data || io::is_taken(error) || parts_.options->text("on_save_error") == "stop") throw;
+    if (parts_.world->rank() == 0)
+      log::warn(27, io::checkpoint_name(best_->step) + " does not record that it is the best one: " + error.line());
+  }
+}
+
 std::string CheckpointManager::run_metadata(const std::optional<BestCheckpoint>& best) const {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(parts_.run);
   char text[32];
@@ -159,8 +190,8 @@ std::string CheckpointManager::run_metadata(const std::optional<BestCheckpoint>&
   ::gmtime_r(&now, &parts);
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   json["saved_at"] = text;
-  if (best) json["best_model_checkpoint"] = std::filesystem::absolute(best->path).lexically_normal().string();
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const std::string metadata = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return best ? with_best_path(metadata, best->path) : metadata;
 }
 
 void CheckpointManager::save(const Progress& progress, SaveMode mode) {

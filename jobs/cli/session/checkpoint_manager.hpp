@@ -27,9 +27,11 @@ class CheckpointManager final : public train::StepCallback {
     std::optional<io::BaseModel> base;   // --save_only_trainable
     std::optional<BestCheckpoint> best;  // --metric_for_best_model: of the run that is resumed
     std::int64_t saved_step = -1;        // the step resumed from, if its checkpoint is in this directory
-    std::int64_t total_steps = 0;        // of which --save_steps may be a share
-    std::uint64_t model_bytes = 0;       // that the final model will take
-    std::string run;                     // JSON object for the manifest's run metadata
+    std::string resumed_from;            // the checkpoint of resumed_step, in any directory; "": none
+    std::int64_t resumed_step = -1;
+    std::int64_t total_steps = 0;   // of which --save_steps may be a share
+    std::uint64_t model_bytes = 0;  // that the final model will take
+    std::string run;                // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
   /// Collective. Throws Error (data, E140) on every rank if the disk has no space for the final model, or for a
@@ -40,9 +42,11 @@ class CheckpointManager final : public train::StepCallback {
   shard::ControlFlags flags() override;
   void before_update(int unit) override;
 
-  /// The evaluation at `step` gave --metric_for_best_model this value; called before after_step of that step. If a
-  /// checkpoint of the step is then saved, it is the best one if the value is.
-  void evaluated(std::int64_t step, double value) { evaluated_step_ = step, evaluated_value_ = value; }
+  /// Collective: the evaluation at `step` gave --metric_for_best_model this value; called before after_step of that
+  /// step. If a checkpoint of the step is then saved, it is the best one if the value is. So is one that is on disk
+  /// already (its evaluation was cut short, and the resumed run has done it): in this directory, its manifest records
+  /// it. Throws Error (data) on every rank if that fails and --on_save_error is stop.
+  void evaluated(std::int64_t step, double value);
   /// The best checkpoint on disk. None: no checkpoint was saved at an evaluated step.
   [[nodiscard]] const std::optional<BestCheckpoint>& best() const { return best_; }
 
@@ -78,6 +82,7 @@ class CheckpointManager final : public train::StepCallback {
   void check_free_space();
   void save_by_time();
   [[nodiscard]] bool time_to_save() const;
+  void record_best();
   [[nodiscard]] std::optional<BestCheckpoint> best_with(std::int64_t step) const;
   [[nodiscard]] std::string run_metadata(const std::optional<BestCheckpoint>& best) const;
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "jobs/cli/session/checkpoint_defaults.hpp"
+
 namespace tessera::jobs {
 
 namespace {
@@ -52,8 +54,11 @@ std::optional<DType> asked_compute(const Options& options) {
 
 std::string precision_source(const Options& options) {
   const char* const name = asked_of(options).option;
-  const std::string& source = options.value(name).source.text;
-  return options.given(name) ? std::string("--") + name + ": " + source : source;
+  const Value& value = options.value(name);
+  const std::string why = why_decided(value);
+  if (why.starts_with(kept_from)) return why;
+  if (!options.given(name)) return value.source.text;
+  return why.empty() ? std::string("--") + name + ": " + value.source.text : "auto: " + why;
 }
 
 Precision precision_of(const Options& options) {

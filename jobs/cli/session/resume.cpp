@@ -193,8 +193,8 @@ ResumedRate resume_rate(const ResumeRateArgs& args, Progress& progress) {
   const std::optional<ScheduleState> then = progress.schedule;
   const ResumedSchedule resumed = resume_schedule(*args.options, then, at);
   progress.schedule = resumed.state;
-  if (!resumed.warmup_ignored.empty()) log::warn(63, args.path + ": " + resumed.warmup_ignored);
   ResumedRate rate;
+  if (!resumed.warmup_ignored.empty()) rate.warmup_ignored = args.path + ": " + resumed.warmup_ignored;
   if (resumed.continued) return rate;
   const train::LrSchedule& lr = resumed.state.lr;
   rate.lines.push_back(
@@ -205,6 +205,15 @@ ResumedRate resume_rate(const ResumeRateArgs& args, Progress& progress) {
   else if (!keeps_updated_samples(*args.manifest))
     rate.unknown = "the samples of runs before it with --ignore_data_skip";
   return rate;
+}
+
+void require_max_steps(const Options& options, std::int64_t step, const std::string& checkpoint) {
+  const std::int64_t last = options.integer("max_steps");
+  if (last <= 0 || step <= last) return;
+  throw options.refuse("max_steps", strfmt("--max_steps %ld is behind step %ld of %s", last, step, checkpoint.c_str()),
+                       strfmt("Give --max_steps %ld, which trains no step, or more; or name an earlier checkpoint with "
+                              "--resume_from_checkpoint PATH",
+                              step));
 }
 
 std::optional<BestCheckpoint> find_best(World& world, const Options& options, const io::Manifest& manifest,

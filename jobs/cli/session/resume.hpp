@@ -61,14 +61,17 @@ struct ResumeRateArgs {
   std::int64_t global_batch = 0, run_steps = 0;  // of this run
   bool same_data = true;                         // as the checkpoint's
 };
-/// What is said of the learning rate of a resumed run: lines for the log; what the checkpoint does not record of it.
+/// What is to be said of the learning rate of a resumed run once its checkpoint is loaded: lines for the log; what the
+/// checkpoint does not record of it; "" or the text of W063, of a warm-up that this run asks for and does not get.
 struct ResumedRate {
   std::vector<std::string> lines;
-  std::string unknown;
+  std::string unknown, warmup_ignored;
 };
-/// Replaces progress.schedule, the checkpoint's, by the one of this run (resume_schedule). A warm-up that this run asks
-/// for and does not get is a warning (W063).
+/// Replaces progress.schedule, the checkpoint's, by the one of this run (resume_schedule). Prints nothing.
 [[nodiscard]] ResumedRate resume_rate(const ResumeRateArgs& args, Progress& progress);
+
+/// Throws Error (usage) if --max_steps is behind the step of the checkpoint that the run continues from.
+void require_max_steps(const Options& options, std::int64_t step, const std::string& checkpoint);
 
 /// The best checkpoint so far, as a checkpoint at `directory` records it (`best`), with the path where it is now:
 /// beside that one, or where the manifest says. None, with a warning (W032): it is at neither, or was chosen by another

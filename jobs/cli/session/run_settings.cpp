@@ -37,6 +37,10 @@ SettingsJson settings_of(const io::Manifest& manifest) {
   return then;
 }
 
+/// As it is called where changes are printed: the length of the schedule, which is counted in updates of the run's
+/// batch and is not the number of its steps.
+std::string shown_name(const std::string& name) { return name == "total_steps" ? "schedule_updates" : name; }
+
 }  // namespace
 
 nlohmann::ordered_json training_settings(const train::TrainerOptions& options) {
@@ -73,7 +77,8 @@ std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const 
   const SettingsJson then = settings_of(manifest);
   std::vector<SettingChange> changes;
   for (const auto& [name, value] : now.items())
-    if (then.contains(name) && then.at(name) != value) changes.push_back({name, then.at(name).dump(), value.dump()});
+    if (then.contains(name) && then.at(name) != value)
+      changes.push_back({shown_name(name), then.at(name).dump(), value.dump()});
   // What only some runs have: this one lacks it.
   for (const char* name : {"gather_dtype", "lora_dropout", "warmup_type"})
     if (then.contains(name) && !now.contains(name)) changes.push_back({name, then.at(name).dump(), "null"});

@@ -102,8 +102,13 @@ class MpiWorld final : public BaseWorld {
     watchdog_->set_names(all_gather(strfmt("%d@%s", rank_, host_.c_str())));
     open_status_table();
     watchdog_->start();
-    open_control();
-    if (options.backend == WorldOptions::Backend::cuda) take_device(hosts);
+    try {
+      open_control();
+      if (options.backend == WorldOptions::Backend::cuda) take_device(hosts);
+    } catch (...) {
+      close_control();  // it writes its end into the status table, which goes before the base class
+      throw;
+    }
   }
 
   ~MpiWorld() override {
