@@ -11,7 +11,6 @@
 #include "io/data/rows.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/utf8.hpp"
-#include "jobs/cli/session/data_source.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -168,14 +167,19 @@ std::vector<Prompt> read_prompts(const Options& options, World& world, PromptFor
 }
 
 void warn_of_unread_keys(const std::vector<Prompt>& prompts, const io::ChatTemplate* form, const std::string& system) {
-  io::SkippedRows all;
+  io::UnreadKeys all;
   for (const Prompt& prompt : prompts) {
     std::set<std::string> keys(prompt.unread.begin(), prompt.unread.end());
     if (form != nullptr)
       for (std::string& key : prompt.rendered(*form, system).unread) keys.insert(std::move(key));
-    for (const std::string& key : keys) all.unread.add(key);
+    for (const std::string& key : keys) all.add(key);
   }
-  report_skipped(all);
+  if (all.counts.empty()) return;
+  std::string named;
+  for (const auto& [key, count] : all.counts)
+    named += (named.empty() ? "\"" : ", \"") + key + strfmt("\" (%ld rows)", count);
+  log::warn(80, "prompts have keys that are not read: " + named + (all.others > 0 ? " and more" : "") +
+                    ". Rename those that are meant, or leave them out");
 }
 
 }  // namespace tessera::jobs
