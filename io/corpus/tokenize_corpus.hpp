@@ -22,7 +22,7 @@ struct CorpusProgress {
 struct CorpusReport {
   std::int64_t documents = 0, tokens = 0;
   Repairs repairs;
-  std::int64_t without_tools = 0;  // conversations with tools, which the chat template does not read; of all ranks
+  std::int64_t without_tools = 0;      // conversations with tools, which the chat template does not read; of all ranks
   std::int64_t without_reasoning = 0;  // conversations with reasoning that it leaves out; of all ranks
   SkippedRows skipped;  // count, unread: of all ranks, on every rank; named: the first of them, on rank 0
   std::uint64_t bytes = 0;

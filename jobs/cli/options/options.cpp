@@ -228,7 +228,8 @@ void Options::decide(const char* name, const std::string& value, const std::stri
   Value& slot = values_.find(name)->second;
   slot.source.text += ": " + why;
   slot.items = {value};
-  slot.positions = {-1};  // no source has it: why_decided (checkpoint_defaults.hpp)
+  slot.positions.resize(1);
+  slot.decided = why;
   if (std::string_view(name) == "mixed_precision") resolve_save_dtype();
 }
 

@@ -38,6 +38,7 @@ struct Value {
   std::vector<std::string> items;  // several for a list only; empty: not set
   Source source;
   std::vector<int> positions = {};  // of each item among those of all options of its source
+  std::string decided = {};         // why Options::decide set it; "": a source gives it, or it is the default
 };
 
 /// A key of a configuration file, or an option of another tool, and what was done with it.

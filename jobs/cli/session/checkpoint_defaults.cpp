@@ -32,7 +32,7 @@ bool none_given(const Options& options, std::span<const char* const> names) {
 
 bool is_kept(const Options& options, const char* name) {
   const Value& value = options.value(name);
-  return value.source.text.starts_with(kept_from) || why_decided(value).starts_with(kept_from);
+  return value.source.text.starts_with(kept_from) || value.decided.starts_with(kept_from);
 }
 
 /// True if no option asks for a precision, or says that it must not be this one. --mixed_precision auto does not, also
@@ -40,7 +40,7 @@ bool is_kept(const Options& options, const char* name) {
 bool leaves_precision(const Options& options, const std::string& dtype) {
   const bool is_off =
       (dtype == "bf16" || dtype == "fp16") && options.given(dtype.c_str()) && !options.flag(dtype.c_str());
-  return !is_off && (!asked_compute(options) || !why_decided(options.value("mixed_precision")).empty());
+  return !is_off && (!asked_compute(options) || !options.value("mixed_precision").decided.empty());
 }
 
 std::string text_at(const DefaultsJson& json, const char* key) {
@@ -73,11 +73,6 @@ std::optional<FoundDefaults> found_defaults(const Options& options) {
 }
 
 }  // namespace
-
-std::string why_decided(const Value& value) {
-  if (value.positions.empty() || value.positions.front() >= 0) return "";
-  return value.source.text.substr(value.source.text.find(": ") + 2);
-}
 
 CheckpointDefaults checkpoint_defaults(const io::Manifest& manifest, const std::string& directory,
                                        const std::string& args_json) {

@@ -15,8 +15,6 @@ namespace tessera::jobs {
 
 /// Begins the source of a value that is kept, and why the program decides on it: "kept from out/checkpoint-20".
 inline constexpr const char* kept_from = "kept from ";
-/// Why Options::decide has set a value that was left to the program; "": a source gives it, or it is the default.
-[[nodiscard]] std::string why_decided(const Value& value);
 
 /// What a checkpoint says of values whose defaults depend on the world, the machine or the model.
 struct CheckpointDefaults {

@@ -55,7 +55,7 @@ std::optional<DType> asked_compute(const Options& options) {
 std::string precision_source(const Options& options) {
   const char* const name = asked_of(options).option;
   const Value& value = options.value(name);
-  const std::string why = why_decided(value);
+  const std::string& why = value.decided;
   if (why.starts_with(kept_from)) return why;
   if (!options.given(name)) return value.source.text;
   return why.empty() ? std::string("--") + name + ": " + value.source.text : "auto: " + why;

@@ -22,7 +22,8 @@ struct Precision {
 /// The dtype that --mixed_precision, --bf16, --fp16 or --bnb_4bit_compute_dtype asks for; none: `auto`, which
 /// decide_precision (default_precision.hpp) settles. Throws Error (usage) where they contradict each other.
 [[nodiscard]] std::optional<DType> asked_compute(const Options& options);
-/// Which option asks for it, or why it is the default: "--bf16: command line", "default: the weights are bf16".
+/// Which option asks for it, or why it is the default: "--bf16: command line", "default: the weights are bf16", "auto:
+/// from scratch on CPUs", "kept from out/checkpoint-20".
 [[nodiscard]] std::string precision_source(const Options& options);
 
 /// From --mixed_precision, which must be settled, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they
