@@ -251,7 +251,7 @@ std::string copied(const F& body) {
   EXPECT_EQ(::pipe(ends), 0);
   testing::internal::CaptureStderr();
   {
-    MpirunOutput output(ends[0]);
+    MpirunOutput output(ends[0]);  // closes ends[0]
     body(output, ends[1]);
   }
   ::close(ends[1]);

@@ -160,10 +160,12 @@ class Launched {
 
  private:
   /// Waits for whatever has ended. mpirun's status, if it has.
-  std::optional<int> reap() const {
+  std::optional<int> reap() {
     int status = 0;
-    for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;)
+    for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
       if (ended == mpirun_) return status;
+      output_.reaped(ended);
+    }
     return std::nullopt;
   }
 
@@ -200,7 +202,7 @@ class Launched {
     if (request_ && Clock::now() - *request_ < same_request) return;
     ended_at_ = Clock::now();
     ended_by_ = number;
-    output_.filter().expect_signals();
+    output_.expect_signals();
     say(std::string(signal_name(number)) + ": ending the run");
     ::kill(mpirun_, SIGTERM);
   }

@@ -2,6 +2,7 @@
 #include "jobs/cli/commands/mpirun_output.hpp"
 
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +11,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
+
+#include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
 
@@ -118,41 +123,81 @@ std::string MpirunFilter::rest() {
   return std::exchange(box_, "") + std::exchange(held_, "");
 }
 
-MpirunOutput::MpirunOutput(int pipe) : pipe_(pipe), thread_([this] { copy(); }) {}
+namespace {
 
-MpirunOutput::~MpirunOutput() {
-  finish();
-  ::close(pipe_);
-}
+constexpr int has_ended = SIGUSR1, are_expected = SIGUSR2;  // what the copying process is told: mpirun, signals
 
-void MpirunOutput::copy() {
-  sigset_t all;
-  ::sigfillset(&all);  // also SIGPIPE: a write then fails
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+/// Copies standard input until it ends, or until mpirun has ended and nothing comes. All signals are blocked.
+void copy_filtered(const sigset_t& all) {
+  MpirunFilter filter;
   std::array<char, 4096> buffer{};
   constexpr std::chrono::seconds longest_silence{1}, longest_end{2};
   Clock::time_point read_last = Clock::now();
   std::optional<Clock::time_point> ended;
   for (;;) {
-    pollfd ready{pipe_, POLLIN, 0};
+    pollfd ready{STDIN_FILENO, POLLIN, 0};
     const int count = ::poll(&ready, 1, 100);
     const Clock::time_point now = Clock::now();
-    if (ended_ && !ended) ended = now;
+    constexpr timespec at_once{};
+    for (int told; (told = ::sigtimedwait(&all, nullptr, &at_once)) > 0;) {
+      if (told == has_ended) ended = now;
+      if (told == are_expected) filter.expect_signals();
+    }
     if (ended && (count == 0 || now - *ended > longest_end)) break;
-    if (count == 0 && now - read_last > longest_silence) write_all(filter_.rest());  // mpirun writes a box at once
+    if (count == 0 && now - read_last > longest_silence) write_all(filter.rest());  // mpirun writes a box at once
     if (count <= 0) continue;
     read_last = now;
-    const ssize_t size = ::read(pipe_, buffer.data(), buffer.size());
+    const ssize_t size = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
-    write_all(filter_.take({buffer.data(), static_cast<std::size_t>(size)}));
+    write_all(filter.take({buffer.data(), static_cast<std::size_t>(size)}));
   }
-  write_all(filter_.rest());
+  write_all(filter.rest());
+}
+
+}  // namespace
+
+MpirunOutput::MpirunOutput(int pipe) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &before);  // also SIGPIPE: a write then fails
+  copier_ = ::fork();
+  if (copier_ == 0) {
+    ::dup2(pipe, STDIN_FILENO);
+    ::close(STDOUT_FILENO);
+    (void)::close_range(STDERR_FILENO + 1, ~0U, 0);
+    copy_filtered(all);
+    ::_exit(0);
+  }
+  const int not_forked = errno;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::close(pipe);
+  if (copier_ < 0)
+    throw Error(ExitCode::internal, std::string("fork: ") + std::strerror(not_forked), "launch",
+                "Close other programs");
+}
+
+MpirunOutput::~MpirunOutput() { finish(); }
+
+void MpirunOutput::expect_signals() {
+  if (copier_ > 0) ::kill(copier_, are_expected);
 }
 
 void MpirunOutput::finish() {
-  ended_ = true;
-  if (thread_.joinable()) thread_.join();
+  if (copier_ <= 0) return;
+  ::kill(copier_, has_ended);
+  constexpr int tries = 400;  // of 10 ms
+  for (int i = 0; i < tries; ++i) {
+    const pid_t waited = ::waitpid(copier_, nullptr, WNOHANG);
+    if (waited == copier_ || (waited < 0 && errno == ECHILD)) {
+      copier_ = 0;
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::kill(copier_, SIGKILL);  // nobody reads this process' stderr
+  ::waitpid(copier_, nullptr, 0);
+  copier_ = 0;
 }
 
 }  // namespace tessera::jobs

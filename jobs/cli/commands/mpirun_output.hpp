@@ -2,10 +2,10 @@
 #pragma once
 // What mpirun writes to stderr beside what its ranks write, without what it adds to an end that a rank has explained.
 
-#include <atomic>
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace tessera::jobs {
@@ -30,26 +30,31 @@ class MpirunFilter {
   std::string held_;  // the begin of a line that may be mpirun's
   std::string box_;   // lines since one of dashes
   bool within_line_ = false, dropped_ = false;
-  std::atomic<bool> signals_expected_ = false;
+  bool signals_expected_ = false;
 };
 
-/// Copies a pipe to this process' stderr through a filter, on a thread.
+/// A process that copies a pipe to stderr through a filter. No thread of this one does it: Linux tells a child of each
+/// thread of its parent that ends, so that mpirun would be asked twice to end if this process were killed, and would
+/// then leave its ranks. What mpirun says at its end is printed all the same.
 class MpirunOutput {
  public:
+  /// Of a process with one thread, which has no write end of the pipe. Takes the pipe.
   explicit MpirunOutput(int pipe);
   ~MpirunOutput();
   MpirunOutput(const MpirunOutput&) = delete;
-  MpirunFilter& filter() { return filter_; }
+  MpirunOutput& operator=(const MpirunOutput&) = delete;
+  /// MpirunFilter::expect_signals.
+  void expect_signals();
   /// mpirun has ended: prints the rest. Does not wait for processes that keep the pipe open, and 2 s for those that go
   /// on writing.
   void finish();
+  /// The caller has waited for this child: it may be the copying one.
+  void reaped(pid_t child) {
+    if (child == copier_) copier_ = 0;
+  }
 
  private:
-  void copy();
-  int pipe_;
-  MpirunFilter filter_;
-  std::atomic<bool> ended_ = false;
-  std::thread thread_;
+  pid_t copier_ = 0;  // 0: it has ended
 };
 
 }  // namespace tessera::jobs
