@@ -80,7 +80,7 @@ class RowReader {
     if (!role.is_string()) throw RowError{strfmt("message %zu has no role", number_)};
     const bool has_content = message.contains("content") || message.contains("value");
     Json content = take_key(message, {"content", "value"});
-    put(role_of(role.get<std::string>(), number_), std::move(message), std::move(content), has_content);
+    put(role_of(role.get<std::string>(), number_), std::move(message), content, has_content);
   }
   ConversationRow made;
 
@@ -90,10 +90,10 @@ class RowReader {
     Json user = take_key(message, {"human", "user"}), answer = take_key(message, {"assistant", "gpt", "bot"});
     if (!user.is_string() || !answer.is_string()) return false;
     made.add("user", user.get<std::string>());
-    put("assistant", std::move(message), std::move(answer), true);
+    put("assistant", std::move(message), answer, true);
     return true;
   }
-  void put(const std::string& role, Json rest, Json content, bool has_content) {
+  void put(const std::string& role, Json rest, const Json& content, bool has_content) {
     const std::optional<double> weight = take_weight(rest, role, number_);
     if (role == "tool_call") return add_call(content, rest, weight);
     Json message = Json::object();

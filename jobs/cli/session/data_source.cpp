@@ -79,7 +79,7 @@ void refuse_row_options(const Options& options) {
 }
 
 std::string system_text(const Options& options) {
-  const std::string given = options.text("system");
+  std::string given = options.text("system");
   std::error_code no_file;
   if (!std::filesystem::is_regular_file(given, no_file)) {
     if (given.ends_with(".txt")) throw options.refuse("system", "there is no file " + given, "Give a text, or a file");
