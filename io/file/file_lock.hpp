@@ -24,7 +24,7 @@ class FileLock {
   [[nodiscard]] const std::string& owner() const { return owner_; }
   /// Makes the text `owner()` and `line`. Throws Error (data).
   void add_line(const std::string& line);
-  /// True if the file at the path is the one that is locked: another process may have removed it meanwhile.
+  /// True if the file at the path is the one that is locked: another process may have removed it.
   [[nodiscard]] bool is_in_place() const;
 
  private:

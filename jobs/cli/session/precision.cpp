@@ -63,7 +63,7 @@ std::string precision_source(const Options& options) {
 
 Precision precision_of(const Options& options) {
   const std::optional<DType> asked = asked_compute(options);
-  TESSERA_ASSERT(asked.has_value(), "--mixed_precision auto is not settled");
+  TESSERA_ASSERT(asked.has_value(), "--mixed_precision auto is not decided");
   const DType compute = *asked;
   if ((options.commands & for_runs) == 0) return {compute};  // generate and eval reduce nothing
   const Precision precision{compute, dtype_of_word(options.text("reduce_dtype"))};
