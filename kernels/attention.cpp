@@ -44,11 +44,30 @@ Refusal& refusal() {
   return true;
 }
 
-/// Whether cuDNN's kernels take calls of this shape.
+/// Whether cuDNN's kernels take calls of this shape, of rows or of documents.
 [[maybe_unused]] bool is_fused([[maybe_unused]] const AttentionShape& s, [[maybe_unused]] DType dtype) {
-  if constexpr (cuda_built)
-    return on_devices != DeviceAttention::own && cuda::plan_fused_attention(s, dtype).has_value();
+  if constexpr (cuda_built) {
+    if (on_devices == DeviceAttention::own) return false;
+    return s.longest > 0 ? cuda::takes_documents(s, dtype) : cuda::plan_fused_attention(s, dtype).has_value();
+  }
   return false;
+}
+
+/// Whether cuDNN's kernels take this call, forward or backward.
+template <class Args>
+[[maybe_unused]] bool is_fused_call(const Args& args) {
+  const bool listed = args.shape.longest > 0 && !args.documents.groups.empty();
+  return is_on_cuda(args.qkv) && args.lse && (args.positions ? listed : args.shape.longest == 0) &&
+         is_fused(args.shape, args.qkv.dtype);
+}
+
+/// Bytes of scratch of cuDNN's kernels; 0 if they do not take the shape.
+[[maybe_unused]] std::size_t fused_workspace(const AttentionShape& s, DType dtype, cuda::AttentionPass pass) {
+  if (!is_fused(s, dtype)) return 0;
+  if (s.longest > 0) return cuda::fused_documents_bytes(s, dtype, pass);
+  const auto plan = cuda::plan_fused_attention(s, dtype);
+  return pass == cuda::AttentionPass::forward ? cuda::fused_extra_bytes(0)
+                                              : cuda::fused_delta_bytes(s, *plan) + 256 + plan->workspace;
 }
 
 void check_shape(const AttentionShape& s) {
@@ -75,6 +94,10 @@ std::string cudnn_attention_refusal() {
   return refusal().last;
 }
 
+bool wants_document_list(DType dtype, Device device) {
+  return device.kind == Device::Kind::cuda && on_devices != DeviceAttention::own && size_of(dtype) == 2;
+}
+
 void require_cudnn_attention([[maybe_unused]] Device device) {
   if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
   throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn",
@@ -89,16 +112,14 @@ std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, De
                 "--backend", "Use --backend cpu");
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda)
-      return std::max(cuda::attention_forward_workspace(s), is_fused(s, dtype) ? cuda::fused_extra_bytes : 0);
+      return std::max(cuda::attention_forward_workspace(s), fused_workspace(s, dtype, cuda::AttentionPass::forward));
   return host::attention_forward_workspace(s, dtype);
 }
 
 std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda)
-      return std::max(
-          cuda::attention_backward_workspace(s),
-          is_fused(s, dtype) ? cuda::fused_delta_bytes(s) + cuda::plan_fused_attention(s, dtype)->workspace : 0);
+      return std::max(cuda::attention_backward_workspace(s), fused_workspace(s, dtype, cuda::AttentionPass::backward));
   return host::attention_backward_workspace(s, dtype);
 }
 
@@ -114,7 +135,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
-    if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) {
+    if (is_fused_call(args)) {
       TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out),
                      "cuDNN's attention needs memory aligned to 16 bytes");
       if (accepted_by_cudnn([&] { cuda::cudnn::attention_forward(args, stream); })) return;
@@ -137,7 +158,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dqkv.data != args.qkv.data &&
                  args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
-    if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) {
+    if (is_fused_call(args)) {
       TESSERA_ASSERT(
           is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
           "cuDNN's attention needs memory aligned to 16 bytes");

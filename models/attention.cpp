@@ -11,6 +11,11 @@ namespace {
 
 /// Document boundaries of packed rows, in training and evaluation.
 TensorView documents(const Batch* batch) { return batch != nullptr ? batch->positions : TensorView{}; }
+/// The same as a list, where the run has one.
+kernels::AttentionDocuments document_list(const Batch* batch) {
+  if (batch == nullptr || !batch->document_starts) return {};
+  return {batch->document_groups, batch->document_starts, batch->document_lengths};
+}
 
 }  // namespace
 
@@ -25,8 +30,13 @@ Attention::Attention(const AttentionSpec& spec, ParamList& params)
   TESSERA_ASSERT(qkv_.out() == qk_norm_rope_.width() && out_.in() == heads_ * head_dim_);
 }
 
-kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
-  return {.batch = shape.batch, .tokens = shape.tokens, .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_};
+kernels::AttentionShape Attention::kernel_shape(BatchShape shape, Phase phase) const {
+  return {.batch = shape.batch,
+          .tokens = shape.tokens,
+          .heads = heads_,
+          .kv_heads = kv_heads_,
+          .head_dim = head_dim_,
+          .longest = phase == Phase::train && shape.packed ? shape.num_positions() : 0};
 }
 
 Attention::Saved Attention::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -57,7 +67,8 @@ Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocat
   w.dqkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
   w.lora = take_lora(allocator, shape, dtype);
   const std::size_t mark = allocator.mark();
-  w.kernel = allocator.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
+  w.kernel = allocator.take_bytes(
+      kernels::attention_backward_workspace(kernel_shape(shape, Phase::train), dtype, shape.device));
   allocator.rewind(mark);
   w.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype, shape.device));
   return w;
@@ -85,8 +96,9 @@ std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phas
 }
 
 std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape), dtype, shape.device);
-  return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
+  const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape, phase), dtype, shape.device);
+  return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape, phase), dtype))
+                                : own;
 }
 
 kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const {
@@ -100,7 +112,7 @@ std::size_t Attention::cache_bytes(BatchShape capacity, DType dtype) const {
 
 void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
                        const TensorView& scratch) const {
-  const kernels::AttentionShape shape = kernel_shape(args.shape);
+  const kernels::AttentionShape shape = kernel_shape(args.shape, args.phase);
   const TensorView qkv = heads.reshape({args.shape.batch, args.shape.tokens, qk_norm_rope_.width()});
   const TensorView out = s.out.reshape({args.shape.batch, args.shape.tokens, out_.in()});
   const TensorView positions = args.cache.bytes ? args.batch->positions : TensorView{};
@@ -127,7 +139,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
                               .lse = args.phase == Phase::train ? s.lse : TensorView{},
                               .scale = scale_,
                               .workspace = scratch,
-                              .positions = args.phase == Phase::logits ? TensorView{} : documents(args.batch)},
+                              .positions = args.phase == Phase::logits ? TensorView{} : documents(args.batch),
+                              .documents = document_list(args.batch)},
                              args.stream);
 }
 
@@ -194,7 +207,7 @@ void Attention::backward(const BackwardArgs& args) const {
   const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
   const Shape qkv_shape{args.shape.batch, args.shape.tokens, qk_norm_rope_.width()};
-  kernels::attention_backward({.shape = kernel_shape(args.shape),
+  kernels::attention_backward({.shape = kernel_shape(args.shape, Phase::train),
                                .dout = w.dout.reshape(heads_shape),
                                .qkv = heads.reshape(qkv_shape),
                                .out = s.out.reshape(heads_shape),
@@ -202,7 +215,8 @@ void Attention::backward(const BackwardArgs& args) const {
                                .dqkv = w.dqkv.reshape(qkv_shape),
                                .scale = scale_,
                                .workspace = w.kernel,
-                               .positions = documents(args.batch)},
+                               .positions = documents(args.batch),
+                               .documents = document_list(args.batch)},
                               args.stream);
   const bool through_projections = through_heads(wanted);
   qk_norm_rope_.backward(

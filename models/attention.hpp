@@ -60,7 +60,7 @@ class Attention final : public Sublayer {
   /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
-  [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;
+  [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape, Phase phase) const;
   /// Whether backward goes through attention: for dx, or for parameters before it.
   [[nodiscard]] bool through_attention(const Wanted& wanted) const;
   /// Whether the gradient of the projections' outputs is wanted.

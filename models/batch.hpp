@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/attention_documents.hpp"
 #include "kernels/balance.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 #include "runtime/base/tensor.hpp"
@@ -40,6 +41,9 @@ struct Batch {
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;
+  /// The same documents as a list (kernels::list_documents), (B, T) int32 each, and its groups; absent: not wanted.
+  TensorView document_starts, document_lengths;
+  std::span<const kernels::DocumentGroup> document_groups = {};
   /// (B, T) fp32: factors of the targets' losses; absent: 1. The loss is Σ weight·loss over the number of targets, not
   /// over Σ weight.
   TensorView loss_weights;
@@ -54,18 +58,20 @@ struct Batch {
 /// The tensors that a source of micro-batches fills, one value for each token. The plan has a buffer of that name for
 /// each one that a run has, and the executor copies them to a device. A new one needs a member of Batch, an enumerator,
 /// a row of the table, and its condition in plan::has_field.
-enum class BatchField : unsigned char { ids, targets, positions, loss_weights };
+enum class BatchField : unsigned char { ids, targets, positions, loss_weights, document_starts, document_lengths };
 struct BatchFieldInfo {
   BatchField field;
   const char* name;
   DType dtype;
   TensorView Batch::*tensor;
 };
-inline constexpr std::array<BatchFieldInfo, 4> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 6> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
-     {BatchField::loss_weights, "loss_weights", DType::f32, &Batch::loss_weights}}};
+     {BatchField::loss_weights, "loss_weights", DType::f32, &Batch::loss_weights},
+     {BatchField::document_starts, "document_starts", DType::i32, &Batch::document_starts},
+     {BatchField::document_lengths, "document_lengths", DType::i32, &Batch::document_lengths}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

@@ -31,6 +31,7 @@ struct BatchShape {
   std::int64_t longest = 0;  // most tokens of a document: its positions are below; 0: T
   /// In training: outputs of norms and of activation functions are saved too, not computed again in backward.
   bool saves_outputs = false;
+  bool packed = false;  // rows hold documents: Batch::positions, and Batch::documents where attention takes them
   [[nodiscard]] std::int64_t num_positions() const { return longest > 0 ? longest : tokens; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };

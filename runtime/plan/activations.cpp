@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention.hpp"
 #include "models/row_parts.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
@@ -114,6 +115,10 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::targets: return spec.purpose != Purpose::generate;
     case models::BatchField::positions: return spec.packed;
     case models::BatchField::loss_weights: return spec.loss_weights;
+    case models::BatchField::document_starts:
+    case models::BatchField::document_lengths:
+      return spec.packed && spec.purpose == Purpose::train &&
+             kernels::wants_document_list(spec.model->dtype, spec.device);
   }
   return false;
 }

@@ -63,7 +63,10 @@ struct RunSpec {
 
  private:
   [[nodiscard]] models::BatchShape shape_of(std::int64_t rows, std::int64_t flat) const {
-    return flat > 0 ? models::BatchShape{1, flat, device, tokens} : models::BatchShape{rows, tokens, device};
+    models::BatchShape shape =
+        flat > 0 ? models::BatchShape{1, flat, device, tokens} : models::BatchShape{rows, tokens, device};
+    shape.packed = packed;
+    return shape;
   }
 };
 inline constexpr const char* snapshot_name = "snapshot";  // what an asynchronous save copies

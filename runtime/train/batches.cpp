@@ -83,6 +83,9 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
     stream_->read(first + 1, tokens, m.targets());
     if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, tokens, m.loss_weights());
   }
+  if (to.document_starts() == nullptr || packed == nullptr) return;
+  groups_[static_cast<std::size_t>(micro)] = kernels::list_documents(
+      {rows(micro), this->tokens(micro), to.positions(), to.targets()}, to.document_starts(), to.document_lengths());
 }
 
 void PromptBatch::load(int micro, const BatchMemory& to) {

@@ -21,7 +21,8 @@ class SampleBatches : public BatchSource {
         tokens_(tokens),
         flat_tokens_(flat_tokens),
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
-        lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0) {}
+        lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
+        groups_(static_cast<std::size_t>(batch.accumulation)) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// Tokens and targets in the micro-batches of all ranks.
   [[nodiscard]] io::PackedCounts work() const;
@@ -37,6 +38,9 @@ class SampleBatches : public BatchSource {
   }
   [[nodiscard]] std::span<const std::int64_t> row_lengths(int micro) const override;
   void load(int micro, const BatchMemory& to) override;
+  [[nodiscard]] std::span<const kernels::DocumentGroup> document_groups(int micro) const override {
+    return groups_[static_cast<std::size_t>(micro)].list();
+  }
 
  private:
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
@@ -46,8 +50,9 @@ class SampleBatches : public BatchSource {
   plan::BatchPlan batch_;
   int data_rank_;
   std::int64_t tokens_, flat_tokens_;
-  std::vector<std::int64_t> tokens_of_;  // by micro-batch: T of its rows
-  std::vector<std::int64_t> lengths_;    // end to end: of the samples of each micro-batch
+  std::vector<std::int64_t> tokens_of_;          // by micro-batch: T of its rows
+  std::vector<std::int64_t> lengths_;            // end to end: of the samples of each micro-batch
+  std::vector<kernels::DocumentGroups> groups_;  // by micro-batch
   const io::TokenStream* stream_ = nullptr;
   const io::Sampler* sampler_ = nullptr;
   std::int64_t first_ = 0, count_ = 0;

@@ -138,6 +138,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype, Shape{rows, tokens}, device_};
+    if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
   if (is_reference) return batch;
   if (program.phase == models::Phase::train) {
@@ -160,8 +161,10 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
 models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
                                       std::int64_t tokens) const {
   const plan::RunSpec& spec = parts_.plan->spec;
-  const bool flat = spec.flat_tokens > 0 && program.phase != models::Phase::logits;
-  return {rows, tokens, device_, flat ? spec.tokens : 0, phase == models::Phase::train && spec.saves_outputs()};
+  const bool documents = spec.packed && program.phase != models::Phase::logits,
+             flat = documents && spec.flat_tokens > 0;
+  return {rows,     tokens, device_, flat ? spec.tokens : 0, phase == models::Phase::train && spec.saves_outputs(),
+          documents};
 }
 
 /// Loads a micro-batch into the buffers of the kernels.

@@ -25,6 +25,10 @@ class BatchMemory {
   [[nodiscard]] std::int32_t* targets() const { return as<std::int32_t>(models::BatchField::targets); }
   [[nodiscard]] std::int32_t* positions() const { return as<std::int32_t>(models::BatchField::positions); }
   [[nodiscard]] float* loss_weights() const { return as<float>(models::BatchField::loss_weights); }
+  [[nodiscard]] std::int32_t* document_starts() const { return as<std::int32_t>(models::BatchField::document_starts); }
+  [[nodiscard]] std::int32_t* document_lengths() const {
+    return as<std::int32_t>(models::BatchField::document_lengths);
+  }
 
   [[nodiscard]] std::byte* operator[](models::BatchField field) const { return data_[static_cast<std::size_t>(field)]; }
   void set(models::BatchField field, std::byte* data) { data_[static_cast<std::size_t>(field)] = data; }
@@ -61,6 +65,11 @@ class BatchSource {
     return (void)micro, std::span<const std::int64_t>();
   }
   virtual void load(int micro, const BatchMemory& to) = 0;
+  /// The groups of the list of documents that load() wrote, if there is memory for it. Valid until the next load() of
+  /// the micro-batch.
+  [[nodiscard]] virtual std::span<const kernels::DocumentGroup> document_groups(int micro) const {
+    return (void)micro, std::span<const kernels::DocumentGroup>();
+  }
 
   // Generation. The pointers are valid during a pass.
   /// (rows, T) int32: positions of the tokens of a decode pass; null: prefill.

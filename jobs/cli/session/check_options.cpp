@@ -60,9 +60,6 @@ void check_choice_file(const Options& options) {
 
 void check_attention(const Options& options) {
   if (options.text("attention") != "cudnn") return;
-  for (const char* joins : {"packing", "padding_free"})
-    if (options.flag(joins))
-      refuse_both(options, "--attention cudnn does not keep packed documents apart", {"attention", joins});
   if (asked_compute(options) == DType::f32)
     throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
 }

@@ -24,8 +24,8 @@ using kernels::DeviceAttention;
 /// `auto`: cuDNN where every rank finds it and it takes the model's attention. With --reproducible the libraries that a
 /// machine has decide nothing.
 bool takes_library_if_found(const Options& options) {
-  return options.text("attention") == "auto" && !options.flag("reproducible") && !options.flag("packing") &&
-         !options.flag("padding_free") && precision_of(options).compute != DType::f32;
+  return options.text("attention") == "auto" && !options.flag("reproducible") &&
+         precision_of(options).compute != DType::f32;
 }
 bool wants_library(const Options& options) { return options.text("attention") == "cudnn"; }
 bool times_attention(const Options& options) { return options.text("attention") == "measured"; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention plans, one per shape and direction, and their execution.
+// Attention plans, one per shape and direction, and their execution by parts of sequences and heads.
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
@@ -12,8 +12,10 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 #include "kernels/cuda/cudnn/attention_graph.hpp"
+#include "kernels/cuda/document_arguments.hpp"
 #include "runtime/base/cuda/check.hpp"
 #include "runtime/base/cuda/devices.hpp"
 
@@ -23,20 +25,43 @@ namespace {
 
 enum class Direction : unsigned char { forward, backward };
 
-std::string about(const AttentionShape& s, DType dtype, Direction direction) {
-  return strfmt("attention's %s, %ld x %ld tokens, %ld heads on %ld of %ld, %s",
-                direction == Direction::forward ? "forward" : "backward", s.batch, s.tokens, s.heads, s.kv_heads,
-                s.head_dim, name_of(dtype));
+std::string about(const GraphShape& shape, DType dtype, Direction direction) {
+  const AttentionShape& s = shape.part;
+  return strfmt("attention's %s, %ld x %ld tokens%s, %ld heads on %ld of %ld, %s",
+                direction == Direction::forward ? "forward" : "backward", s.batch, s.tokens,
+                shape.sequences == Sequences::documents ? " of documents" : "", s.heads, s.kv_heads, s.head_dim,
+                name_of(dtype));
 }
 
-/// Arguments of an execution: memory by unique id, and scratch. Cached by pointers, which are the same in every step of
-/// a run.
-using Pointers = std::array<void*, 14>;
+/// Arguments of an execution: memory by unique id, and the scratch that the plan reserves.
+class Arguments {
+ public:
+  using Pointers = std::array<void*, 18>;
+  Arguments(std::initializer_list<std::pair<AttentionTensor, void*>> all) {
+    for (const auto& [number, pointer] : all) add(number, pointer);
+  }
+  void add(AttentionTensor number, void* pointer) {
+    numbers_[count_] = number;
+    pointers_[count_++] = pointer;
+  }
+  [[nodiscard]] std::span<const std::int64_t> numbers() const { return {numbers_.data(), count_}; }
+  /// The scratch is the last.
+  [[nodiscard]] Pointers with(void* scratch) const {
+    Pointers all = pointers_;
+    all.back() = scratch;
+    return all;
+  }
+
+ private:
+  std::array<std::int64_t, 17> numbers_{};
+  Pointers pointers_{};
+  std::size_t count_ = 0;
+};
 
 /// A graph with its compiled kernels.
 class Plan {
  public:
-  Plan(const AttentionShape& shape, DType dtype, Direction direction, const Descriptor& device)
+  Plan(const GraphShape& shape, DType dtype, Direction direction, const Descriptor& device)
       : about_(about(shape, dtype, direction)),
         graph_(direction == Direction::forward ? forward_graph(shape, dtype) : backward_graph(shape, dtype)),
         config_(graph_.configure(device, about_)),
@@ -47,16 +72,16 @@ class Plan {
     workspace_ = static_cast<std::size_t>(plan_.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
   }
 
-  /// `pointers[i]` belongs to `numbers[i]`; `scratch` is what the plan reserves for it.
-  void execute(cudnnHandle_t handle, std::span<const std::int64_t> numbers, Pointers pointers,
-               const TensorView& scratch) {
+  void execute(cudnnHandle_t handle, const Arguments& arguments, const TensorView& scratch) {
     if (workspace_ > scratch.nbytes())
       throw Error(ExitCode::usage,
                   strfmt("cuDNN wants %zu bytes of scratch, and %zu are planned", workspace_, scratch.nbytes()), about_,
                   "Use --attention own: this version of the library is not known here");
-    pointers.back() = scratch.data;
+    // Cached by pointers, which are the same in every step of a run.
+    const Arguments::Pointers pointers = arguments.with(scratch.data);
     auto& pack = packs_[pointers];
     if (!pack) {
+      const std::span<const std::int64_t> numbers = arguments.numbers();
       auto made = std::make_unique<Descriptor>(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
       made->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, numbers);
       made->set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
@@ -73,10 +98,10 @@ class Plan {
   Graph::Config config_;
   Descriptor plan_;
   std::size_t workspace_ = 0;
-  std::map<Pointers, std::unique_ptr<Descriptor>> packs_;
+  std::map<Arguments::Pointers, std::unique_ptr<Descriptor>> packs_;
 };
 
-using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, Direction>;
+using Key = std::tuple<std::array<std::int64_t, 7>, Sequences, DType, Direction>;
 
 /// State of one device. Lives until the process ends: the driver may be gone before destructors run.
 struct DevicePlans {
@@ -111,12 +136,16 @@ DevicePlans& plans_on(StreamView stream) {
   return *own;
 }
 
-Plan& plan_of(DevicePlans& own, const AttentionShape& s, DType dtype, Direction direction) {
-  const Key key{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, dtype, direction};
+Plan& plan_of(DevicePlans& own, const GraphShape& shape, DType dtype, Direction direction) {
+  const AttentionShape& s = shape.part;
+  const Key key{{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, shape.heads, shape.kv_heads},
+                shape.sequences,
+                dtype,
+                direction};
   if (const auto known = own.refusals.find(key); known != own.refusals.end()) throw known->second;
   auto& plan = own.plans[key];
   try {
-    if (!plan) plan = std::make_unique<Plan>(s, dtype, direction, *own.description);
+    if (!plan) plan = std::make_unique<Plan>(shape, dtype, direction, *own.description);
   } catch (const Error& error) {  // asking again at every layer and step would take a second each
     own.refusals.emplace(key, error);
     throw;
@@ -130,40 +159,145 @@ void* scale_of(DevicePlans& own, double scale) {
   return kept.get();
 }
 
-/// Pointers to the rows from `first` on.
-struct Parts {
-  Parts(const AttentionShape& s, DType dtype, std::int64_t first) : shape(s), element(size_of(dtype)), row(first) {}
-  /// Pointer to head `head` of a view whose rows have `width` heads.
+/// Pointers into the tensors of a call: to a row (documents: to row 0, from which offsets count) and a key-value head
+/// with its query heads.
+struct Place {
+  const AttentionShape& shape;  // of the call
+  Sequences sequences = Sequences::rows;
+  std::int64_t row = 0, kv_head = 0;
+
+  [[nodiscard]] std::int64_t query_head() const { return shape.heads / shape.kv_heads * kv_head; }
+  /// Pointer to head `head` of a view whose tokens have `width` heads.
   [[nodiscard]] void* heads(const TensorView& view, std::int64_t width, std::int64_t head) const {
     const std::int64_t at = (row * shape.tokens * width + head) * shape.head_dim;
-    return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(at) * element;
+    return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(at) * size_of(view.dtype);
   }
-  [[nodiscard]] void* in_qkv(const TensorView& view, std::int64_t head) const {
-    return heads(view, shape.heads + 2 * shape.kv_heads, head);
+  [[nodiscard]] std::array<void*, 3> qkv(const TensorView& view) const {
+    const std::int64_t width = shape.heads + 2 * shape.kv_heads;
+    return {heads(view, width, query_head()), heads(view, width, shape.heads + kv_head),
+            heads(view, width, shape.heads + shape.kv_heads + kv_head)};
   }
+  [[nodiscard]] void* out(const TensorView& view) const { return heads(view, shape.heads, query_head()); }
   [[nodiscard]] void* statistics(const TensorView& view) const {
-    return static_cast<float*>(view.data) + row * shape.heads * shape.tokens;
+    const std::int64_t head_stride = sequences == Sequences::documents ? 1 : shape.tokens;
+    return static_cast<float*>(view.data) + row * shape.heads * shape.tokens + query_head() * head_stride;
   }
-  AttentionShape shape;
-  std::size_t element;
-  std::int64_t row;
 };
 
-/// Calls f(shape of a chunk, its first row).
-template <class F>
-void each_chunk(const AttentionShape& full, std::int64_t rows, const F& f) {
-  for (std::int64_t first = 0; first < full.batch; first += rows) {
-    AttentionShape chunk = full;
-    chunk.batch = std::min(rows, full.batch - first);
-    f(chunk, first);
+/// `bytes` (0: all) of the workspace after `front` bytes, aligned to 256.
+TensorView part_of(const TensorView& workspace, std::size_t front, std::size_t bytes = 0) {
+  const std::size_t begin = front + (256 - (reinterpret_cast<std::uintptr_t>(workspace.data) + front) % 256) % 256;
+  TESSERA_ASSERT(begin + bytes <= workspace.nbytes(), "%zu bytes of workspace after %zu of %zu", bytes, begin,
+                 workspace.nbytes());
+  return {static_cast<std::byte*>(workspace.data) + begin, DType::u8,
+          Shape{static_cast<std::int64_t>(bytes > 0 ? bytes : workspace.nbytes() - begin)}, workspace.device};
+}
+
+/// One call of the library.
+struct Call {
+  GraphShape shape;
+  Place place;
+  std::int32_t* documents = nullptr;  // lengths and offsets, or null
+  TensorView workspace;               // what is left of it
+};
+
+void add_documents(const Call& call, Arguments& arguments) {
+  if (call.documents == nullptr) return;
+  std::int32_t* at = call.documents;
+  for (const AttentionTensor number : {lengths, qkv_offsets, out_offsets, lse_offsets}) {
+    arguments.add(number, at);
+    at += call.shape.part.batch + 1;
   }
 }
 
-/// The part of the workspace after `front` bytes, aligned to 256.
-TensorView behind(const TensorView& workspace, std::size_t front) {
-  const std::size_t begin = front + (256 - (reinterpret_cast<std::uintptr_t>(workspace.data) + front) % 256) % 256;
-  return {static_cast<std::byte*>(workspace.data) + begin, DType::u8,
-          Shape{static_cast<std::int64_t>(workspace.nbytes() - begin)}, workspace.device};
+/// Calls f for every part of the call's rows.
+template <class F>
+void each_part_of_rows(const AttentionShape& full, const FusedAttentionPlan& plan, const TensorView& workspace,
+                       const F& f) {
+  for (std::int64_t row = 0; row < full.batch; row += plan.sequences)
+    for (std::int64_t head = 0; head < full.kv_heads; head += plan.kv_heads) {
+      AttentionShape part = full;
+      part.batch = std::min(plan.sequences, full.batch - row);
+      f(Call{GraphShape(part).of_heads(plan.kv_heads), {full, Sequences::rows, row, head}, nullptr, workspace});
+    }
+}
+
+/// Calls f for every part of the call's documents, whose lengths and offsets are written first.
+template <class F>
+void each_part_of_documents(const AttentionShape& full, const AttentionDocuments& documents, DType dtype,
+                            const TensorView& workspace, StreamView stream, const F& f) {
+  for (const DocumentGroup& group : documents.groups) {
+    const AttentionShape part = documents_shape(full, group.tokens);
+    const FusedAttentionPlan plan = plan_fused_attention(part, dtype).value();
+    const auto bytes = static_cast<std::size_t>(document_argument_count(part.batch)) * sizeof(std::int32_t);
+    const TensorView arguments = part_of(workspace, 0, bytes);
+    const TensorView rest = part_of(workspace, static_cast<std::size_t>(static_cast<std::byte*>(arguments.data) -
+                                                                        static_cast<std::byte*>(workspace.data)) +
+                                                   bytes);
+    for (std::int64_t done = 0; done < group.count; done += part.batch) {
+      write_document_arguments({.documents = documents,
+                                .first = group.first + done,
+                                .count = std::min(part.batch, group.count - done),
+                                .capacity = part.batch,
+                                .shape = full,
+                                .out = arguments},
+                               stream);
+      for (std::int64_t head = 0; head < full.kv_heads; head += plan.kv_heads)
+        f(Call{GraphShape(part, Sequences::documents).of_heads(plan.kv_heads),
+               {full, Sequences::documents, 0, head},
+               static_cast<std::int32_t*>(arguments.data),
+               rest});
+    }
+  }
+}
+
+/// Builds what a micro-batch's documents need, of both directions: so that a refusal comes before anything is computed,
+/// and in forward.
+void build_plans(DevicePlans& own, const AttentionShape& full, const AttentionDocuments& documents, DType dtype) {
+  for (const DocumentGroup& group : documents.groups) {
+    const AttentionShape part = documents_shape(full, group.tokens);
+    const GraphShape shape =
+        GraphShape(part, Sequences::documents).of_heads(plan_fused_attention(part, dtype)->kv_heads);
+    for (const Direction direction : {Direction::forward, Direction::backward})
+      (void)plan_of(own, shape, dtype, direction);
+  }
+}
+
+void forward_part(DevicePlans& own, const AttentionForwardArgs& args, const Call& call) {
+  const auto [q, k, v] = call.place.qkv(args.qkv);
+  Arguments arguments{{query, q},
+                      {key, k},
+                      {value, v},
+                      {output, call.place.out(args.out)},
+                      {lse, call.place.statistics(args.lse)},
+                      {scale, scale_of(own, args.scale)},
+                      {minus_infinity, &mask_and_one[0]}};
+  add_documents(call, arguments);
+  plan_of(own, call.shape, args.qkv.dtype, Direction::forward)
+      .execute(own.handle, arguments, part_of(call.workspace, 0));
+}
+
+void backward_part(DevicePlans& own, const AttentionBackwardArgs& args, const Call& call) {
+  const AttentionShape& part = call.shape.part;
+  const auto delta_bytes = static_cast<std::size_t>(part.batch * part.heads * part.tokens) * sizeof(float);
+  const auto [q, k, v] = call.place.qkv(args.qkv);
+  const auto [dq, dk, dv] = call.place.qkv(args.dqkv);
+  Arguments arguments{{query, q},
+                      {key, k},
+                      {value, v},
+                      {output, call.place.out(args.out)},
+                      {doutput, call.place.out(args.dout)},
+                      {lse, call.place.statistics(args.lse)},
+                      {delta, call.workspace.data},
+                      {dquery, dq},
+                      {dkey, dk},
+                      {dvalue, dv},
+                      {scale, scale_of(own, args.scale)},
+                      {minus_infinity, &mask_and_one[0]},
+                      {one, &mask_and_one[1]}};
+  add_documents(call, arguments);
+  plan_of(own, call.shape, args.qkv.dtype, Direction::backward)
+      .execute(own.handle, arguments, part_of(call.workspace, delta_bytes));
 }
 
 }  // namespace
@@ -182,40 +316,25 @@ void require(Device device) {
 }
 
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  constexpr std::int64_t numbers[] = {query, key, value, output, lse, scale, minus_infinity};
   const DType dtype = args.qkv.dtype;
   const AttentionShape& s = args.shape;
   const std::lock_guard lock(mutex());
   DevicePlans& own = plans_on(stream);
-  each_chunk(s, fused_forward_rows(s), [&](const AttentionShape& chunk, std::int64_t first) {
-    const Parts at(s, dtype, first);
-    plan_of(own, chunk, dtype, Direction::forward)
-        .execute(own.handle, numbers,
-                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads),
-                  at.heads(args.out, s.heads, 0), at.statistics(args.lse), scale_of(own, args.scale), &mask_and_one[0]},
-                 behind(args.workspace, 0));
-  });
+  const auto run = [&](const Call& call) { forward_part(own, args, call); };
+  if (s.longest == 0) return each_part_of_rows(s, {fused_forward_rows(s), s.kv_heads}, args.workspace, run);
+  build_plans(own, s, args.documents, dtype);
+  each_part_of_documents(s, args.documents, dtype, args.workspace, stream, run);
 }
 
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
-  constexpr std::int64_t numbers[] = {query,  key,  value,  output, doutput,        lse, delta,
-                                      dquery, dkey, dvalue, scale,  minus_infinity, one};
   const DType dtype = args.qkv.dtype;
   const AttentionShape& s = args.shape;
-  const TensorView scratch = behind(args.workspace, fused_delta_bytes(s));
   const std::lock_guard lock(mutex());
   DevicePlans& own = plans_on(stream);
-  each_chunk(s, plan_fused_attention(s, dtype)->rows, [&](const AttentionShape& chunk, std::int64_t first) {
-    const Parts at(s, dtype, first);
-    plan_of(own, chunk, dtype, Direction::backward)
-        .execute(
-            own.handle, numbers,
-            {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads),
-             at.heads(args.out, s.heads, 0), at.heads(args.dout, s.heads, 0), at.statistics(args.lse),
-             at.statistics(args.workspace), at.in_qkv(args.dqkv, 0), at.in_qkv(args.dqkv, s.heads),
-             at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &mask_and_one[0], &mask_and_one[1]},
-            scratch);
-  });
+  const auto run = [&](const Call& call) { backward_part(own, args, call); };
+  if (s.longest == 0) return each_part_of_rows(s, plan_fused_attention(s, dtype).value(), args.workspace, run);
+  build_plans(own, s, args.documents, dtype);
+  each_part_of_documents(s, args.documents, dtype, args.workspace, stream, run);
 }
 
 }  // namespace tessera::kernels::cuda::cudnn

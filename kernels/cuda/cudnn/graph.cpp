@@ -12,36 +12,47 @@ Dims packed(const Dims& d) { return {d[1] * d[2] * d[3], d[2] * d[3], d[3], 1}; 
 
 }  // namespace
 
-Node Graph::tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides, bool is_virtual,
-                   bool by_value) {
+Node Graph::tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides, Kind kind,
+                   std::optional<Node> offsets) {
   Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const std::int64_t alignment = type == CUDNN_DATA_FLOAT ? 4 : 16;
+  const std::int64_t alignment = type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_INT32 ? 4 : 16;
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
   d.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const std::int64_t>(dims));
   d.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const std::int64_t>(strides));
   d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, uid);
   d.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment);
-  d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, is_virtual);
-  d.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, by_value);
+  d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, kind == Kind::virtual_value);
+  d.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, kind == Kind::host_scalar);
+  if (offsets) d.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, at(*offsets));
   nodes_.push_back(keep(std::move(d)));
   return {nodes_.size() - 1};
 }
 
-Node Graph::memory(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides) {
-  return tensor(uid, type, dims, strides, false, false);
+Node Graph::memory(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides,
+                   std::optional<Node> offsets) {
+  return tensor(uid, type, dims, strides, Kind::memory, offsets);
 }
-Node Graph::number(std::int64_t uid) { return tensor(uid, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true); }
-Node Graph::value(cudnnDataType_t type, const Dims& dims, std::optional<Dims> strides) {
-  return tensor(next_uid_++, type, dims, strides.value_or(packed(dims)), true, false);
+Node Graph::integers(std::int64_t uid, std::int64_t count) {
+  return tensor(uid, CUDNN_DATA_INT32, {count, 1, 1, 1}, {1, 1, 1, 1}, Kind::memory);
+}
+Node Graph::number(std::int64_t uid) {
+  return tensor(uid, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, Kind::host_scalar);
+}
+Node Graph::value(cudnnDataType_t type, const Dims& dims, std::optional<Dims> strides, std::optional<Node> offsets) {
+  return tensor(next_uid_++, type, dims, strides.value_or(packed(dims)), Kind::virtual_value, offsets);
 }
 
-Node Graph::matmul(Node a, Node b, Node to) {
+Node Graph::matmul(Node a, Node b, Node to, const MatmulSizes& sizes) {
   Descriptor how(CUDNN_BACKEND_MATMUL_DESCRIPTOR), d(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  if (sizes.pads) how.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
   d.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, keep(std::move(how)));
   d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a))
       .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b))
       .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(to));
+  if (sizes.m) d.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, at(*sizes.m));
+  if (sizes.n) d.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, at(*sizes.n));
+  if (sizes.k) d.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, at(*sizes.k));
   operations_.push_back(keep(std::move(d)));
   return to;
 }

@@ -34,8 +34,10 @@ Floats values(int member, std::size_t count) {
   return all;
 }
 
-void require(bool good, const std::string& what) {
-  if (!good) throw std::runtime_error(what);
+/// The text is made of a failure only: of each element it would take most of the test's time.
+template <class... Args>
+void require(bool good, const char* format, Args... args) {
+  if (!good) throw std::runtime_error(strfmt(format, args...));
 }
 
 /// A vector's copy on the device.
@@ -141,8 +143,8 @@ class Check {
     stream_.synchronize();
     const Floats got = in_and_out.read();
     for (std::size_t k = 0; k < sums.size(); ++k)
-      require(got[k] == sums[k], strfmt("bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]),
-                                        static_cast<double>(sums[k])));
+      require(got[k] == sums[k], "bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]),
+              static_cast<double>(sums[k]));
   }
   void exchange(std::size_t chunk, const std::vector<Floats>& all) {
     const OnDevice<float> parts(world_.device(), all[me_]), received(world_.device(), Floats(chunk * n_, -1));
@@ -152,7 +154,7 @@ class Check {
     const Floats got = received.read();
     for (std::size_t k = 0; k < got.size(); ++k) {
       const float wanted = all[k / chunk][me_ * chunk + k % chunk];
-      require(std::memcmp(&got[k], &wanted, sizeof wanted) == 0, strfmt("all_to_all of %zu, element %zu", chunk, k));
+      require(std::memcmp(&got[k], &wanted, sizeof wanted) == 0, "all_to_all of %zu, element %zu", chunk, k);
     }
   }
   /// The same bits over every transport: members send codes, and add by themselves.
@@ -174,16 +176,16 @@ class Check {
                           {staging.data(), comm::int8_sum_staging(n_, chunk)}, stream_.view());
     stream_.synchronize();
     const Floats got = in_and_out.read();
-    require(got.empty() || std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0,
-            strfmt("int8 of %zu", chunk));
+    require(got.empty() || std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0, "int8 of %zu",
+            chunk);
   }
   void compare(const Floats& got, const Floats& wanted, const char* what, std::size_t chunk) const {
     const bool exact = world_.topology().transport != Transport::nccl;  // whose order is its own
     for (std::size_t k = 0; k < wanted.size(); ++k) {
       const bool good =
           exact ? std::memcmp(&got[k], &wanted[k], 4) == 0 : std::abs(got[k] - wanted[k]) <= 1e-6F * 0x1p20F;
-      require(good, strfmt("%s of %zu, element %zu: %a is not %a", what, chunk, k, static_cast<double>(got[k]),
-                           static_cast<double>(wanted[k])));
+      require(good, "%s of %zu, element %zu: %a is not %a", what, chunk, k, static_cast<double>(got[k]),
+              static_cast<double>(wanted[k]));
     }
   }
 

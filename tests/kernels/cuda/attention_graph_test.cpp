@@ -29,9 +29,19 @@ std::string missing() {
   return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr ? "" : ::dlerror();
 }
 
-const AttentionShape shapes[] = {{1, 37, 12, 2, 64},   {3, 1000, 28, 4, 128}, {2, 513, 14, 2, 64},
-                                 {2, 512, 16, 16, 64}, {4, 1024, 12, 2, 128}, {1, 4096, 12, 12, 128},
-                                 {5, 65, 3, 1, 128}};
+const AttentionShape shapes[] = {{1, 37, 12, 2, 64},   {3, 1000, 28, 4, 128},  {2, 513, 14, 2, 64},
+                                 {2, 512, 16, 16, 64}, {4, 1024, 12, 2, 128},  {1, 4096, 12, 12, 128},
+                                 {5, 65, 3, 1, 128},   {227, 128, 12, 2, 128}, {1, 8192, 32, 8, 128}};
+
+void expect_one_kernel(const cudnn::Descriptor& device, const cudnn::GraphShape& shape, DType dtype) {
+  cudnn::Graph forward = cudnn::forward_graph(shape, dtype), backward = cudnn::backward_graph(shape, dtype);
+  const std::int64_t batch = shape.part.batch;
+  EXPECT_LE(forward.configure(device, "forward").workspace, fused_extra_bytes(batch) - 256);
+  const std::size_t scratch = backward.configure(device, "backward").workspace;
+  const std::size_t formula = static_cast<std::size_t>(batch) * fused_sequence_bytes(shape.part, shape.part.kv_heads);
+  EXPECT_LE(scratch, formula + fused_extra_bytes(batch) - 256);
+  EXPECT_GE(scratch, formula);  // dP is kept: sums have one order
+}
 
 TEST(AttentionGraph, IsAKernelOfTheLibrarys) {
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
@@ -40,21 +50,18 @@ TEST(AttentionGraph, IsAKernelOfTheLibrarys) {
     for (const DType dtype : {DType::bf16, DType::f16}) {
       SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", " << s.heads << " on " << s.kv_heads
                                       << " of " << s.head_dim);
-      cudnn::Graph forward = cudnn::forward_graph(s, dtype), backward = cudnn::backward_graph(s, dtype);
-      EXPECT_LE(forward.configure(device, "forward").workspace, fused_extra_bytes - 256);
-      const std::size_t scratch = backward.configure(device, "backward").workspace;
-      AttentionShape row = s;
-      row.batch = 1;
-      const std::size_t formula = static_cast<std::size_t>(s.batch) * fused_row_bytes(row);
-      EXPECT_LE(scratch, formula + fused_extra_bytes - 256);
-      EXPECT_GE(scratch, formula);  // dP is kept: sums have one order
+      for (const auto sequences : {cudnn::Sequences::rows, cudnn::Sequences::documents}) {
+        const cudnn::GraphShape whole(s, sequences);
+        for (const std::int64_t kv_heads : {s.kv_heads, std::int64_t{1}})
+          expect_one_kernel(device, whole.of_heads(kv_heads), dtype);
+      }
     }
 }
 
 TEST(AttentionGraph, WhatTheLibraryDoesNotKnowIsRefusedInWords) {
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
   const cudnn::Descriptor device = cudnn::describe(std::string(h200));
-  cudnn::Graph odd = cudnn::forward_graph({1, 64, 2, 2, 67}, DType::bf16);
+  cudnn::Graph odd = cudnn::forward_graph(cudnn::GraphShape({1, 64, 2, 2, 67}), DType::bf16);
   EXPECT_THROW((void)odd.configure(device, "forward"), Error);
   EXPECT_THROW((void)cudnn::describe(std::string("{}")), Error);
 }

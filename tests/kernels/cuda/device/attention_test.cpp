@@ -4,6 +4,7 @@
 #include "kernels/attention.hpp"
 
 #include "host_device_tensor.hpp"
+#include "kernels/cuda/fused_attention_plan.hpp"
 #include "kernels/cuda/ops.hpp"
 
 namespace tessera::kernels {
@@ -38,9 +39,23 @@ struct Problem {
         dqkv(Shape{rows, width}, T(7.0F), shift),
         lse(Shape{s.batch, s.heads, s.tokens}, 0.0F),
         positions(documents(s), Shape{s.batch, s.tokens}),
+        starts(Shape{s.batch, s.tokens}, 0),
+        lengths(Shape{s.batch, s.tokens}, 0),
         host_forward(attention_forward_workspace(s, dtype_of<T>::value)),
         host_backward(attention_backward_workspace(s, dtype_of<T>::value)),
-        workspace(attention_backward_workspace(s, dtype_of<T>::value, test_device())) {}
+        workspace(std::max(attention_forward_workspace(s, dtype_of<T>::value, test_device()),
+                           attention_backward_workspace(s, dtype_of<T>::value, test_device()))) {
+    if (shape.longest == 0) return;
+    const std::vector<std::int32_t> targets(positions.host().size(), 1);
+    groups = list_documents({s.batch, s.tokens, positions.host().data(), targets.data()}, starts.host().data(),
+                            lengths.host().data());
+    starts.upload();
+    lengths.upload();
+  }
+  [[nodiscard]] AttentionDocuments list() {
+    if (shape.longest == 0) return {};
+    return {groups.list(), starts.on_device(), lengths.on_device()};
+  }
   void run(bool with_documents, StreamView stream) {
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     const TensorView host_positions = with_documents ? positions.on_host() : TensorView{},
@@ -69,7 +84,8 @@ struct Problem {
                        .lse = lse.on_device(),
                        .scale = scale,
                        .workspace = workspace.view(),
-                       .positions = device_positions},
+                       .positions = device_positions,
+                       .documents = list()},
                       stream);
     attention_backward({.shape = shape,
                         .dout = dout.on_device(),
@@ -79,14 +95,16 @@ struct Problem {
                         .dqkv = dqkv.on_device(),
                         .scale = scale,
                         .workspace = workspace.view(),
-                        .positions = device_positions},
+                        .positions = device_positions,
+                        .documents = list()},
                        stream);
   }
   AttentionShape shape;
   std::int64_t rows, width;
   HostDeviceTensor<T> qkv, out, dout, dqkv;
   HostDeviceTensor<float> lse;
-  HostDeviceTensor<std::int32_t> positions;
+  HostDeviceTensor<std::int32_t> positions, starts, lengths;
+  DocumentGroups groups;
   Workspace host_forward, host_backward;
   DeviceMemory workspace;
 };
@@ -100,7 +118,9 @@ void expect_as_host(const AttentionShape& s, bool with_documents, std::size_t sh
   p.run(with_documents, stream.view());
   stream.synchronize();
   EXPECT_LE(device_error(p.out), 2 * tolerance<T>);
-  EXPECT_LE(device_error(p.lse), 1e-5);
+  if (s.longest == 0) {  // cuDNN's of documents has another layout
+    EXPECT_LE(device_error(p.lse), 1e-5);
+  }
   EXPECT_LE(device_error(p.dqkv), (std::is_same_v<T, float> ? 2e-5 : 3 * tolerance<T>));
   const auto out = p.out.download(), dqkv = p.dqkv.download();
   p.run(with_documents, stream.view());
@@ -161,6 +181,33 @@ TYPED_TEST(CudaAttention, OfCudnn) {
   EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);    // forward and backward, twice
   expect_as_host<TypeParam>({2, 300, 4, 2, 64}, true);       // our own kernels, with the same workspace
   EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);
+}
+
+TYPED_TEST(CudaAttention, DocumentsOfCudnn) {
+  TESSERA_NEEDS_DEVICE();
+  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
+  try {
+    require_cudnn_attention(test_device());
+  } catch (const Error& error) { GTEST_SKIP() << error.what(); }
+  const WithCudnn with;
+  const std::int64_t before = cudnn_attention_calls();
+  expect_as_host<TypeParam>({3, 300, 4, 2, 64, 300}, true);
+  expect_as_host<TypeParam>({2, 517, 3, 1, 128, 517}, true);
+  expect_as_host<TypeParam>({1, 65, 3, 3, 64, 65}, true);
+  expect_as_host<TypeParam>({9, 1000, 12, 2, 128, 1000}, true);  // more short documents than a part takes
+  EXPECT_EQ(cudnn_attention_calls() - before, 4 * 2 * 2);
+}
+
+TYPED_TEST(CudaAttention, PartsOfHeadsOfCudnn) {
+  TESSERA_NEEDS_DEVICE();
+  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
+  try {
+    require_cudnn_attention(test_device());
+  } catch (const Error& error) { GTEST_SKIP() << error.what(); }
+  const WithCudnn with;
+  const AttentionShape s{1, 4224, 32, 8, 64};  // two parts of 4 key-value heads
+  ASSERT_EQ(cuda::plan_fused_attention(s, dtype_of<TypeParam>::value)->kv_heads, 4);
+  expect_as_host<TypeParam>(s, false);
 }
 
 TYPED_TEST(CudaAttention, LargeScoresAreFinite) {
