@@ -12,6 +12,7 @@
 
 namespace tessera::io {
 
+class LengthOrder;   // length_order.hpp
 class PackedStream;  // packing.hpp
 struct SkippedRows;  // rows.hpp
 
@@ -79,18 +80,24 @@ struct Dataset {
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first,
                                                  std::int64_t count);
 
-/// Maps a global sample index to a sample: a function of (seed, epoch, index) alone.
+/// Maps a global sample index to a sample: a function of (seed, epoch, index), and with `by_length` of the samples'
+/// lengths. May be called by several threads.
 class Sampler {
  public:
-  Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed);
+  /// With `by_length`, samples of similar length follow one another (length_order.hpp). The stream must outlive it.
+  Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed, const PackedStream* by_length = nullptr);
+  ~Sampler();
   [[nodiscard]] std::int64_t num_samples() const { return num_samples_; }
   /// The index continues over epochs: epoch = index / num_samples.
   [[nodiscard]] std::int64_t sample(std::int64_t global_index) const;
 
  private:
+  [[nodiscard]] std::int64_t shuffled(std::int64_t epoch, std::int64_t index) const;
+
   std::int64_t num_samples_;
   bool shuffle_;
   std::uint64_t seed_;
+  std::unique_ptr<LengthOrder> order_;
 };
 
 /// Samples of T in a stream of `tokens` tokens: floor((tokens - 1) / T), and the tokens left over.

@@ -73,7 +73,8 @@ void TrainRun::prepare() {
   }
   trainer_options_.lr = lr_schedule(options_, static_cast<double>(length_.total_steps));
   progress_.schedule = {trainer_options_.lr, trainer_options_.run.batch.global_batch};
-  sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
+  sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_),
+                                           options_.flag("group_by_length") ? data_.train->packed() : nullptr);
   // Whatever decides the results must be the same on every rank; hosts may read different files.
   world_.require_equal("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
@@ -94,6 +95,9 @@ void TrainRun::open_data() {
   const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
   if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_);
   trainer_options_.run.packed = data_.train->packed() != nullptr;
+  if (options_.flag("group_by_length") && data_.train->packed() == nullptr)
+    throw options_.refuse("group_by_length", "--group_by_length has no effect: all samples have --max_length tokens",
+                          "Drop it: text without --padding_free is one stream, cut into samples");
   trainer_options_.run.loss_weights = data_.weighted();
   if (options_.flag("padding_free")) data_.set_flat_tokens(trainer_options_.run);
 }

@@ -34,7 +34,7 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"activation_checkpointing", "true=true|1=true|yes=true|full=full|selective=selective|false|0|no|none", "gradient_checkpointing", "Use --gradient_checkpointing"},
       {"per_gpu_train_batch_size", "", "per_device_train_batch_size", "Use --per_device_train_batch_size"},
       {"per_gpu_eval_batch_size", "", "per_device_eval_batch_size", "Use --per_device_eval_batch_size"},
-      {"train_sampling_strategy", "random=true|sequential=false", "dataset_shuffle", "Use --packing in place of group_by_length"},
+      {"train_sampling_strategy", "random=true|sequential=false", "dataset_shuffle", "For group_by_length use --group_by_length true"},
       {"init_weights", "true=true|gaussian=gaussian", "init_lora_weights", "Use --init_lora_weights true or gaussian"},
       // Blocks and files: see Options::assign_block.
       {"fsdp_config lr_scheduler_kwargs", "", "", "a block of keys"},
@@ -52,7 +52,7 @@ const std::vector<OtherToolsOption>& other_tools_options() {
       {"fp16_opt_level", "", "", "it is for Apex only, which is refused"},
       {"hub_revision push_to_hub_model_id push_to_hub_organization", "", "", no_download},
       {"trackio_bucket_id trackio_space_id trackio_static_space_id project", "", "", "it is for trackio only, which is refused"},
-      {"length_column_name", "", "", "it is for group_by_length only, which is refused"},
+      {"length_column_name", "", "", "it is for group_by_length only, which counts tokens here"},
       {"liger_kernel_config", "", "", "norms, activations and the loss are always fused kernels"},
       {"activation_checkpointing_kwargs", "", "", "blocks are recomputed without PyTorch's checkpoint function"},
       {"mp_parameters ray_scope ray_exp_name tpu_num_cores tpu_metrics_debug _n_gpu", "", "", not_these_devices},

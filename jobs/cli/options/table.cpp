@@ -77,6 +77,9 @@ const OptionSpec model_and_data[] = {
     {.name = "dataset_shuffle", .type = Type::flag, .default_value = "true", .group = "Data",
      .help = "shuffle samples by (data_seed, epoch); false: file order, sample k is tokens [k*T, k*T+T]",
      .equivalents = "ms-swift --dataset_shuffle"},
+    {.name = "group_by_length", .type = Type::flag, .default_value = "false", .group = "Data",
+     .help = "batches of samples of similar length, so that rows have little padding; still a function of (data_seed, "
+             "epoch)", .equivalents = "ms-swift; transformers --group_by_length"},
     {.name = "data_seed", .type = Type::integer, .values = "N", .group = "Data", .help = "seed of the shuffle [seed]",
      .equivalents = "ms-swift --data_seed", .min = 0},
     {.name = "max_length", .aliases = "seq_len seq_length", .type = Type::integer, .values = "T", .group = "Data",

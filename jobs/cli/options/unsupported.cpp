@@ -43,7 +43,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"val_dataset_shuffle", off_values, "Validation rows are read in order"},
       {"train_dataloader_shuffle", "true|1|yes", "Use --dataset_shuffle false"},
       {"dataloader_drop_last", off_values, "The last, partial batch is trained on too"},
-      {"group_by_length", off_values, "Use --packing"},
       {"interleave_prob", "", "Give the share of each file with --dataset"},
       {"stopping_strategy", "first_exhausted", "Give the share of each file with --dataset"},
       {"agent_template", "", "Tools are rendered by the model's chat template"},

@@ -117,6 +117,16 @@ void check_packing(const Options& options) {
                          "Add --packing true");
 }
 
+void check_group_by_length(const Options& options) {
+  if (!options.flag("group_by_length")) return;
+  if (options.flag("packing"))
+    refuse_both(options, "--packing fills samples, and leaves --group_by_length nothing to group",
+                {"packing", "group_by_length"});
+  if (!options.flag("dataset_shuffle"))
+    refuse_both(options, "--dataset_shuffle false keeps the order of the files",
+                {"dataset_shuffle", "group_by_length"});
+}
+
 /// Throws Error (usage) of an option of the command line that does nothing; files of other tools may have it.
 void require_effect(const Options& options, const char* name, bool has_effect, const char* needed) {
   if (has_effect || options.value(name).source.precedence < precedence::command_line) return;
@@ -193,6 +203,7 @@ void check_options(const Options& options) {
                           check_template,
                           check_bigram,
                           check_packing,
+                          check_group_by_length,
                           check_scratch,
                           check_int8,
                           check_lora_options,

@@ -29,9 +29,9 @@ std::string samples_word(const RunData& data, const Options& options) {
 
 DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length) {
   constexpr std::int64_t most = 65536;
-  DataIdentity id{data.train->size(),         data.train_count.samples,        max_length,
-                  data_seed(options),         options.flag("dataset_shuffle"), 0,
-                  samples_word(data, options)};
+  DataIdentity id{data.train->size(),          data.train_count.samples,        max_length,
+                  data_seed(options),          options.flag("dataset_shuffle"), 0,
+                  samples_word(data, options), options.flag("group_by_length")};
   const std::int64_t n = std::min(most, id.tokens);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
   for (const std::int64_t first : {std::int64_t{0}, (id.tokens - n) / 2, id.tokens - n}) {
@@ -79,6 +79,7 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
   if (data.packing != "none") json["data"]["packing"] = data.packing;
+  if (data.by_length) json["data"]["group_by_length"] = true;
   const train::OptimizerOptions optimizer = optimizer_options(options);
   json["optimizer"] = {{"name", train::name_of(optimizer.kind)}};
   json["optimizer"].update(optimizer_settings(optimizer));
@@ -133,15 +134,17 @@ std::vector<SettingChange> changed_data(const io::Manifest& manifest, const Data
   const Json then = training.contains("data") ? training.at("data") : Json();
   std::vector<SettingChange> changes;
   const auto compare = [&](const char* name, const char* key, const Json& after) {
-    const Json before = then.is_object() && then.contains(key) ? then.at(key)
-                        : std::string_view(key) == "packing"   ? Json("none")
-                                                               : Json("unknown");
+    const Json before = then.is_object() && then.contains(key)       ? then.at(key)
+                        : std::string_view(key) == "packing"         ? Json("none")
+                        : std::string_view(key) == "group_by_length" ? Json(false)
+                                                                     : Json("unknown");
     if (before != after) changes.push_back({name, before.dump(), after.dump()});
   };
   compare("max_length", "max_length", now.max_length);
   compare("data seed", "seed", now.seed);
   compare("dataset_shuffle", "shuffle", now.shuffle);
   compare("packing", "packing", now.packing);
+  compare("group_by_length", "group_by_length", now.by_length);
   compare("tokens of the data", "tokens", now.tokens);
   compare("samples", "samples", now.samples);
   if (changes.empty()) compare("content of the data, by checksum", "crc32c", strfmt("%08x", now.crc));

@@ -39,6 +39,7 @@ struct DataIdentity {
   bool shuffle = true;
   std::uint32_t crc = 0;         // of tokens at the beginning, in the middle and at the end
   std::string packing = "none";  // or the strategy
+  bool by_length = false;        // --group_by_length
 };
 [[nodiscard]] DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length);
 
