@@ -31,8 +31,10 @@ struct CachedAttentionArgs {
   TensorView workspace;
 };
 /// Reads the keys of a row once per kv head: for few queries per row (usually one). A prompt without a cache before it
-/// is faster with attention_forward.
+/// is faster with attention_forward. The order of sums depends on shapes and positions alone.
 void cached_attention(const CachedAttentionArgs& args, StreamView stream);
-[[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape, DType dtype);
+/// On a device: for any capacity of the cache, and for fewer rows.
+[[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape, DType dtype,
+                                                     Device device = host_device);
 
 }  // namespace tessera::kernels

@@ -86,7 +86,8 @@ std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phas
 
 std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) const {
   const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape), dtype, shape.device);
-  return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
+  if (phase != Phase::logits) return own;
+  return std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype, shape.device));
 }
 
 kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const {

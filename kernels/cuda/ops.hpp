@@ -32,6 +32,7 @@ void sum_of_squares(const float* x, std::size_t count, std::int64_t* counters, S
 [[nodiscard]] std::size_t embedding_backward_workspace(std::int64_t rows);
 [[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape);
 [[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape);
+[[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape);
 [[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype);
 
 }  // namespace cuda

@@ -170,6 +170,9 @@ std::size_t attention_forward_workspace(const AttentionShape& shape) {
 std::size_t attention_backward_workspace(const AttentionShape& shape) {
   return kernels::attention_backward_workspace(shape, DType::f32);
 }
+std::size_t cached_attention_workspace(const AttentionShape& shape) {
+  return kernels::cached_attention_workspace(shape, DType::f32);
+}
 std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
   return kernels::linear_cross_entropy_workspace(rows, vocab, dtype);
 }
