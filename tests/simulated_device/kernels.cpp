@@ -9,6 +9,7 @@
 #include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/cuda/gemm_few_rows.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
@@ -40,6 +41,12 @@ namespace tessera::kernels::cuda {
   }
 TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
+
+void gemm_few_rows(const GemmArgs& given, StreamView stream) {
+  using A = GemmArgs;
+  simulated::launch(
+      stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
+}
 
 /// A device's kernel has the segments as an argument: the caller's list may change after the call.
 template <class Args>
