@@ -4,6 +4,7 @@
 
 #include "kernels/dequantize.hpp"
 #include "kernels/step.hpp"
+#include "runtime/base/graph.hpp"
 #include "runtime/base/timed_event.hpp"
 #include "runtime/train/executor.hpp"
 
@@ -53,6 +54,13 @@ class Executor::BoundSchedule {
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device
   Event logits_copied;                                           // to host_logits
   int norm = -1;                                                 // its instruction; -1: none
+  bool replays = false;  // nothing but forwards of generation before `norm`, and Parts::replays
+  /// The decode pass of `rows` rows: run before; as a graph, if captured.
+  struct Decode {
+    std::int64_t rows = 0;
+    bool captured = false;
+    LaunchGraph graph;
+  } decode;
   /// Waits of the compute stream for instructions of other streams, in list order.
   struct Wait {
     int instruction = 0;

@@ -95,6 +95,7 @@ struct StepBlock {
   /// On a device: a training step whose updates are skipped, by the flag that an overflow sets: parameters, states and
   /// the next run are unchanged.
   bool warmup = false;
+  bool replayed = false;                // on a device: happened: a decode pass was issued as one graph (Parts::replays)
   kernels::OptimizerScalars optimizer;  // of the step
   double max_grad_norm = 0;             // 0: no clipping
   StepCallback* callback = nullptr;     // null: none
@@ -123,6 +124,9 @@ class Executor {
     /// the training schedule uses it. deferred: each runs when it is waited for. On a device the same two are streams
     /// of the device; threads of their own issue the work if the transport blocks the host.
     Stream::Mode comm_streams = Stream::Mode::threaded;
+    /// On a device: a decode pass without collectives is captured at its second run with the same rows, and replayed as
+    /// one launch from then on, with the same bits. A traced run is not.
+    bool replays = true;
   };
   explicit Executor(const Parts& parts);
   ~Executor();
@@ -150,8 +154,9 @@ class Executor {
 
  private:
   void execute(BoundSchedule& program, int instruction);
-  void load(BoundSchedule& program, int micro, std::int64_t rows);
+  void load(BoundSchedule& program, int micro);
   void forward(BoundSchedule& program, int instruction);
+  void issue_forward(BoundSchedule& program, int instruction);
   void backward(BoundSchedule& program, int instruction);
   /// The quantized matrices that an instruction of a module reads, to the workspace of all modules.
   void dequantize(const BoundSchedule& program, int instruction);
@@ -162,6 +167,8 @@ class Executor {
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
+  /// Where a pass of generation writes its logits, (rows, V).
+  [[nodiscard]] TensorView logits_of(const BoundSchedule& program) const;
   [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
                                             std::int64_t tokens) const;
 
