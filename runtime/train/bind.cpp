@@ -174,6 +174,8 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
         if (instruction.stream == shard::StreamId::compute)
           program.waits.push_back({before, TimedEvent(plan.spec.device), TimedEvent(plan.spec.device)});
   program.host_logits = arena.data_if(plan::pinned_name(plan::logits_name));
+  program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::chosen_name));
+  program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::pinned_name(plan::chosen_name)));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
     if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/argmax.hpp"
 #include "kernels/gemm_choice.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
@@ -128,9 +129,10 @@ bool DeviceBackend::replay(Executor::BoundSchedule& program) {
   const std::int64_t rows = source.rows(0);
   if (!program.replays || trace_.on() || rows == 0 || source.positions() == nullptr) return false;
   Executor::BoundSchedule::Decode& decode = program.decode;
-  const bool warm = decode.rows == rows;
+  const bool warm = decode.rows == rows && decode.wants_logits == source.wants_logits();
   if (!warm) decode.captured = false;
   decode.rows = rows;
+  decode.wants_logits = source.wants_logits();
   if (!warm) return false;
   load(program, 0);
   write_positions(program, rows);
@@ -147,24 +149,32 @@ void DeviceBackend::issue_decode(Executor::BoundSchedule& program) {
   copy_fields(program, 0, program.source->rows(0), compute_.view());
   for (int i = 0; i < program.norm; ++i)
     if (program.schedule->list[static_cast<std::size_t>(i)].op == shard::Op::forward) issue_forward(program, i);
-  copy_logits(program);
+  copy_result(program);
 }
 
-void DeviceBackend::copy_logits(Executor::BoundSchedule& program) {
+/// The logits, or the largest of each row, to pinned memory.
+void DeviceBackend::copy_result(Executor::BoundSchedule& program) {
   const TensorView logits = logits_of(program);
-  copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
+  if (program.source->wants_logits() || program.chosen == nullptr)
+    return copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
+  const TensorView chosen(program.chosen, DType::i32, Shape{logits.shape[0]}, device_);
+  kernels::argmax({.x = logits, .out = chosen}, compute_.view());
+  copy_bytes(program.host_chosen, chosen.data, chosen.nbytes(), compute_.view());
 }
 
-/// Waits for the logits: the host chooses the next tokens.
+/// Waits for what copy_result has copied: the host chooses the next tokens, or gets them.
 std::int64_t DeviceBackend::receive(Executor::BoundSchedule& program) {
   compute_.record(program.logits_copied);
   program.logits_copied.wait();
-  return program.source->take(
-      {reinterpret_cast<float*>(program.host_logits), static_cast<std::size_t>(logits_of(program).numel())});
+  BatchSource& source = *program.source;
+  const TensorView logits = logits_of(program);
+  if (!source.wants_logits() && program.chosen != nullptr)
+    return source.take_largest({program.host_chosen, static_cast<std::size_t>(logits.shape[0])});
+  return source.take({reinterpret_cast<float*>(program.host_logits), static_cast<std::size_t>(logits.numel())});
 }
 
 std::int64_t DeviceBackend::take(Executor::BoundSchedule& program) {
-  copy_logits(program);
+  copy_result(program);
   return receive(program);
 }
 

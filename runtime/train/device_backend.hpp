@@ -28,7 +28,7 @@ class DeviceBackend final : public Executor::Backend {
  private:
   void copy_fields(const Executor::BoundSchedule& program, int micro, std::int64_t rows, StreamView stream);
   void issue_decode(Executor::BoundSchedule& program);
-  void copy_logits(Executor::BoundSchedule& program);
+  void copy_result(Executor::BoundSchedule& program);
   [[nodiscard]] std::int64_t receive(Executor::BoundSchedule& program);
   void begin_spans(Executor::BoundSchedule& program);
   void take_spans(Executor::BoundSchedule& program);

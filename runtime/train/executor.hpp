@@ -70,6 +70,11 @@ class BatchSource {
   /// Receives the logits (rows, V) of a pass. Returns how many rows need another pass; StepBlock::sums.tokens is then
   /// the sum over the ranks.
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
+  /// False: on a device take_largest is called in place of take, and the logits stay there. May change from
+  /// pass to pass.
+  [[nodiscard]] virtual bool wants_logits() const { return true; }
+  /// By row, the index of the largest logit, the lowest of equals; -1: one of the row is not finite.
+  virtual std::int64_t take_largest(std::span<const std::int32_t> ids) { return (void)ids, 0; }
 };
 
 /// Called during training steps, on the thread that runs the executor and no other; must not allocate.

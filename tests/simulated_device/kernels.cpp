@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "kernels/adamw_8bit.hpp"
+#include "kernels/argmax.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
 #include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/cuda/argmax.hpp"
 #include "kernels/cuda/gemm_few_rows.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
@@ -41,6 +43,11 @@ namespace tessera::kernels::cuda {
   }
 TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
+
+void argmax(const ArgmaxArgs& given, StreamView stream) {
+  simulated::launch(stream,
+                    [args = taken(given, &ArgmaxArgs::x, &ArgmaxArgs::out)] { kernels::argmax(args, host_stream); });
+}
 
 void gemm_few_rows(const GemmArgs& given, StreamView stream) {
   using A = GemmArgs;
