@@ -19,7 +19,7 @@ void check(const AttentionShape& s, const TensorView& qkv, const TensorView& pos
   for (const TensorView* side : {&cache.keys, &cache.values})
     TESSERA_ASSERT(*side && side->dtype == qkv.dtype &&
                        side->shape == Shape({side->shape[0], s.kv_heads, cache.capacity(), s.head_dim}) &&
-                       side->shape[0] >= s.batch,
+                       side->shape[0] >= s.batch && cache.capacity() < (std::int64_t{1} << 30),
                    "cache %s for %ld rows", side->shape.str().c_str(), s.batch);
 }
 

@@ -109,7 +109,7 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
   if (args.cache.bytes) {
     ScratchAllocator allocator(args.cache.bytes);
     cached = cache(allocator, args.cache.capacity, args.x.dtype);
-    kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
+    if (!positions) kernels::cache_append({.shape = shape, .qkv = qkv, .positions = {}, .cache = cached}, args.stream);
   }
   if (positions) {
     kernels::cached_attention({.shape = shape,
@@ -118,7 +118,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
                                .cache = cached,
                                .out = out,
                                .scale = scale_,
-                               .workspace = scratch},
+                               .workspace = scratch,
+                               .appends = true},
                               args.stream);
     return;
   }

@@ -25,6 +25,7 @@ struct CacheCall {
   float scale = 1;
   int splits = 1;
   float* partial = nullptr;  // (rows, heads, splits, d + 2): unnormalized output, maximum, sum
+  bool appends = false;      // one token per row: its key and value are in qkv, and are written to the cache
   bool vectors = false;      // every row of a head begins at a multiple of 16 bytes
   /// Offset of the keys of a row's head.
   TESSERA_HD std::int64_t cached(std::int64_t b, std::int64_t kv_head) const {
@@ -162,7 +163,8 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
                      b = row / c.map.tokens, t = row % c.map.tokens, first_head = kv_head * group_heads + part * Heads;
   const int heads = static_cast<int>(group_heads - part * Heads < Heads ? group_heads - part * Heads : Heads);
   const int thread = static_cast<int>(threadIdx.x), group = thread / R::lanes, lane = thread % R::lanes;
-  const std::int64_t count = c.count(row), cached = c.cached(b, kv_head);
+  const std::int64_t cached = c.cached(b, kv_head);
+  const int count = static_cast<int>(c.count(row)), fresh = c.appends ? static_cast<int>(c.position(row)) : -1;
 
   float q[Heads][R::elements];
   OnlineSoftmax<Heads, R::elements> s;
@@ -175,19 +177,30 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
 #pragma unroll
     for (int i = 0; i < R::elements; ++i) q[h][i] = element_of<T>(raw[i / R::length], i % R::length), s.out[h][i] = 0;
   }
-  for (std::int64_t tile = split * R::tile; tile < count; tile += c.splits * R::tile) {
-    const std::int64_t first = tile + group;  // of this group's keys, R::groups apart
+  const T *const keys_of_row = c.keys + cached, *const values_of_row = c.values + cached;
+  const T *const fresh_key = c.qkv + c.map.k(b, kv_head, t), *const fresh_value = c.qkv + c.map.v(b, kv_head, t);
+  for (int tile = static_cast<int>(split) * R::tile; tile < count; tile += c.splits * R::tile) {
+    const int first = tile + group;  // of this group's keys, R::groups apart
     uint4 keys[split_keys][R::vectors], values[split_keys][R::vectors];
     int exist = 0;
 #pragma unroll
     for (int j = 0; j < split_keys; ++j) {
-      const std::int64_t key = first + j * R::groups, at = cached + (key < count ? key : 0) * d;
-      read_row<R>(c.keys + at, lane, d, c.vectors, key < count, keys[j]);
-      read_row<R>(c.values + at, lane, d, c.vectors, key < count, values[j]);
-      exist += key < count ? 1 : 0;
+      const int key = first + j * R::groups;
+      const bool exists = key < count;
+      const std::int64_t at = exists ? key * d : 0;
+      read_row<R>(key == fresh ? fresh_key : keys_of_row + at, lane, d, c.vectors, exists, keys[j]);
+      read_row<R>(key == fresh ? fresh_value : values_of_row + at, lane, d, c.vectors, exists, values[j]);
+      exist += exists ? 1 : 0;
     }
     add_keys<T, R, Heads>(s, q, keys, values, exist, c.scale);
   }
+
+  // Nobody reads the entry in this launch.
+  if (part == 0 && fresh >= 0 && fresh < count && fresh / R::tile % c.splits == split)
+    for (std::int64_t i = thread; i < d; i += split_threads) {
+      c.keys[cached + fresh * d + i] = fresh_key[i];
+      c.values[cached + fresh * d + i] = fresh_value[i];
+    }
 
 #pragma unroll
   for (int h = 0; h < Heads; ++h) {
@@ -285,6 +298,9 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
 
 void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
+  const bool appends_itself = args.appends && s.tokens == 1;
+  if (args.appends && !appends_itself)
+    cache_append({.shape = s, .qkv = args.qkv, .positions = args.positions, .cache = args.cache}, stream);
   const AttentionSplits splits = splits_of(s, args.cache.capacity(), size_of(args.qkv.dtype));
   const std::size_t needed = splits.count > 1 ? splits.workspace(s) : 0;
   TESSERA_ASSERT(needed == 0 || (args.workspace && args.workspace.nbytes() >= needed && aligned16(args.workspace.data)),
@@ -294,6 +310,7 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
     call.out = data_of<T>(args.out);
     call.scale = static_cast<float>(args.scale);
     call.splits = splits.count;
+    call.appends = appends_itself;
     call.partial = static_cast<float*>(args.workspace.data);
     call.vectors = s.head_dim % (16 / static_cast<std::int64_t>(sizeof(T))) == 0 && aligned16(call.qkv) &&
                    aligned16(call.keys) && aligned16(call.values);

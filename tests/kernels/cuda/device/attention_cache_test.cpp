@@ -19,7 +19,7 @@ struct Case {
 };
 
 template <class T>
-void expect_as_host(const Case& c) {
+void expect_as_host(const Case& c, bool appends) {
   const AttentionShape& s = c.shape;
   SCOPED_TRACE(testing::Message() << s.batch << " rows of " << s.tokens << " tokens, heads " << s.heads << " of "
                                   << s.head_dim << ", " << s.kv_heads << " KV heads, capacity " << c.capacity);
@@ -46,14 +46,15 @@ void expect_as_host(const Case& c) {
                                device ? values.on_device() : values.on_host()};
     const TensorView all = device ? qkv.on_device() : qkv.on_host(),
                      at = device ? positions.on_device() : positions.on_host();
-    cache_append({.shape = s, .qkv = all, .positions = at, .cache = cache}, stream);
+    if (!appends) cache_append({.shape = s, .qkv = all, .positions = at, .cache = cache}, stream);
     cached_attention({.shape = s,
                       .qkv = all,
                       .positions = at,
                       .cache = cache,
                       .out = device ? out.on_device() : out.on_host(),
                       .scale = 0.2,
-                      .workspace = device ? device_workspace.view() : host_workspace.view()},
+                      .workspace = device ? device_workspace.view() : host_workspace.view(),
+                      .appends = appends},
                      stream);
   };
   DeviceStream stream;
@@ -81,7 +82,8 @@ const Case cases[] = {{{1, 1, 1, 1, 8}, 1, {1}},
 
 TYPED_TEST(CudaAttentionCache, IsTheHosts) {
   TESSERA_NEEDS_DEVICE();
-  for (const Case& c : cases) expect_as_host<TypeParam>(c);
+  for (const Case& c : cases)
+    for (const bool appends : {false, true}) expect_as_host<TypeParam>(c, appends);
 }
 
 TEST(CudaAttentionSplits, FitTheWorkspaceOfAnyCapacity) {
