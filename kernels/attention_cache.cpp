@@ -19,7 +19,7 @@ void check(const AttentionShape& s, const TensorView& qkv, const TensorView& pos
   for (const TensorView* side : {&cache.keys, &cache.values})
     TESSERA_ASSERT(*side && side->dtype == qkv.dtype &&
                        side->shape == Shape({side->shape[0], s.kv_heads, cache.capacity(), s.head_dim}) &&
-                       side->shape[0] >= s.batch,
+                       side->shape[0] >= s.batch && cache.capacity() < (std::int64_t{1} << 30),
                    "cache %s for %ld rows", side->shape.str().c_str(), s.batch);
 }
 
@@ -32,7 +32,9 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
   TESSERA_DISPATCH(args.qkv, cache_append, args);
 }
 
-std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype) {
+std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::cached_attention_workspace(s);
   return static_cast<std::size_t>(threads() *
                                   host::cached_attention_scratch(s.heads / s.kv_heads, s.head_dim, size_of(dtype))) *
          size_of(stat_dtype(dtype));

@@ -23,16 +23,19 @@ void cache_append(const CacheAppendArgs& args, StreamView stream);
 
 struct CachedAttentionArgs {
   AttentionShape shape;
-  TensorView qkv;        // (B, T, (nh + 2·nk)·d); only its queries are read
+  TensorView qkv;        // (B, T, (nh + 2·nk)·d); only its queries are read, unless it appends
   TensorView positions;  // (B, T) int32: the query at position p sees entries 0 … p
   AttentionCache cache;
   TensorView out;  // (B, T, nh·d)
   double scale = 1;
   TensorView workspace;
+  bool appends = false;  // first cache_append of the same arguments: for one token per row in the same kernel
 };
 /// Reads the keys of a row once per kv head: for few queries per row (usually one). A prompt without a cache before it
-/// is faster with attention_forward.
+/// is faster with attention_forward. The order of sums depends on shapes and positions alone.
 void cached_attention(const CachedAttentionArgs& args, StreamView stream);
-[[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape, DType dtype);
+/// On a device: for any capacity of the cache, and for fewer rows.
+[[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape, DType dtype,
+                                                     Device device = host_device);
 
 }  // namespace tessera::kernels

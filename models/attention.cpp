@@ -97,8 +97,8 @@ std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phas
 
 std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) const {
   const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape, phase), dtype, shape.device);
-  return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape, phase), dtype))
-                                : own;
+  if (phase != Phase::logits) return own;
+  return std::max(own, kernels::cached_attention_workspace(kernel_shape(shape, phase), dtype, shape.device));
 }
 
 kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const {
@@ -120,7 +120,7 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
   if (args.cache.bytes) {
     ScratchAllocator allocator(args.cache.bytes);
     cached = cache(allocator, args.cache.capacity, args.x.dtype);
-    kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
+    if (!positions) kernels::cache_append({.shape = shape, .qkv = qkv, .positions = {}, .cache = cached}, args.stream);
   }
   if (positions) {
     kernels::cached_attention({.shape = shape,
@@ -129,7 +129,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
                                .cache = cached,
                                .out = out,
                                .scale = scale_,
-                               .workspace = scratch},
+                               .workspace = scratch,
+                               .appends = true},
                               args.stream);
     return;
   }

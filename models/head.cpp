@@ -81,10 +81,11 @@ void Head::forward_logits(const ForwardArgs& args) const {
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::logits);
   const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
   const std::int32_t* lengths = args.batch->lengths;
-  for (std::int64_t b = 0; b < args.shape.batch; ++b)
+  const bool is_last = args.shape.tokens == 1;  // every token of its row
+  for (std::int64_t b = 0; b < args.shape.batch && !is_last; ++b)
     copy(x.rows(b * args.shape.tokens + (lengths ? lengths[b] : args.shape.tokens) - 1, 1), w.normed.rows(b, 1),
          args.stream);
-  norm_.forward(args.params, w.normed, w.normed, {}, args.stream);
+  norm_.forward(args.params, is_last ? x : w.normed, w.normed, {}, args.stream);
   kernels::gemm({.a = w.normed, .b = at(args.params, weight_), .c = args.batch->logits, .trans_b = true}, args.stream);
   if (lora_)
     lora_->forward({.params = args.params,

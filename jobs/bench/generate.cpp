@@ -145,6 +145,8 @@ void bench_generate_command(const Call& call, World& world) {
         {"sgemm_gflops", sgemm},
         {"tokens_per_second", cached.next_rate},
         {"pass_s", cached.pass_seconds},
+        {"passes", cached.report.decode.passes},
+        {"replayed_passes", cached.report.decode.replayed},
         {"read_gbps", bytes},
         {"memory_gbps", read},
         {"share_of_memory", in_turns.share},

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention with a KV cache, for generation: one warp per query head, 32 keys at a time. Bound by reading the keys.
+// Attention with a KV cache, for generation (flash decoding): the keys of a row are split over blocks, each of which
+// reads its tiles of keys and values once for the query heads that share them; a second kernel merges the blocks'
+// softmaxes in a fixed order. Bound by reading keys and values.
 #include "kernels/attention_cache.hpp"
 
+#include "kernels/cuda/attention_splits.hpp"
 #include "kernels/cuda/attention_tiles.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
+#include "kernels/cuda/vector.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int max_columns = max_device_head_dim / 32;  // per lane
+constexpr int split_warps = 4, split_threads = 32 * split_warps;
 
 template <class T>
 struct CacheCall {
@@ -19,11 +23,23 @@ struct CacheCall {
   const T* qkv;
   T *keys, *values, *out = nullptr;
   float scale = 1;
+  int splits = 1;
+  float* partial = nullptr;  // (rows, heads, splits, d + 2): unnormalized output, maximum, sum
+  bool appends = false;      // one token per row: its key and value are in qkv, and are written to the cache
+  bool vectors = false;      // every row of a head begins at a multiple of 16 bytes
   /// Offset of the keys of a row's head.
   TESSERA_HD std::int64_t cached(std::int64_t b, std::int64_t kv_head) const {
     return (b * map.kv_heads + kv_head) * capacity * map.head_dim;
   }
   TESSERA_HD std::int64_t position(std::int64_t row) const { return positions ? positions[row] : row % map.tokens; }
+  /// How many keys a row's query sees.
+  TESSERA_HD std::int64_t count(std::int64_t row) const {
+    const std::int64_t asked = position(row);
+    return asked < capacity ? asked + 1 : capacity;
+  }
+  TESSERA_HD float* partial_of(std::int64_t row, std::int64_t head, std::int64_t split) const {
+    return partial + ((row * map.heads + head) * splits + split) * (map.head_dim + 2);
+  }
 };
 
 /// One thread per element of the new keys and values. Positions outside the cache are not written.
@@ -41,47 +57,201 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
   c.values[to] = c.qkv[c.map.v(b, kv_head, t) + column];
 }
 
+/// How a warp reads rows of up to Width elements: `lanes` lanes share a key, each with `vectors` vectors of `length`
+/// elements; vector v of lane l begins at element (v·lanes + l)·length.
+template <class T, int Width>
+struct RowSplit {
+  static constexpr int length = 16 / sizeof(T), lanes = Width / length < 32 ? Width / length : 32,
+                       vectors = Width / (length * lanes), elements = vectors * length;
+  static constexpr int groups = split_threads / lanes;  // of lanes in a block: each has keys of its own
+  static constexpr int tile = groups * split_keys;
+  static_assert(tile == split_tile(Width, sizeof(T)));
+};
+
+/// Element i of 16 bytes as they lie in memory: so they take four registers.
 template <class T>
-__global__ void __launch_bounds__(group_block, 2) cached_kernel(const CacheCall<T> c) {
-  const std::int64_t index = ThreadGroup<32>::index();
-  if (index >= c.map.batch * c.map.tokens * c.map.heads) return;
-  const int lane = ThreadGroup<32>::lane();
-  const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens,
-                     t = row % c.map.tokens, d = c.map.head_dim;
-  const std::int64_t cached = c.cached(b, head / c.map.group()), asked = c.position(row),
-                     last = asked < c.capacity ? asked : c.capacity - 1;
-  const T* const q = c.qkv + c.map.q(b, head, t);
-  float out[max_columns] = {}, max = -INFINITY, sum = 0;
-  for (std::int64_t first = 0; first <= last; first += 32) {
-    const std::int64_t key = first + lane;
-    float score = -INFINITY;
-    if (key <= last) {
-      const T* const k = c.keys + cached + key * d;
-      float dot = 0;
-#pragma unroll 4
-      for (std::int64_t i = 0; i < d; ++i) dot = fmaf(to_float(q[i]), to_float(k[i]), dot);
-      score = dot * c.scale;
-    }
-    const float now = fmaxf(max, warp_max(score)), base = now == -INFINITY ? 0.0F : now;
-    const float p = expf(score - base), rescale = expf(max - base);
-    sum = fmaf(sum, rescale, warp_sum(p));
-    max = now;
+__device__ __forceinline__ float element_of(const uint4& raw, int i) {
+  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  if constexpr (sizeof(T) == 4) return bits_as<float>(words[i]);
+  else return to_float(bits_as<T>(static_cast<std::uint16_t>(words[i / 2] >> 16 * (i % 2))));
+}
+
+/// A lane's part of a row of d elements; zeros beyond d, or if not `exists`.
+template <class R, class T>
+__device__ __forceinline__ void read_row(const T* row, int lane, std::int64_t d, bool aligned, bool exists,
+                                         uint4 (&part)[R::vectors]) {
 #pragma unroll
-    for (int i = 0; i < max_columns; ++i) out[i] *= rescale;
-    const int count = last - first < 31 ? static_cast<int>(last - first) + 1 : 32;
-#pragma unroll 2
-    for (int j = 0; j < count; ++j) {
-      const float w = to_float(rounded<T>(__shfl_sync(0xffffffffu, p, j)));
-      const T* const v = c.values + cached + (first + j) * d;
+  for (int v = 0; v < R::vectors; ++v) {
+    const int first = (v * R::lanes + lane) * R::length;
+    part[v] = uint4{0, 0, 0, 0};
+    if (aligned) {
+      if (exists && first < d) part[v] = *reinterpret_cast<const uint4*>(row + first);
+    } else {
+      T one[R::length];
 #pragma unroll
-      for (int i = 0; i < max_columns; ++i)
-        if (lane + 32 * i < d) out[i] = fmaf(w, to_float(v[lane + 32 * i]), out[i]);
+      for (int i = 0; i < R::length; ++i) one[i] = exists && first + i < d ? row[first + i] : rounded<T>(0.0F);
+      memcpy(&part[v], one, 16);
     }
   }
-  const float inverse = div(1.0F, sum);
+}
+
+/// The state of online softmax for Heads queries: maximum, sum, and a lane's part of the unnormalized output.
+template <int Heads, int Elements>
+struct OnlineSoftmax {
+  float max[Heads], sum[Heads], out[Heads][Elements];
+};
+
+/// Adds split_keys keys, of which the first `exist` exist. All heads' scores come before the values are read, so that
+/// the registers hold keys or values as fp32, not both.
+template <class T, class R, int Heads>
+__device__ __forceinline__ void add_keys(OnlineSoftmax<Heads, R::elements>& s, const float (&q)[Heads][R::elements],
+                                         const uint4 (&keys)[split_keys][R::vectors],
+                                         const uint4 (&values)[split_keys][R::vectors], int exist, float scale) {
+  float weights[Heads][split_keys];
 #pragma unroll
-  for (int i = 0; i < max_columns; ++i)
-    if (lane + 32 * i < d) c.out[c.map.out(b, head, t) + lane + 32 * i] = rounded<T>(out[i] * inverse);
+  for (int j = 0; j < split_keys; ++j)
+#pragma unroll
+    for (int h = 0; h < Heads; ++h) {
+      float dot = 0;
+#pragma unroll
+      for (int i = 0; i < R::elements; ++i)
+        dot = fmaf(q[h][i], element_of<T>(keys[j][i / R::length], i % R::length), dot);
+#pragma unroll
+      for (int width = R::lanes / 2; width > 0; width /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, width);
+      weights[h][j] = j < exist ? dot * scale : -INFINITY;
+    }
+#pragma unroll
+  for (int h = 0; h < Heads; ++h) {
+    float now = s.max[h];
+#pragma unroll
+    for (int j = 0; j < split_keys; ++j) now = fmaxf(now, weights[h][j]);
+    const float base = now == -INFINITY ? 0.0F : now, rescale = expf(s.max[h] - base);
+    s.max[h] = now;
+    s.sum[h] *= rescale;
+#pragma unroll
+    for (int i = 0; i < R::elements; ++i) s.out[h][i] *= rescale;
+#pragma unroll
+    for (int j = 0; j < split_keys; ++j) {
+      weights[h][j] = expf(weights[h][j] - base);
+      s.sum[h] += weights[h][j];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < split_keys; ++j)
+#pragma unroll
+    for (int i = 0; i < R::elements; ++i) {
+      const float value = element_of<T>(values[j][i / R::length], i % R::length);
+#pragma unroll
+      for (int h = 0; h < Heads; ++h) s.out[h][i] = fmaf(weights[h][j], value, s.out[h][i]);
+    }
+}
+
+/// The weight of a partial softmax with maximum `max` beside others with the common maximum `largest`.
+TESSERA_HD float weight_of(float max, float largest) { return max == -INFINITY ? 0.0F : expf(max - largest); }
+
+/// Block ((row · kv heads + kv head) · parts of its group + part) · splits + split: up to Heads queries, and tiles
+/// split, split + splits, … of their keys. Within a block the groups of lanes are merged in their order.
+template <class T, int Width, int Heads>
+__global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCall<T> c) {
+  using R = RowSplit<T, Width>;
+  __shared__ float outs[R::groups][Heads][Width];
+  __shared__ float maxima[R::groups][Heads];
+  __shared__ float sums[R::groups][Heads];
+  const std::int64_t d = c.map.head_dim, group_heads = c.map.group(), parts = (group_heads + Heads - 1) / Heads;
+  const std::int64_t split = blockIdx.x % c.splits, task = blockIdx.x / c.splits, part = task % parts,
+                     kv_head = task / parts % c.map.kv_heads, row = task / parts / c.map.kv_heads,
+                     b = row / c.map.tokens, t = row % c.map.tokens, first_head = kv_head * group_heads + part * Heads;
+  const int heads = static_cast<int>(group_heads - part * Heads < Heads ? group_heads - part * Heads : Heads);
+  const int thread = static_cast<int>(threadIdx.x), group = thread / R::lanes, lane = thread % R::lanes;
+  const std::int64_t cached = c.cached(b, kv_head);
+  const int count = static_cast<int>(c.count(row)), fresh = c.appends ? static_cast<int>(c.position(row)) : -1;
+
+  float q[Heads][R::elements];
+  OnlineSoftmax<Heads, R::elements> s;
+#pragma unroll
+  for (int h = 0; h < Heads; ++h) {
+    uint4 raw[R::vectors];
+    read_row<R>(c.qkv + c.map.q(b, first_head + (h < heads ? h : 0), t), lane, d, c.vectors, h < heads, raw);
+    s.max[h] = -INFINITY;
+    s.sum[h] = 0;
+#pragma unroll
+    for (int i = 0; i < R::elements; ++i) q[h][i] = element_of<T>(raw[i / R::length], i % R::length), s.out[h][i] = 0;
+  }
+  const T *const keys_of_row = c.keys + cached, *const values_of_row = c.values + cached;
+  const T *const fresh_key = c.qkv + c.map.k(b, kv_head, t), *const fresh_value = c.qkv + c.map.v(b, kv_head, t);
+  for (int tile = static_cast<int>(split) * R::tile; tile < count; tile += c.splits * R::tile) {
+    const int first = tile + group;  // of this group's keys, R::groups apart
+    uint4 keys[split_keys][R::vectors], values[split_keys][R::vectors];
+    int exist = 0;
+#pragma unroll
+    for (int j = 0; j < split_keys; ++j) {
+      const int key = first + j * R::groups;
+      const bool exists = key < count;
+      const std::int64_t at = exists ? key * d : 0;
+      read_row<R>(key == fresh ? fresh_key : keys_of_row + at, lane, d, c.vectors, exists, keys[j]);
+      read_row<R>(key == fresh ? fresh_value : values_of_row + at, lane, d, c.vectors, exists, values[j]);
+      exist += exists ? 1 : 0;
+    }
+    add_keys<T, R, Heads>(s, q, keys, values, exist, c.scale);
+  }
+
+  // Nobody reads the entry in this launch.
+  if (part == 0 && fresh >= 0 && fresh < count && fresh / R::tile % c.splits == split)
+    for (std::int64_t i = thread; i < d; i += split_threads) {
+      c.keys[cached + fresh * d + i] = fresh_key[i];
+      c.values[cached + fresh * d + i] = fresh_value[i];
+    }
+
+#pragma unroll
+  for (int h = 0; h < Heads; ++h) {
+#pragma unroll
+    for (int i = 0; i < R::elements; ++i)
+      outs[group][h][(i / R::length * R::lanes + lane) * R::length + i % R::length] = s.out[h][i];
+    if (lane == 0) maxima[group][h] = s.max[h], sums[group][h] = s.sum[h];
+  }
+  __syncthreads();
+  for (std::int64_t i = thread; i < heads * d; i += split_threads) {
+    const std::int64_t h = i / d, column = i % d, head = first_head + h;
+    float largest = -INFINITY, sum = 0, out = 0;
+#pragma unroll
+    for (int g = 0; g < R::groups; ++g) largest = fmaxf(largest, maxima[g][h]);
+#pragma unroll
+    for (int g = 0; g < R::groups; ++g) {
+      const float weight = weight_of(maxima[g][h], largest);
+      sum = fmaf(weight, sums[g][h], sum);
+      out = fmaf(weight, outs[g][h][column], out);
+    }
+    if (c.splits == 1) {
+      c.out[c.map.out(b, head, t) + column] = rounded<T>(out * div(1.0F, sum));
+    } else {
+      float* const to = c.partial_of(row, head, split);
+      to[column] = out;
+      if (column == 0) to[d] = largest, to[d + 1] = sum;
+    }
+  }
+}
+
+/// A block per head of a row, a thread per column: the splits in their order. Those without keys have maximum
+/// -infinity.
+template <class T>
+__global__ void __launch_bounds__(max_device_head_dim) merge_kernel(const CacheCall<T> c, std::int64_t tile) {
+  const std::int64_t head = blockIdx.x % c.map.heads, row = blockIdx.x / c.map.heads, d = c.map.head_dim,
+                     column = threadIdx.x;
+  if (column >= d) return;
+  const std::int64_t tiles = (c.count(row) + tile - 1) / tile;
+  const int used = static_cast<int>(tiles < c.splits ? tiles : c.splits);
+  const float* const partial = c.partial_of(row, head, 0);
+  float largest = -INFINITY, sum = 0, out = 0;
+#pragma unroll 8
+  for (int i = 0; i < used; ++i) largest = fmaxf(largest, partial[i * (d + 2) + d]);
+#pragma unroll 8
+  for (int i = 0; i < used; ++i) {
+    const float* const from = partial + i * (d + 2);
+    const float weight = weight_of(from[d], largest);
+    sum = fmaf(weight, from[d + 1], sum);
+    out = fmaf(weight, from[column], out);
+  }
+  c.out[c.map.out(row / c.map.tokens, head, row % c.map.tokens) + column] = rounded<T>(out * div(1.0F, sum));
 }
 
 template <class T>
@@ -94,6 +264,25 @@ CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const Tenso
           .qkv = data_of<T>(qkv),
           .keys = data_of<T>(cache.keys),
           .values = data_of<T>(cache.values)};
+}
+
+template <int Width, int Heads, class T>
+void launch(const CacheCall<T>& call, StreamView stream) {
+  const HeadMap& map = call.map;
+  const std::int64_t parts = (map.group() + Heads - 1) / Heads;
+  const unsigned blocks = blocks_for(map.batch * map.tokens * map.kv_heads * parts * call.splits, 1);
+  cached_kernel<T, Width, Heads><<<blocks, split_threads, 0, stream_of(stream)>>>(call);
+  check_launch("cached_attention");
+}
+
+/// Queries of a block: those that share a head of keys, up to eight; of fp32, whose keys take more registers, four.
+template <int Width, class T>
+void launch_heads(const CacheCall<T>& call, StreamView stream) {
+  const std::int64_t group = call.map.group();
+  if (group == 1) return launch<Width, 1>(call, stream);
+  if constexpr (sizeof(T) == 2)
+    if (group > 4) return launch<Width, 8>(call, stream);
+  return launch<Width, 4>(call, stream);
 }
 
 }  // namespace
@@ -109,15 +298,33 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
 
 void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
+  const bool appends_itself = args.appends && s.tokens == 1;
+  if (args.appends && !appends_itself)
+    cache_append({.shape = s, .qkv = args.qkv, .positions = args.positions, .cache = args.cache}, stream);
+  const AttentionSplits splits = splits_of(s, args.cache.capacity(), size_of(args.qkv.dtype));
+  const std::size_t needed = splits.count > 1 ? splits.workspace(s) : 0;
+  TESSERA_ASSERT(needed == 0 || (args.workspace && args.workspace.nbytes() >= needed && aligned16(args.workspace.data)),
+                 "workspace of %zu bytes, %zu needed", args.workspace.nbytes(), needed);
   dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     CacheCall<T> call = call_of<T>(s, args.qkv, args.positions, args.cache);
     call.out = data_of<T>(args.out);
     call.scale = static_cast<float>(args.scale);
-    cached_kernel<T>
-        <<<blocks_for(s.batch * s.tokens * s.heads, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(
-            call);
-    check_launch("cached_attention");
+    call.splits = splits.count;
+    call.appends = appends_itself;
+    call.partial = static_cast<float*>(args.workspace.data);
+    call.vectors = s.head_dim % (16 / static_cast<std::int64_t>(sizeof(T))) == 0 && aligned16(call.qkv) &&
+                   aligned16(call.keys) && aligned16(call.values);
+    if (s.head_dim <= 64) launch_heads<64>(call, stream);
+    else if (s.head_dim <= 128) launch_heads<128>(call, stream);
+    else launch_heads<256>(call, stream);
+    if (splits.count == 1) return;
+    merge_kernel<T>
+        <<<blocks_for(s.batch * s.tokens * s.heads, 1), blocks_for(s.head_dim, 32) * 32, 0, stream_of(stream)>>>(
+            call, splits.tile);
+    check_launch("the merge of cached_attention");
   });
 }
+
+std::size_t cached_attention_workspace(const AttentionShape& shape) { return most_split_workspace(shape); }
 
 }  // namespace tessera::kernels::cuda

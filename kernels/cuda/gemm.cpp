@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM on a device: one descriptor and one algorithm per plan, created at its first call and kept; one workspace per
-// stream. Later calls allocate nothing and do not synchronize.
+// GEMM on a device: our own kernel for up to 16 rows (gemm_few_rows.hpp), else cuBLASLt with one descriptor and one
+// algorithm per plan, created at its first call and kept; one workspace per stream. Later calls allocate nothing and do
+// not synchronize.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -9,6 +10,7 @@
 #include <mutex>
 
 #include "kernels/cuda/gemm_candidates.hpp"
+#include "kernels/cuda/gemm_few_rows.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "runtime/base/cuda/check.hpp"
 
@@ -165,6 +167,7 @@ void gemm(const GemmArgs& args, StreamView stream) {
   const auto queue = static_cast<cudaStream_t>(stream.handle);
   if (plan.m == 0 || plan.n == 0) return;
   if (plan.k == 0) return zero_depth_gemm(args, plan, queue);
+  if (is_of_few_rows(plan)) return gemm_few_rows(args, stream);
   const DeviceGemms own;
   const GemmCall call = own.call(args, queue);
   const CublasGemm& gemm = gemm_of(own, call, plan);

@@ -47,6 +47,15 @@ __device__ __forceinline__ std::uint32_t packed(float low, float high) {
   return r;
 }
 
+/// 16 bytes of global memory that nobody writes meanwhile and this multiprocessor reads once: not kept in L1.
+__device__ __forceinline__ uint4 load_once(const void* from) {
+  uint4 v;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(from));
+  return v;
+}
+
 /// Copies 16 bytes from global to shared memory (cp.async); zeros if not `valid`.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;

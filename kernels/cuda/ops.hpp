@@ -7,7 +7,7 @@
 //   sum_tree*, add_to, add_16bit_to       the same bits as the host's; sum_tree takes at most 256 parts
 //   accumulate_norm, carry_sums           the same integers as the host's
 //   sum_of_squares                        adds to the int64 counters of an ExactSum: the same integers as the host's
-//   gemm                                  cuBLASLt
+//   gemm                                  cuBLASLt; up to 16 rows times Wᵀ: our kernel
 //   grouped_gemm, grouped_gemm_gradient   our kernels: cuBLASLt needs the groups' sizes on the host
 //   cache_append, cached_attention        a position outside the cache is not written, and read as the cache's last
 //   linear_cross_entropy                  logits of a block of rows over the whole vocabulary, then one kernel that
@@ -32,6 +32,7 @@ void sum_of_squares(const float* x, std::size_t count, std::int64_t* counters, S
 [[nodiscard]] std::size_t embedding_backward_workspace(std::int64_t rows);
 [[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape);
 [[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape);
+[[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape);
 [[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype);
 
 }  // namespace cuda

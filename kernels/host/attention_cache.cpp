@@ -39,6 +39,8 @@ void cache_append(const CacheAppendArgs& args) {
 }
 
 void cached_attention(const CachedAttentionArgs& args) {
+  if (args.appends)
+    cache_append({.shape = args.shape, .qkv = args.qkv, .positions = args.positions, .cache = args.cache});
   const AttentionShape& s = args.shape;
   const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));

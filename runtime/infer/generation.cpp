@@ -68,18 +68,32 @@ void GenerationBatch::append(std::size_t r, std::int32_t id) {
   if (request_.on_token) request_.on_token(first_ + r, id);
 }
 
-std::int64_t GenerationBatch::take(std::span<float> logits) {
-  const std::size_t vocab = logits.size() / count_;
+template <class Pick>
+std::int64_t GenerationBatch::continue_rows(const Pick& pick) {
   open_ = 0;
   for (std::size_t r = 0; r < count_; ++r) {
     Row& row = rows_[r];
     if (!row.open) continue;
-    append(r, picker_.pick(logits.subspan(r * vocab, vocab), row.ids, first_ + r, row.made.ids.size()));
+    append(r, pick(r));
     open_ += row.open ? 1 : 0;
   }
   prefill_ = request_.recompute;
   next_pass();
   return open_;
+}
+
+std::int64_t GenerationBatch::take(std::span<float> logits) {
+  const std::size_t vocab = logits.size() / count_;
+  return continue_rows([&](std::size_t r) {
+    return picker_.pick(logits.subspan(r * vocab, vocab), rows_[r].ids, first_ + r, rows_[r].made.ids.size());
+  });
+}
+
+std::int64_t GenerationBatch::take_largest(std::span<const std::int32_t> ids) {
+  return continue_rows([&](std::size_t r) {
+    if (ids[r] < 0) train::TokenPicker::refuse_logits(first_ + r, rows_[r].made.ids.size());
+    return ids[r];
+  });
 }
 
 std::int64_t GenerationBatch::num_input_tokens() const {

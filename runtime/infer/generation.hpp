@@ -54,6 +54,8 @@ class GenerationBatch final : public train::BatchSource {
   [[nodiscard]] const std::int32_t* positions() const override { return prefill_ ? nullptr : positions_.data(); }
   [[nodiscard]] const std::int32_t* lengths() const override { return prefill_ ? lengths_.data() : nullptr; }
   std::int64_t take(std::span<float> logits) override;
+  [[nodiscard]] bool wants_logits() const override { return !picker_.takes_largest(); }
+  std::int64_t take_largest(std::span<const std::int32_t> ids) override;
 
   [[nodiscard]] const Completion& completion(std::size_t row) const { return rows_[row].made; }
   /// Input tokens of the next pass, without padding.
@@ -66,6 +68,9 @@ class GenerationBatch final : public train::BatchSource {
     bool open = false;
   };
   void append(std::size_t row, std::int32_t id);
+  /// Gives every unfinished row its next token.
+  template <class Pick>
+  std::int64_t continue_rows(const Pick& pick);
   void next_pass();
 
   const GenerateRequest& request_;

@@ -65,7 +65,7 @@ struct Inference::Parts : train::RunContext {
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
     : train::RunContext(world_, options.run, "", options.test_hooks),
-      executor({&plan, &manager, nullptr, arena.get(), options.comm_streams}) {
+      executor({&plan, &manager, nullptr, arena.get(), options.comm_streams, options.replays}) {
   const models::Phase phase =
       plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
   TESSERA_ASSERT(plan.spec.purpose != plan::Purpose::train);
@@ -83,6 +83,7 @@ void Inference::Parts::run_round(GenerationBatch& rows, GenerateReport& report) 
     run(*main, rows, block);
     times.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
     ++times.passes;
+    times.replayed += block.replayed ? 1 : 0;
     if (block.sums.tokens == 0) return;  // no rank has an unfinished row
   }
 }

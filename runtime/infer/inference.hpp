@@ -14,12 +14,14 @@ namespace tessera::infer {
 struct InferenceOptions {
   plan::RunSpec run;  // purpose evaluate or generate; topology and rank are filled from the world
   Stream::Mode comm_streams = Stream::Mode::threaded;  // tests
+  bool replays = true;                                 // train::Executor::Parts::replays; false: tests
   train::RunTestHooks test_hooks;                      // tests
 };
 
 /// Passes of one kind on this rank, added up.
 struct PassTimes {
   std::int64_t passes = 0, tokens = 0;  // tokens: input tokens of unfinished rows
+  std::int64_t replayed = 0;            // of the passes, on a device: as one graph
   double seconds = 0;
 };
 

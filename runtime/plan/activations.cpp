@@ -271,9 +271,10 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     if (is_batch_field(slot) || slot.name == logits_name)
       more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
   }
-  if (spec.purpose == Purpose::generate) {  // decode passes give the positions of their tokens
+  if (spec.purpose == Purpose::generate) {  // decode passes give the positions of their tokens, and choose the next
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
     both("positions", rows, rows);
+    both(chosen_name, rows, rows);
   }
   const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->router.num_losses());
   both(shard::norm_name, (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t),

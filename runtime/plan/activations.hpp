@@ -45,6 +45,7 @@ inline constexpr const char* router_name = "router";  // (layers with experts, 2
 inline constexpr const char* reference_name = "reference";  // Batch::reference
 inline constexpr const char* loss_rows_name = "loss_rows";  // Batch::loss_rows
 inline constexpr const char* logits_name = "logits";        // (1, V); generate: (B, V)
+inline constexpr const char* chosen_name = "chosen";        // generate, on a device: (B) int32, the largest logits
 /// Whether micro-batches of a run have this tensor; its slot has its name.
 [[nodiscard]] bool has_field(const RunSpec& spec, models::BatchField field);
 /// Key-value cache of module i, for B rows of cache_tokens, in generation.

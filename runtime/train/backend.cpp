@@ -36,6 +36,14 @@ void Executor::Backend::execute_with_span(void* program, std::int64_t instructio
             p.schedule->list[static_cast<std::size_t>(instruction)].stream);
 }
 
+void Executor::Backend::load(BoundSchedule& program, int micro) { program.executor->load(program, micro); }
+
+void Executor::Backend::issue_forward(BoundSchedule& program, int instruction) {
+  program.executor->issue_forward(program, instruction);
+}
+
+TensorView Executor::Backend::logits_of(const BoundSchedule& program) { return program.executor->logits_of(program); }
+
 void Executor::Backend::finish(std::initializer_list<Stream*> streams, Stream& caller) const noexcept {
   if (parts_.comm_streams != Stream::Mode::threaded) return;
   for (Stream* const stream : streams) try {

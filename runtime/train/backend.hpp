@@ -28,6 +28,8 @@ class Executor::Backend {
 
   [[nodiscard]] virtual Stream& stream(shard::StreamId id) = 0;
   virtual void begin(BoundSchedule& program) = 0;
+  /// Runs all instructions before `norm` as one launch, if this is a decode pass that may be replayed.
+  [[nodiscard]] virtual bool replay(BoundSchedule& program) { return (void)program, false; }
   /// The compute stream waits for an instruction of another stream.
   virtual void wait_for(BoundSchedule& program, int instruction) = 0;
   /// Enqueues the instruction on its stream, with its span if there is a trace.
@@ -42,7 +44,7 @@ class Executor::Backend {
   /// program.buffers when later work of the compute stream runs.
   virtual void copy_batch(BoundSchedule& program, int micro, std::int64_t rows) = 0;
   /// BatchSource::take.
-  [[nodiscard]] virtual std::int64_t take(BoundSchedule& program, const TensorView& logits) = 0;
+  [[nodiscard]] virtual std::int64_t take(BoundSchedule& program) = 0;
   virtual void norm(BoundSchedule& program) = 0;
   /// Waits for all work enqueued so far.
   virtual void synchronize() = 0;
@@ -54,6 +56,10 @@ class Executor::Backend {
   static void execute(void* program, std::int64_t instruction);
   /// The same, with its span by the host's clock.
   static void execute_with_span(void* program, std::int64_t instruction);
+  // The executor's, for the backends: Executor has no friends but what is nested in it.
+  static void load(BoundSchedule& program, int micro);
+  static void issue_forward(BoundSchedule& program, int instruction);
+  [[nodiscard]] static TensorView logits_of(const BoundSchedule& program);
   /// For destructors: waits until the threads of the streams (null: none) have done or skipped their tasks. A task may
   /// wait for another stream, which must not have ended. Deferred streams drop their tasks. `caller` is immediate.
   void finish(std::initializer_list<Stream*> streams, Stream& caller) const noexcept;

@@ -160,7 +160,7 @@ BatchMemory batch_memory(const Arena& arena, const Name& name) {
 }
 
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
-void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena) {
+void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena, bool replays) {
   const shard::Schedule& schedule = *program.schedule;
   program.host_buffers = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
   if (program.phase == models::Phase::train) {
@@ -174,9 +174,17 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
         if (instruction.stream == shard::StreamId::compute)
           program.waits.push_back({before, TimedEvent(plan.spec.device), TimedEvent(plan.spec.device)});
   program.host_logits = arena.data_if(plan::pinned_name(plan::logits_name));
+  program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::chosen_name));
+  program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::pinned_name(plan::chosen_name)));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
     if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);
+  const auto is_forward = [](const shard::Instruction& instruction) {
+    return instruction.stream == shard::StreamId::compute &&
+           (instruction.op == shard::Op::forward || instruction.op == shard::Op::release);
+  };
+  program.replays = replays && plan.spec.purpose == plan::Purpose::generate && program.norm >= 0 &&
+                    std::all_of(schedule.list.begin(), schedule.list.begin() + program.norm, is_forward);
 }
 
 }  // namespace
@@ -197,7 +205,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->logits = arena.data_if(plan::logits_name);
   program->buffers = program->host_buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
   program->host_logits = program->logits;
-  if (plan.spec.device != host_device) bind_device(*program, plan, arena);
+  if (plan.spec.device != host_device) bind_device(*program, plan, arena, parts_.replays);
   program->loss_rows = arena.data_if(plan::loss_rows_name);
   if (!schedule.references.empty()) program->reference = arena.data(plan::reference_name);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));

@@ -4,6 +4,7 @@
 
 #include "kernels/dequantize.hpp"
 #include "kernels/step.hpp"
+#include "runtime/base/graph.hpp"
 #include "runtime/base/timed_event.hpp"
 #include "runtime/train/executor.hpp"
 
@@ -51,8 +52,16 @@ class Executor::BoundSchedule {
   // On a device:
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device
-  Event logits_copied;                                           // to host_logits
+  std::int32_t *chosen = nullptr, *host_chosen = nullptr;        // generation: BatchSource::take_largest
+  Event logits_copied;                                           // to host_logits, or host_chosen
   int norm = -1;                                                 // its instruction; -1: none
+  bool replays = false;  // nothing but forwards of generation before `norm`, and Parts::replays
+  /// The decode pass of `rows` rows that ran before; as a graph, if captured.
+  struct Decode {
+    std::int64_t rows = 0;
+    bool wants_logits = true, captured = false;
+    LaunchGraph graph;
+  } decode;
   /// Waits of the compute stream for instructions of other streams, in list order.
   struct Wait {
     int instruction = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/argmax.hpp"
 #include "kernels/gemm_choice.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
@@ -91,33 +92,90 @@ void DeviceBackend::begin(Executor::BoundSchedule& program) {
   copy_bytes(program.step, program.pinned_step, sizeof *program.step, compute_.view());
 }
 
-/// Copies a micro-batch to the device. The previous run no longer reads them: its norm (or, without one, its end) is
-/// done.
-void DeviceBackend::copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) {
+/// The positions of a decode pass, in pinned memory.
+static void write_positions(const Executor::BoundSchedule& program, std::int64_t rows) {
+  if (const std::int32_t* positions = program.source->positions(); program.phase == models::Phase::logits && positions)
+    std::copy_n(positions, rows, program.host_buffers.positions());
+}
+
+void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micro, std::int64_t rows,
+                                StreamView stream) {
   const std::int64_t first = micro * program.tokens_per_micro;
   const BatchMemory from = program.host_buffers.from(first), to = program.buffers.from(first);
   const auto n = static_cast<std::size_t>(rows * program.source->tokens(micro));
-  const bool generates = program.phase == models::Phase::logits;
-  const std::int32_t* positions = program.source->positions();
-  if (generates && positions != nullptr) std::copy_n(positions, n, from.positions());
+  const bool generates = program.phase == models::Phase::logits, decodes = program.source->positions() != nullptr;
   for (const models::BatchFieldInfo& field : models::batch_fields) {
     const bool wanted = !generates || field.field == models::BatchField::ids ||
-                        (field.field == models::BatchField::positions && positions != nullptr);
+                        (field.field == models::BatchField::positions && decodes);
     if (wanted && to[field.field] != nullptr)
-      copy_bytes(to[field.field], from[field.field], n * size_of(field.dtype), copy_.view());
+      copy_bytes(to[field.field], from[field.field], n * size_of(field.dtype), stream);
   }
+}
+
+/// Copies a micro-batch to the device. The previous run no longer reads them: its norm (or, without one, its end) is
+/// done.
+void DeviceBackend::copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) {
+  write_positions(program, rows);
+  copy_fields(program, micro, rows, copy_.view());
   Event& copied = program.copied[static_cast<std::size_t>(micro)];
   copy_.record(copied);
   compute_.wait(copied);
 }
 
-/// Waits for the logits: the host chooses the next tokens.
-std::int64_t DeviceBackend::take(Executor::BoundSchedule& program, const TensorView& logits) {
-  copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
+/// The first pass of a number of rows is issued kernel by kernel: what is loaded or chosen at a kernel's first call is
+/// then. The second is captured: everything that changes from pass to pass is in memory, ids and positions.
+bool DeviceBackend::replay(Executor::BoundSchedule& program) {
+  BatchSource& source = *program.source;
+  const std::int64_t rows = source.rows(0);
+  if (!program.replays || trace_.on() || rows == 0 || source.positions() == nullptr) return false;
+  Executor::BoundSchedule::Decode& decode = program.decode;
+  const bool warm = decode.rows == rows && decode.wants_logits == source.wants_logits();
+  if (!warm) decode.captured = false;
+  decode.rows = rows;
+  decode.wants_logits = source.wants_logits();
+  if (!warm) return false;
+  load(program, 0);
+  write_positions(program, rows);
+  if (!decode.captured) decode.graph.capture(compute_, [&] { issue_decode(program); });
+  decode.captured = true;
+  decode.graph.launch(compute_);
+  program.block->replayed = true;
+  program.block->local.tokens = receive(program);
+  return true;
+}
+
+/// A decode pass on one stream, without events.
+void DeviceBackend::issue_decode(Executor::BoundSchedule& program) {
+  copy_fields(program, 0, program.source->rows(0), compute_.view());
+  for (int i = 0; i < program.norm; ++i)
+    if (program.schedule->list[static_cast<std::size_t>(i)].op == shard::Op::forward) issue_forward(program, i);
+  copy_result(program);
+}
+
+/// The logits, or the largest of each row, to pinned memory.
+void DeviceBackend::copy_result(Executor::BoundSchedule& program) {
+  const TensorView logits = logits_of(program);
+  if (program.source->wants_logits() || program.chosen == nullptr)
+    return copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
+  const TensorView chosen(program.chosen, DType::i32, Shape{logits.shape[0]}, device_);
+  kernels::argmax({.x = logits, .out = chosen}, compute_.view());
+  copy_bytes(program.host_chosen, chosen.data, chosen.nbytes(), compute_.view());
+}
+
+/// Waits for what copy_result has copied: the host chooses the next tokens, or gets them.
+std::int64_t DeviceBackend::receive(Executor::BoundSchedule& program) {
   compute_.record(program.logits_copied);
   program.logits_copied.wait();
-  return program.source->take(
-      {reinterpret_cast<float*>(program.host_logits), static_cast<std::size_t>(logits.numel())});
+  BatchSource& source = *program.source;
+  const TensorView logits = logits_of(program);
+  if (!source.wants_logits() && program.chosen != nullptr)
+    return source.take_largest({program.host_chosen, static_cast<std::size_t>(logits.shape[0])});
+  return source.take({reinterpret_cast<float*>(program.host_logits), static_cast<std::size_t>(logits.numel())});
+}
+
+std::int64_t DeviceBackend::take(Executor::BoundSchedule& program) {
+  copy_result(program);
+  return receive(program);
 }
 
 void DeviceBackend::norm(Executor::BoundSchedule& program) {

@@ -14,17 +14,22 @@ class DeviceBackend final : public Executor::Backend {
 
   [[nodiscard]] Stream& stream(shard::StreamId id) override;
   void begin(Executor::BoundSchedule& program) override;
+  [[nodiscard]] bool replay(Executor::BoundSchedule& program) override;
   void wait_for(Executor::BoundSchedule& program, int instruction) override;
   void enqueue(Executor::BoundSchedule& program, int instruction) override;
   void end(Executor::BoundSchedule& program) override;
   [[nodiscard]] StepPointers pointers(const Executor::BoundSchedule& program) override;
   [[nodiscard]] const kernels::StepScalars* host_scalars(const Executor::BoundSchedule& program) override;
   void copy_batch(Executor::BoundSchedule& program, int micro, std::int64_t rows) override;
-  [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program, const TensorView& logits) override;
+  [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program) override;
   void norm(Executor::BoundSchedule& program) override;
   void synchronize() override;
 
  private:
+  void copy_fields(const Executor::BoundSchedule& program, int micro, std::int64_t rows, StreamView stream);
+  void issue_decode(Executor::BoundSchedule& program);
+  void copy_result(Executor::BoundSchedule& program);
+  [[nodiscard]] std::int64_t receive(Executor::BoundSchedule& program);
   void begin_spans(Executor::BoundSchedule& program);
   void take_spans(Executor::BoundSchedule& program);
 

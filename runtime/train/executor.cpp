@@ -52,7 +52,8 @@ void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block
   dequantized_ = nullptr;
   const auto& list = program.schedule->list;
   backend_->begin(program);
-  for (int i = 0; i < static_cast<int>(list.size()); ++i) {
+  const int first = backend_->replay(program) ? program.norm : 0;
+  for (int i = first; i < static_cast<int>(list.size()); ++i) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
     Stream& stream = backend_->stream(instruction.stream);
     const bool computes = &stream == &backend_->stream(StreamId::compute);  // without a device updates of the host too
@@ -131,7 +132,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   }
   const auto& model = *parts_.plan->spec.model;
   if (program.phase == models::Phase::logits) {
-    batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}, device_};
+    batch.logits = logits_of(program);
     if (pointers.positions != nullptr) batch.positions = {pointers.positions, Shape{rows, tokens}, device_};
     batch.lengths = program.source->lengths();
   } else {
@@ -167,8 +168,8 @@ models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phas
           documents};
 }
 
-/// Loads a micro-batch into the buffers of the kernels.
-void Executor::load(BoundSchedule& program, int micro, std::int64_t rows) {
+/// Loads a micro-batch into host memory.
+void Executor::load(BoundSchedule& program, int micro) {
   const double begin = trace_.now();
   BatchSource& source = *program.source;
   const BatchMemory to = program.host_buffers.from(micro * program.tokens_per_micro);
@@ -180,7 +181,11 @@ void Executor::load(BoundSchedule& program, int micro, std::int64_t rows) {
     source.load(micro, to);
   }
   program.block->data_seconds += trace_.now() - begin;
-  backend_->copy_batch(program, micro, rows);
+}
+
+TensorView Executor::logits_of(const BoundSchedule& program) const {
+  const auto& model = *parts_.plan->spec.model;
+  return {program.logits, stat_dtype(model.dtype), Shape{program.source->rows(0), model.vocab}, device_};
 }
 
 /// Frozen matrices stay what they are during a run: of consecutive instructions of a module the first dequantizes.
@@ -193,16 +198,28 @@ void Executor::dequantize(const BoundSchedule& program, int i) {
 
 void Executor::forward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
-  const auto& step = program.steps[static_cast<std::size_t>(i)];
-  BatchSource& source = *program.source;
   const int micro = std::max(instruction.micro, 0);
-  const std::int64_t rows = source.rows(micro), tokens = source.tokens(micro);
+  const std::int64_t rows = program.source->rows(micro);
   if (rows == 0) return;
-  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
   const int first_instance = program.schedule->references.empty() ? 0 : 1;
   const bool begins =
       instruction.module == 0 && instruction.instance == first_instance && instruction.op == Op::forward;
-  if (begins) load(program, micro, rows);
+  if (begins) {
+    load(program, micro);
+    backend_->copy_batch(program, micro, rows);
+  }
+  issue_forward(program, i);
+  if (program.phase == models::Phase::logits && program.steps[static_cast<std::size_t>(i)].y == nullptr)
+    program.block->local.tokens = backend_->take(program);
+}
+
+/// The module's kernels, and nothing else: of a decode pass they may be captured.
+void Executor::issue_forward(BoundSchedule& program, int i) {
+  const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  const int micro = std::max(instruction.micro, 0);
+  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
+  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
   const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
@@ -222,8 +239,6 @@ void Executor::forward(BoundSchedule& program, int i) {
   args.cache = step.cache;
   dequantize(program, i);
   step.module->forward(args);
-  if (program.phase == models::Phase::logits && step.y == nullptr)
-    program.block->local.tokens = backend_->take(program, batch.logits);
 }
 
 void Executor::backward(BoundSchedule& program, int i) {

@@ -79,6 +79,11 @@ class BatchSource {
   /// Receives the logits (rows, V) of a pass. Returns how many rows need another pass; StepBlock::sums.tokens is then
   /// the sum over the ranks.
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
+  /// False: on a device take_largest is called in place of take, and the logits stay there. May change from
+  /// pass to pass.
+  [[nodiscard]] virtual bool wants_logits() const { return true; }
+  /// By row, the index of the largest logit, the lowest of equals; -1: one of the row is not finite.
+  virtual std::int64_t take_largest(std::span<const std::int32_t> ids) { return (void)ids, 0; }
 };
 
 /// Called during training steps, on the thread that runs the executor and no other; must not allocate.
@@ -104,6 +109,7 @@ struct StepBlock {
   /// On a device: a training step whose updates are skipped, by the flag that an overflow sets: parameters, states and
   /// the next run are unchanged.
   bool warmup = false;
+  bool replayed = false;                // on a device: happened: a decode pass was issued as one graph (Parts::replays)
   kernels::OptimizerScalars optimizer;  // of the step
   double max_grad_norm = 0;             // 0: no clipping
   StepCallback* callback = nullptr;     // null: none
@@ -132,6 +138,9 @@ class Executor {
     /// the training schedule uses it. deferred: each runs when it is waited for. On a device the same two are streams
     /// of the device; threads of their own issue the work if the transport blocks the host.
     Stream::Mode comm_streams = Stream::Mode::threaded;
+    /// On a device: a decode pass without collectives is captured at its second run with the same rows, and replayed as
+    /// one launch from then on, with the same bits. A traced run is not.
+    bool replays = true;
   };
   explicit Executor(const Parts& parts);
   ~Executor();
@@ -159,8 +168,9 @@ class Executor {
 
  private:
   void execute(BoundSchedule& program, int instruction);
-  void load(BoundSchedule& program, int micro, std::int64_t rows);
+  void load(BoundSchedule& program, int micro);
   void forward(BoundSchedule& program, int instruction);
+  void issue_forward(BoundSchedule& program, int instruction);
   void backward(BoundSchedule& program, int instruction);
   /// The quantized matrices that an instruction of a module reads, to the workspace of all modules.
   void dequantize(const BoundSchedule& program, int instruction);
@@ -171,6 +181,8 @@ class Executor {
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
+  /// Where a pass of generation writes its logits, (rows, V).
+  [[nodiscard]] TensorView logits_of(const BoundSchedule& program) const;
   [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
                                             std::int64_t tokens) const;
 

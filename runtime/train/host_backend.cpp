@@ -72,7 +72,8 @@ StepPointers HostBackend::pointers(const Executor::BoundSchedule& program) {
           .positions = program.source->positions()};
 }
 
-std::int64_t HostBackend::take(Executor::BoundSchedule& program, const TensorView& logits) {
+std::int64_t HostBackend::take(Executor::BoundSchedule& program) {
+  const TensorView logits = logits_of(program);
   return program.source->take({logits.as<float>(), static_cast<std::size_t>(logits.numel())});
 }
 

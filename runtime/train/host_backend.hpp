@@ -19,7 +19,7 @@ class HostBackend final : public Executor::Backend {
   [[nodiscard]] StepPointers pointers(const Executor::BoundSchedule& program) override;
   [[nodiscard]] const kernels::StepScalars* host_scalars(const Executor::BoundSchedule&) override { return &step_; }
   void copy_batch(Executor::BoundSchedule&, int, std::int64_t) override {}
-  [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program, const TensorView& logits) override;
+  [[nodiscard]] std::int64_t take(Executor::BoundSchedule& program) override;
   void norm(Executor::BoundSchedule& program) override;
   void synchronize() override {}  // a run ends when its streams are idle
 

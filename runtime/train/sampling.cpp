@@ -66,14 +66,17 @@ void TokenPicker::keep_top_p() {
   candidates_.resize(count);
 }
 
+void TokenPicker::refuse_logits(std::uint64_t prompt, std::uint64_t position) {
+  throw Error(ExitCode::data, "the model's logits are not finite",
+              strfmt("prompt %lu, token %lu", prompt + 1, position + 1),
+              "Check the weights: one is not finite, or far too large");
+}
+
 std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt,
                                std::uint64_t position) {
   float probe = 0;
   for (const float logit : logits) probe += 0 * logit;
-  if (probe != 0)
-    throw Error(ExitCode::data, "the model's logits are not finite",
-                strfmt("prompt %lu, token %lu", prompt + 1, position + 1),
-                "Check the weights: one is not finite, or far too large");
+  if (probe != 0) refuse_logits(prompt, position);
   if (sampling_.repetition_penalty != 1) penalize(logits, row);
   const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);
   if (sampling_.temperature <= 0) return pick_token(logits, 0, key, position);

@@ -26,6 +26,10 @@ struct Sampling {
 class TokenPicker {
  public:
   TokenPicker(const Sampling& sampling, std::int64_t vocab);
+  /// True if pick() is the largest logit, as pick_token() of temperature 0.
+  [[nodiscard]] bool takes_largest() const { return sampling_.temperature <= 0 && sampling_.repetition_penalty == 1; }
+  /// Throws Error (data): a logit of the row is not finite.
+  [[noreturn]] static void refuse_logits(std::uint64_t prompt, std::uint64_t position);
   /// The next token of a row with the tokens `row`. `prompt` and `position` select the random number. Overwrites the
   /// logits. Throws Error (data) if one is not finite.
   [[nodiscard]] std::int32_t pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt,

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/cuda/check.hpp"
@@ -45,10 +46,11 @@ struct Queue {
   std::deque<Task> waiting;
   std::int64_t issued = 0, done = 0;
   Time time = 0;
-  int number = -1;         // WaitOrder
-  std::int64_t waits = 0;  // for events of other queues
-  std::int64_t ran = 0;    // kernels and copies
-  Before before;           // what is enqueued next
+  int number = -1;                                        // WaitOrder
+  std::int64_t waits = 0;                                 // for events of other queues
+  std::int64_t ran = 0;                                   // kernels and copies
+  Before before;                                          // what is enqueued next
+  std::vector<std::function<void()>>* capture = nullptr;  // where kernels and copies go instead of `waiting`
 };
 
 struct Mark {
@@ -156,8 +158,9 @@ void launch(StreamView stream, std::function<void()> work) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
   m.kinds.insert(work.target_type());
-  m.judge_drop(queue_of(stream.handle));
   Queue& queue = queue_of(stream.handle);
+  if (queue.capture != nullptr) return queue.capture->push_back(std::move(work));
+  m.judge_drop(queue);
   ++queue.before[&queue];
   m.push(queue, {[&m, &queue, work = std::move(work)] { m.run(work), ++queue.ran; }, host_time, 1});
 }
@@ -272,6 +275,8 @@ void copy(const RowCopy& c, StreamView stream) {
       std::memmove(static_cast<std::byte*>(block.to) + row * block.to_pitch,
                    static_cast<const std::byte*>(block.from) + row * block.from_pitch, block.width);
   };
+  const bool pageable = !known(c.from, c.from_pitch) || !known(c.to, c.to_pitch);
+  TESSERA_ASSERT(!pageable || queue_of(stream.handle).capture == nullptr, "a captured copy of pageable memory");
   if (!known(c.from, c.from_pitch)) {  // pageable: staged before the call returns, on the device when its turn comes
     auto staged = std::make_shared<std::vector<std::byte>>(c.width * c.rows);
     move_rows({staged->data(), c.width, c.from, c.from_pitch, c.width, c.rows});
@@ -315,6 +320,7 @@ void destroy_event(void* event) noexcept { delete static_cast<Mark*>(event); }
 void record(void* event, void* stream) {
   const std::lock_guard lock(machine().mutex);
   Queue& queue = queue_of(stream);
+  TESSERA_ASSERT(queue.capture == nullptr, "an event recorded during a capture");
   machine().judge_drop(queue);
   const bool idle = queue.done == queue.issued;
   auto time = std::make_shared<simulated::Time>();
@@ -326,6 +332,7 @@ void wait(void* stream, void* event) {
   const std::lock_guard lock(machine().mutex);
   const Mark mark = *static_cast<Mark*>(event);
   Queue& queue = queue_of(stream);
+  TESSERA_ASSERT(queue.capture == nullptr, "a wait during a capture");
   if (mark.queue == nullptr || machine().drops(queue, mark)) return;
   for (const auto& [other, ticket] : mark.before) queue.before[other] = std::max(queue.before[other], ticket);
   machine().push(queue, {[mark, &queue] {
@@ -348,6 +355,26 @@ bool passed(void* event) {
   const Mark& mark = *static_cast<Mark*>(event);
   return mark.queue == nullptr || mark.queue->done >= mark.ticket;
 }
+using Captured = std::vector<std::function<void()>>;
+void begin_capture(void* stream) {
+  const std::lock_guard lock(machine().mutex);
+  Queue& queue = queue_of(stream);
+  TESSERA_ASSERT(queue.capture == nullptr, "a capture within a capture");
+  queue.capture = new Captured;
+}
+void* end_capture(void* stream) {
+  const std::lock_guard lock(machine().mutex);
+  return std::exchange(queue_of(stream).capture, nullptr);
+}
+void destroy_graph(void* graph) noexcept {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();
+  delete static_cast<Captured*>(graph);
+}
+void launch_graph(void* graph, void* stream) {
+  for (const auto& work : *static_cast<Captured*>(graph)) simulated::launch({stream}, work);
+}
+
 double milliseconds(void* from, void* to) {
   const std::lock_guard lock(machine().mutex);
   return 1e-3 * static_cast<double>(*static_cast<Mark*>(to)->time - *static_cast<Mark*>(from)->time);

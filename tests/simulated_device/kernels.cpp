@@ -4,11 +4,14 @@
 #include <vector>
 
 #include "kernels/adamw_8bit.hpp"
+#include "kernels/argmax.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
 #include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
+#include "kernels/cuda/argmax.hpp"
+#include "kernels/cuda/gemm_few_rows.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
@@ -40,6 +43,17 @@ namespace tessera::kernels::cuda {
   }
 TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
+
+void argmax(const ArgmaxArgs& given, StreamView stream) {
+  simulated::launch(stream,
+                    [args = taken(given, &ArgmaxArgs::x, &ArgmaxArgs::out)] { kernels::argmax(args, host_stream); });
+}
+
+void gemm_few_rows(const GemmArgs& given, StreamView stream) {
+  using A = GemmArgs;
+  simulated::launch(
+      stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
+}
 
 /// A device's kernel has the segments as an argument: the caller's list may change after the call.
 template <class Args>
@@ -169,6 +183,9 @@ std::size_t attention_forward_workspace(const AttentionShape& shape) {
 }
 std::size_t attention_backward_workspace(const AttentionShape& shape) {
   return kernels::attention_backward_workspace(shape, DType::f32);
+}
+std::size_t cached_attention_workspace(const AttentionShape& shape) {
+  return kernels::cached_attention_workspace(shape, DType::f32);
 }
 std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
   return kernels::linear_cross_entropy_workspace(rows, vocab, dtype);

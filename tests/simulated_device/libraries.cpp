@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cudnn/attention.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
+#include "kernels/cuda/gemm_few_rows.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "tests/simulated_device/arguments.hpp"
 
@@ -31,10 +32,11 @@ static GemmState& gemm_state() {
 
 void gemm(const GemmArgs& given, StreamView stream) {
   using A = GemmArgs;
+  const GemmPlan plan = plan_gemm(given);
+  if (is_of_few_rows(plan)) return gemm_few_rows(given, stream);
   {
     GemmState& own = gemm_state();
     const std::lock_guard lock(own.mutex);
-    const GemmPlan plan = plan_gemm(given);
     if (own.recording) own.recorded.try_emplace(plan, GemmState::Call{given.c, plan.result_pitch, stream});
   }
   simulated::launch(

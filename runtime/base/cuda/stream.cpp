@@ -53,6 +53,28 @@ bool passed(void* event) {
   return true;
 }
 
+void begin_capture(void* stream) {
+  TESSERA_CUDA(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
+}
+
+void* end_capture(void* stream) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  TESSERA_CUDA(cudaStreamEndCapture(stream_of(stream), &graph));
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  TESSERA_CUDA_QUIETLY(cudaGraphDestroy(graph));
+  TESSERA_CUDA(status);
+  return executable;
+}
+
+void destroy_graph(void* graph) noexcept {
+  TESSERA_CUDA_QUIETLY(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
+}
+
+void launch_graph(void* graph, void* stream) {
+  TESSERA_CUDA(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)));
+}
+
 double milliseconds(void* from, void* to) {
   float time = 0;
   TESSERA_CUDA(cudaEventElapsedTime(&time, event_of(from), event_of(to)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// CUDA streams and events as handles: the device side of runtime/base/stream.hpp.
+// CUDA streams, events and graphs as handles: the device side of runtime/base/stream.hpp and graph.hpp.
 
 #include <cstdint>
 
@@ -27,5 +27,13 @@ void synchronize(void* event);
 [[nodiscard]] bool passed(void* event);
 /// Milliseconds between two timed events that have passed.
 [[nodiscard]] double milliseconds(void* from, void* to);
+
+/// What this thread issues on `stream` until end_capture becomes a graph. It may issue nothing else that waits for the
+/// device or allocates; other threads may.
+void begin_capture(void* stream);
+[[nodiscard]] void* end_capture(void* stream);
+/// A graph that is running is destroyed after it.
+void destroy_graph(void* graph) noexcept;
+void launch_graph(void* graph, void* stream);
 
 }  // namespace tessera::cuda
