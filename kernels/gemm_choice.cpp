@@ -16,6 +16,11 @@ std::size_t finish_recording_gemms(Timing timing) {
   return 0;
 }
 
+std::vector<RecordedGemm> time_recorded_gemms() {
+  if constexpr (cuda_built) return cuda::time_recorded_gemms();
+  return {};
+}
+
 std::string gemm_choices() {
   if constexpr (cuda_built) return cuda::gemm_choices();
   return {};

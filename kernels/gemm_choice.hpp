@@ -6,19 +6,31 @@
 // calling thread's device and is called before a run's first step.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/base/stream.hpp"
 
 namespace tessera::kernels {
 
-/// From now on records the first call of every GEMM with its memory. Forgets earlier records.
+/// From now on records the first call of every GEMM with its memory, and counts the others. Forgets earlier records.
 void record_gemms();
 /// Ends the recording. Synchronizes; nothing else may be running. With Timing::on, times the candidates of each
 /// recorded GEMM without a known choice, on the memory of its call, whose result is overwritten with garbage, and takes
 /// the fastest. Returns how many GEMMs were timed.
 enum class Timing : unsigned char { off, on };
 std::size_t finish_recording_gemms(Timing timing);
+
+/// A GEMM of a recording.
+struct RecordedGemm {
+  std::string name;        // "bf16 T,N 4096x32768x1536 -> fp32, …": as the column-major library sees it
+  double flops = 0;        // of a call
+  std::int64_t calls = 0;  // during the recording
+  double seconds = 0;      // of a call: measured again with its algorithm, in turns with the other GEMMs
+};
+/// Ends the recording as Timing::on does, but changes no choice. None on the host.
+[[nodiscard]] std::vector<RecordedGemm> time_recorded_gemms();
 
 /// The choices, timed or applied, with the library's version and the device they belong to. Ends in a checksum.
 [[nodiscard]] std::string gemm_choices();

@@ -3,7 +3,7 @@
 // The language-model head fused with its loss: logits = x·Wᵀ by blocks of rows and chunks of the vocabulary, so that no
 // (N, V) buffer exists. The gradient of the loss is computed in the same pass. With bf16 or fp16 inputs the logits of a
 // block are fp32 on the host and of the inputs' dtype on a device; statistics are fp32 or wider, the gradient is
-// rounded to the input's dtype before the GEMMs, and dx is rounded once.
+// rounded to the input's dtype before the GEMMs, and dx is rounded once (on a device, twice in part: decision 0051).
 
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/stream.hpp"

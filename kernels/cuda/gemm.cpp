@@ -7,6 +7,7 @@
 
 #include "kernels/gemm.hpp"
 
+#include <cmath>
 #include <mutex>
 
 #include "kernels/cuda/gemm_candidates.hpp"
@@ -17,8 +18,6 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int asked_candidates = 8;  // the first may need more workspace than there is
-
 /// "cuBLASLt 130100 on NVIDIA H200 sm_90": the identity that choices are valid for.
 std::string identity_of(int device) {
   cudaDeviceProp properties{};
@@ -27,10 +26,11 @@ std::string identity_of(int device) {
                 properties.minor);
 }
 
-/// A GEMM's first call since the recording began.
+/// A GEMM's first call since the recording began, and the number of all.
 struct RecordedCall {
   GemmArgs args;
   cudaStream_t stream;
+  std::int64_t calls = 0;
 };
 
 /// State of one device's GEMMs. Lives until the process ends: the driver may be gone before destructors run.
@@ -84,7 +84,7 @@ class DeviceGemms {
 std::optional<cublasLtMatmulAlgo_t> known_choice(const DeviceGemms& own, const CublasGemm& gemm) {
   const auto kept = own->choices.find(gemm.plan);
   if (!kept) return std::nullopt;
-  const auto algorithm = algorithm_of(*kept, own->handle, gemm);
+  const auto algorithm = algorithm_of(kept->algorithm, own->handle, gemm);
   if (algorithm) return algorithm;
   if (own->refused == RefusedChoice::error)
     throw Error(ExitCode::data, "cuBLASLt refuses the algorithm chosen for a GEMM", "GEMM " + str(gemm.plan),
@@ -99,7 +99,7 @@ const CublasGemm& gemm_of(const DeviceGemms& own, const GemmCall& call, const Ge
   auto gemm = std::make_unique<CublasGemm>(plan);
   set_bias(call, *gemm);
   const auto known = known_choice(own, *gemm);
-  gemm->algorithm = known ? *known : candidates(call, *gemm, asked_candidates).front();
+  gemm->algorithm = known ? *known : proposal(call, *gemm);
   slot = std::move(gemm);
   return *slot;
 }
@@ -131,17 +131,39 @@ void record_gemms() {
 
 std::size_t finish_recording_gemms(Timing timing) {
   const DeviceGemms own;
-  std::size_t timed = 0;
-  for (const auto& [plan, call] : own->recorded) {
+  std::vector<GemmContest> contests;
+  for (const auto& [plan, recorded] : own->recorded) {
     if (timing == Timing::off || own->choices.find(plan)) continue;
-    CublasGemm& gemm = *own->gemms.at(plan);
-    gemm.algorithm = fastest(own.call(call.args, call.stream), gemm);
-    own->choices.keep(plan, bytes_of(gemm.algorithm));
-    ++timed;
+    const GemmCall call = own.call(recorded.args, recorded.stream);
+    const CublasGemm& gemm = *own->gemms.at(plan);
+    contests.push_back({call, &gemm, candidates(call, gemm)});
+  }
+  share_algorithms(contests);
+  const std::vector<Fastest> best = fastest(contests);
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    CublasGemm& gemm = *own->gemms.at(contests[i].gemm->plan);
+    gemm.algorithm = contests[i].algorithms[best[i].number];
+    own->choices.keep(gemm.plan, {bytes_of(gemm.algorithm), std::llround(1e6 * best[i].milliseconds)});
   }
   own->recording = false;
   own->recorded.clear();
-  return timed;
+  return best.size();
+}
+
+std::vector<RecordedGemm> time_recorded_gemms() {
+  const DeviceGemms own;
+  std::vector<GemmContest> contests;
+  std::vector<RecordedGemm> gemms;
+  for (const auto& [plan, recorded] : own->recorded) {
+    const CublasGemm& gemm = *own->gemms.at(plan);
+    contests.push_back({own.call(recorded.args, recorded.stream), &gemm, {gemm.algorithm}});
+    gemms.push_back({.name = str(plan), .flops = flops_of(plan), .calls = recorded.calls});
+  }
+  const std::vector<Fastest> times = fastest(contests);
+  for (std::size_t i = 0; i < times.size(); ++i) gemms[i].seconds = 1e-3 * static_cast<double>(times[i].milliseconds);
+  own->recording = false;
+  own->recorded.clear();
+  return gemms;
 }
 
 std::string gemm_choices() {
@@ -171,7 +193,7 @@ void gemm(const GemmArgs& args, StreamView stream) {
   const DeviceGemms own;
   const GemmCall call = own.call(args, queue);
   const CublasGemm& gemm = gemm_of(own, call, plan);
-  if (own->recording) own->recorded.try_emplace(plan, RecordedCall{args, queue});
+  if (own->recording) ++own->recorded.try_emplace(plan, RecordedCall{args, queue}).first->second.calls;
   run(call, gemm, gemm.algorithm);
 }
 

@@ -60,6 +60,9 @@ struct GemmPlan {
   return plan;
 }
 
+[[nodiscard]] inline double flops_of(const GemmPlan& plan) {
+  return 2.0 * static_cast<double>(plan.m) * static_cast<double>(plan.n) * static_cast<double>(plan.k);
+}
 /// "bf16 T,N 4096x32768x1536 -> fp32, pitches 1536 1536 4096, added": for messages and stored choices.
 [[nodiscard]] std::string str(const GemmPlan& plan);
 

@@ -18,11 +18,14 @@ constexpr int loss_threads = 512;
 // Every block of rows adds to the whole gradient of the weight, which costs as much as the GEMMs of some 300 rows.
 constexpr std::int64_t row_quantum = 128, logits_budget = std::int64_t{2} << 30;
 
-/// Blocks of rows of (N, V): a function of N, V and the type only. Rows of logits are aligned to 16 bytes.
+// cuBLASLt's fast kernels need sizes along rows that are a multiple of 8 elements of 16 bits; tiles have 64 and more.
+constexpr std::int64_t column_quantum = 64;
+
+/// Blocks of rows of (N, V): a function of N, V and the type only. A row of logits begins at a multiple of 128 bytes.
 struct RowBlocks {
   std::int64_t pitch, rows;  // elements from row to row; rows of a block
   RowBlocks(std::int64_t n, std::int64_t vocab, DType dtype) : element_(static_cast<std::int64_t>(size_of(dtype))) {
-    pitch = (vocab + 7) / 8 * 8;
+    pitch = (vocab + column_quantum - 1) / column_quantum * column_quantum;
     const std::int64_t most = row_limit();
     const std::int64_t blocks = n > most ? (n + most - 1) / most : 1;
     rows = ((n + blocks - 1) / blocks + row_quantum - 1) / row_quantum * row_quantum;
@@ -186,25 +189,41 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   });
 }
 
+/// Calls f(first column, number of columns, whether it is the first call) for the GEMMs of a vocabulary. In 16 bits a
+/// vocabulary that is no multiple of 64 is two ranges of columns (decision 0051): the few last ones, whose kernels load
+/// single elements; then all others, to whose gradient of x the former is an addend. Its rounding is then that of a
+/// small number.
+template <class F>
+void for_each_column_range(std::int64_t vocab, DType dtype, const F& f) {
+  const std::int64_t full = size_of(dtype) == 2 ? vocab / column_quantum * column_quantum : vocab;
+  if (full < vocab) f(full, vocab - full, true);
+  if (full > 0) f(std::int64_t{0}, full, full == vocab);
+}
+
 template <class T>
 void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std::int64_t first, std::int64_t count,
                StreamView stream) {
   const std::int64_t vocab = args.weight.shape[0];
   const Device device = args.x.device;
   const bool trains = args.trains();
-  const TensorView logits(args.workspace.data, dtype_of<T>::value, {count, vocab}, device);  // then their gradients
+  T* const logits = data_of<T>(args.workspace);  // then their gradients
+  const auto columns = [&](std::int64_t at, std::int64_t width) {
+    return TensorView(logits + at, {count, width}, device);
+  };
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool is_first) {
-    gemm({.a = p.x.rows(first, count),
-          .b = p.weight,
-          .c = logits,
-          .trans_b = true,
-          .alpha = p.alpha,
-          .beta = is_first ? 0.0 : 1.0,
-          .bias = {},
-          .stride_c = blocks.pitch},
-         stream);
+    for_each_column_range(vocab, args.x.dtype, [&](std::int64_t at, std::int64_t width, bool) {
+      gemm({.a = p.x.rows(first, count),
+            .b = p.weight.rows(at, width),
+            .c = columns(at, width),
+            .trans_b = true,
+            .alpha = p.alpha,
+            .beta = is_first ? 0.0 : 1.0,
+            .bias = {},
+            .stride_c = blocks.pitch},
+           stream);
+    });
   });
-  const LossRows<T> rows{data_of<T>(logits),
+  const LossRows<T> rows{logits,
                          data_of<std::int32_t>(args.targets) + first,
                          args.weights ? data_of<float>(args.weights) + first : nullptr,
                          reinterpret_cast<SumCounters*>(args.sums),
@@ -215,24 +234,29 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
   check_launch("linear_cross_entropy");
   if (!trains) return;
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {
-    if (p.dweight)  // before dx, which may be x
-      gemm({.a = logits,
-            .b = p.x.rows(first, count),
-            .c = p.dweight,
-            .trans_a = true,
-            .alpha = p.alpha,
-            .beta = p.accumulate || first > 0 ? 1.0 : 0.0,
-            .bias = {},
-            .stride_a = blocks.pitch},
-           stream);
-    if (p.dx)
-      gemm({.a = logits,
-            .b = p.weight,
-            .c = p.dx.rows(first, count),
-            .alpha = p.alpha,
-            .bias = {},
-            .stride_a = blocks.pitch},
-           stream);
+    for_each_column_range(vocab, args.x.dtype, [&](std::int64_t at, std::int64_t width, bool) {
+      if (p.dweight)  // before dx, which may be x
+        gemm({.a = columns(at, width),
+              .b = p.x.rows(first, count),
+              .c = p.dweight.rows(at, width),
+              .trans_a = true,
+              .alpha = p.alpha,
+              .beta = p.accumulate || first > 0 ? 1.0 : 0.0,
+              .bias = {},
+              .stride_a = blocks.pitch},
+             stream);
+    });
+    for_each_column_range(vocab, args.x.dtype, [&](std::int64_t at, std::int64_t width, bool is_first) {
+      if (p.dx)
+        gemm({.a = columns(at, width),
+              .b = p.weight.rows(at, width),
+              .c = p.dx.rows(first, count),
+              .alpha = p.alpha,
+              .beta = is_first ? 0.0 : 1.0,
+              .bias = {},
+              .stride_a = blocks.pitch},
+             stream);
+    });
   });
 }
 

@@ -41,7 +41,7 @@ const OptionSpec device_table[] = {
     {.name = "gemm_choice", .type = Type::choice, .default_value = "auto", .values = "auto|heuristic|measured",
      .group = device_group,
      .help = "GEMM algorithms on GPUs: the first that cuBLASLt proposes, which gives the same bits in every run; or "
-             "the fastest of 16, timed before step 1; auto: the fastest, kept for later runs in ~/.cache/tessera, the "
+             "the fastest, timed before step 1; auto: the fastest, kept for later runs in ~/.cache/tessera, the "
              "first with --reproducible"},
     {.name = "gemm_choice_file", .values = "FILE", .group = device_group,
      .help = "with --gemm_choice measured: read algorithms from FILE and add new ones, so that later runs give the "

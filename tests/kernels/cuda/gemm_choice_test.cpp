@@ -16,11 +16,11 @@ GemmPlan plan_of(std::int64_t m) {
   return plan;
 }
 
-constexpr AlgorithmBytes algorithm{1, 0xffffffffffffffff, 3, 4, 5, 6, 7, 0x123456789abcdef0};
+constexpr GemmChoice choice{{1, 0xffffffffffffffff, 3, 4, 5, 6, 7, 0x123456789abcdef0}, 1474123};
 
 GemmChoices two_choices() {
   GemmChoices choices("cuBLASLt 1 on this");
-  choices.keep(plan_of(4), algorithm);
+  choices.keep(plan_of(4), choice);
   choices.keep(plan_of(5), {});
   return choices;
 }
@@ -48,14 +48,24 @@ TEST(GemmChoices, OutliveTheProcess) {
   const std::string text = two_choices().text();
   GemmChoices read("cuBLASLt 1 on this");
   EXPECT_EQ(read.take(text, "a test"), 2u);
-  EXPECT_EQ(read.find(plan_of(4)), algorithm);
-  EXPECT_EQ(read.find(plan_of(5)), AlgorithmBytes{});
+  EXPECT_EQ(read.find(plan_of(4)), choice);
+  EXPECT_EQ(read.find(plan_of(5)), GemmChoice{});
   EXPECT_FALSE(read.find(plan_of(6)));
   EXPECT_EQ(read.text(), text);
   read.forget(plan_of(4));
   EXPECT_FALSE(read.find(plan_of(4)));
   EXPECT_TRUE(read.find(plan_of(5)));
   EXPECT_EQ(GemmChoices("x").take(GemmChoices("x").text(), "a test"), 0u);
+}
+
+TEST(GemmChoices, OfVersion1AreReadWithoutTimes) {
+  std::string text = replaced(two_choices().text(), "tessera, 2", "tessera, 1");
+  text = resummed(replaced(replaced(text, " in 1474123 ns", ""), " in 0 ns", ""));
+  GemmChoices read("cuBLASLt 1 on this");
+  EXPECT_EQ(read.take(text, "a test"), 2u);
+  EXPECT_EQ(read.find(plan_of(4)), (GemmChoice{choice.algorithm}));
+  EXPECT_EQ(read.text(), resummed(replaced(two_choices().text(), "1474123", "0")));
+  for (std::size_t i = 0; i < text.size(); ++i) EXPECT_NE(refused(text.substr(0, i)), ExitCode::ok) << i << " bytes";
 }
 
 TEST(GemmChoices, OfAnotherDeviceAreRefused) {
@@ -79,7 +89,9 @@ TEST(GemmChoices, WhatIsNotWrittenSoIsRefusedUnderARightSum) {
   for (const std::string& other :
        {replaced(text, "ffffffffffffffff", "FFFFFFFFFFFFFFFF"), replaced(text, "ffffffffffffffff", "fffffffffffffff"),
         replaced(text, "ffffffffffffffff", "-000000000000001"), replaced(text, "sum", "no choice\nsum"),
-        replaced(text, " = ", " == "), replaced(text, "4x6x8", "9x6x8"), replaced(text, "tessera, 1", "tessera, 2")})
+        replaced(text, " = ", " == "), replaced(text, "4x6x8", "9x6x8"), replaced(text, "tessera, 2", "tessera, 3"),
+        replaced(text, "tessera, 2", "tessera, 1"), replaced(text, " in 1474123 ns", ""),
+        replaced(text, "1474123", "01474123"), replaced(text, " ns", " us")})
     EXPECT_EQ(refused(resummed(other)), ExitCode::data) << other;
   EXPECT_EQ(refused(""), ExitCode::data);
   EXPECT_EQ(refused(std::string(1000, '\0')), ExitCode::data);

@@ -115,16 +115,50 @@ TEST(GemmCandidates, ThatTheLibraryRefusesAreSkipped) {
   for (const cublasStatus_t status : {CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_EXECUTION_FAILED,
                                       CUBLAS_STATUS_INTERNAL_ERROR, CUBLAS_STATUS_ALLOC_FAILED})
     EXPECT_FALSE(is_refusal(status)) << status;
-  constexpr float refused = std::numeric_limits<float>::infinity();
-  const auto number_of_fastest = [](const std::vector<float>& times) {
-    std::vector<cublasLtMatmulAlgo_t> all(times.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].data[0] = i;
-    return least_time(all, [&](const cublasLtMatmulAlgo_t& one) { return times[one.data[0]]; }, {}).data[0];
-  };
-  EXPECT_EQ(number_of_fastest({refused, 3, 2, refused, 4}), 2u);
-  EXPECT_EQ(number_of_fastest({5, refused, 5}), 0u);  // the library's first of equals
-  EXPECT_THROW((void)number_of_fastest({refused, refused}), Error);
-  EXPECT_THROW((void)number_of_fastest({}), Error);
+}
+
+constexpr float never = std::numeric_limits<float>::infinity();
+
+/// Candidates that take times[gemm][candidate]; the runs are appended to `runs`.
+std::vector<Fastest> measured(const std::vector<std::vector<float>>& times,
+                              std::vector<std::pair<std::size_t, std::size_t>>& runs) {
+  std::vector<std::size_t> counts;
+  for (const auto& of : times) counts.push_back(of.size());
+  return measure_in_turns(counts, [&](std::size_t g, std::size_t i) {
+    runs.emplace_back(g, i);
+    return times[g][i];
+  });
+}
+
+TEST(GemmCandidates, TheFastestOfEachGemmIsFoundInTurns) {
+  std::vector<std::pair<std::size_t, std::size_t>> runs;
+  const std::vector<Fastest> best =
+      measured({{never, 3, 2, never, 4}, {5, never, 5}, {never, never}, {}}, runs);
+  ASSERT_EQ(best.size(), 4u);
+  EXPECT_EQ(best[0].number, 2u);
+  EXPECT_EQ(best[0].milliseconds, 2);
+  EXPECT_EQ(best[1].number, 0u);  // the library's first of equals
+  EXPECT_EQ(best[2].milliseconds, never);
+  EXPECT_EQ(best[3].milliseconds, never);
+  EXPECT_EQ(std::ranges::count(runs, std::pair<std::size_t, std::size_t>(0, 0)), 1);  // never: not asked again
+  EXPECT_EQ(std::ranges::count(runs, std::pair<std::size_t, std::size_t>(1, 2)), 7);
+  EXPECT_TRUE(measured({}, runs).empty());
+
+  runs.clear();
+  (void)measured({{1, 1, 1}, {1, 1, 1}}, runs);
+  for (std::size_t i = 1; i < runs.size(); ++i) EXPECT_NE(runs[i].first, runs[i - 1].first) << "run " << i;
+
+  runs.clear();
+  std::vector<float> many(64, 9);
+  many[40] = 3;
+  EXPECT_EQ(measured({many}, runs)[0].number, 40u);
+  EXPECT_EQ(runs.size(), 3u * 64 + 4 * 8);  // the best eight go on
+}
+
+TEST(GemmCandidates, TheRunThatLoadsKernelsDoesNotCount) {
+  int runs = 0;
+  const auto best = measure_in_turns({1}, [&](std::size_t, std::size_t) { return runs++ == 0 ? 1.0F : 4.0F; });
+  EXPECT_EQ(best[0].milliseconds, 4);
 }
 
 }  // namespace

@@ -160,6 +160,32 @@ TYPED_TEST(CudaGemm, ChoosesByTheClockAndKeepsTheChoice) {
   EXPECT_THROW((void)apply_gemm_choices(kept + " ", "a test"), Error);
 }
 
+TYPED_TEST(CudaGemm, OfARecordingAreCountedAndTimed) {
+  TESSERA_NEEDS_DEVICE();
+  const std::int64_t m = 152, n = 280, k = 536;  // used by this test only
+  HostDeviceTensor<TypeParam> a(normals_of<TypeParam>(m * k, 1), Shape{m, k}),
+      b(normals_of<TypeParam>(n * k, 2), Shape{n, k}), c(Shape{m, n}, TypeParam(7.0F));
+  DeviceStream stream;
+  const auto run = [&](double beta) {
+    gemm({.a = a.on_device(), .b = b.on_device(), .c = c.on_device(), .trans_b = true, .beta = beta}, stream.view());
+  };
+  const std::string before = gemm_choices();
+  record_gemms();
+  for (const double beta : {0.0, 1.0, 1.0}) run(beta);
+  stream.synchronize();
+  const std::vector<RecordedGemm> gemms = time_recorded_gemms();
+  ASSERT_EQ(gemms.size(), 2u);
+  for (const RecordedGemm& gemm : gemms) {
+    EXPECT_EQ(gemm.calls, gemm.name.ends_with(", added") ? 2 : 1) << gemm.name;
+    EXPECT_EQ(gemm.flops, 2.0 * 152 * 280 * 536);
+    EXPECT_GT(gemm.seconds, 0);
+    EXPECT_LT(gemm.seconds, 1);
+  }
+  EXPECT_EQ(gemm_choices(), before);
+  run(0);
+  EXPECT_TRUE(time_recorded_gemms().empty());  // the recording has ended
+}
+
 TEST(CudaGemmEmpty, NoDepthIsZeroOrWhatWasThere) {
   TESSERA_NEEDS_DEVICE();
   HostDeviceTensor<float> none(Shape{1}, 1.0F), c(normals_of<float>(4 * 9, 5), Shape{36});

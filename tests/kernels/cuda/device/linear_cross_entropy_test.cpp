@@ -3,8 +3,12 @@
 // gradient accumulation, two runs.
 #include "kernels/linear_cross_entropy.hpp"
 
+#include <set>
+#include <sstream>
+
 #include "host_device_tensor.hpp"
 #include "kernels/cuda/ops.hpp"
+#include "kernels/gemm_choice.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -176,6 +180,39 @@ TYPED_TEST(CudaHeadLoss, WeightsOfRowsAsTheHosts) {
     EXPECT_EQ(bytes_of(p.dx.download()), bytes_of(plain.dx.download()));
     EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(plain.dweight.download()));
   }
+}
+
+/// The GEMMs, as their plans say it, that have an algorithm chosen.
+std::set<std::string> chosen_gemms() {
+  std::istringstream lines(gemm_choices());
+  std::set<std::string> gemms;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(" -> ") != std::string::npos) gemms.insert(line.substr(0, line.find(", aligned")));
+  return gemms;
+}
+
+TYPED_TEST(CudaHeadLoss, LargeGemmsOfAnyVocabularyHaveAlignedSizes) {
+  TESSERA_NEEDS_DEVICE();
+  const Case s{136, 72, 2049};  // used by this test only
+  Problem<TypeParam> p(s);
+  DeviceSums sums;
+  DeviceStream stream;
+  const std::set<std::string> before = chosen_gemms();
+  record_gemms();
+  p.on_device(sums.get(), false, stream.view());
+  (void)finish_recording_gemms(Timing::on);
+  std::set<std::string> gemms;
+  std::ranges::set_difference(chosen_gemms(), before, std::inserter(gemms, gemms.end()));
+  const char* const type = name_of(dtype_of<TypeParam>::value);
+  std::set<std::string> expected;
+  const auto expect = [&](std::int64_t v) {
+    expected.insert(strfmt("%s T,N %ldx136x72 -> %s, pitches 72 72 2112", type, v, type));  // logits
+    expected.insert(strfmt("%s N,T 72x%ldx136 -> fp32, pitches 72 2112 72", type, v));      // dweight
+    expected.insert(strfmt("%s N,N 72x136x%ld -> %s, pitches 72 2112 72", type, v, type));  // dx
+  };
+  if (std::is_same_v<TypeParam, float>) expect(2049);
+  else expect(2048), expect(1);
+  EXPECT_EQ(gemms, expected);
 }
 
 TEST(CudaHeadLossEdges, ExtremesNaNAndTargetsThatDoNotExist) {
