@@ -30,10 +30,9 @@ struct Measurement {
   double gemms_alone = 0;  // seconds of a step's GEMMs by the library alone; 0: not measured
   Precision precision;
   shard::Recompute recompute = shard::Recompute::none;
-  std::vector<double> seconds, comm, cpu;  // cpu: of all threads of a rank, the mean over ranks
-  std::size_t activations = 0;             // bytes of a rank
-  std::uint64_t pss = 0, planned = 0, arena = 0,
-                in_use = 0;  // summed over ranks; in_use: of rank 0's GPU, by any process
+  std::vector<double> seconds, comm, cpu;                     // cpu: of all threads of a rank, the mean over ranks
+  std::size_t activations = 0;                                // bytes of a rank
+  std::uint64_t pss = 0, planned = 0, arena = 0, in_use = 0;  // summed over ranks; in_use: of GPUs, by gpu_memory
 };
 
 /// CPU seconds of this process so far, all threads.
@@ -75,7 +74,8 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   measurement.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
   measurement.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
   measurement.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));
-  measurement.in_use = device_memory_in_use(world.device());
+  const std::uint64_t in_use = gpu_memory(world.device(), trainer.measured_memory()).process;
+  measurement.in_use = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(in_use)));
   measurement.activations = trainer.measured_memory().by_category[static_cast<int>(plan::Category::activations)];
   world.barrier();
 }
