@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera bench step`: training steps against the GEMM peak, of the CPU's sgemm or of the GPU's library, in one run.
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -115,6 +116,14 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const St
   if (work.on_gpu) json["device_bytes_in_use"] = measurement.in_use;
   if (measurement.gemms_alone > 0) json["gemms_alone_s"] = measurement.gemms_alone;
   return json;
+}
+
+/// To standard error: a limit that ends the program in what is measured after the steps loses nothing of them.
+void print_steps(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
+  nlohmann::ordered_json json;
+  for (const Measurement& measurement : measurements)
+    json[measurement.name] = measurement_json(measurement, work, limit);
+  std::fprintf(stderr, "%s\n", json.dump(2).c_str());
 }
 
 void print_host(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
@@ -276,6 +285,7 @@ void bench_step_command(const Call& call, World& world) {
                          measurement.seconds.size(), steps, median(measurement.seconds)));
     }
   }
+  if (options.flag("json") && world.rank() == 0) print_steps(measurements, work, limit);
   limit.after = measure_gemm_peak(world, model, rows, precision.compute, repeats);
   for (Measurement& measurement : measurements) {
     if (on_device) break;
