@@ -2,6 +2,8 @@
 // `tessera bench gemm`, and the choice of the other benchmarks.
 #include "jobs/bench/bench.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/gemm_peak.hpp"
@@ -51,11 +53,27 @@ void bench_gemm(const Call& call, World& world) {
   if (options.flag("json")) log::info(json.dump(2));
 }
 
+/// Some benchmarks have kernels, memory or transports of the host on both sides, whatever a run of the same options
+/// uses.
+void require_host(const std::string& what, const Options& options, World& world) {
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::ranges::find(names, what) != names.end();
+  };
+  if (world.device() == host_device || !is_one_of({"gemm", "kernels", "attention", "dequantize", "collectives"}))
+    return;
+  // Collectives of a device's communicator cannot read the host buffers of this benchmark.
+  if (options.text("backend") == "cuda" || what == "collectives")
+    throw options.refuse("backend", "bench " + what + " measures the CPU, and this run is on a GPU",
+                         "Give --backend cpu");
+  if (!options.flag("json")) log::info("device    the CPU, which is all that bench " + what + " measures");
+}
+
 }  // namespace
 
 void bench_command(const Call& call, World& world) {
   const std::vector<std::string>& operands = call.invocation.operands;
   const std::string what = operands.empty() ? "" : operands[0];
+  require_host(what, call.options(), world);
   if (what == "gemm") return bench_gemm(call, world);
   if (what == "collectives") return bench_collectives_command(call, world);
   if (what == "dequantize") return bench_dequantize_command(call, world);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera bench generate`: prompt processing against the GEMM peak, and generation against memory bandwidth, with a KV
-// cache and without, in one run.
+// cache and without, in one run. The CPU's GEMM and memory are measured; a GPU's are as published.
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
@@ -11,6 +11,7 @@
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/bandwidth.hpp"
+#include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -20,6 +21,14 @@ namespace {
 constexpr std::int64_t bench_prompt = 64, bench_new_tokens = 32, bench_rows = 1;
 constexpr std::size_t least_read = std::size_t{256} << 20;  // larger than most caches
 constexpr int bench_turns = 3;  // of reading memory and generating, since other work changes both
+
+/// What generation is compared with, over all ranks.
+struct GenerateReference {
+  bool on_gpu = false;
+  double gemm = 0;    // GFLOP/s: sgemm as measured; of a GPU the published peak in the model's dtype. 0: unknown
+  double memory = 0;  // GB/s of a GPU's memory, as published. 0: unknown. The host's is measured in turns
+  [[nodiscard]] const char* gemm_name() const { return on_gpu ? "the published peak" : "sgemm"; }
+};
 
 struct GenerateTimes {
   infer::GenerateReport report;
@@ -77,23 +86,39 @@ double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t
 /// Medians over the turns; the rates of `times` are of its median pass.
 struct CachedTimes {
   GenerateTimes times;
-  double read = 0;   // GB/s of reading memory over all ranks
+  double read = 0;   // GB/s of reading memory over all ranks; 0: unknown
   double share = 0;  // of reading, that the bytes of a pass reach
 };
 
+GenerateReference generate_reference(World& world, DType dtype, int repeats) {
+  if (world.device() != host_device) return {true, gpu_peak(world, dtype).flops() / 1e9, gpu_memory_rate(world) / 1e9};
+  return {.gemm = measure_gemm_on_all_ranks(world, {2048, 2048, 2048}, std::min(repeats, 3))};
+}
+
+struct CachedArgs {
+  const GenerateReference* machine = nullptr;
+  double pass_bytes = 0;
+  int repeats = 0;
+};
+
 CachedTimes measure_cached(World& world, const plan::RunSpec& spec, const infer::GenerateRequest& request,
-                           double pass_bytes, int repeats) {
+                           const CachedArgs& args) {
   infer::Inference run(world, options_for(spec, request));
   warm_up(run, request);
   std::vector<GenerateTimes> times;
   std::vector<double> reads, shares;
   for (int turn = 0; turn < bench_turns; ++turn) {
     world.barrier();
-    const double own =
-        kernels::measure_read_bandwidth(std::max(least_read, static_cast<std::size_t>(pass_bytes)), repeats);
-    reads.push_back(1e-3 * static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * own))));
+    if (args.machine->on_gpu) {
+      reads.push_back(args.machine->memory);
+    } else {
+      const double own = kernels::measure_read_bandwidth(
+          std::max(least_read, static_cast<std::size_t>(args.pass_bytes)), args.repeats);
+      reads.push_back(1e-3 * static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * own))));
+    }
     times.push_back(measure_generation(world, run, request));
-    shares.push_back(1e-9 * world.size() * pass_bytes / times.back().pass_seconds / reads.back());
+    const double rate = 1e-9 * world.size() * args.pass_bytes / times.back().pass_seconds;
+    shares.push_back(reads.back() > 0 ? rate / reads.back() : 0);
   }
   std::sort(times.begin(), times.end(),
             [](const GenerateTimes& a, const GenerateTimes& b) { return a.pass_seconds < b.pass_seconds; });
@@ -122,10 +147,10 @@ void bench_generate_command(const Call& call, World& world) {
       inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
   infer::GenerateRequest request = made_request(model, rows * world.size(), length, new_tokens);
 
-  const double sgemm = measure_gemm_on_all_ranks(world, {2048, 2048, 2048}, std::min(repeats, 3));
+  const GenerateReference machine = generate_reference(world, model.dtype, repeats);
   world.barrier();
   const double pass_bytes = bytes_of_pass(model, rows, length, new_tokens);
-  const CachedTimes in_turns = measure_cached(world, spec, request, pass_bytes, repeats);
+  const CachedTimes in_turns = measure_cached(world, spec, request, {&machine, pass_bytes, repeats});
   const GenerateTimes& cached = in_turns.times;
   const double read = in_turns.read;
   request.recompute = true;
@@ -138,11 +163,12 @@ void bench_generate_command(const Call& call, World& world) {
 
   const double flops = model.train_flops_per_token(length) / 3 * cached.prompt_rate / 1e9;
   const double bytes = static_cast<double>(world.size()) * pass_bytes / cached.pass_seconds / 1e9;
+  const auto share_of = [](double part, double all) { return all > 0 ? part / all : 0; };
   if (options.flag("json")) {
     return log::info(nlohmann::ordered_json{
         {"prompt_tokens_per_second", cached.prompt_rate},
         {"prompt_gflops", flops},
-        {"sgemm_gflops", sgemm},
+        {machine.on_gpu ? "published_gflops" : "sgemm_gflops", machine.gemm},
         {"tokens_per_second", cached.next_rate},
         {"pass_s", cached.pass_seconds},
         {"passes", cached.report.decode.passes},
@@ -161,9 +187,14 @@ void bench_generate_command(const Call& call, World& world) {
       "each | %s",
       config.path.c_str(), human_count(model.num_params()).c_str(), name_of(model.dtype), rows, length, new_tokens,
       world.size(), threads, spec.strategy.name.c_str()));
-  log::info(strfmt("machine   sgemm %.1f GFLOP/s, memory read at %.1f GB/s, over all ranks", sgemm, read));
-  log::info(strfmt("prompts   %s tok/s | %.1f GFLOP/s, %.1f%% of sgemm", human_count(cached.prompt_rate).c_str(), flops,
-                   100 * flops / sgemm));
+  log::info(machine.on_gpu
+                ? strfmt("machine   %s: %.1f TFLOP/s in %s, memory %.1f GB/s, as published, over all ranks",
+                         device_name(world.device()).c_str(), machine.gemm / 1e3, name_of(model.dtype), read)
+                : strfmt("machine   sgemm %.1f GFLOP/s, memory read at %.1f GB/s, over all ranks", machine.gemm, read));
+  if (machine.on_gpu && (machine.gemm == 0 || read == 0))
+    log::info("          no published figures of this GPU are known: the shares below are 0");
+  log::info(strfmt("prompts   %s tok/s | %.1f GFLOP/s, %.1f%% of %s", human_count(cached.prompt_rate).c_str(), flops,
+                   100 * share_of(flops, machine.gemm), machine.gemm_name()));
   log::info(strfmt("then      %s tok/s, %.2f ms a pass | parameters, keys and values at %.1f GB/s, %.1f%% of memory",
                    human_count(cached.next_rate).c_str(), 1e3 * cached.pass_seconds, bytes, 100 * in_turns.share));
   log::info(strfmt("no cache  %s tok/s, %.2f ms a pass | %.1f times as long, %s",

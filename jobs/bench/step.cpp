@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera bench step`: training steps against the GEMM peak, of the CPU's sgemm or of the GPU's library, in one run.
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -30,10 +31,9 @@ struct Measurement {
   double gemms_alone = 0;  // seconds of a step's GEMMs by the library alone; 0: not measured
   Precision precision;
   shard::Recompute recompute = shard::Recompute::none;
-  std::vector<double> seconds, comm, cpu;  // cpu: of all threads of a rank, the mean over ranks
-  std::size_t activations = 0;             // bytes of a rank
-  std::uint64_t pss = 0, planned = 0, arena = 0,
-                in_use = 0;  // summed over ranks; in_use: of rank 0's GPU, by any process
+  std::vector<double> seconds, comm, cpu;                     // cpu: of all threads of a rank, the mean over ranks
+  std::size_t activations = 0;                                // bytes of a rank
+  std::uint64_t pss = 0, planned = 0, arena = 0, in_use = 0;  // summed over ranks; in_use: of GPUs, by gpu_memory
 };
 
 /// CPU seconds of this process so far, all threads.
@@ -75,7 +75,8 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   measurement.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
   measurement.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
   measurement.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));
-  measurement.in_use = device_memory_in_use(world.device());
+  const std::uint64_t in_use = gpu_memory(world.device(), trainer.measured_memory()).process;
+  measurement.in_use = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(in_use)));
   measurement.activations = trainer.measured_memory().by_category[static_cast<int>(plan::Category::activations)];
   world.barrier();
 }
@@ -115,6 +116,14 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const St
   if (work.on_gpu) json["device_bytes_in_use"] = measurement.in_use;
   if (measurement.gemms_alone > 0) json["gemms_alone_s"] = measurement.gemms_alone;
   return json;
+}
+
+/// To standard error: a limit that ends the program in what is measured after the steps loses nothing of them.
+void print_steps(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
+  nlohmann::ordered_json json;
+  for (const Measurement& measurement : measurements)
+    json[measurement.name] = measurement_json(measurement, work, limit);
+  std::fprintf(stderr, "%s\n", json.dump(2).c_str());
 }
 
 void print_host(const std::vector<Measurement>& measurements, const StepWork& work, const GemmPeak& limit) {
@@ -276,6 +285,7 @@ void bench_step_command(const Call& call, World& world) {
                          measurement.seconds.size(), steps, median(measurement.seconds)));
     }
   }
+  if (options.flag("json") && world.rank() == 0) print_steps(measurements, work, limit);
   limit.after = measure_gemm_peak(world, model, rows, precision.compute, repeats);
   for (Measurement& measurement : measurements) {
     if (on_device) break;

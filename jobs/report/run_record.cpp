@@ -75,8 +75,11 @@ void Log::add_step(const Json& record, double step) {
     if (found == record.end()) return;
     series[name].push_back({step, found->is_number() ? factor * found->get<double>() : NAN});
   };
-  for (const char* key : {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_scale"}) put(key, key, 1);
+  for (const char* key :
+       {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second", "loss_scale"})
+    put(key, key, 1);
   put("memory", "memory(GiB)", 1);
+  put("host_memory", "host_memory(GiB)", 1);
   put("mfu", "mfu", 100);
   if (const double seconds = record.value("time_step", 0.0); seconds > 0) {
     put("comm", "time_comm", 100 / seconds);
@@ -152,9 +155,17 @@ Json facts_of(const Log& log) {
   if (!log.best_evaluation.is_null())
     facts.push_back({strfmt("best validation loss (step %ld)", log.best_evaluation.value("global_step", 0L)),
                      number_text(log.best_evaluation.value("eval_loss", Json()), "%.4f")});
-  facts.push_back({"tokens per second", human_count(median_of(log.steps, "tokens_per_second"))});
+  std::string rates = human_count(median_of(log.steps, "tokens_per_second"));
+  if (last.contains("loss_tokens_per_second"))
+    rates += ", " + human_count(median_of(log.steps, "loss_tokens_per_second")) + " with loss";
+  facts.push_back({"tokens per second", rates});
   if (last.contains("mfu")) facts.push_back({"model FLOP/s", strfmt("%.1f %%", 100 * median_of(log.steps, "mfu"))});
-  facts.push_back({"memory", strfmt("%.2f GiB", last.value("memory(GiB)", 0.0))});
+  const double memory = last.value("memory(GiB)", 0.0);
+  if (last.contains("memory_total(GiB)"))
+    facts.push_back({"memory of the GPU; of the host",
+                     strfmt("%.2f of %.2f GiB; %.2f GiB", memory, last.value("memory_total(GiB)", 0.0),
+                            last.value("host_memory(GiB)", 0.0))});
+  else facts.push_back({"memory", strfmt("%.2f GiB", memory)});
   facts.push_back({"communication", strfmt("%.1f %%", 100 * median_of(log.steps, "time_comm", "time_step"))});
   facts.push_back({"time", human_time(log.seconds_before + log.elapsed)});
   return facts;

@@ -10,24 +10,17 @@ namespace tessera {
 
 std::string device_name([[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda)
-      for (const auto& gpu : cuda::survey().devices)
-        if (gpu.index == device.index) return gpu.name;
+    if (const cuda::DeviceProperties* const gpu = cuda::properties_of(device)) return gpu->name;
   return {};
 }
 
-std::uint64_t device_memory([[maybe_unused]] Device device) {
+DeviceMemory device_memory([[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda)
-      for (const auto& gpu : cuda::survey().devices)
-        if (gpu.index == device.index) return gpu.memory;
-  return 0;
-}
-
-std::uint64_t device_memory_in_use([[maybe_unused]] Device device) {
-  if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda) return cuda::memory_in_use(device);
-  return 0;
+    if (device.kind == Device::Kind::cuda) {
+      const MemoryReading now = cuda::read_memory(device);
+      return {now.free, now.total, cuda::process_memory(device)};
+    }
+  return {};
 }
 
 }  // namespace tessera

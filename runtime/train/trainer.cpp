@@ -185,6 +185,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   p.batches.set(tokens, &sampler, first, count);
 
   const io::PackedCounts work = p.batches.work();
+  report.processed = work.tokens;
   report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
   StepBlock block = p.block_of(step, work);
   block.optimizer = p.optimizer->scalars(updates - p.done.states_from + 1, report.learning_rate);

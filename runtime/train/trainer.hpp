@@ -45,7 +45,8 @@ struct StepReport {
   double aux_loss = 0;        // load-balancing loss of the experts, without coefficient, not included in `loss`
   double grad_norm = 0;       // before clipping
   double learning_rate = 0;
-  std::int64_t tokens = 0;  // valid tokens of the global batch
+  std::int64_t tokens = 0;     // valid tokens of the global batch: those with loss
+  std::int64_t processed = 0;  // tokens of the global batch, without padding
   std::int64_t samples = 0;
   double flops = 0;                           // model FLOPs of the global batch (Model::train_flops), without padding
   double seconds = 0;                         // of the step; of these:

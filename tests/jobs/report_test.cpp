@@ -60,6 +60,21 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_TRUE(record["trace"].is_null());
 }
 
+TEST(Report, ShowsTheMemoryOfTheGpuBesideTheHosts) {
+  const TempDir run;
+  Json record = step(1, 4.0, 0);
+  record.update({{"memory(GiB)", 51.0},
+                 {"memory_total(GiB)", 140.0},
+                 {"host_memory(GiB)", 0.5},
+                 {"loss_tokens_per_second", 400.0}});
+  run.file("logging.jsonl", lines({record}));
+  const Json shown = read_run_record(run.path());
+  EXPECT_EQ(shown["series"]["memory"], Json::parse("[[1.0,51.0]]"));
+  EXPECT_EQ(shown["series"]["host_memory"], Json::parse("[[1.0,0.5]]"));
+  EXPECT_THAT(shown["facts"], Contains(Json({"memory of the GPU; of the host", "51.00 of 140.00 GiB; 0.50 GiB"})));
+  EXPECT_THAT(shown["facts"], Contains(Json({"tokens per second", "1.0k, 400 with loss"})));
+}
+
 TEST(Report, AddsUpTheTimesOfAResumedRun) {
   const TempDir run;
   std::vector<Json> records;

@@ -140,6 +140,43 @@ TEST(Lines, Step) {
       "0.8% comm 12.4% | 00:02:31<00:18:30");
 }
 
+TEST(Lines, StepOnAGpuHasItsMemoryAndTheHosts) {
+  StepLine line{.report = {.step = 1}, .interval = {}, .total_steps = 2};
+  line.memory = 450ull << 20;
+  line.memory_limit = 138ull << 30;  // of the GPU: the host's memory is no share of it
+  line.gpu = {.process = 51ull << 30, .card = 140ull << 30};
+  EXPECT_THAT(step_line(line), HasSubstr(" | mem 51.00GiB/36% host 450.00MiB | data "));
+}
+
+TEST(Lines, StepOfFineTuningHasTokensProcessedAndWithLoss) {
+  StepLine line{.report = {.step = 1}, .interval = {}, .total_steps = 2};
+  line.interval.add({.tokens = 20000, .processed = 58000, .seconds = 1});
+  EXPECT_THAT(step_line(line), HasSubstr(" | tok/s 20.0k | ")) << "where every token has loss";
+  line.masked = true;
+  EXPECT_THAT(step_line(line), HasSubstr(" | tok/s 58.0k, 20.0k with loss | "));
+}
+
+TEST(Lines, MemoryOfARun) {
+  MemoryUse use{.pss = {1ull << 30, 2ull << 30}, .gpu = {}, .arena = 512ull << 20, .other = 256ull << 20};
+  EXPECT_THAT(
+      memory_lines(use),
+      ElementsAre("memory    PSS 1.00 GiB on the largest rank, 2.00 GiB over all ranks | arena 512.00 MiB | other "
+                  "256.00 MiB (PSS - arena - PSS at the start)"));
+  use.gpu = {51ull << 30, 102ull << 30};
+  use.card = 140ull << 30, use.gpu_arena = 50ull << 30, use.gpu_other = 1ull << 30;
+  EXPECT_THAT(
+      memory_lines(use),
+      ElementsAre("memory    GPU 51.00 GiB of 140.00 GiB on the largest rank, 102.00 GiB over all ranks | arena 50.00 "
+                  "GiB | other 1.00 GiB (context, libraries)",
+                  testing::StartsWith("          host: PSS 1.00 GiB on the largest rank")));
+}
+
+TEST(Resources, APlanLeavesSomeOfAGpuToLibraries) {
+  EXPECT_EQ(gpu_reserve(Transport::mpi, 4), 768ull << 20);
+  EXPECT_EQ(gpu_reserve(Transport::nccl, 1), 768ull << 20);
+  EXPECT_EQ(gpu_reserve(Transport::nccl, 2), 1280ull << 20);
+}
+
 TEST(Lines, StepWithoutAKnownPeakHasNoMfu) {
   EXPECT_EQ(step_line({.report = {.step = 1}, .interval = {}, .total_steps = 2}).find("mfu"), std::string::npos);
 }

@@ -231,19 +231,44 @@ namespace cuda {
 
 using simulated::machine, simulated::Mark, simulated::Queue, simulated::queue_of;
 
+/// What a process has on the device beside its allocations.
+static constexpr std::size_t simulated_context_bytes = std::size_t{512} << 20;
 /// Whether the thread has called use(): without it, CUDA would create a context on device 0.
 static thread_local bool has_device = false;
 
-std::byte* allocate(Device, std::size_t bytes, std::size_t* taken) {
-  const std::lock_guard lock(machine().mutex);
-  std::byte* const block = simulated::map_memory(bytes, PROT_NONE);
-  machine().memory[block] = simulated::pages(bytes);
-  if (taken != nullptr) *taken = simulated::pages(bytes);
-  return block;
+std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken) {
+  const auto allocate_once = [bytes] {
+    const std::lock_guard lock(machine().mutex);
+    std::byte* const block = simulated::map_memory(bytes, PROT_NONE);
+    machine().memory[block] = simulated::pages(bytes);
+    return block;
+  };
+  if (taken == nullptr) return allocate_once();
+  const MeasuredAllocation made =
+      measure_allocation(bytes, {.uuid = "",
+                                 .read = [device] { return read_memory(device); },
+                                 .allocate = allocate_once,
+                                 .release = [device](std::byte* b) { release(device, b); }});
+  *taken = made.taken;
+  return made.block;
 }
-std::size_t memory_in_use(Device) {
+/// With SIMULATED_NEIGHBOR another process is on the card: it has that many MiB, and takes 6 MiB before every third
+/// reading, 600 MiB at most.
+MemoryReading read_memory(Device) {
   const std::lock_guard lock(machine().mutex);
-  std::size_t sum = 0;
+  static const char* const neighbor = std::getenv("SIMULATED_NEIGHBOR");
+  static std::size_t readings = 0;
+  constexpr std::size_t total = std::size_t{1} << 33, mib = std::size_t{1} << 20;
+  std::size_t used = neighbor != nullptr
+                         ? (std::strtoull(neighbor, nullptr, 10) + std::min<std::size_t>(readings++ / 3, 100) * 6) * mib
+                         : 0;
+  for (const auto& [block, bytes] : machine().memory) used += bytes;
+  return {total - std::min(used, total), total};
+}
+std::optional<std::size_t> process_memory(Device) {
+  const std::lock_guard lock(machine().mutex);
+  if (std::getenv("SIMULATED_NEIGHBOR") != nullptr) return std::nullopt;  // NVML lists no processes
+  std::size_t sum = simulated_context_bytes;
   for (const auto& [block, bytes] : machine().memory) sum += bytes;
   return sum;
 }

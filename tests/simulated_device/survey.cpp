@@ -7,7 +7,7 @@
 
 namespace tessera::cuda {
 
-/// The devices whose uuids are in SIMULATED_GPUS, between commas; unset: one.
+/// The devices whose uuids are in SIMULATED_GPUS, between commas; unset: one. SIMULATED_GPU_NAME is their name.
 const Survey& survey() {
   static const Survey found = [] {
     Survey all{.devices = {}, .driver = 13000, .runtime = 13000, .why_none = ""};
@@ -15,7 +15,12 @@ const Survey& survey() {
     std::istringstream uuids(visible != nullptr ? visible : "0");
     for (std::string uuid; std::getline(uuids, uuid, ',');) {
       const int index = static_cast<int>(all.devices.size());
-      all.devices.push_back({.index = index, .name = "simulated device", .bus_id = "none", .uuid = uuid, .major = 9});
+      const char* const name = std::getenv("SIMULATED_GPU_NAME");
+      all.devices.push_back({.index = index,
+                             .name = name != nullptr ? name : "simulated device",
+                             .bus_id = "none",
+                             .uuid = uuid,
+                             .major = 9});
       all.devices.back().multiprocessors = 1;
       all.devices.back().memory = std::size_t{1} << 33;
     }

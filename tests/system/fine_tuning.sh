@@ -35,5 +35,9 @@ for file in adapter_config.json adapter_model.safetensors; do [ -s "out/lora/$fi
 (cd "$tree" && tessera sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat") > log 2>&1 || fail "chat.yaml"
 awk '/"grad_norm"/ { match($0, /"loss":[0-9.]+/); loss = substr($0, RSTART + 7, RLENGTH - 7); if (!n++) first = loss } END { exit !(loss < 0.9 * first) }' \
   chat/logging.jsonl || fail "chat.yaml does not learn"
+grep -qE '^step 12/12 .* tok/s [0-9.]+k?, [0-9.]+k? with loss \|' log || fail "tokens processed and with loss: $(grep '^step' log)"
+grep -qE '^done 12/12 .* tokens, [0-9.]+k? with loss \|' log || fail "tokens of the run: $(grep '^done' log)"
+awk -F'"(loss_)?tokens_per_second":' '/"grad_norm"/ { if (!($2 + 0 > $3 + 0 && $3 + 0 > 0)) exit 1 }' chat/logging.jsonl ||
+  fail "the tokens processed are more than those with loss"
 tessera generate --model chat --chat --prompt "What is ZeRO?" --max_new_tokens 5 > log 2>&1 || fail "generate --chat"
 echo "fine_tuning: $blocks blocks passed"

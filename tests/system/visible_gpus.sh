@@ -17,6 +17,11 @@ cat > config.json <<'JSON'
 JSON
 for i in $(seq 100); do echo "line $i of the training text, as plain as can be"; done > train.txt
 
+fail() {
+  echo "FAILED: $1"
+  failures=$((failures + 1))
+}
+
 # try CODE WORDS VISIBLE ARGUMENTS…: two ranks; VISIBLE is what each sees, in which RANK stands for its number.
 try() {
   local code=$1 words=$2 visible=$3 out rc
@@ -46,8 +51,31 @@ try 0 'no GPU in use' 0 --backend cpu
 sed 's/"n_embd": 32, "n_head": 2/"n_embd": 264, "n_head": 1/' config.json > heads.json
 try 2 'attention with heads of 264 is not supported on a GPU' 0,1 --model heads.json
 try 0 'no GPU in use' 0,1 --model heads.json --backend cpu
-# A rank's share of a GPU's 8 GiB.
-try 0 ' 8.00 GiB' 0,1 --comm mpi
-try 0 ' 8.00 GiB' RANK --comm mpi
-try 0 ' 4.00 GiB' 0 --comm mpi
+# A rank's share of what is free of a GPU's 8 GiB, less 768 MiB for libraries; another process may have 4 GiB.
+try 0 ' 7.25 GiB' 0,1 --comm mpi
+try 0 ' 7.25 GiB' RANK --comm mpi
+try 0 ' 3.25 GiB' 0 --comm mpi
+SIMULATED_NEIGHBOR=4096 try 0 ' 3.24 GiB' RANK --comm mpi
+SIMULATED_NEIGHBOR=8192 try 4 'memory free on the GPU / the ranks that share it, less 768.00 MiB for libraries' RANK --comm mpi
+# Lines of a run, and what its records have, are of the GPU, with the host's beside it.
+try 0 'of 8.00 GiB on the largest rank, ' RANK --comm mpi
+grep -q '"memory(GiB)":0.5.*"memory_total(GiB)":8.0,"host_memory(GiB)":' out/*/logging.jsonl || fail "logging.jsonl: $(cat out/*/logging.jsonl)"
+grep -q '"device": "simulated device"' out/*/run.json || fail "run.json has no device"
+try 0 '% host ' RANK --comm mpi
+# Another process that allocates while memory is measured changes nothing; NVML does not list processes then.
+SIMULATED_NEIGHBOR=1024 try 0 '% host ' RANK --comm mpi
+if grep W029 out/*/logging.jsonl; then fail 'memory is not as planned beside another process'; fi
+
+# bench WORDS ARGUMENTS…: on one simulated H200.
+bench() {
+  local words=$1 out
+  shift
+  out=$(SIMULATED_GPU_NAME='NVIDIA H200' timeout 120 "$tessera" bench "$@" 2>&1 < /dev/null)
+  grep -qF -- "$words" <<< "$out" || fail "bench $*: $out"
+}
+bench 'NVIDIA H200: 989.5 TFLOP/s in bf16, memory 4800.0 GB/s, as published' generate --backend cuda --bf16 \
+  --model config.json --max_new_tokens 4
+bench 'bench gemm measures the CPU' gemm --backend cuda
+bench 'bench collectives measures the CPU' collectives
+bench 'the CPU, which is all that bench attention measures' attention --bench_repeats 1
 exit $((failures > 0))

@@ -26,6 +26,7 @@
 #include "jobs/report/report.hpp"
 #include "kernels/threads.hpp"
 #include "models/lora_config.hpp"
+#include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -253,6 +254,7 @@ std::string TrainRun::run_json_with_memory() const {
   const MemoryTable measured = trainer_->measured_memory();
   nlohmann::ordered_json& memory = json["memory"];
   memory["limit"] = memory_limit_;
+  if (world_.device() != host_device) memory["device"] = device_name(world_.device());
   for (int c = 0; c < plan::num_categories; ++c) {
     const char* const name = plan::name_of(static_cast<plan::Category>(c));
     memory["planned"][name] = plan.costs.memory[c];

@@ -134,7 +134,7 @@ class TrainRun {
   Interval interval_;
   double loss_sum_ = 0;
   LossTrend loss_trend_;
-  std::int64_t tokens_ = 0, logged_ = 0;
+  std::int64_t tokens_ = 0, processed_ = 0, logged_ = 0;
 };
 
 }  // namespace tessera::jobs

@@ -23,6 +23,7 @@ namespace tessera::jobs {
 namespace {
 
 using Json = nlohmann::ordered_json;
+constexpr double gib_of_log = 1073741824.0;
 
 }  // namespace
 
@@ -99,6 +100,7 @@ train::StepReport TrainRun::one_step() {
   if (!report.skipped) {                            // a skipped step's loss may be NaN
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
     tokens_ += report.tokens;
+    processed_ += report.processed;
   }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
     options_.has("profile_steps") ? write_trace() : keep_report_trace();
@@ -121,8 +123,16 @@ void TrainRun::log_step(const train::StepReport& report) {
                 .interval = interval_,
                 .total_steps = length_.total_steps};
   line.mfu = peak_.mfu(world_, interval_.flops, interval_.seconds);
-  line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
+  line.masked = data_.train->masked();
+  const auto largest = [&](std::uint64_t mine) {
+    return static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(mine)));
+  };
+  line.memory = largest(pss_bytes());
   line.memory_limit = memory_limit_;
+  if (world_.device() != host_device) {
+    line.gpu = gpu_memory(world_.device(), trainer_->measured_memory());
+    line.gpu.process = largest(line.gpu.process);
+  }
   line.elapsed = elapsed();
   line.remaining = line.elapsed / static_cast<double>(report.step - first_step_) *
                    static_cast<double>(length_.total_steps - report.step);
@@ -144,8 +154,13 @@ void TrainRun::log_step(const train::StepReport& report) {
                {"max_steps", length_.total_steps},
                {"elapsed_time", line.elapsed},
                {"remaining_time", line.remaining},
-               {"memory(GiB)", static_cast<double>(line.memory) / 1073741824.0},
-               {"tokens_per_second", static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12)}});
+               {"memory(GiB)", static_cast<double>(line.gpu.card > 0 ? line.gpu.process : line.memory) / gib_of_log}});
+  if (line.gpu.card > 0)
+    json.update({{"memory_total(GiB)", static_cast<double>(line.gpu.card) / gib_of_log},
+                 {"host_memory(GiB)", static_cast<double>(line.memory) / gib_of_log}});
+  const double seconds = std::max(interval_.seconds, 1e-12);
+  json["tokens_per_second"] = static_cast<double>(line.masked ? interval_.processed : interval_.tokens) / seconds;
+  if (line.masked) json["loss_tokens_per_second"] = static_cast<double>(interval_.tokens) / seconds;
   if (line.mfu) json["mfu"] = *line.mfu;
   json.update({{"tokens", report.tokens},
                {"time_step", interval_.seconds / steps},
@@ -209,20 +224,27 @@ void TrainRun::write_trace() {
 
 void TrainRun::memory_line() {
   const MemoryTable measured = trainer_->measured_memory();
-  const std::size_t arena = measured.total() - measured.by_memory[static_cast<int>(Memory::device)];
+  const std::size_t on_gpu = measured.by_memory[static_cast<int>(Memory::device)], arena = measured.total() - on_gpu;
   const std::uint64_t pss = pss_bytes();
   // The difference is below 0 if pages of the arena have not been touched, which PSS does not count, or if more
   // processes than at start share the pages of the program and its libraries, which lowers PSS. Then 0 is printed.
   const std::int64_t other = std::max<std::int64_t>(
       0, static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_));
-  const double pss_max = static_cast<double>(world_.max(static_cast<std::int64_t>(pss))),
-               pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
-  const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))),
-               other_max = static_cast<double>(world_.max(other));
-  log::info(strfmt(
-      "memory    PSS %s on the largest rank, %s over all ranks | arena %s | other %s (PSS - arena - PSS at the start)",
-      human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
-      human_bytes(other_max).c_str()));
+  const auto largest = [&](std::uint64_t mine) {
+    return static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(mine)));
+  };
+  const auto sum = [&](std::uint64_t mine) {
+    return static_cast<std::uint64_t>(world_.sum(static_cast<std::int64_t>(mine)));
+  };
+  const GpuMemory gpu = gpu_memory(world_.device(), measured);
+  const MemoryUse use{.pss = {largest(pss), sum(pss)},
+                      .gpu = {largest(gpu.process), sum(gpu.process)},
+                      .arena = largest(arena),
+                      .other = largest(static_cast<std::uint64_t>(other)),
+                      .card = largest(gpu.card),
+                      .gpu_arena = largest(on_gpu),
+                      .gpu_other = largest(gpu.process - on_gpu)};
+  for (const std::string& line : memory_lines(use)) log::info(line);
 }
 
 /// Of rank 0.
@@ -346,11 +368,14 @@ void TrainRun::print_done(double seconds) const {
   const std::string path = " | " + output_->path();
   if (progress_.step == first_step_)
     return log::info(steps + "no step was left: the checkpoint is the run's end" + path);
-  const auto tokens = static_cast<double>(tokens_);
+  const bool masked = data_.train->masked();
+  const auto processed = static_cast<double>(masked ? processed_ : tokens_);
+  const std::string with_loss = masked ? ", " + human_count(static_cast<double>(tokens_)) + " with loss" : "";
   log::info(steps +
-            (tokens_ > 0 ? strfmt("train_loss %.4f", loss_sum_ / tokens) : "every step overflowed and was skipped") +
-            strfmt(" | %s tokens | %s | %s tok/s", human_count(tokens).c_str(), human_time(seconds).c_str(),
-                   human_count(tokens / std::max(seconds, 1e-12)).c_str()) +
+            (tokens_ > 0 ? strfmt("train_loss %.4f", loss_sum_ / static_cast<double>(tokens_))
+                         : "every step overflowed and was skipped") +
+            strfmt(" | %s tokens%s | %s | %s tok/s", human_count(processed).c_str(), with_loss.c_str(),
+                   human_time(seconds).c_str(), human_count(processed / std::max(seconds, 1e-12)).c_str()) +
             path);
 }
 

@@ -107,8 +107,11 @@ A step line is:
 
 `loss` is the loss of this step, not a mean since the last line. `mfu` is model FLOP/s as a share of the peak that the
 run prints at start. A token takes 6 N_matmul + 12 L H T FLOPs; with packing, T is the length of its document. `mem` is
-the memory of the largest rank (PSS) and its share of what a rank may use. `data` and `comm` are the shares of the time
-in which computation waited for data and for communication. The times are elapsed `<` remaining.
+the memory of the largest rank (PSS) and its share of what a rank may use; on a GPU, what the process uses of the card,
+its share of the card's memory, and the host's PSS ([memory.md](memory.md#what-lines-and-records-show)). In fine-tuning,
+where some tokens have no loss, `tok/s 58.0k, 20.0k with loss` says tokens processed (without padding) and those with
+loss. `data` and `comm` are the shares of the time in which computation waited for data and for communication. The times
+are elapsed `<` remaining.
 
 The output directory contains `args.json`, `run.json`, `logging.jsonl`, `runs/`, `STATUS`, at the end `config.json` and
 `model.safetensors`, with `--save_steps` also `checkpoint-<step>/` ([checkpoints.md](checkpoints.md)), and with

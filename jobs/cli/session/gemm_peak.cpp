@@ -179,6 +179,12 @@ ComputePeak gpu_peak(World& world, DType dtype) {
   return ComputePeak(static_cast<double>(world.sum(std::llround(gpu->flops(dtype) * 1e-6))) * 1e6);
 }
 
+double gpu_memory_rate(World& world) {
+  const plan::GpuSpec* const gpu = plan::find_gpu_spec(device_name(world.device()));
+  if (world.max(gpu == nullptr ? 1 : 0) > 0) return 0;
+  return static_cast<double>(world.sum(std::llround(gpu->memory_bytes_s * 1e-6 / world.ranks_on_device()))) * 1e6;
+}
+
 std::optional<double> ComputePeak::mfu(World& world, double flops, double seconds) {
   if (flops_ <= 0) return std::nullopt;
   const double reached = flops / std::max(seconds, 1e-12);

@@ -68,6 +68,9 @@ class ComputePeak {
 
 /// Collective: the ranks' GPUs by name, for GEMMs of `dtype`; unknown if the table (runtime/plan/gpu_specs) lacks one.
 [[nodiscard]] ComputePeak gpu_peak(World& world, DType dtype);
+/// Collective: bytes a second of the memories of the ranks' GPUs, as published; a GPU that several ranks share counts
+/// once. 0: the table lacks one.
+[[nodiscard]] double gpu_memory_rate(World& world);
 /// Collective: measures the model's largest GEMM, shortened to fit about `seconds`, in fp32, and in bf16 too where the
 /// run computes in it; the faster one counts.
 [[nodiscard]] ComputePeak cpu_peak(World& world, const models::Model& model, std::int64_t rows, double seconds);

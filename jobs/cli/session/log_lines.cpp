@@ -170,6 +170,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
 void Interval::add(const train::StepReport& report) {
   ++steps;
   tokens += report.tokens;
+  processed += report.processed;
   flops += report.flops;
   seconds += report.seconds;
   data_seconds += report.data_seconds;
@@ -182,26 +183,59 @@ std::string step_bound(const StepShares& shares) {
   return shares.updates >= rest ? "most is updates, which the host's memory bounds" : "most is computation";
 }
 
+namespace {
+
+std::string bytes_in_a_word(std::uint64_t bytes) {
+  std::string text = human_bytes(bytes);
+  std::erase(text, ' ');
+  return text;
+}
+
+/// "1.23GiB/40%" of what a rank may use; with a GPU "50.9GiB/36% host 450.0MiB", of the card.
+std::string memory_word(const StepLine& line) {
+  const auto share = [](std::uint64_t part, std::uint64_t all) {
+    return strfmt("/%.0f%%", all > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0);
+  };
+  const std::string host = bytes_in_a_word(line.memory);
+  if (line.gpu.card == 0) return host + share(line.memory, line.memory_limit);
+  return bytes_in_a_word(line.gpu.process) + share(line.gpu.process, line.gpu.card) + " host " + host;
+}
+
+}  // namespace
+
+std::string token_rates(const StepLine& line) {
+  const double seconds = std::max(line.interval.seconds, 1e-12);
+  const auto rate = [&](std::int64_t tokens) { return human_count(static_cast<double>(tokens) / seconds); };
+  return line.masked ? rate(line.interval.processed) + ", " + rate(line.interval.tokens) + " with loss"
+                     : rate(line.interval.tokens);
+}
+
+std::vector<std::string> memory_lines(const MemoryUse& use) {
+  const std::string host =
+      strfmt("PSS %s on the largest rank, %s over all ranks | arena %s | other %s (PSS - arena - PSS at the start)",
+             human_bytes(use.pss.largest).c_str(), human_bytes(use.pss.all).c_str(), human_bytes(use.arena).c_str(),
+             human_bytes(use.other).c_str());
+  if (use.card == 0) return {"memory    " + host};
+  return {
+      strfmt("memory    GPU %s of %s on the largest rank, %s over all ranks | arena %s | other %s (context, libraries)",
+             human_bytes(use.gpu.largest).c_str(), human_bytes(use.card).c_str(), human_bytes(use.gpu.all).c_str(),
+             human_bytes(use.gpu_arena).c_str(), human_bytes(use.gpu_other).c_str()),
+      "          host: " + host};
+}
+
 std::string step_line(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
-  const double share =
-      line.memory_limit > 0 ? 100.0 * static_cast<double>(line.memory) / static_cast<double>(line.memory_limit) : 0;
-  std::string memory = human_bytes(line.memory);
-  memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %ld/%ld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s/%.0f%% | data %.1f%% "
-      "comm "
-      "%.1f%% "
-      "| %s<%s",
+      "step %ld/%ld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s | data %.1f%% comm "
+      "%.1f%% | %s<%s",
       line.report.step, line.total_steps, line.report.loss,
       line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
       line.scaled
           ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "")
                 .c_str()
           : "",
-      line.report.grad_norm, line.report.learning_rate,
-      human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(),
-      line.mfu ? strfmt(" | mfu %.1f%%", 100 * *line.mfu).c_str() : "", memory.c_str(), share,
+      line.report.grad_norm, line.report.learning_rate, token_rates(line).c_str(),
+      line.mfu ? strfmt(" | mfu %.1f%%", 100 * *line.mfu).c_str() : "", memory_word(line).c_str(),
       100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds,
       human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
 }

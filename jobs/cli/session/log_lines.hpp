@@ -7,6 +7,7 @@
 
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/plan/plan.hpp"
 #include "runtime/train/trainer.hpp"
@@ -47,7 +48,7 @@ void warn_of_unplanned_memory(const plan::RunPlan& plan, const MemoryTable& meas
 
 /// Sums over the steps since the last line.
 struct Interval {
-  std::int64_t steps = 0, tokens = 0;
+  std::int64_t steps = 0, tokens = 0, processed = 0;  // as in StepReport
   double flops = 0, seconds = 0, data_seconds = 0, comm_seconds = 0;
   void add(const train::StepReport& report);
 };
@@ -57,11 +58,28 @@ struct StepLine {
   train::StepReport report;
   Interval interval;
   std::int64_t total_steps = 0;
-  std::optional<double> mfu;  // 1 is the peak; none: unknown
-  std::uint64_t memory = 0, memory_limit = 0;
+  std::optional<double> mfu;                   // 1 is the peak; none: unknown
+  bool masked = false;                         // of the tokens processed some have no loss: fine-tuning
+  std::uint64_t memory = 0, memory_limit = 0;  // PSS of the largest rank, and what a rank may use
+  GpuMemory gpu;                               // of the largest rank; zeros: the run is on the CPU
   double elapsed = 0, remaining = 0;
 };
 [[nodiscard]] std::string step_line(const StepLine& line);
+/// "58.0k tok/s, 20.0k with loss" without the unit: tokens processed in a second, and those with loss where some have
+/// none.
+[[nodiscard]] std::string token_rates(const StepLine& line);
+
+/// What a run's end says of memory, in bytes over its ranks.
+struct MemoryUse {
+  struct Sum {
+    std::uint64_t largest = 0, all = 0;  // rank
+  };
+  Sum pss, gpu;                        // gpu: 0: the run is on the CPU
+  std::uint64_t arena = 0, other = 0;  // of the host, on the largest rank
+  std::uint64_t card = 0, gpu_arena = 0, gpu_other = 0;
+};
+/// One line, or with a GPU two.
+[[nodiscard]] std::vector<std::string> memory_lines(const MemoryUse& use);
 /// Seconds of steps without a GPU; of these, waiting for offloaded states, and updating on the host.
 struct StepShares {
   double seconds = 0, exposed = 0, updates = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/resources.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "jobs/cli/session/blas_kernel.hpp"
@@ -65,12 +66,37 @@ ThreadAllocation set_rank_threads(const Options& options, World& world) {
   return share;
 }
 
+GpuMemory gpu_memory(Device device, const MemoryTable& measured) {
+  if (device == host_device) return {};
+  const DeviceMemory now = device_memory(device);
+  // A driver that says less means another process: one of another container may have this one's number.
+  return {std::max<std::uint64_t>(now.process.value_or(0), measured.by_memory[static_cast<int>(Memory::device)]),
+          now.total};
+}
+
+std::uint64_t gpu_reserve(Transport transport, int ranks) {
+  constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+  return (768 + (transport == Transport::nccl && ranks > 1 ? 512 : 0)) * mib;
+}
+
+namespace {
+
+/// This rank's share of what is free on its GPU. Ranks that share one have their contexts, and nothing more, when any
+/// of them reads.
+std::uint64_t free_on_gpu(World& world, const plan::RunSpec& spec) {
+  (void)device_memory(spec.device);
+  world.barrier();
+  const std::uint64_t share = device_memory(spec.device).free / static_cast<std::uint64_t>(world.ranks_on_device());
+  return share - std::min(share, gpu_reserve(world.topology().transport, world.size()));
+}
+
+}  // namespace
+
 std::uint64_t memory_limit(const Options& options, World& world, const plan::RunSpec& spec) {
-  const std::uint64_t memory =
-      spec.device != host_device ? device_memory(spec.device) : std::uint64_t{host_memory().available};
-  const std::uint64_t mine = options.has("device_memory")
-                                 ? options.bytes("device_memory")
-                                 : memory / static_cast<std::uint64_t>(world.ranks_on_device());
+  const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
+                             : spec.device != host_device
+                                 ? free_on_gpu(world, spec)
+                                 : host_memory().available / static_cast<std::uint64_t>(world.ranks_on_device());
   return static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
 }
 
@@ -90,9 +116,11 @@ std::uint64_t require_fit(const Options& options, World& world, const plan::RunP
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,
               strfmt("a rank needs %s, but may use %s", human_bytes(needed).c_str(), human_bytes(limit).c_str()),
-              options.has("device_memory")      ? "--device_memory: " + options.value("device_memory").source.text
-              : plan.spec.device != host_device ? "memory of the GPU / the ranks that share it"
-                                                : "memory available on the node / its ranks",
+              options.has("device_memory") ? "--device_memory: " + options.value("device_memory").source.text
+              : plan.spec.device != host_device
+                  ? "memory free on the GPU / the ranks that share it, less " +
+                        human_bytes(gpu_reserve(world.topology().transport, world.size())) + " for libraries"
+                  : "memory available on the node / its ranks",
               to_do);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choice of a rank's device from a survey. Pure.
+// Looks devices up in a survey, and chooses a rank's.
 #include <algorithm>
 
 #include "runtime/base/cuda/devices.hpp"
@@ -11,6 +11,12 @@ std::string refusal(const DeviceProperties& device) {
   if (device.major >= 8) return {};
   return strfmt("GPU %d (%s) has compute capability %d.%d; Tessera needs 8.0 (Ampere) or newer", device.index,
                 device.name.c_str(), device.major, device.minor);
+}
+
+const DeviceProperties* properties_of(Device device) {
+  const auto& all = survey().devices;
+  const auto found = std::ranges::find(all, device.index, &DeviceProperties::index);
+  return device.kind == Device::Kind::cuda && found != all.end() ? &*found : nullptr;
 }
 
 static bool all_differ(std::vector<std::string> gpus) {

@@ -29,6 +29,9 @@ struct Survey {
 /// Asks the driver once per process; later calls return the same.
 [[nodiscard]] const Survey& survey();
 
+/// A device of the survey; null: it has none of that number.
+[[nodiscard]] const DeviceProperties* properties_of(Device device);
+
 /// Text for a status of cudaGetDeviceCount that means no device: 35, 34, 100 and others.
 [[nodiscard]] std::string why_no_device(int status);
 

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <exception>
 
 #include "runtime/base/cuda/check.hpp"
@@ -12,21 +11,33 @@
 namespace tessera::cuda {
 
 std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken) {
-  const std::size_t before = memory_in_use(device);  // makes the device current
-  void* block = nullptr;
-  TESSERA_CUDA(cudaMalloc(&block, bytes));
-  if (taken != nullptr)
-    *taken = std::max(memory_in_use(device), before) - before;  // another process may have freed some
-  TESSERA_CUDA(cudaMemset(block, 0, bytes));
+  use(device);
+  MeasuredAllocation made;
+  const auto allocate_once = [&] {
+    void* block = nullptr;
+    TESSERA_CUDA(cudaMalloc(&block, bytes));
+    return static_cast<std::byte*>(block);
+  };
+  if (taken == nullptr) {
+    made.block = allocate_once();
+  } else {
+    const DeviceProperties* const gpu = properties_of(device);
+    made = measure_allocation(bytes, {.uuid = gpu != nullptr ? gpu->uuid : "",
+                                      .read = [&] { return read_memory(device); },
+                                      .allocate = allocate_once,
+                                      .release = [](std::byte* block) { TESSERA_CUDA(cudaFree(block)); }});
+    *taken = made.taken;
+  }
+  TESSERA_CUDA(cudaMemset(made.block, 0, bytes));
   cuda::synchronize(device);
-  return static_cast<std::byte*>(block);
+  return made.block;
 }
 
-std::size_t memory_in_use(Device device) {
+MemoryReading read_memory(Device device) {
   use(device);
-  std::size_t free = 0, all = 0;
-  TESSERA_CUDA(cudaMemGetInfo(&free, &all));
-  return all - free;
+  MemoryReading now;
+  TESSERA_CUDA(cudaMemGetInfo(&now.free, &now.total));
+  return now;
 }
 
 void release(Device device, std::byte* block) noexcept {

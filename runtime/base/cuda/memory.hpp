@@ -3,18 +3,23 @@
 // Device memory, pinned host memory, and copies in stream order. Allocation is for start-up.
 
 #include <cstddef>
+#include <optional>
 
 #include "runtime/base/device.hpp"
+#include "runtime/base/measured_allocation.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::cuda {
 
-/// Zero-filled; throws Error (does_not_fit) if the device has no room. `taken`: by how much cudaMemGetInfo's free
-/// memory shrank.
+/// Zero-filled; throws Error (does_not_fit) if the device has no room. `taken`: receives what the driver gave for it
+/// (measure_allocation), which allocates twice or more.
 [[nodiscard]] std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken = nullptr);
-/// Bytes of the device that are in use, by any process (cudaMemGetInfo).
-[[nodiscard]] std::size_t memory_in_use(Device device);
+/// Free and total memory of the device (cudaMemGetInfo). Makes it current, so that this process has a context there.
+[[nodiscard]] MemoryReading read_memory(Device device);
+/// Bytes of the device that this process uses, context and libraries included, by NVML's list of processes; none: NVML
+/// is missing, or does not list this process (a container, or a driver that hides it).
+[[nodiscard]] std::optional<std::size_t> process_memory(Device device);
 void release(Device device, std::byte* block) noexcept;
 /// Page-locks host memory, so that every device of the process copies it at full speed and without the host waiting.
 void pin(Device device, std::byte* block, std::size_t bytes);

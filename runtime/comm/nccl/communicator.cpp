@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "kernels/convert.hpp"
@@ -77,16 +78,20 @@ class UnderWay {
   std::atomic<std::uint64_t> issued_{0}, ended_{0};
 };
 
+std::size_t grown(std::optional<std::size_t> before, std::optional<std::size_t> after) {
+  return before && after ? std::max(*before, *after) - *before : 0;
+}
+
 class NcclCommunicator final : public BaseCommunicator {
  public:
   NcclCommunicator(CommunicatorInfo info, Device device, const NcclId& id)
       : BaseCommunicator(std::move(info), Completion::later),
         device_(device),
-        memory_before_(cuda::memory_in_use(device)),
+        memory_before_(cuda::process_memory(device)),
         handle_(id, size(), rank(), device, [this] { poll(); }),
         under_way_(device),
         nothing_(cuda::allocate(device, sizeof(std::int64_t))),
-        own_memory_(std::max(cuda::memory_in_use(device), memory_before_) - memory_before_),
+        own_memory_(grown(memory_before_, cuda::process_memory(device))),
         watcher_([this] { look(); }) {}
   ~NcclCommunicator() override {
     stopping_.store(true);
@@ -97,8 +102,8 @@ class NcclCommunicator final : public BaseCommunicator {
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
-  /// What NCCL took of the device when it was initialized; it may take more at the first collective. 0 if other
-  /// processes freed more meanwhile.
+  /// What NCCL took of the device when it was initialized, by NVML; it may take more at the first collective. 0 where
+  /// NVML does not list this process: free memory alone would have what other processes take meanwhile.
   std::size_t own_memory() const override { return own_memory_; }
   Device device() const override { return device_; }
   void run_on(StreamView stream) override { stream_ = stream; }
@@ -196,7 +201,7 @@ class NcclCommunicator final : public BaseCommunicator {
   }
 
   Device device_;
-  std::size_t memory_before_;
+  std::optional<std::size_t> memory_before_;
   StreamView stream_{nullptr};
   NcclHandle handle_;
   UnderWay under_way_;
