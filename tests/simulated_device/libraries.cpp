@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "kernels/cuda/cudnn/attention.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
@@ -98,12 +99,45 @@ std::size_t apply_gemm_choices(const std::string& text, const std::string& from,
 }
 
 namespace cudnn {
+namespace {
+
+/// The list has every token once, and says what positions say; padding is listed in pieces. As CUDA's, the memory is
+/// read when the stream reaches the call.
+void check_documents(const AttentionShape& s, const std::int32_t* positions, const AttentionDocuments& documents,
+                     StreamView stream) {
+  if (s.longest == 0) return;
+  simulated::launch(
+      stream, [count = s.batch * s.tokens, row = s.tokens, positions, starts = documents.starts.as<std::int32_t>(),
+               lengths = documents.lengths.as<std::int32_t>(),
+               groups = std::vector(documents.groups.begin(), documents.groups.end())] {
+        std::int64_t tokens = 0, entry = 0;
+        for (const DocumentGroup& group : groups) {
+          TESSERA_ASSERT(group.first == entry && group.count > 0, "a group from %ld on", group.first);
+          for (; entry < group.first + group.count; ++entry) {
+            const std::int64_t first = starts[entry], length = lengths[entry];
+            TESSERA_ASSERT(length > 0 && length <= group.tokens && first / row == (first + length - 1) / row,
+                           "a document of %ld tokens from %ld on", length, first);
+            const bool pads = length > 1 && positions[first + 1] == 0;
+            for (std::int64_t t = 1; t < length; ++t)
+              TESSERA_ASSERT(positions[first + t] == (pads ? 0 : positions[first] + t),
+                             "token %ld of a document from %ld on", t, first);
+            tokens += length;
+          }
+        }
+        TESSERA_ASSERT(tokens == count, "%ld tokens of %ld are in documents", tokens, count);
+      });
+}
+
+}  // namespace
+
 void require(Device) {}
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
+  check_documents(args.shape, args.positions.as<std::int32_t>(), args.documents, stream);
   if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
   cuda::attention_forward(args, stream);
 }
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
+  check_documents(args.shape, args.positions.as<std::int32_t>(), args.documents, stream);
   cuda::attention_backward(args, stream);
 }
 }  // namespace cudnn

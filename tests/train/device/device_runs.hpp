@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/packing.hpp"
 #include "tests/train/run.hpp"
 
 namespace tessera::test {
@@ -39,6 +40,8 @@ struct Choosing {
                             Choosing* choosing = nullptr);
 /// The same run on the host, on ranks as threads: results of `rank`.
 [[nodiscard]] Said on_host(int size, int rank, const std::function<Said(World&)>& body);
+/// 900 tokens in documents of 1 to 23, in samples of 13: some are padded.
+[[nodiscard]] const io::PackedStream& packed_documents();
 /// Compares every bit, or the numbers within a tolerance.
 [[nodiscard]] bool agree(const Said& device, const Said& host, Truth truth, DType dtype);
 

@@ -3,23 +3,10 @@
 // layers and their experts in one unit and in two.
 #include <cstdio>
 
-#include "io/data/packing.hpp"
 #include "tests/train/device/device_runs.hpp"
 
 namespace tessera::test {
 namespace {
-
-/// 900 tokens in documents of 1 to 23, in samples of 13: some are padded.
-const io::PackedStream& packed() {
-  static const std::vector<std::int64_t> ends = [] {
-    std::vector<std::int64_t> all;
-    for (std::int64_t at = 0, i = 0; at < 900; ++i)
-      all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
-    return all;
-  }();
-  static const io::PackedStream stream(std::make_shared<RandomTokens>(900, 37), {0, ends}, 13, io::Packing::binpack);
-  return stream;
-}
 
 std::vector<Variant> expert_variants(int world) {
   const Variant base{.world = world,
@@ -68,12 +55,25 @@ std::string config_of(std::size_t index) {
 
 }  // namespace
 
+const io::PackedStream& packed_documents() {
+  static const std::vector<std::int64_t> ends = [] {
+    std::vector<std::int64_t> all;
+    for (std::int64_t at = 0, i = 0; at < 900; ++i)
+      all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
+    return all;
+  }();
+  static const io::PackedStream stream(std::make_shared<RandomTokens>(900, 37), {0, ends}, 13, io::Packing::binpack);
+  return stream;
+}
+
 int experts(World& world, Truth truth) {
   int wrong = 0;
   std::size_t index = 0;
   for (const Variant& v : expert_variants(world.size())) {
     const models::Model model = models::make(config_of(index++), "test", v.dtype);
-    const auto body = [&](World& w) { return one_rank(w, model, v, {.from = "", .to = "", .stream = &packed()}); };
+    const auto body = [&](World& w) {
+      return one_rank(w, model, v, {.from = "", .to = "", .stream = &packed_documents()});
+    };
     const Said device = body(world), host = on_host(world.size(), world.rank(), body);
     if (agree(device, host, truth, v.dtype)) continue;
     std::printf("rank %d: experts differ, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),

@@ -54,6 +54,29 @@ int refused(World& world) {
   return 1;
 }
 
+/// Packed rows, whose documents cuDNN takes as a list (the simulated one checks it): as on the host.
+int packed(World& world, Truth truth) {
+  const models::Model model = models::make(config_json({.hidden = 128, .heads = 2}), "test", DType::bf16);
+  const Variant v{.world = world.size(),
+                  .strategy = "3",
+                  .global_batch = 3 * world.size() - 1,
+                  .micro_batch = 2,
+                  .tokens = 13,
+                  .dtype = DType::bf16};
+  const auto body = [&](World& w) {
+    return one_rank(w, model, v, {.from = "", .to = "", .stream = &packed_documents()});
+  };
+  const WithLibrary library;
+  const std::int64_t before = kernels::cudnn_attention_calls();
+  const Said device = body(world);
+  const bool is_called = world.max(kernels::cudnn_attention_calls() - before) > 0;
+  const Said host = on_host(world.size(), world.rank(), body);
+  if (is_called && agree(device, host, truth, v.dtype)) return 0;
+  std::printf("rank %d: packed rows by cuDNN, called %d\n  device %s\n  host   %s\n", world.rank(), is_called,
+              device.str().c_str(), host.str().c_str());
+  return 1;
+}
+
 }  // namespace
 
 int library_attention(World& world, Truth truth) {
@@ -76,7 +99,7 @@ int library_attention(World& world, Truth truth) {
   if (!well)
     std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(),
                 is_called, theirs[0], theirs[1], turned[0], turned[1], own[0], own[1]);
-  return (well ? 0 : 1) + (truth == Truth::exact ? refused(world) : 0);
+  return (well ? 0 : 1) + packed(world, truth) + (truth == Truth::exact ? refused(world) : 0);
 }
 
 }  // namespace tessera::test
