@@ -209,7 +209,10 @@ double measure_gemm_peak(World& world, const models::Model& model, std::int64_t 
 
 }  // namespace
 
-void bench_step_command(const Call& call, World& world) {
+void bench_step_command(const Call& given, World& world) {
+  Invocation invocation = given.invocation;
+  decide_reduction(invocation.options, world.size(), world.device());
+  const Call call{invocation, given.command_line, given.started};
   const Options& options = call.options();
   check_options(options);
   check_gpu_choices(options, world);

@@ -27,6 +27,11 @@ std::string batch_line(const plan::BatchPlan& batch) {
   return text;
 }
 
+std::string reduction_text(const plan::BatchPlan& batch, const std::string& decided) {
+  return decided.empty() || batch.accumulation == 1 ? ""
+                                                    : " | gradients are reduced after the last micro-batch: " + decided;
+}
+
 std::string data_line(const char* what, const std::vector<io::DatasetFile>& files, const io::TokenStream& tokens,
                       const io::SampleCount& count, std::int64_t length) {
   std::string text = strfmt("%s: ", what);
@@ -143,7 +148,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
         start.peak->flops() * 1e-9));
   lines.push_back("binding   " + start.threads.binding);
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
-  lines.push_back("batch     " + batch_line(plan.spec.batch));
+  lines.push_back("batch     " + batch_line(plan.spec.batch) + reduction_text(plan.spec.batch, start.reduction));
   if (plan.spec.flat_tokens > 0)
     lines.back() += strfmt(" | samples end to end, at most %ld tokens", plan.spec.flat_tokens);
   memory_table(start, lines);
