@@ -25,6 +25,8 @@ class DeviceBackend final : public Executor::Backend {
   void synchronize() override;
 
  private:
+  /// Whether the waits of the run in progress are between timed events.
+  [[nodiscard]] bool times_waits(const Executor::BoundSchedule& program) const;
   void begin_spans(Executor::BoundSchedule& program);
   void take_spans(Executor::BoundSchedule& program);
 

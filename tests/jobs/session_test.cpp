@@ -140,6 +140,14 @@ TEST(Lines, Step) {
       "0.8% comm 12.4% | 00:02:31<00:18:30");
 }
 
+TEST(Lines, CommunicationIsAShareOfTheStepsThatTimeIt) {
+  StepLine line{.report = {.step = 2}, .interval = {}, .total_steps = 2};
+  line.interval.add({.seconds = 3, .comm_seconds = 0, .times_waits = false});
+  line.interval.add({.seconds = 1, .comm_seconds = 0.25});
+  EXPECT_NE(step_line(line).find("comm 25.0%"), std::string::npos) << step_line(line);
+  EXPECT_EQ(line.interval.comm_steps, 1);
+}
+
 TEST(Lines, StepWithoutAKnownPeakHasNoMfu) {
   EXPECT_EQ(step_line({.report = {.step = 1}, .interval = {}, .total_steps = 2}).find("mfu"), std::string::npos);
 }

@@ -178,7 +178,10 @@ void Interval::add(const train::StepReport& report) {
   flops += report.flops;
   seconds += report.seconds;
   data_seconds += report.data_seconds;
+  if (!report.times_waits) return;
+  ++comm_steps;
   comm_seconds += report.comm_seconds;
+  comm_of += report.seconds;
 }
 
 std::string step_bound(const StepShares& shares) {
@@ -207,8 +210,9 @@ std::string step_line(const StepLine& line) {
       line.report.grad_norm, line.report.learning_rate,
       human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(),
       line.mfu ? strfmt(" | mfu %.1f%%", 100 * *line.mfu).c_str() : "", memory.c_str(), share,
-      100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds,
-      human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
+      100 * line.interval.data_seconds / seconds,
+      100 * line.interval.comm_seconds / std::max(line.interval.comm_of, 1e-12), human_time(line.elapsed).c_str(),
+      human_time(line.remaining).c_str());
 }
 
 std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report, const std::string& set) {
