@@ -23,6 +23,11 @@ out=$("$tessera" plan --backend cuda --model config.json --max_length 16 --gradi
 grep -q '| gradients are reduced after the last micro-batch: one rank on a GPU' <<< "$out" || fail "plan does not say it" "$out"
 grep -q 'backward  *h\.0 .* adds' <<< "$out" || fail "no backward adds" "$out"
 
+for i in $(seq 50); do echo "line $i of the training text, as plain as can be"; done > train.txt
+out=$("$tessera" train --backend cuda --model config.json --from_scratch --dataset train.txt --max_length 16 --max_steps 1 \
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 2 --save_strategy no --output_dir out 2>&1)
+grep -q '^batch .* | gradients are reduced after the last micro-batch: one rank on a GPU$' <<< "$out" || fail "train does not say it" "$out"
+
 out=$("$tessera" bench step --backend cpu --model config.json --gemms 2>&1)
 grep -q 'error: --gemms needs a GPU' <<< "$out" || fail "--gemms on the CPU" "$out"
 
