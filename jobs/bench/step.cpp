@@ -5,6 +5,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "jobs/bench/step_gemms.hpp"
 #include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
@@ -34,6 +35,7 @@ struct Measurement {
   std::vector<double> seconds, comm, cpu;                     // cpu: of all threads of a rank, the mean over ranks
   std::size_t activations = 0;                                // bytes of a rank
   std::uint64_t pss = 0, planned = 0, arena = 0, in_use = 0;  // summed over ranks; in_use: of GPUs, by gpu_memory
+  std::vector<kernels::RecordedGemm> gemms;                   // with --gemms, on rank 0
 };
 
 /// CPU seconds of this process so far, all threads.
@@ -59,7 +61,8 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   trainer.initialize();
   const std::int64_t global = options.run.batch.global_batch;
   const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
-  const std::string choices = choose_gpu_kernels({&call.options(), &world, &trainer, {&tokens, &sampler, global}});
+  const train::WarmupArgs warmup{&tokens, &sampler, global};
+  const std::string choices = choose_gpu_kernels({&call.options(), &world, &trainer, warmup});
   if (measurement.seconds.empty() && !choices.empty() && !call.options().flag("json"))
     log::info(strfmt("kernels   %-12s ", measurement.name.c_str()) + choices);
   for (std::int64_t step = 0; step < steps + 2; ++step) {
@@ -78,6 +81,7 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   const std::uint64_t in_use = gpu_memory(world.device(), trainer.measured_memory()).process;
   measurement.in_use = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(in_use)));
   measurement.activations = trainer.measured_memory().by_category[static_cast<int>(plan::Category::activations)];
+  if (call.options().flag("gemms")) measurement.gemms = time_step_gemms(world, trainer, warmup);
   world.barrier();
 }
 
@@ -92,8 +96,15 @@ struct StepWork {
   double tokens = 0, flops = 0,
          flops_halved = 0;  // of a step; causal attention counted in full (PaLM's formula), or as half
   bool on_gpu = false;
+  int ranks = 1;
   ComputePeak peak;  // published, of all ranks' GPUs
 };
+
+StepGemms gemms_of(const Measurement& measurement, const StepWork& work) {
+  return {.all = measurement.gemms,
+          .step_seconds = median(measurement.seconds),
+          .peak = work.peak.flops() / static_cast<double>(work.ranks)};
+}
 
 nlohmann::ordered_json measurement_json(const Measurement& measurement, const StepWork& work, const GemmPeak& limit) {
   const double seconds = median(measurement.seconds);
@@ -115,6 +126,7 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const St
   }
   if (work.on_gpu) json["device_bytes_in_use"] = measurement.in_use;
   if (measurement.gemms_alone > 0) json["gemms_alone_s"] = measurement.gemms_alone;
+  if (!measurement.gemms.empty()) json["gemms"] = gemms_json(gemms_of(measurement, work));
   return json;
 }
 
@@ -205,6 +217,8 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
   if (overhead > 0) log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
   if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
   print_recompute_cost(measurements);
+  for (const Measurement& measurement : measurements)
+    if (!measurement.gemms.empty()) print_gemms(measurement.name, gemms_of(measurement, work));
 }
 
 /// GFLOP/s over all ranks: the best of all shapes on the CPU, of one large GEMM on GPUs.
@@ -218,10 +232,14 @@ double measure_gemm_peak(World& world, const models::Model& model, std::int64_t 
 
 }  // namespace
 
-void bench_step_command(const Call& call, World& world) {
+void bench_step_command(const Call& given, World& world) {
+  Invocation invocation = given.invocation;
+  decide_reduction(invocation.options, world.size(), world.device());
+  const Call call{invocation, given.command_line, given.started};
   const Options& options = call.options();
   check_options(options);
   check_gpu_choices(options, world);
+  check_gemms(options, world.device());
   const int threads = set_rank_threads(call.options(), world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const Precision precision = precision_of(options);
@@ -237,6 +255,7 @@ void bench_step_command(const Call& call, World& world) {
                       .flops = model.train_flops(all, square),
                       .flops_halved = model.train_flops(all, square / 2),
                       .on_gpu = on_device,
+                      .ranks = world.size(),
                       .peak = on_device ? gpu_peak(world, precision.compute) : ComputePeak()};
   if (!options.flag("json")) {
     log::info(version_line());

@@ -138,7 +138,9 @@ std::size_t finish_recording_gemms(Timing timing) {
     const CublasGemm& gemm = *own->gemms.at(plan);
     contests.push_back({call, &gemm, candidates(call, gemm)});
   }
-  share_algorithms(contests);
+  share_algorithms(contests, [](const GemmContest& gemm, const cublasLtMatmulAlgo_t& algorithm) {
+    return algorithm_of(bytes_of(algorithm), gemm.call.handle, *gemm.gemm).has_value();
+  });
   const std::vector<Fastest> best = fastest(contests);
   for (std::size_t i = 0; i < best.size(); ++i) {
     CublasGemm& gemm = *own->gemms.at(contests[i].gemm->plan);

@@ -147,7 +147,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasG
   return proposed;
 }
 
-void share_algorithms(std::vector<GemmContest>& contests) {
+void share_algorithms(std::vector<GemmContest>& contests, const Takes& takes) {
   const auto fits = [](const GemmPlan& from, const GemmPlan& to) {
     return from.first_transposed == to.first_transposed && from.second_transposed == to.second_transposed &&
            from.operands == to.operands && from.result == to.result && from.bias == to.bias &&
@@ -161,8 +161,7 @@ void share_algorithms(std::vector<GemmContest>& contests) {
       const GemmContest& from = contests[i];
       if (&from == &to || !fits(from.gemm->plan, to.gemm->plan)) continue;
       for (std::size_t k = 0; k < own[i]; ++k)
-        if (!is_among(to.algorithms, from.algorithms[k]) &&
-            algorithm_of(bytes_of(from.algorithms[k]), to.call.handle, *to.gemm))
+        if (!is_among(to.algorithms, from.algorithms[k]) && takes(to, from.algorithms[k]))
           to.algorithms.push_back(from.algorithms[k]);
     }
 }

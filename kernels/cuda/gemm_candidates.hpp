@@ -37,8 +37,9 @@ struct GemmContest {
   std::vector<cublasLtMatmulAlgo_t> algorithms;
 };
 /// Adds to each GEMM the algorithms of the others that have the same transpositions and types, and no more alignment,
-/// if the library takes them for it.
-void share_algorithms(std::vector<GemmContest>& contests);
+/// if `takes` says that the library takes them for it.
+using Takes = std::function<bool(const GemmContest& gemm, const cublasLtMatmulAlgo_t& algorithm)>;
+void share_algorithms(std::vector<GemmContest>& contests, const Takes& takes);
 struct Fastest {
   std::size_t number;  // of the algorithms
   float milliseconds;  // infinity: all are refused

@@ -188,10 +188,14 @@ void DeviceBackend::norm(Executor::BoundSchedule& program) {
       mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host, program.step);
 }
 
+bool DeviceBackend::times_waits(const Executor::BoundSchedule& program) const {
+  return !program.waits.empty() && (program.block->times_waits || trace_.on());
+}
+
 /// With timed events before and after.
 void DeviceBackend::wait_for(Executor::BoundSchedule& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
-  if (program.waits.empty()) return compute_.wait(event);
+  if (!times_waits(program)) return compute_.wait(event);
   Executor::BoundSchedule::Wait& wait = program.waits[program.waited++];
   TESSERA_ASSERT(wait.instruction == instruction, "a wait for instruction %d instead of %d", instruction,
                  wait.instruction);
@@ -268,9 +272,11 @@ void DeviceBackend::end(Executor::BoundSchedule& program) {
   if (trace_.on()) take_spans(program);
   if (program.norm < 0) return;
   program.events[static_cast<std::size_t>(program.norm)].wait();
-  if (!program.waits.empty()) program.waits.back().to.wait();  // all timed events before it are done
-  for (const Executor::BoundSchedule::Wait& wait : program.waits)
-    program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
+  if (times_waits(program)) {
+    program.waits.back().to.wait();  // all timed events before it are done
+    for (const Executor::BoundSchedule::Wait& wait : program.waits)
+      program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
+  }
   program.block->sums.extra = program.block->balance;
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
   if (program.block->warmup) return synchronize();

@@ -30,6 +30,8 @@ class DeviceBackend final : public Executor::Backend {
   void issue_decode(Executor::BoundSchedule& program);
   void copy_result(Executor::BoundSchedule& program);
   [[nodiscard]] std::int64_t receive(Executor::BoundSchedule& program);
+  /// Whether the waits of the run in progress are between timed events.
+  [[nodiscard]] bool times_waits(const Executor::BoundSchedule& program) const;
   void begin_spans(Executor::BoundSchedule& program);
   void take_spans(Executor::BoundSchedule& program);
 

@@ -121,7 +121,8 @@ struct StepBlock {
   static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;     // before clipping
   double data_seconds = 0;  // the compute stream waited for data
-  double comm_seconds = 0;  // the compute stream waited for communication
+  bool times_waits = true;  // of a device's training steps; with a trace they are timed in any case
+  double comm_seconds = 0;  // the compute stream waited for communication, if that is timed
   // On the host: it waited for fetches and stores, for gathers and reductions that use their slots, and for their end.
   double move_seconds = 0;
   double update_seconds = 0;  // in updates; of those on a device, until they are launched

@@ -66,6 +66,7 @@ struct Trainer::Parts : RunContext {
   std::optional<LossScale> loss_scale;
   double gradient_scale = 1;  // of the last step
   StepCallback* callback = nullptr;
+  bool times_waits = true;
 };
 
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
@@ -153,6 +154,8 @@ void Trainer::resume_loss_scale(const LossScaleState& state) {
 
 void Trainer::resume_schedule(const LrSchedule& schedule) { parts_->options.lr = schedule; }
 
+void Trainer::set_times_waits(bool times_waits) { parts_->times_waits = times_waits; }
+
 void Trainer::set_callback(StepCallback* callback) { parts_->callback = callback; }
 
 void Trainer::parameters_changed() {
@@ -190,6 +193,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   StepBlock block = p.block_of(step, work);
   block.optimizer = p.optimizer->scalars(updates - p.done.states_from + 1, report.learning_rate);
   block.callback = p.callback;
+  block.times_waits = report.times_waits = p.times_waits;
   report.loss_scale = p.gradient_scale = block.gradient_scale;
   p.run(*p.train, p.batches, block);
 

@@ -51,6 +51,7 @@ struct StepReport {
   double flops = 0;                           // model FLOPs of the global batch (Model::train_flops), without padding
   double seconds = 0;                         // of the step; of these:
   double data_seconds = 0, comm_seconds = 0;  // the compute stream waited for data; for communication
+  bool times_waits = true;                    // false: comm_seconds is not known
   double move_seconds = 0;                    // without a GPU: it waited for offloaded states
   double update_seconds = 0;                  // the host updated
   io::ScratchTimes disk;                      // of this rank's scratch file, within the step
@@ -124,6 +125,9 @@ class Trainer {
   /// warm-up step; then rank 0 times the GEMMs that args.kept has no choice for, and all ranks use its choices. Throws
   /// as kernels::apply_gemm_choices does.
   GemmChoices choose_gemms(const GemmChoiceArgs& args);
+  /// Whether the steps from now on time their waits for communication: on a device that takes some microseconds of the
+  /// host for each. They do unless told otherwise.
+  void set_times_waits(bool times_waits);
   /// Called in the steps from now on, and its flags() in the passes of evaluate() and generate(); null: none. It must
   /// outlive them.
   void set_callback(StepCallback* callback);

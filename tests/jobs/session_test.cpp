@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file/text_file.hpp"
+#include "jobs/bench/step_gemms.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
@@ -175,6 +176,31 @@ TEST(Resources, APlanLeavesSomeOfAGpuToLibraries) {
   EXPECT_EQ(gpu_reserve(Transport::mpi, 4), 768ull << 20);
   EXPECT_EQ(gpu_reserve(Transport::nccl, 1), 768ull << 20);
   EXPECT_EQ(gpu_reserve(Transport::nccl, 2), 1280ull << 20);
+}
+
+TEST(Lines, CommunicationIsAShareOfTheStepsThatTimeIt) {
+  StepLine line{.report = {.step = 2}, .interval = {}, .total_steps = 2};
+  line.interval.add({.seconds = 3, .comm_seconds = 0, .times_waits = false});
+  line.interval.add({.seconds = 1, .comm_seconds = 0.25});
+  EXPECT_NE(step_line(line).find("comm 25.0%"), std::string::npos) << step_line(line);
+  EXPECT_EQ(line.interval.comm_steps, 1);
+}
+
+TEST(Lines, GemmsOfAStep) {
+  const double seconds = 1.0 / 128;
+  const StepGemms gemms{
+      .all = {{"first", 6e12, 3, seconds}, {"second", 4e12, 1, seconds}}, .step_seconds = 8 * seconds, .peak = 1e15};
+  testing::internal::CaptureStdout();
+  print_gemms("zero3", gemms);
+  const std::string out = testing::internal::GetCapturedStdout();
+  for (const char* line :
+       {"GEMMs of a step of zero3 on rank 0's GPU: 22.00 TFLOP in 31.25 ms, 704.0 TFLOP/s, 70.4% of the peak; 50.0% of "
+        "the step",
+        "       3       7.8125     23.438      75.0%      768.0      76.8%   first",
+        "       1       7.8125      7.812      25.0%      512.0      51.2%   second"})
+    EXPECT_NE(out.find(line), std::string::npos) << line << "\n" << out;
+  EXPECT_EQ(gemms_json(gemms)[1].dump(),
+            R"({"gemm":"second","calls":1,"seconds_a_call":0.0078125,"tflops":512.0,"share":0.25})");
 }
 
 TEST(Lines, StepWithoutAKnownPeakHasNoMfu) {

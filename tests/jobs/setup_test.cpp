@@ -10,6 +10,7 @@
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
@@ -107,6 +108,24 @@ TEST(Setup, BatchEquation) {
   EXPECT_THAT(line, HasSubstr("--global_batch_size: command line"));
   EXPECT_EQ(batch_of(options_of({"--global_batch_size", "10", "--per_device_train_batch_size", "2"}), 2).accumulation,
             3);
+}
+
+TEST(Setup, OneRankOnAGpuReducesAfterTheLastMicroBatch) {
+  const Device gpu{Device::Kind::cuda, 0};
+  const auto decided = [](Options options, int world, Device device) {
+    decide_reduction(options, world, device);
+    return options.text("reduce_gradients") + options.value("reduce_gradients").decided;
+  };
+  EXPECT_EQ(decided(options_of({}), 1, gpu), "lastone rank on a GPU");
+  EXPECT_EQ(decided(options_of({}), 2, gpu), "each");
+  EXPECT_EQ(decided(options_of({}), 1, host_device), "each");
+  EXPECT_EQ(decided(options_of({"--reduce_gradients", "each"}), 1, gpu), "each");
+  EXPECT_EQ(decided(options_of({"--reproducible"}), 1, gpu), "each");
+  EXPECT_EQ(decided(options_of({"--bf16", "--reduce_dtype", "bf16"}), 1, gpu), "each");
+  EXPECT_EQ(decided(options_of({"--offload_optimizer", "cpu"}), 1, gpu), "each");
+  const plan::BatchPlan batch{.global_batch = 4, .micro_batch = 2, .world = 1, .accumulation = 2};
+  EXPECT_EQ(reduction_text(batch, "why"), " | gradients are reduced after the last micro-batch: why");
+  EXPECT_EQ(reduction_text(batch, ""), "");
 }
 
 TEST(Setup, StrategiesAndPolicies) {
@@ -209,7 +228,7 @@ TEST(Setup, TheChosenTiersAreARow) {
     arguments.insert(arguments.end(), {"--zero_stage", "3", "--max_length", "16", "--global_batch_size", "2"});
     const Options options = options_of(std::move(arguments));
     const models::Model model = make_training_model(options, model_preset_config("small"), "small", DType::f32);
-    return tier_rows(plan::make_plan(run_spec(options, model, 2, Topology{.ranks_per_node = 2})));
+    return tier_rows(plan::make_plan(run_spec(options, model, 2, Topology{.ranks_per_node = 2})), shard::Reduce::each);
   };
   for (const TierRow& row : rows({})) EXPECT_EQ(row.chosen, row.name == std::string("resident")) << row.name;
   const std::vector<TierRow> both =

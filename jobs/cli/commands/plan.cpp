@@ -255,7 +255,8 @@ void print_head(const plan::RunPlan& plan, const PlanOf& of) {
   log::info(units_line(plan.layout));
   log::info("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
             precision_source(of.options));
-  log::info("batch     " + batch_line(plan.spec.batch));
+  log::info("batch     " + batch_line(plan.spec.batch) +
+            reduction_text(plan.spec.batch, of.options.value("reduce_gradients").decided));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
              human_flops(plan.costs.flops_per_step).c_str(),
@@ -302,6 +303,11 @@ void print_schedules(const plan::RunPlan& plan) {
   log::info("schedule of a training step, verified\n" + shard::text(plan.train));
 }
 
+std::vector<TierRow> tiers_of(const Options& options, const plan::RunPlan& chosen) {
+  const bool is_default = !options.value("reduce_gradients").decided.empty();
+  return tier_rows(chosen, is_default ? shard::Reduce::each : chosen.spec.strategy.policy.reduce);
+}
+
 }  // namespace
 
 void print_plan(const PlanOf& of) {
@@ -338,7 +344,7 @@ void print_plan(const PlanOf& of) {
       json["units"].push_back({{"name", chosen.layout.unit_name(u)}, {"parameters", chosen.layout.numel(u)}});
     for (const Row& row : rows) json["strategies"].push_back(row_json(row));
     json["gradient_checkpointing"] = recompute_json(recompute, chosen.spec, of.trains);
-    json["tiers"] = tiers_json(tier_rows(chosen));
+    json["tiers"] = tiers_json(tiers_of(options, chosen));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
     if (options.flag("print_schedule")) {
       if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
@@ -350,7 +356,7 @@ void print_plan(const PlanOf& of) {
     print_table(rows);
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
-    print_tiers(tier_rows(chosen), memory);
+    print_tiers(tiers_of(options, chosen), memory);
     print_reductions(chosen);
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
@@ -385,11 +391,13 @@ void plan_command(const Call& call) {
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
   const ModelConfig config = read_model_config(options, nullptr);
   decide_precision(options, config, {.on_gpu = on_device, .has_bf16 = on_device || cpu_has_bf16()});
-  choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
+  const Device device = on_device ? Device{Device::Kind::cuda, 0} : host_device;  // the index does not matter for sizes
+  decide_reduction(options, world, device);
+  choose_attention(options, device);
   const models::Model model =
       make_training_model(options, config.text, config.path, precision_of(options).compute, config.adapter);
   plan::RunSpec spec = run_spec(options, model, world, topology);
-  if (on_device) spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
+  spec.device = device;
   const std::string recompute = choose_recompute(options, spec);
   print_plan({options, config, spec, /*trains=*/false, recompute});
 }

@@ -27,7 +27,7 @@ double TierRow::link_s() const {
 }
 double TierRow::host_s() const { return static_cast<double>(moved.updated) / host_bytes_s; }
 
-std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
+std::vector<TierRow> tier_rows(const plan::RunPlan& chosen, shard::Reduce offloaded) {
   using shard::Tier;
   constexpr Tier device = Tier::device, host = Tier::host, disk = Tier::disk;
   std::vector<TierRow> rows;
@@ -38,6 +38,7 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen) {
     const bool same = policy.placement == placement && policy.activations == activations;
     spec.strategy.policy.placement = placement;
     spec.strategy.policy.activations = activations;
+    if (placement.grads != Tier::device) spec.strategy.policy.reduce = offloaded;
     const plan::RunPlan& plan = same ? chosen : plan::make_plan(spec);
     rows.push_back({name, options, plan::memory_needed(plan), plan.costs.in[static_cast<int>(Memory::pinned)],
                     plan.costs.in[static_cast<int>(Memory::disk)], plan.costs.moved, same});

@@ -25,8 +25,9 @@ struct TierRow {
 };
 
 /// Of a training plan. Without the row of parameters on the CPU where the strategy does not shard them. One row is the
-/// chosen one: the last, "as chosen", if the usual ones are others.
-[[nodiscard]] std::vector<TierRow> tier_rows(const plan::RunPlan& chosen);
+/// chosen one: the last, "as chosen", if the usual ones are others. `offloaded`: when gradients are reduced where they
+/// are offloaded, which decide_reduction may leave to the default.
+[[nodiscard]] std::vector<TierRow> tier_rows(const plan::RunPlan& chosen, shard::Reduce offloaded);
 /// `device_memory`: 0, or bytes that a rank may use: then rows say whether they fit.
 void print_tiers(const std::vector<TierRow>& rows, std::uint64_t device_memory);
 [[nodiscard]] nlohmann::ordered_json tiers_json(const std::vector<TierRow>& rows);

@@ -19,6 +19,7 @@
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/start_stop.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -40,6 +41,7 @@ void TrainRun::prepare() {
   set_time_to_start(TimeLimit(options_, call_.started));  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
   decide_precision(options_, config_, world_);
+  decide_reduction(options_, world_.size(), world_.device());
   check_gpu_choices(options_, world_);
   model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute, config_.adapter);
   if (!model_.dropout.empty())
@@ -294,6 +296,7 @@ void TrainRun::announce() {
        .memory_limit = memory_limit_,
        .choices = kernel_choices_,
        .precision_source = precision_source(options_),
+       .reduction = options_.value("reduce_gradients").decided,
        .recompute = recompute_line_,
        .output = output_->path(),
        .stage = stage_line(options_),

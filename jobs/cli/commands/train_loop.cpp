@@ -74,6 +74,9 @@ train::StepReport TrainRun::one_step() {
   const std::optional<StepRange> range = traced_steps();
   if (range && done == range->first)
     trainer_->start_trace(static_cast<int>(std::min<std::int64_t>(range->last - range->first + 1, 10000)));
+  const bool planned_line = done % options_.steps("logging_steps", length_.total_steps) == 0 ||
+                            done == length_.total_steps || (done == 1 && options_.flag("logging_first_step"));
+  trainer_->set_times_waits(planned_line || world_.device() == host_device);  // for its line
   const std::int64_t count = length_.next(progress_.samples, trainer_options_.run.batch.global_batch);
   train::StepReport report;
   try {
@@ -104,9 +107,7 @@ train::StepReport TrainRun::one_step() {
   }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
     options_.has("profile_steps") ? write_trace() : keep_report_trace();
-  const bool logged = done % options_.steps("logging_steps", length_.total_steps) == 0 || done == length_.total_steps ||
-                      (done == 1 && options_.flag("logging_first_step")) || report.skipped;
-  if (logged) log_step(report);
+  if (planned_line || report.skipped) log_step(report);
   return report;
 }
 
@@ -165,7 +166,7 @@ void TrainRun::log_step(const train::StepReport& report) {
   json.update({{"tokens", report.tokens},
                {"time_step", interval_.seconds / steps},
                {"time_data", interval_.data_seconds / steps},
-               {"time_comm", interval_.comm_seconds / steps}});
+               {"time_comm", interval_.comm_seconds / std::max(static_cast<double>(interval_.comm_steps), 1.0)}});
   const std::int64_t every = options_.integer("hash_params_every");
   if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
     std::string all;

@@ -219,7 +219,7 @@ const OptionSpec sharding_options[] = {
     {.name = "reduce_gradients", .type = Type::choice, .default_value = "each", .values = "each|shard_each|last",
      .group = "Sharding",
      .help = "reduce gradients after each micro-batch; over the shard group after each and over the replicas once after "
-             "the last one; or once after the last one (FSDP's no_sync)",
+             "the last one; or once after the last one (FSDP's no_sync) [one rank on a GPU: last]",
      .equivalents = "FSDP2 set_requires_all_reduce, set_requires_gradient_sync"},
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
      .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},

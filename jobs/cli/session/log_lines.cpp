@@ -27,6 +27,11 @@ std::string batch_line(const plan::BatchPlan& batch) {
   return text;
 }
 
+std::string reduction_text(const plan::BatchPlan& batch, const std::string& decided) {
+  return decided.empty() || batch.accumulation == 1 ? ""
+                                                    : " | gradients are reduced after the last micro-batch: " + decided;
+}
+
 std::string data_line(const char* what, const std::vector<io::DatasetFile>& files, const io::TokenStream& tokens,
                       const io::SampleCount& count, std::int64_t length) {
   std::string text = strfmt("%s: ", what);
@@ -143,7 +148,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
         start.peak->flops() * 1e-9));
   lines.push_back("binding   " + start.threads.binding);
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
-  lines.push_back("batch     " + batch_line(plan.spec.batch));
+  lines.push_back("batch     " + batch_line(plan.spec.batch) + reduction_text(plan.spec.batch, start.reduction));
   if (plan.spec.flat_tokens > 0)
     lines.back() += strfmt(" | samples end to end, at most %ld tokens", plan.spec.flat_tokens);
   memory_table(start, lines);
@@ -174,7 +179,10 @@ void Interval::add(const train::StepReport& report) {
   flops += report.flops;
   seconds += report.seconds;
   data_seconds += report.data_seconds;
+  if (!report.times_waits) return;
+  ++comm_steps;
   comm_seconds += report.comm_seconds;
+  comm_of += report.seconds;
 }
 
 std::string step_bound(const StepShares& shares) {
@@ -236,8 +244,9 @@ std::string step_line(const StepLine& line) {
           : "",
       line.report.grad_norm, line.report.learning_rate, token_rates(line).c_str(),
       line.mfu ? strfmt(" | mfu %.1f%%", 100 * *line.mfu).c_str() : "", memory_word(line).c_str(),
-      100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds,
-      human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
+      100 * line.interval.data_seconds / seconds,
+      100 * line.interval.comm_seconds / std::max(line.interval.comm_of, 1e-12), human_time(line.elapsed).c_str(),
+      human_time(line.remaining).c_str());
 }
 
 std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report, const std::string& set) {

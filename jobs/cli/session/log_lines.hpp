@@ -28,6 +28,7 @@ struct StartUp {
   std::uint64_t memory_limit = 0;  // of a rank
   std::string choices;             // on GPUs: how attention and GEMMs are computed
   std::string precision_source;    // which option chose the dtype, or why it is the default
+  std::string reduction;           // why the program chose --reduce_gradients; "": it did not
   std::string recompute;           // what --gradient_checkpointing auto has chosen; "": nothing
   std::string output;
   std::string stage;  // the stage and the defaults that it chose; "": none
@@ -43,13 +44,17 @@ void warn_of_unplanned_memory(const plan::RunPlan& plan, const MemoryTable& meas
 [[nodiscard]] std::string state_precision(const std::vector<StateSpec>& states);
 /// "global 16 = micro 2 x accumulation 2 x ranks 4"; says where micro-batches are short.
 [[nodiscard]] std::string batch_line(const plan::BatchPlan& batch);
+/// " | gradients are reduced after the last micro-batch: one rank on a GPU", where the program chose it, and why.
+[[nodiscard]] std::string reduction_text(const plan::BatchPlan& batch, const std::string& decided);
 [[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files,
                                     const io::TokenStream& tokens, const io::SampleCount& count, std::int64_t length);
 
 /// Sums over the steps since the last line.
 struct Interval {
   std::int64_t steps = 0, tokens = 0, processed = 0;  // as in StepReport
-  double flops = 0, seconds = 0, data_seconds = 0, comm_seconds = 0;
+  double flops = 0, seconds = 0, data_seconds = 0;
+  double comm_seconds = 0, comm_of = 0;  // of the steps that timed their waits; their seconds
+  std::int64_t comm_steps = 0;           // their number
   void add(const train::StepReport& report);
 };
 struct StepLine {

@@ -74,6 +74,15 @@ void check_offload(const Options& options, const shard::Strategy& strategy) {
 
 }  // namespace
 
+void decide_reduction(Options& options, int world, Device device) {
+  const bool offloads_gradients = tier_of(options, "offload_params") != shard::Tier::device ||
+                                  tier_of(options, "offload_optimizer") != shard::Tier::device;
+  if (device == host_device || world > 1 || options.given("reduce_gradients") || options.flag("reproducible") ||
+      options.text("reduce_dtype") != "fp32" || offloads_gradients)
+    return;
+  options.decide("reduce_gradients", "last", "one rank on a GPU");
+}
+
 void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.reshard_after_forward = options.flag("reshard_after_forward");
   const std::string& reduce = options.text("reduce_gradients");

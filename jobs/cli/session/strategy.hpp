@@ -3,12 +3,19 @@
 // The sharding options: strategy, mesh and policy.
 
 #include "jobs/cli/options/options.hpp"
+#include "runtime/base/device.hpp"
 #include "runtime/shard/policy.hpp"
 
 namespace tessera::jobs {
 
 /// The strategy and its policy, from all sharding options. Throws Error (usage) that names the option and its source.
 [[nodiscard]] shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node);
+
+/// Once the precision is decided: where nothing says when gradients are reduced, a run of one rank on a GPU adds those
+/// of its micro-batches where backward writes them (--reduce_gradients last). Not with --reproducible, which refuses
+/// it, nor with gradients in 16 bits, which would be rounded at each addition, nor where the plan would need more
+/// memory: with offloaded gradients.
+void decide_reduction(Options& options, int world, Device device);
 
 /// Sets the fields of the policy that options set for any strategy.
 void apply_policy(const Options& options, shard::ShardPolicy& policy);

@@ -117,6 +117,38 @@ TEST(GemmCandidates, ThatTheLibraryRefusesAreSkipped) {
     EXPECT_FALSE(is_refusal(status)) << status;
 }
 
+TEST(GemmCandidates, ThatFitAreSharedBetweenGemms) {
+  if (!::tessera::cuda::Library::cublaslt().there()) GTEST_SKIP() << ::tessera::cuda::Library::cublaslt().why_not();
+  const GemmArgs first = product(32, 48, 64, false, true);
+  GemmArgs unaligned = first;
+  unaligned.c.data = memory + 4;
+  const CublasGemm gemms[] = {CublasGemm(plan_gemm(first)), CublasGemm(plan_gemm(product(64, 16, 32, false, true))),
+                              CublasGemm(plan_gemm(product(32, 48, 64, false, false))),
+                              CublasGemm(plan_gemm(unaligned))};
+  const auto numbered = [](std::uint64_t number) {
+    cublasLtMatmulAlgo_t algorithm{};
+    algorithm.data[0] = number;
+    return algorithm;
+  };
+  const std::vector<std::uint64_t> proposed[] = {{1, 2}, {2, 3, 4}, {5}, {6}};
+  std::vector<GemmContest> contests;
+  for (std::size_t g = 0; g < std::size(gemms); ++g) {
+    contests.push_back({{nullptr, first, nullptr, nullptr}, &gemms[g], {}});
+    for (const std::uint64_t number : proposed[g]) contests.back().algorithms.push_back(numbered(number));
+  }
+  share_algorithms(contests,
+                   [](const GemmContest&, const cublasLtMatmulAlgo_t& algorithm) { return algorithm.data[0] != 4; });
+  const auto shared = [&](std::size_t g) {
+    std::vector<std::uint64_t> numbers;
+    for (const cublasLtMatmulAlgo_t& algorithm : contests[g].algorithms) numbers.push_back(algorithm.data[0]);
+    return numbers;
+  };
+  EXPECT_EQ(shared(0), (std::vector<std::uint64_t>{1, 2, 3, 6}));     // 4 is refused, 5 is for other transpositions
+  EXPECT_EQ(shared(1), (std::vector<std::uint64_t>{2, 3, 4, 1, 6}));  // what the library proposes comes first
+  EXPECT_EQ(shared(2), (std::vector<std::uint64_t>{5}));
+  EXPECT_EQ(shared(3), (std::vector<std::uint64_t>{6}));  // the others need more alignment
+}
+
 constexpr float never = std::numeric_limits<float>::infinity();
 
 /// Candidates that take times[gemm][candidate]; the runs are appended to `runs`.
@@ -132,8 +164,7 @@ std::vector<Fastest> measured(const std::vector<std::vector<float>>& times,
 
 TEST(GemmCandidates, TheFastestOfEachGemmIsFoundInTurns) {
   std::vector<std::pair<std::size_t, std::size_t>> runs;
-  const std::vector<Fastest> best =
-      measured({{never, 3, 2, never, 4}, {5, never, 5}, {never, never}, {}}, runs);
+  const std::vector<Fastest> best = measured({{never, 3, 2, never, 4}, {5, never, 5}, {never, never}, {}}, runs);
   ASSERT_EQ(best.size(), 4u);
   EXPECT_EQ(best[0].number, 2u);
   EXPECT_EQ(best[0].milliseconds, 2);

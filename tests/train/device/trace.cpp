@@ -72,7 +72,7 @@ bool overlaps(const std::vector<train::TraceSpan>& spans) {
 }
 
 int check(World& world, const models::Model& model, const Variant& v) {
-  train::Trainer trainer(world, options_of(model, v, 3));
+  train::Trainer trainer(world, options_of(model, v, 4));
   trainer.initialize();
   const RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 11);
@@ -98,6 +98,9 @@ int check(World& world, const models::Model& model, const Variant& v) {
   const train::StepReport after = trainer.step(tokens, sampler, 2 * v.global_batch, v.global_batch);
   checks.expect(after.comm_seconds > 0, "compute has waited for nothing, without a trace");
   checks.expect(trainer.take_trace().size() == spans.size(), "a step after the trace is in it");
+  trainer.set_times_waits(false);
+  const train::StepReport untimed = trainer.step(tokens, sampler, 3 * v.global_batch, v.global_batch);
+  checks.expect(!untimed.times_waits && untimed.comm_seconds == 0, "a step timed its waits, though it was told not to");
   return checks.wrong();
 }
 
