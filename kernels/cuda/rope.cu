@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary positions on a device: a thread rotates pairs (j, j + d/2) of one head of one row.
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
 #include "kernels/cuda/vector.cuh"
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(256) rope_kernel(const Rope<T, S> r) {
 template <class T, class S>
 __global__ void __launch_bounds__(256)
     rope_at_kernel(const __grid_constant__ Frequencies inv_freq, double scale, const Rope<T, S> r) {
+  await_kernel_before();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (i >= r.rows * r.heads * r.half) return;
   const std::int64_t j = i % r.half, head = i / r.half % r.heads, row = i / r.half / r.heads;
@@ -144,9 +146,8 @@ void rope_at_positions(const RopeTableArgs& table, const RopeArgs& args, StreamV
     dispatch_gradient_dtype<T>(args.table.dtype, [&](auto of_table) {
       using S = decltype(of_table);
       const Rope<T, S> r = rope_of<T, S>(args, table.positions);
-      rope_at_kernel<<<blocks_for(r.rows * r.heads * r.half, 256), 256, 0, stream_of(stream)>>>(inv_freq, table.scale,
-                                                                                                r);
-      check_launch("rope_at_positions");
+      const LaunchShape shape{blocks_for(r.rows * r.heads * r.half, 256), 256, stream_of(stream), "rope_at_positions"};
+      launch_dependent(rope_at_kernel<T, S>, shape, inv_freq, table.scale, r);
     });
   });
 }
