@@ -2,6 +2,7 @@
 #include "kernels/rope.hpp"
 
 #include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/rope_at_positions.hpp"
 #include "kernels/host/ops.hpp"
 
 namespace tessera::kernels {
@@ -22,6 +23,16 @@ void rope(const RopeArgs& args, StreamView stream) {
                  "x %s, table %s, heads of %ld", args.x.shape.str().c_str(), args.table.shape.str().c_str(), d);
   TESSERA_ASSERT(args.table.shape[0] > 0 && (!args.positions || args.positions.numel() == args.x.shape[0]));
   TESSERA_DISPATCH(args.x, rope, args);
+}
+
+void rope_at_positions(const RopeTableArgs& table, const RopeArgs& args, StreamView stream) {
+  TESSERA_ASSERT(table.positions && !args.positions && args.table.data == table.table.data &&
+                     table.table.shape[0] == args.x.shape[0],
+                 "table %s, x %s", table.table.shape.str().c_str(), args.x.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::rope_at_positions(table, args, stream);
+  rope_table(table, stream);
+  rope(args, stream);
 }
 
 }  // namespace tessera::kernels

@@ -32,4 +32,8 @@ struct RopeArgs {
 };
 void rope(const RopeArgs& args, StreamView stream);
 
+/// rope_table of a position for each row of x, then rope by that table. On a device one kernel, with the same bits,
+/// which leaves the table as it is.
+void rope_at_positions(const RopeTableArgs& table, const RopeArgs& args, StreamView stream);
+
 }  // namespace tessera::kernels

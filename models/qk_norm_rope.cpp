@@ -41,28 +41,34 @@ QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, const Outp
   return s;
 }
 
+/// In generation with positions every row has its own row of the table, which its rotation makes.
+static bool has_own_rows(Phase phase, const Batch* batch) { return phase == Phase::logits && batch->positions; }
+
+static kernels::RopeTableArgs table_args(const Rope& rope, const QkNormRope::Args& args) {
+  const bool own_rows = has_own_rows(args.phase, args.batch);
+  return {.inv_freq = rope.inv_freq,
+          .scale = rope.scale,
+          .positions = own_rows ? args.batch->positions : TensorView{},
+          .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.num_positions())};
+}
+
 void QkNormRope::make_table(const Args& args) const {
-  if (!rope_) return;
-  const bool own_rows = args.phase == Phase::logits && args.batch->positions;
-  const TensorView table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.num_positions());
-  kernels::rope_table({.inv_freq = rope_->inv_freq,
-                       .scale = rope_->scale,
-                       .positions = own_rows ? args.batch->positions : TensorView{},
-                       .table = table},
-                      args.stream);
+  if (rope_ && !has_own_rows(args.phase, args.batch)) kernels::rope_table(table_args(*rope_, args), args.stream);
 }
 
 void QkNormRope::rotate(const Args& args, const TensorView& x, bool back) const {
   if (!rope_) return;
-  const bool own_rows = args.phase == Phase::logits && args.batch->positions;
+  const bool own_rows = has_own_rows(args.phase, args.batch);
   const bool listed = args.batch && args.batch->positions && !own_rows;
-  kernels::rope({.x = columns(x, 0, (heads_ + kv_heads_) * head_dim_),
-                 .head_dim = head_dim_,
-                 .stride = width(),
-                 .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.num_positions()),
-                 .positions = listed ? args.batch->positions : TensorView{},
-                 .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward},
-                args.stream);
+  const kernels::RopeTableArgs table = table_args(*rope_, args);
+  const kernels::RopeArgs rotation{.x = columns(x, 0, (heads_ + kv_heads_) * head_dim_),
+                                   .head_dim = head_dim_,
+                                   .stride = width(),
+                                   .table = table.table,
+                                   .positions = listed ? args.batch->positions : TensorView{},
+                                   .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward};
+  if (own_rows) kernels::rope_at_positions(table, rotation, args.stream);
+  else kernels::rope(rotation, args.stream);
 }
 
 void QkNormRope::norm(const Args& args, const TensorView& qkv) const {

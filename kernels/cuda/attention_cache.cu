@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention_splits.hpp"
 #include "kernels/cuda/attention_tiles.hpp"
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -154,6 +155,7 @@ TESSERA_HD float weight_of(float max, float largest) { return max == -INFINITY ?
 template <class T, int Width, int Heads>
 __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCall<T> c) {
   using R = RowSplit<T, Width>;
+  await_kernel_before();
   __shared__ float outs[R::groups][Heads][Width];
   __shared__ float maxima[R::groups][Heads];
   __shared__ float sums[R::groups][Heads];
@@ -235,6 +237,7 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
 /// -infinity.
 template <class T>
 __global__ void __launch_bounds__(max_device_head_dim) merge_kernel(const CacheCall<T> c, std::int64_t tile) {
+  await_kernel_before();
   const std::int64_t head = blockIdx.x % c.map.heads, row = blockIdx.x / c.map.heads, d = c.map.head_dim,
                      column = threadIdx.x;
   if (column >= d) return;
@@ -271,8 +274,8 @@ void launch(const CacheCall<T>& call, StreamView stream) {
   const HeadMap& map = call.map;
   const std::int64_t parts = (map.group() + Heads - 1) / Heads;
   const unsigned blocks = blocks_for(map.batch * map.tokens * map.kv_heads * parts * call.splits, 1);
-  cached_kernel<T, Width, Heads><<<blocks, split_threads, 0, stream_of(stream)>>>(call);
-  check_launch("cached_attention");
+  launch_dependent(cached_kernel<T, Width, Heads>, {blocks, split_threads, stream_of(stream), "cached_attention"},
+                   call);
 }
 
 /// Queries of a block: those that share a head of keys, up to eight; of fp32, whose keys take more registers, four.
@@ -318,10 +321,9 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
     else if (s.head_dim <= 128) launch_heads<128>(call, stream);
     else launch_heads<256>(call, stream);
     if (splits.count == 1) return;
-    merge_kernel<T>
-        <<<blocks_for(s.batch * s.tokens * s.heads, 1), blocks_for(s.head_dim, 32) * 32, 0, stream_of(stream)>>>(
-            call, splits.tile);
-    check_launch("the merge of cached_attention");
+    const LaunchShape shape{blocks_for(s.batch * s.tokens * s.heads, 1), blocks_for(s.head_dim, 32) * 32,
+                            stream_of(stream), "the merge of cached_attention"};
+    launch_dependent(merge_kernel<T>, shape, call, splits.tile);
   });
 }
 

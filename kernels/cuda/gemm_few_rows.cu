@@ -40,6 +40,7 @@ using WideFewRows = FewRowsShape<8, 2, 3>;
 /// summed in another order, the same for X and W.
 template <class S, int Halves, class T, class C>
 __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCall<T, C> c) {
+  await_kernel_before();
   __shared__ float sums[S::warps][8 * Halves][S::columns];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, group = lane / 4,
             quad = lane % 4;
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCa
 /// fp32: a warp per two columns of Y, for up to Rows rows.
 template <int Rows>
 __global__ void __launch_bounds__(group_block) few_rows_fp32_kernel(const FewRowsCall<float, float> c) {
+  await_kernel_before();
   constexpr int columns = 2;
   const std::int64_t first = ThreadGroup<32>::index() * columns;
   if (first >= c.columns) return;
@@ -126,9 +128,9 @@ __global__ void __launch_bounds__(group_block) few_rows_fp32_kernel(const FewRow
 
 template <class S, class T, class C>
 void launch_halves(const FewRowsCall<T, C>& c, StreamView stream) {
-  const unsigned blocks = blocks_for(c.columns, S::columns);
-  if (c.rows <= 8) few_rows_kernel<S, 1, T, C><<<blocks, 32 * S::warps, 0, stream_of(stream)>>>(c);
-  else few_rows_kernel<S, 2, T, C><<<blocks, 32 * S::warps, 0, stream_of(stream)>>>(c);
+  const LaunchShape shape{blocks_for(c.columns, S::columns), 32 * S::warps, stream_of(stream), "gemm of few rows"};
+  if (c.rows <= 8) launch_dependent(few_rows_kernel<S, 1, T, C>, shape, c);
+  else launch_dependent(few_rows_kernel<S, 2, T, C>, shape, c);
 }
 
 constexpr std::int64_t most_narrow_columns = 4096;
@@ -139,12 +141,12 @@ void launch(const FewRowsCall<T, C>& c, StreamView stream) {
     if (c.columns <= most_narrow_columns) launch_halves<NarrowFewRows>(c, stream);
     else launch_halves<WideFewRows>(c, stream);
   } else {
-    const unsigned blocks = blocks_for(c.columns, 2 * ThreadGroup<32>::per_block);
-    if (c.rows == 1) few_rows_fp32_kernel<1><<<blocks, group_block, 0, stream_of(stream)>>>(c);
-    else if (c.rows <= 4) few_rows_fp32_kernel<4><<<blocks, group_block, 0, stream_of(stream)>>>(c);
-    else few_rows_fp32_kernel<16><<<blocks, group_block, 0, stream_of(stream)>>>(c);
+    const LaunchShape shape{blocks_for(c.columns, 2 * ThreadGroup<32>::per_block), group_block, stream_of(stream),
+                            "gemm of few rows"};
+    if (c.rows == 1) launch_dependent(few_rows_fp32_kernel<1>, shape, c);
+    else if (c.rows <= 4) launch_dependent(few_rows_fp32_kernel<4>, shape, c);
+    else launch_dependent(few_rows_fp32_kernel<16>, shape, c);
   }
-  check_launch("gemm of few rows");
 }
 
 }  // namespace

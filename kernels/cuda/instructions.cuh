@@ -69,4 +69,39 @@ __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
 }
 
+// Programmatic dependent launch (CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; sm_90
+// and newer, else nothing): a kernel's blocks are launched while those of the kernel before it on the stream end.
+
+/// First in every kernel of launch_dependent: waits until the kernel before it has ended and its results are visible,
+/// and lets the next be launched, which waits for this one in turn. Without such a launch it does nothing.
+__device__ __forceinline__ void await_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+struct LaunchShape {
+  unsigned blocks, threads;
+  cudaStream_t stream;
+  const char* name;  // for errors
+};
+/// kernel<<<blocks, threads, 0, stream>>>(args…), launched early. For chains of kernels of a few microseconds.
+template <class... Params, class... Args>
+void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, const Args&... args) {
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device), shape.name);
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), shape.name);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.blocks);
+  config.blockDim = dim3(shape.threads);
+  config.stream = shape.stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, args...), shape.name);
+}
+
 }  // namespace tessera::kernels::cuda

@@ -99,4 +99,17 @@ void await_copies(const char* file = __builtin_FILE(), int line = __builtin_LINE
   simulated::await_copies(Groups, file, line);
 }
 
+/// Each kernel runs after the one before it.
+inline void await_kernel_before() {}
+struct LaunchShape {
+  unsigned blocks, threads;
+  cudaStream_t stream;
+  const char* name;
+};
+template <class... Params, class... Args>
+void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, const Args&... args) {
+  simulated::Launcher(simulated::Launch(shape.blocks, shape.threads, 0, shape.stream), shape.name,
+                      [=](const auto&... given) { kernel(given...); })(args...);
+}
+
 }  // namespace tessera::kernels::cuda

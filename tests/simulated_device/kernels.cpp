@@ -14,6 +14,7 @@
 #include "kernels/cuda/gemm_few_rows.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/rope_at_positions.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/dequantize.hpp"
 #include "kernels/dropout.hpp"
@@ -43,6 +44,13 @@ namespace tessera::kernels::cuda {
   }
 TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
+
+void rope_at_positions(const RopeTableArgs& table, const RopeArgs& given, StreamView stream) {
+  simulated::launch(stream, [of = taken(table, &RopeTableArgs::positions, &RopeTableArgs::table),
+                             args = taken(given, &RopeArgs::x, &RopeArgs::table)] {
+    kernels::rope_at_positions(of, args, host_stream);
+  });
+}
 
 void argmax(const ArgmaxArgs& given, StreamView stream) {
   simulated::launch(stream,

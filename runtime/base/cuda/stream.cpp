@@ -61,7 +61,7 @@ void* end_capture(void* stream) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   TESSERA_CUDA(cudaStreamEndCapture(stream_of(stream), &graph));
-  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  const cudaError_t status = cudaGraphInstantiateWithFlags(&executable, graph, 0);
   TESSERA_CUDA_QUIETLY(cudaGraphDestroy(graph));
   TESSERA_CUDA(status);
   return executable;

@@ -203,6 +203,36 @@ TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
   }
 }
 
+TYPED_TEST(CudaElementwise, RotaryPositionsOfRowsAreThoseOfATable) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const std::int64_t d : {6, 128}) {
+    const std::int64_t rows = 5, heads = 3, stride = heads * d + 8;
+    std::vector<double> inv_freq;
+    for (std::int64_t j = 0; j < d / 2; ++j)
+      inv_freq.push_back(std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(d)));
+    HostDeviceTensor<float> table(Shape{rows, d}, 0.0F);
+    HostDeviceTensor<std::int32_t> positions({0, 1, 77, 4095, 131071}, Shape{rows});
+    HostDeviceTensor<T> x(normals_of<T>(rows * stride, 10), Shape{rows * stride});
+    const RopeTableArgs of{
+        .inv_freq = inv_freq, .scale = 1.1, .positions = positions.on_device(), .table = table.on_device()};
+    const RopeArgs rotation{.x = {x.data(), dtype_of<T>::value, Shape{rows, heads * d}, test_device()},
+                            .head_dim = d,
+                            .stride = stride,
+                            .table = table.on_device()};
+    DeviceStream stream;
+    rope_at_positions(of, rotation, stream.view());
+    stream.synchronize();
+    const auto at_once = x.download();
+    x.upload();
+    rope_table(of, stream.view());
+    rope(rotation, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(at_once), bytes_of(x.download()));
+    EXPECT_NE(bytes_of(at_once), bytes_of(x.host()));
+  }
+}
+
 TEST(CudaConvert, IsTheHostsToTheBit) {
   TESSERA_NEEDS_DEVICE();
   const std::int64_t n = 65536 + 13;
