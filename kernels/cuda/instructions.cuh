@@ -81,8 +81,11 @@ __device__ __forceinline__ void await_kernel_before() {
 #endif
 }
 
+/// Rows up to which kernels that training uses too are launched early: those of decode passes.
+inline constexpr std::int64_t most_early_rows = 16;
 struct LaunchShape {
-  unsigned blocks, threads;
+  dim3 blocks;
+  unsigned threads;
   cudaStream_t stream;
   const char* name;  // for errors
 };
@@ -96,7 +99,7 @@ void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, const
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.blocks);
+  config.gridDim = shape.blocks;
   config.blockDim = dim3(shape.threads);
   config.stream = shape.stream;
   config.attrs = &early;
