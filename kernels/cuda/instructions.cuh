@@ -92,7 +92,9 @@ struct LaunchShape {
 /// kernel<<<blocks, threads, 0, stream>>>(args…), launched early. For chains of kernels of a few microseconds.
 template <class... Params, class... Args>
 void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, const Args&... args) {
-  int device = 0, major = 0;
+  constexpr int captured_since = 12030;  // CUDA 12.3: older drivers do not capture such launches
+  int device = 0, major = 0, driver = 0;
+  check(cudaDriverGetVersion(&driver), shape.name);
   check(cudaGetDevice(&device), shape.name);
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), shape.name);
   cudaLaunchAttribute early{};
@@ -103,7 +105,7 @@ void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, const
   config.blockDim = dim3(shape.threads);
   config.stream = shape.stream;
   config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = major >= 9 && driver >= captured_since ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, args...), shape.name);
 }
 
