@@ -81,26 +81,31 @@ __device__ __forceinline__ void await_kernel_before() {
 #endif
 }
 
+/// Rows up to which kernels that training uses too are launched early: those of decode passes.
+inline constexpr std::int64_t most_early_rows = 16;
 struct LaunchShape {
-  unsigned blocks, threads;
+  dim3 blocks;
+  unsigned threads;
   cudaStream_t stream;
   const char* name;  // for errors
 };
 /// kernel<<<blocks, threads, 0, stream>>>(args…), launched early. For chains of kernels of a few microseconds.
 template <class... Params, class... Args>
 void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, const Args&... args) {
-  int device = 0, major = 0;
+  constexpr int captured_since = 12030;  // CUDA 12.3: older drivers do not capture such launches
+  int device = 0, major = 0, driver = 0;
+  check(cudaDriverGetVersion(&driver), shape.name);
   check(cudaGetDevice(&device), shape.name);
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), shape.name);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.blocks);
+  config.gridDim = shape.blocks;
   config.blockDim = dim3(shape.threads);
   config.stream = shape.stream;
   config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = major >= 9 && driver >= captured_since ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, args...), shape.name);
 }
 

@@ -3,6 +3,7 @@
 // Shared by the two norms: a thread group per row, and the gradients of the weights, as partial sums over blocks of
 // rows added in one order. Only for .cu files.
 
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/norm_blocks.hpp"
@@ -111,6 +112,25 @@ template <int N, class Group, class Op>
 __global__ void __launch_bounds__(group_block) rows_kernel(const Op op, std::int64_t rows) {
   const std::int64_t row = Group::index();
   if (row < rows) op.template run<N, Group>(row);  // whole groups
+}
+
+/// rows_kernel of a decode pass.
+template <int N, class Group, class Op>
+__global__ void __launch_bounds__(group_block) early_rows_kernel(const Op op, std::int64_t rows) {
+  await_kernel_before();
+  const std::int64_t row = Group::index();
+  if (row < rows) op.template run<N, Group>(row);
+}
+
+/// for_rows, launched early.
+template <class T, class Op>
+void for_few_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream,
+                  const char* name) {
+  if (rows == 0) return;
+  by_row_shape<vector_length<T>>(channels, vectors, [&]<class Group>(auto length, Group) {
+    launch_dependent(early_rows_kernel<decltype(length)::value, Group, Op>,
+                     {blocks_for(rows, Group::per_block), group_block, stream_of(stream), name}, op, rows);
+  });
 }
 
 /// Launches op.run<N, Group>(row) for every row of `channels` elements of T; vectorized if alignment allows.

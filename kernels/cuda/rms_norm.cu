@@ -66,7 +66,10 @@ void run_forward(const RmsNormForwardArgs& args, bool apply, StreamView stream) 
                        apply};
     const bool vectors =
         r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
-    for_rows<T>(r, args.x.shape[0] * r.groups, channels, vectors, stream, "rms_norm_forward");
+    const std::int64_t rows = args.x.shape[0] * r.groups;
+    if (args.x.shape[0] <= most_early_rows)
+      return for_few_rows<T>(r, rows, channels, vectors, stream, "rms_norm_forward");
+    for_rows<T>(r, rows, channels, vectors, stream, "rms_norm_forward");
   });
 }
 

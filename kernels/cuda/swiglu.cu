@@ -2,6 +2,7 @@
 // SwiGLU on a device: one pass; backward may write over what it reads. Rows may be columns of a wider matrix: the grid
 // has rows in x and vectors of a row in y, so that no thread divides an index.
 #include "kernels/cuda/activations.hpp"
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/row_stride.hpp"
@@ -56,6 +57,14 @@ __global__ void __launch_bounds__(256) columns_kernel(const Op op, std::int64_t 
   if (column < columns) op.template run<N>(blockIdx.x, column);
 }
 
+/// columns_kernel of a decode pass.
+template <int N, class Op>
+__global__ void __launch_bounds__(256) early_columns_kernel(const Op op, std::int64_t columns) {
+  await_kernel_before();
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * 256 + threadIdx.x) * N;
+  if (column < columns) op.template run<N>(blockIdx.x, column);
+}
+
 /// Launches op for every element; vectors of N if every pointer and every row is aligned.
 template <class T, class Op>
 void for_columns(const Op& op, std::int64_t rows, std::int64_t columns, std::initializer_list<std::int64_t> strides,
@@ -70,6 +79,11 @@ void for_columns(const Op& op, std::int64_t rows, std::int64_t columns, std::ini
     TESSERA_ASSERT(down < 65536, "%ld columns", columns);
     return dim3(blocks_for(rows, 1), down);
   };
+  if (rows <= most_early_rows) {
+    if (vectors) launch_dependent(early_columns_kernel<n, Op>, {grid(n), 256, stream_of(stream), name}, op, columns);
+    else launch_dependent(early_columns_kernel<1, Op>, {grid(1), 256, stream_of(stream), name}, op, columns);
+    return;
+  }
   if (vectors) columns_kernel<n><<<grid(n), 256, 0, stream_of(stream)>>>(op, columns);
   else columns_kernel<1><<<grid(1), 256, 0, stream_of(stream)>>>(op, columns);
   check_launch(name);

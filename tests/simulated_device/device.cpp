@@ -18,7 +18,6 @@
 
 #include "runtime/base/cuda/check.hpp"
 #include "runtime/base/cuda/devices.hpp"
-#include "runtime/base/cuda/library.hpp"
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
@@ -409,27 +408,6 @@ void use(Device) { has_device = true; }
 void check(int status, const char* call, const char* file, int line) {
   TESSERA_ASSERT(status == 0, "%s:%d: %s failed", file, line, call);
 }
-
-Library::Library(std::string soname, std::string package)
-    : soname_(std::move(soname)), package_(std::move(package)), why_not_("simulated") {}
-bool Library::there() { return false; }
-std::string Library::path() { return {}; }
-void* Library::symbol(const char*) { throw Error(ExitCode::usage, soname_ + " is not simulated"); }
-Library& Library::cublaslt() {
-  static Library one("libcublasLt", "");
-  return one;
-}
-Library& Library::nccl() {
-  static Library one("libnccl", "");
-  return one;
-}
-Library& Library::cudnn() {
-  static Library one("libcudnn", "");
-  return one;
-}
-std::string cublaslt_version() { return {}; }
-std::string nccl_version() { return {}; }
-std::string cudnn_version() { return {}; }
 
 }  // namespace cuda
 }  // namespace tessera

@@ -101,8 +101,10 @@ void await_copies(const char* file = __builtin_FILE(), int line = __builtin_LINE
 
 /// Each kernel runs after the one before it.
 inline void await_kernel_before() {}
+inline constexpr std::int64_t most_early_rows = 16;
 struct LaunchShape {
-  unsigned blocks, threads;
+  dim3 blocks;
+  unsigned threads;
   cudaStream_t stream;
   const char* name;
 };
