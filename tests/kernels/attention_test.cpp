@@ -32,7 +32,7 @@ using Vector = std::vector<double>;
 
 /// Forward and backward by the definition, one query row at a time.
 Result<double> reference(const Case& c, const Vector& qkv, const Vector& dout) {
-  const auto& [batch, tokens, heads, kv_heads, d] = c.shape;
+  const auto& [batch, tokens, heads, kv_heads, d, longest] = c.shape;
   Result<double> r{Vector(static_cast<std::size_t>(c.rows() * c.out_width())),
                    Vector(static_cast<std::size_t>(c.rows() * heads)), Vector(qkv.size())};
   for (std::int64_t b = 0; b < batch; ++b) {
