@@ -257,61 +257,6 @@ TEST_F(CorpusFiles, OfTablesAreConversations) {
   EXPECT_EQ(tokenizer("gpt2").decode(first, Special::with), "user: q 1\nassistant: a\n1\n");
 }
 
-TEST_F(CorpusFiles, WithoutAValueCannotBeUsed) {
-  const std::string table = folder.file("t.csv", "query,response,system\nq,,s\n,a,s\nq,a,\n\"\",a,\n"),
-                    out = folder / "out.bin";
-  const Lines format;
-  const io::CorpusReport report =
-      tokenize(1, tokenizer("gpt2"), {table}, {.out = out, .eos = 7, .rows = {.chat = &format}, .progress = {}});
-  EXPECT_EQ(report.documents, 2);
-  EXPECT_EQ(report.skipped.named,
-            (std::vector<std::string>{
-                table + ":2: no known form of row; its keys: \"query\" \"response\" (null) \"system\"",
-                table + ":3: no known form of row; its keys: \"query\" (null) \"response\" \"system\""}));
-}
-
-TEST_F(CorpusFiles, NameColumnsThatNoRowHas) {
-  std::string rows;
-  for (int i = 0; i < 50; ++i) rows += "{\"text\": \"a\", \"n\": 1}\n";
-  const std::string path = folder.file("r.jsonl", rows + "{\"words\": \"b\"}\n"), out = folder / "out.bin";
-  const io::Columns columns = {{"n", "unused"}, {"words", "text"}, {"nn", "unused"}, {"ident\"", "x"}};
-  run_local(3, [&](World& world) {
-    const io::CorpusReport report =
-        io::tokenize_corpus(world, tokenizer("gpt2"), io::Corpus({{path, {}, {}}}, columns),
-                            {.out = out, .eos = 7, .range_bytes = 100, .rows = {}, .progress = {}});
-    EXPECT_EQ(report.documents, 51);
-    EXPECT_EQ(report.absent_columns, (std::vector<std::string>{"ident\"", "nn"}));
-  });
-  EXPECT_EQ(io::open_dataset({out}).rows.absent_columns, (std::vector<std::string>{"ident\"", "nn"}));
-}
-
-TEST_F(CorpusFiles, WithPythonLiteralsAreCountedOnce) {
-  std::string csv = "messages\n";
-  for (int i = 0; i < 40; ++i)
-    csv += i % 4 == 1
-               ? "\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"q\"\"}, {\"\"role\"\": \"\"assistant\"\", "
-                 "\"\"content\"\": \"\"a\"\"}]\"\n"
-               : "\"[{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'content': None}]\"\n";
-  const std::string table = folder.file("t.csv", csv), out = folder / "out.bin";
-  const Lines format;
-  for (const int ranks : {1, 3}) {
-    const io::CorpusReport report =
-        tokenize(ranks, tokenizer("gpt2"), {table},
-                 {.out = out, .eos = 7, .range_bytes = 300, .rows = {.chat = &format}, .progress = {}});
-    EXPECT_EQ(report.documents, 10);
-    EXPECT_EQ(report.skipped.count, 30);
-    EXPECT_EQ(report.skipped.named.size(), 0U);
-    ASSERT_EQ(report.skipped.literals.size(), 1U);
-    for (const io::SkippedRows& skipped : {report.skipped, io::open_dataset({out}).rows.skipped}) {
-      EXPECT_EQ(skipped.literals.at("\"messages\"").rows, 30) << ranks;
-      EXPECT_EQ(skipped.literals.at("\"messages\"").first, table + ":2");
-    }
-  }
-  const std::string alone = folder.file("alone.csv", csv.substr(0, csv.find('\n', 10) + 1));
-  expect_error(ExitCode::data, "alone.csv:2: \"messages\" is a Python literal, not JSON: write it by json.dumps",
-               [&] { (void)tokenize(1, tokenizer("gpt2"), {alone}, {.out = out, .eos = 7, .progress = {}}); });
-}
-
 TEST_F(CorpusFiles, AreRefusedByNameAndPosition) {
   const TextTokenizer with = tokenizer("gpt2");
   const std::string out = folder / "out.bin";

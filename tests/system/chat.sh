@@ -31,7 +31,7 @@ for ranks in 1 3 5; do
   expect 'warning W041: 2 rows cannot be used'
 done
 for ranks in 3 5; do
-  for file in .bin .bin.loss .bin.documents; do cmp t1$file t$ranks$file || fail "$file depends on the number of ranks"; done
+  for file in .bin .bin.loss .bin.documents .bin.report; do cmp t1$file t$ranks$file || fail "$file depends on the number of ranks"; done
 done
 expect '^document 1, [0-9]+ tokens, [0-9]+ with loss'
 expect '^<.im_start.>assistant$'

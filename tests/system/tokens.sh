@@ -28,7 +28,7 @@ for i in $(seq 8); do cat long.txt; done > longer.txt
 for i in $(seq 2000); do compgen -G 'stopped.bin.*.tmp' > /dev/null && break; sleep 0.01; done
 kill -TERM $stopped; code=0; wait $stopped || code=$?
 [ "$code" = 75 ] || fail "SIGTERM while tokenizing: exit $code"
-expect '^stopped by SIGTERM while '
+expect '^error: stopped by SIGTERM while '
 [ -z "$(ls -d stopped.bin* 2> /dev/null)" ] || fail "left: $(ls -d stopped.bin*)"
 rm longer.txt
 
