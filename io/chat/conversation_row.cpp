@@ -255,6 +255,7 @@ Json read_tools(Json tools) {
   if (tools.is_string()) {
     if (tools.get_ref<const std::string&>().empty()) return {};
     std::optional<Json> parsed = parse_json_text(tools.get_ref<const std::string&>());
+    if (!parsed && is_python_literal(tools.get_ref<const std::string&>())) throw literal_error("\"tools\"");
     if (!parsed) throw RowError{"\"tools\" is a text that is not JSON"};
     tools = std::move(*parsed);
   }

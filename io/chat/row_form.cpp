@@ -106,6 +106,7 @@ ConversationRow read_list(Json& row) {
   if (list.is_null()) throw RowError{"the row has no messages"};
   if (list.is_string())  // of a table, whose cells are texts
     if (std::optional<Json> parsed = parse_json_text(list.get_ref<const std::string&>())) list = std::move(*parsed);
+  if (list.is_string() && is_python_literal(list.get_ref<const std::string&>())) throw literal_error("\"messages\"");
   return read_messages(std::move(list));
 }
 
@@ -175,7 +176,7 @@ RowForm require_form(const Json& row) {
   std::size_t named = 0;
   for (const auto& [key, value] : row.items()) {
     if (++named > most_keys_named) break;
-    why += " \"" + key.substr(0, 40) + "\"";
+    why += " \"" + key.substr(0, 40) + "\"" + (value.is_null() ? " (null)" : "");
   }
   throw RowError{why + (named > most_keys_named ? " …" : "")};
 }

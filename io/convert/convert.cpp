@@ -57,7 +57,7 @@ ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                                      ConvertOptions options) {
   std::vector<SafetensorsTensor> planned;
   for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape, t.stored});
-  const ModelFiles files = target.file.empty() ? plan_model_files(planned, target.max_file_bytes)
+  const ModelFiles files = target.file.empty() ? plan_model_files(planned, target.max_file_bytes, target.metadata)
                                                : plan_model_file(planned, target.file, target.metadata);
   ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()),
                        .files = static_cast<int>(files.files.size())};

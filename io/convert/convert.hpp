@@ -34,7 +34,7 @@ struct ConvertTarget {
   std::uint64_t max_file_bytes = 0;            // safetensors: of a shard; checkpoint: of a state file
   std::string run_metadata = "{}";             // of a checkpoint; used on rank 0
   std::string file;  // safetensors: the one file, in place of those of a model; "": of a model
-  std::map<std::string, std::string> metadata;  // of that file's header
+  std::map<std::string, std::string> metadata;  // safetensors: of the headers, beside "format"
 };
 
 /// A tensor of the output and the source elements it is made of.

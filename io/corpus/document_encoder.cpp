@@ -159,6 +159,8 @@ std::vector<std::string> DocumentEncoder::checked(std::vector<std::string> unrea
 }
 
 void DocumentEncoder::encode_row(nlohmann::ordered_json row, const Columns& columns, EncodedDocuments& made) {
+  for (const auto& [from, to] : columns)
+    if (row.contains(from)) made.renamed.insert(from);
   rename_columns(row, columns);
   const RowForm form = require_form(row);
   if (form != RowForm::text) return encode_conversation(read_conversation(std::move(row), form), made);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "io/chat/chat_text.hpp"
@@ -29,11 +31,12 @@ struct EncodedDocuments {
   std::vector<float> weights{0, 1};  // in the loss
   std::vector<std::int64_t> ends;    // of documents, in ids
   SkippedRows skipped;
+  std::set<std::string> renamed;       // keys of the corpus' columns that a row had
   std::int64_t without_tools = 0;      // conversations whose tools the chat template does not read
   std::int64_t without_reasoning = 0;  // conversations with reasoning that the chat template leaves out
   utf8::Census read;                   // of the bytes that the documents were made of
   bool masks = false;
-  void clear();  // keeps weights and masks
+  void clear();  // keeps weights, masks and `renamed`
   /// The index of a weight, which is added if it is new. Throws RowError: more than 256 weights.
   [[nodiscard]] std::uint8_t index_of(double weight);
 };

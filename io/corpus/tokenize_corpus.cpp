@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "io/data/data_kind.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/loss_file.hpp"
+#include "io/data/row_report.hpp"
 #include "io/data/token_file.hpp"
 
 namespace tessera::io {
@@ -183,7 +185,7 @@ void require_documents(const CorpusReport& report, const std::vector<std::int64_
   const std::string& path = corpus.file(file).path;
   if (made.skipped.count == 0)
     throw Error(ExitCode::data, "no row of " + path + " is selected", {}, "Select more of its rows, or leave it out");
-  throw Error(ExitCode::data, "no row of " + path + " can be used", made.skipped.named.front(),
+  throw Error(ExitCode::data, "no row of " + path + " can be used", made.skipped.one(),
               "docs/data.md describes the rows that are accepted");
 }
 
@@ -191,14 +193,9 @@ void require_documents(const CorpusReport& report, const std::vector<std::int64_
 void add_skipped(World& world, const SkippedRows& mine, SkippedRows& all) {
   const std::int64_t count = world.sum(mine.count);
   if (count == 0) return;
-  std::string named;
-  for (const std::string& one : mine.named) named += one + '\n';
-  for (const std::string& text : world.gather(named)) {
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line) && all.named.size() < SkippedRows::most_named;)
-      all.named.push_back(line);
-  }
-  all.count += count;
+  const std::int64_t before = all.count;
+  for (const std::string& text : world.gather(skipped_text(mine))) all.add_skipped(parse_skipped(text));
+  all.count = before + count;
 }
 
 /// Collective: the unread keys of all ranks, to every rank.
@@ -213,6 +210,18 @@ void add_unread(World& world, UnreadKeys& unread) {
   unread.others += others;
 }
 
+/// Collective: the keys of `columns` that no row of any rank had.
+std::vector<std::string> absent_columns(World& world, const Columns& columns, const std::set<std::string>& renamed) {
+  std::set<std::string> had;
+  for (const std::string& text : world.gather(nlohmann::json(renamed).dump()))
+    for (const nlohmann::json& key : nlohmann::json::parse(text)) had.insert(key.get<std::string>());
+  had = nlohmann::json::parse(world.broadcast(nlohmann::json(had).dump())).get<std::set<std::string>>();
+  std::vector<std::string> absent;
+  for (const auto& [from, to] : columns)
+    if (!had.contains(from)) absent.push_back(from);
+  return absent;
+}
+
 }  // namespace
 
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
@@ -220,8 +229,9 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   const auto cut = tokenizer.tables().is_splittable ? Corpus::Split::at_safe_newlines : Corpus::Split::never;
   std::vector<Corpus::ByteRange> ranges = corpus.ranges(options.range_bytes, cut);
   const std::vector<std::int64_t> all_rows = number_rows(world, corpus, ranges);
-  CorpusReport report{
-      .repairs = {}, .skipped = {}, .bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
+  CorpusReport report;
+  report.bytes = corpus.bytes();
+  report.width = tokenizer.vocab_size() <= 65536 ? 2 : 4;
   DocumentEncoder encoder(tokenizer, options.eos, options.rows);
   Output output(world, options.out), documents(world, document_file_name(options.out));
   std::optional<Output> loss;
@@ -271,6 +281,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.without_tools = world.sum(without_tools);
   report.without_reasoning = world.sum(without_reasoning);
   add_unread(world, report.skipped.unread);
+  if (!corpus.columns().empty()) report.absent_columns = absent_columns(world, corpus.columns(), made.renamed);
   for (auto* numbers : {&documents_of, &characters_of, &invalid_of}) add_over_ranks(world, *numbers);
   report.repairs.invalid = std::accumulate(invalid_of.begin(), invalid_of.end(), std::int64_t{0});
   world.run_and_agree([&] {
@@ -280,6 +291,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   world.run_and_agree([&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder); });
   // The files beside the token file are complete before it, so that it never lacks them.
   documents.commit(document_file_header(report.tokens, report.documents));
+  Output(world, row_report_name(options.out)).commit(row_report_text(report, report.tokens));
   LossWeights table{};
   std::copy(weights.begin(), weights.end(), table.begin());
   if (loss) loss->commit(loss_file_header(report.tokens, report.skipped.count, table));

@@ -19,12 +19,10 @@ struct CorpusProgress {
   std::uint64_t bytes = 0, all_bytes = 0;
   std::int64_t tokens = 0;
 };
-struct CorpusReport {
+/// The rows' report is of all ranks, on every rank; but `skipped.named` and `.literals` on rank 0 alone.
+struct CorpusReport : RowReport {
   std::int64_t documents = 0, tokens = 0;
   Repairs repairs;
-  std::int64_t without_tools = 0;      // conversations with tools, which the chat template does not read; of all ranks
-  std::int64_t without_reasoning = 0;  // conversations with reasoning that it leaves out; of all ranks
-  SkippedRows skipped;  // count, unread: of all ranks, on every rank; named: the first of them, on rank 0
   std::uint64_t bytes = 0;
   int width = 2;  // bytes of an id in the file
 };
@@ -40,11 +38,11 @@ struct TokenizeOptions {
 
 /// Collective. Tokenizes all documents, texts with the template's special tokens around each, into `options.out`:
 /// uint16 ids if the tokenizer has at most 65536 tokens, else uint32. A second file has the ends of the documents
-/// (documents.hpp), and if the corpus has conversations, a third one which tokens have loss (loss_file.hpp). They are
-/// written under temporary names and renamed at the end. All ranks must see one file system. Memory does not grow with
-/// the corpus. Throws Error (data) on every rank alike: a zero byte in a text, a row that cannot be used or
-/// bytes that are not UTF-8 if rows are strict, a file of another encoding, no usable document, a full disk. What
-/// `check` throws on any rank is thrown on every one, within a round.
+/// (documents.hpp), a third one what became of the rows (row_report.hpp), and if the corpus has conversations, a fourth
+/// one which tokens have loss (loss_file.hpp). They are written under temporary names and renamed at the end. All ranks
+/// must see one file system. Memory does not grow with the corpus. Throws Error (data) on every rank alike: a zero byte
+/// in a text, a row that cannot be used or bytes that are not UTF-8 if rows are strict, a file of another encoding, no
+/// usable document, a full disk. What `check` throws on any rank is thrown on every one, within a round.
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
                              const TokenizeOptions& options);
 

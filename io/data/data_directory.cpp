@@ -145,9 +145,9 @@ class DirectoryReader {
     classify(path.string(), name);
   }
 
-  /// .documents and .loss beside a token file, and Megatron's .idx, are read with it.
+  /// .documents, .loss and .report beside a token file, and Megatron's .idx, are read with it.
   static bool belongs_to_tokens(const std::string& path) {
-    for (const std::string ending : {".documents", ".loss"})
+    for (const std::string ending : {".documents", ".loss", ".report"})
       if (path.ends_with(".bin" + ending)) return exists(path.substr(0, path.size() - ending.size()));
     return path.ends_with(".idx") && exists(path.substr(0, path.size() - 4) + ".bin");
   }
@@ -158,7 +158,7 @@ class DirectoryReader {
     if (kind != "text") return rows_.push_back(path);
     const std::string inner = inner_name(name), ending = small_letters(fs::path(inner).extension().string());
     const std::string head = head_of(path);
-    if (const char* unsupported = unsupported_kind(name, head)) {
+    if (const char* unsupported = unsupported_kind(path, head)) {
       columnar_ = columnar_ || ending == ".parquet" || ending == ".arrow";
       return leave_out(path, std::string(unsupported) + ", which cannot be read");
     }

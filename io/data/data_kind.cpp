@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/file/link_text.hpp"
+
 namespace tessera::io {
 
 namespace {
@@ -17,6 +19,8 @@ bool has_suffix(const std::string& path, std::string_view suffix) {
   return std::equal(suffix.begin(), suffix.end(), path.end() - static_cast<std::ptrdiff_t>(suffix.size()),
                     [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
 }
+
+constexpr const char* link_as_text = "the path of a symbolic link, copied or checked out as a text";
 
 struct UnsupportedKind {
   const char* name;
@@ -41,6 +45,7 @@ const std::vector<UnsupportedKind>& unsupported_kinds() {
        "Make JSON Lines of it: python3 -c 'from datasets import Dataset; "
        "Dataset.from_file(\"FILE\").to_json(\"train.jsonl\")'"},
       {"a git-lfs pointer, not the file itself", {}, {"version https://git-lfs"}, "Fetch the file: git lfs pull"},
+      {link_as_text, {}, {}, "Put the file itself there: cp -L, or git config core.symlinks true before a checkout"},
       {"xz-compressed",
        {".xz"},
        {"\xfd"
@@ -90,6 +95,7 @@ const char* unsupported_kind(const std::string& path, std::string_view bytes) {
     if (named || std::ranges::any_of(kind.magics, [&](auto magic) { return bytes.starts_with(magic); }))
       return kind.name;
   }
+  if (is_link_text(path, bytes)) return link_as_text;
   return is_tar(bytes) ? "a tar archive" : nullptr;
 }
 

@@ -14,8 +14,8 @@ namespace tessera::io {
 /// file (.gz, .zst) is the one before. What a file is decides its content (row_format); the name of a token file alone
 /// says that it is one.
 [[nodiscard]] std::string data_kind(const std::string& path);
-/// "a Parquet file": the kind of a file that is neither text nor tokens, by its ending and first bytes; null for
-/// others.
+/// "a Parquet file": the kind of a file that is neither text nor tokens, by its ending and first bytes (all, if they
+/// are few: link_text.hpp); null for others.
 [[nodiscard]] const char* unsupported_kind(const std::string& path, std::string_view bytes);
 /// Throws Error (data) naming the kind of a file that is neither text nor tokens (Parquet, Arrow, archives, …), with
 /// the command that makes JSON Lines of it.

@@ -197,9 +197,11 @@ class IdStream final : public TokenStream {
       masked_ = true;
       weighted_ =
           weighted_ || std::any_of(loss.weights.begin() + 2, loss.weights.end(), [](float w) { return w != 0; });
-      skipped += loss.skipped;
     }
     loss_.push_back(loss);
+    if (const std::string path = row_report_name(entry.path); exists(path))
+      rows.add(parse_row_report(MappedFile(path).bytes(), layout.count, path));
+    else rows.skipped.count += loss.skipped;  // a file of an older program
     repairs.invalid += layout.repairs.invalid;
     repairs.replaced += layout.repairs.replaced;
     entry.tokens = layout.count;
@@ -231,8 +233,8 @@ class IdStream final : public TokenStream {
       *out++ = loss.bytes == nullptr ? 1.0F : loss.weights[loss.bytes[first - starts_.begin(k)]];
     }
   }
-  std::int64_t skipped = 0;  // rows, when the files were made
-  Repairs repairs;           // in the text, when the files were made
+  RowReport rows;   // when the files were made
+  Repairs repairs;  // in the text, when the files were made
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
     while (count > 0) {
@@ -318,7 +320,7 @@ Dataset open_dataset(const std::vector<DataFile>& files, SkippedRows* skipped, s
     bytes_of->document_ends.push_back(bytes_of->size());
     dataset.document_ends = std::move(bytes_of->document_ends);
   }
-  dataset.skipped = ids_of->skipped;
+  dataset.rows = std::move(ids_of->rows);
   dataset.repairs = is_bin ? ids_of->repairs : bytes_of->repairs;
   if (is_bin) dataset.tokens = std::move(ids_of);
   else dataset.tokens = std::move(bytes_of);

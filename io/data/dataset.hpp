@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "io/data/data_files.hpp"
+#include "io/data/row_report.hpp"
 #include "io/data/token_file.hpp"
 
 namespace tessera::io {
 
 class LengthOrder;   // length_order.hpp
 class PackedStream;  // packing.hpp
-struct SkippedRows;  // rows.hpp
 
 /// A random-access stream of token ids. Unless it is packed, sample k of length T is the T + 1 tokens [k·T, k·T + T]:
 /// inputs and targets.
@@ -56,8 +56,8 @@ struct DatasetFile {
 struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
-  std::int64_t skipped = 0;  // rows that could not be used when token files were made of conversations
-  Repairs repairs;           // in rows, and in the text that token files were made of
+  RowReport rows;   // of .bin files: when they were made
+  Repairs repairs;  // in rows, and in the text that token files were made of
   /// Of text and rows: the end of each document in `tokens`, including the newline before the next document. Empty
   /// for .bin files.
   std::vector<std::int64_t> document_ends;

@@ -243,8 +243,35 @@ Json parse_row(std::string_view text, std::int64_t& repaired) {
     repaired += repair.places();
     return row;
   } catch (const nlohmann::json::parse_error& error) {
+    if (is_python_literal(text)) throw literal_error("the row");
     throw RowError{strfmt("the row is not JSON at column %zu", error.byte)};
   } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
+}
+
+RowError literal_error(const std::string& what) {
+  return {.why = what + " is a Python literal, not JSON: write it by json.dumps(...), not by str(...)",
+          .literal = what};
+}
+
+bool is_python_literal(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(white);
+  if (first == text.npos || (text[first] != '[' && text[first] != '{')) return false;
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", begins = "[{,:(";
+  char before = text[first];  // the last character that is not white
+  for (std::size_t at = first + 1; at < text.size();) {
+    const char c = text[at];
+    const bool is_value = begins.find(before) != begins.npos;  // or a key
+    if (c == '\'' && is_value) return true;
+    const std::size_t end =
+        c == '"' ? string_end(text, at) : std::min(text.find_first_not_of(letters, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const std::size_t behind = text.find_first_not_of(white, end);
+    const bool is_last = behind == text.npos || std::string_view(",]}):").find(text[behind]) != text.npos;
+    if (is_value && is_last && (word == "True" || word == "False" || word == "None")) return true;
+    if (white.find(c) == white.npos) before = c;
+    at = std::max(end, at + 1);
+  }
+  return false;
 }
 
 std::int64_t replaced_places(std::string_view row, std::int64_t repaired, bool strict) {
@@ -295,33 +322,12 @@ Error no_row_error(const std::string& path, const std::string& first_why) {
                "Each row is an object with a string under \"text\", or a conversation (docs/data.md)");
 }
 
-namespace {
-/// Complete characters of a key, not too many.
-std::string shortened(const std::string& key) {
-  const std::string begin = key.substr(0, UnreadKeys::longest);
-  return begin.substr(0, utf8::valid_prefix(begin));
-}
-}  // namespace
-
 RowError unread_error(const std::vector<std::string>& keys) {
   std::string named;
   for (std::size_t i = 0; i < std::min(keys.size(), SkippedRows::most_named); ++i)
-    named += (i > 0 ? ", \"" : "\"") + shortened(keys[i]) + "\"";
+    named += (i > 0 ? ", \"" : "\"") + shortened_key(keys[i]) + "\"";
   return {"the row has keys that are not read: " + named,
           "Leave columns out with --columns '{\"KEY\": \"unused\"}', or give --strict false to use such rows"};
-}
-
-void UnreadKeys::add(const std::string& key, std::int64_t rows) {
-  const std::string name = shortened(key);
-  const auto found = counts.find(name);
-  if (found != counts.end()) found->second += rows;
-  else if (counts.size() < most) counts.emplace(name, rows);
-  else others += rows;
-}
-
-void SkippedRows::add(const std::function<std::string()>& where, const RowError& error) {
-  ++count;
-  if (named.size() < most_named) named.push_back(where() + ": " + error.why);
 }
 
 }  // namespace tessera::io

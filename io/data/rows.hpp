@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/data/row_report.hpp"
 #include "io/data/table.hpp"
 #include "runtime/base/error.hpp"
 
@@ -56,7 +56,13 @@ void for_each_row(std::string_view bytes, const RowFormat& format, const std::fu
 struct RowError {
   std::string why;
   std::string what_to_do = "Correct the row, or give --strict false to skip such rows";  // where rows must be usable
+  std::string literal = {};  // what a Python literal is in the place of: "the row", "\"messages\""
 };
+/// The error of a Python literal where JSON is expected; `what`: RowError::literal.
+[[nodiscard]] RowError literal_error(const std::string& what);
+/// True if a text is a list or dict as Python's str() writes it: in brackets, with a string in single quotes, or True,
+/// False or None outside of strings.
+[[nodiscard]] bool is_python_literal(std::string_view text);
 
 /// The object in a row. Bytes that are not UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become null; each
 /// such place adds 1 to `repaired`. Integers keep their digits (row_json.hpp). Throws RowError: not JSON (with the
@@ -81,24 +87,8 @@ void require_text_alone(const nlohmann::ordered_json& row);
 /// The error of a row with keys that are not read (--strict).
 [[nodiscard]] RowError unread_error(const std::vector<std::string>& keys);
 
-/// Keys of rows and messages that nothing reads, and how many rows have each. At most so many are told apart.
-struct UnreadKeys {
-  static constexpr std::size_t most = 64, longest = 80;
-  std::map<std::string, std::int64_t> counts;
-  std::int64_t others = 0;  // keys beyond the first ones, each with its rows
-  void add(const std::string& key, std::int64_t rows = 1);
-};
 /// Lone surrogates, NaN and Infinity among the `repaired` places of a row: those that are UTF-8. Throws RowError if
 /// there are some and none may be (--strict).
 [[nodiscard]] std::int64_t replaced_places(std::string_view row, std::int64_t repaired, bool strict);
-
-/// Rows that cannot be used: how many, and where and why for the first of them.
-struct SkippedRows {
-  static constexpr std::size_t most_named = 10;
-  std::int64_t count = 0;
-  std::vector<std::string> named;  // "file:line: why"
-  UnreadKeys unread;               // of rows that are used
-  void add(const std::function<std::string()>& where, const RowError& error);
-};
 
 }  // namespace tessera::io

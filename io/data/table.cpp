@@ -53,11 +53,14 @@ std::size_t end_of_field(std::string_view text, std::size_t at, const Table& tab
   return text.substr(from) == "\r" ? text.size() : from;
 }
 
-std::vector<std::string> fields_of(std::string_view record, const Table& table) {
-  std::vector<std::string> fields;
+/// None: an empty field without quotes, a missing value.
+std::vector<std::optional<std::string>> fields_of(std::string_view record, const Table& table) {
+  std::vector<std::optional<std::string>> fields;
   std::size_t at = 0;
   for (;;) {
-    at = end_of_field(record, at, table, &fields.emplace_back());
+    const bool is_quoted = at < record.size() && record[at] == '"';
+    at = end_of_field(record, at, table, &fields.emplace_back().emplace());
+    if (!is_quoted && fields.back()->empty()) fields.back().reset();
     if (at >= record.size() || record[at] == '\n') return fields;
     ++at;
   }
@@ -65,8 +68,9 @@ std::vector<std::string> fields_of(std::string_view record, const Table& table) 
 
 /// A header's names, without the blanks around them.
 std::vector<std::string> names_of(std::string_view header, const Table& table) {
-  std::vector<std::string> names = fields_of(header, table);
-  for (std::string& name : names) {
+  std::vector<std::string> names;
+  for (const std::optional<std::string>& field : fields_of(header, table)) {
+    std::string& name = names.emplace_back(field.value_or(""));
     name.erase(0, std::min(name.find_first_not_of(' '), name.size()));
     name.erase(name.find_last_not_of(' ') + 1);
   }
@@ -136,30 +140,33 @@ std::size_t record_end(std::string_view text, std::size_t at, const Table& table
 
 nlohmann::ordered_json parse_record(std::string_view record, const Table& table, std::int64_t& repaired) {
   if (record.find('\0') != record.npos) throw RowError{"a zero byte in the record: this is not text"};
-  std::vector<std::string> fields = fields_of(record, table);
+  std::vector<std::optional<std::string>> fields = fields_of(record, table);
   if (fields.size() != table.columns.size())
     throw RowError{strfmt("the record has %zu fields, the header %zu", fields.size(), table.columns.size())};
-  if (std::ranges::all_of(fields, [](const std::string& field) { return field.empty(); }))
+  if (std::ranges::all_of(fields, [](const auto& field) { return field.value_or("").empty(); }))
     throw RowError{"all fields of the record are empty"};
   nlohmann::ordered_json row = nlohmann::ordered_json::object();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     nlohmann::ordered_json& value = row[table.columns[i]];
+    if (!fields[i]) continue;  // null
+    std::string& field = *fields[i];
     if (table.is_json[i] != 0) {
-      if (fields[i].empty()) continue;  // null
+      if (field.empty()) continue;
       try {
-        nlohmann::ordered_json wrapped = parse_row("{\"value\":" + fields[i] + "}", repaired);
+        nlohmann::ordered_json wrapped = parse_row("{\"value\":" + field + "}", repaired);
         if (wrapped.size() != 1) throw RowError{};
         value = std::move(wrapped["value"]);
       } catch (const RowError&) {
+        if (is_python_literal(field)) throw literal_error("\"" + table.columns[i] + "\"");
         throw RowError{"\"" + table.columns[i] + "\" is not JSON: write lists of messages by json.dumps"};
       }
       continue;
     }
-    if (const std::int64_t invalid = utf8::census(fields[i]).invalid; invalid > 0) {
+    if (const std::int64_t invalid = utf8::census(field).invalid; invalid > 0) {
       repaired += invalid;
-      fields[i] = utf8::repaired(fields[i]);
+      field = utf8::repaired(field);
     }
-    value = std::move(fields[i]);
+    value = std::move(field);
   }
   return row;
 }

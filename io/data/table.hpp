@@ -42,7 +42,8 @@ struct Table {
 /// (data): a quoted field without an end, or with something between its end and the next separator; from there on
 /// records cannot be told apart.
 [[nodiscard]] std::size_t record_end(std::string_view text, std::size_t at, const Table& table);
-/// A record as an object of strings, and of what is parsed from columns of JSON (null where the field is empty). Bytes
+/// A record as an object of strings, and of what is parsed from columns of JSON. Null: a field that is empty, without
+/// quotes unless the column is JSON. Bytes
 /// that are not UTF-8 become U+FFFD, each adds 1 to `repaired`. Throws RowError: another number of fields than the
 /// header has, no JSON where JSON is expected, a zero byte.
 [[nodiscard]] nlohmann::ordered_json parse_record(std::string_view record, const Table& table, std::int64_t& repaired);

@@ -11,6 +11,7 @@
 
 #include "io/data/megatron.hpp"
 #include "io/file/file.hpp"
+#include "io/file/link_text.hpp"
 
 namespace tessera::io {
 
@@ -119,6 +120,7 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
 }
 
 TokenFileLayout open_token_file(std::string_view bytes, const std::string& path) {
+  refuse_link_text(path, bytes);
   return is_megatron(path) ? check_megatron_file(bytes, path) : check_token_file(bytes, path);
 }
 

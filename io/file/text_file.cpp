@@ -9,6 +9,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/lfs_pointer.hpp"
+#include "io/file/link_text.hpp"
 #include "runtime/base/local_work.hpp"
 
 namespace tessera::io {
@@ -35,6 +36,7 @@ std::string read_text(const std::string& path, std::size_t limit) {
     capacity = std::min<std::size_t>(4096, limit + 1 - text.size());
   }
   refuse_lfs_pointer(path, text);
+  refuse_link_text(path, text);
   return text;
 }
 

@@ -37,6 +37,8 @@ TensorCatalog catalog_safetensors(const std::string& path) {
     const int index = static_cast<int>(result.files.size());
     result.files.push_back(
         {file.path(), {.name = file.path(), .bytes = file.file_bytes(), .crcs = {}, .datasets = {}}});
+    for (const auto& [key, value] : file.metadata())
+      if (result.metadata.emplace(key, value).first->second != value) result.differing_metadata.insert(key);
     for (const auto& e : file.entries())
       result.tensors.push_back({e.name, e.type, e.known_dtype, e.dtype, e.shape, index, e.begin, e.end - e.begin});
   }

@@ -5,8 +5,10 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +41,10 @@ struct CatalogFile {
 struct TensorCatalog {
   std::vector<CatalogFile> files;
   std::vector<TensorEntry> tensors;  // in the order of (file, offset)
+  /// Of the headers of safetensors files; where files differ, the value of the first one, and the key is in
+  /// `differing_metadata`, too.
+  std::map<std::string, std::string> metadata;
+  std::set<std::string> differing_metadata;
   /// Null if there is none of that name.
   [[nodiscard]] const TensorEntry* find(const std::string& name) const;
   /// Call it when all tensors are added.

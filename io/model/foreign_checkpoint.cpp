@@ -11,6 +11,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/lfs_pointer.hpp"
+#include "io/file/link_text.hpp"
 #include "io/model/model_files.hpp"
 #include "runtime/base/log.hpp"
 
@@ -209,10 +210,11 @@ std::optional<ForeignCheckpoint> find_other_weights(const std::string& directory
 
 std::optional<ForeignCheckpoint> find_foreign_file(const std::string& path) {
   const File file = File::open_to_read(path);
-  std::array<char, 64> head{};
+  std::array<char, longest_link_text + 1> head{};
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), head.size()));
   file.read_at(0, std::as_writable_bytes(std::span(head).first(n)));
   refuse_lfs_pointer(path, std::string_view(head.data(), n));
+  refuse_link_text(path, std::string_view(head.data(), n));
   const std::string name = fs::path(path).filename().string(), type = fs::path(path).extension().string();
   if (n >= 4 && std::memcmp(head.data(), "GGUF", 4) == 0)
     return ForeignCheckpoint{"a model of llama.cpp",

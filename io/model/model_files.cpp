@@ -101,7 +101,9 @@ ModelFiles plan_model_file(const std::vector<SafetensorsTensor>& tensors, const 
   return result;
 }
 
-ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes) {
+ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes,
+                            std::map<std::string, std::string> metadata) {
+  metadata.emplace("format", "pt");
   check_names(tensors);
   const std::vector<int> file_of = assign_files(tensors, max_shard_bytes);
   const int count = file_of.empty() ? 1 : file_of.back() + 1;
@@ -110,7 +112,7 @@ ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::
     std::vector<SafetensorsTensor> own;
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (file_of[i] == file) own.push_back(tensors[i]);
-    result.files.push_back({name_of_file(file, count), plan_safetensors(own, {{"format", "pt"}})});
+    result.files.push_back({name_of_file(file, count), plan_safetensors(own, metadata)});
   }
   if (count > 1) result.index = index_text(tensors, file_of, result.files);
   locate(tensors, file_of, result);

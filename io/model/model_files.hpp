@@ -37,10 +37,11 @@ struct ModelFiles {
 };
 
 /// Assigns tensors to files in the order given, as huggingface_hub does: a new file begins before the tensor that would
-/// take the file's data above `max_shard_bytes` (a larger tensor has its own file). Throws Error (data) as
-/// plan_safetensors does.
+/// take the file's data above `max_shard_bytes` (a larger tensor has its own file). The metadata of each header are
+/// these; with "format", "pt", if they have none. Throws Error (data) as plan_safetensors does.
 [[nodiscard]] ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors,
-                                          std::uint64_t max_shard_bytes = default_max_shard_bytes);
+                                          std::uint64_t max_shard_bytes = default_max_shard_bytes,
+                                          std::map<std::string, std::string> metadata = {});
 
 /// The same in one file of this name, with these entries of its header's metadata beside "format".
 [[nodiscard]] ModelFiles plan_model_file(const std::vector<SafetensorsTensor>& tensors, const std::string& name,

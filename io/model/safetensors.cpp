@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "io/file/lfs_pointer.hpp"
+#include "io/file/link_text.hpp"
 #include "kernels/convert.hpp"
 
 namespace tessera::io {
@@ -19,9 +20,10 @@ static_assert(std::endian::native == std::endian::little,
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
   const std::uint64_t size = file_bytes_ = file_.size();
   const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_error(path, code, rule); };
-  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(size, 64)), '\0');
+  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(size, longest_link_text + 1)), '\0');
   file_.read_at(0, std::as_writable_bytes(std::span(head)));
   refuse_lfs_pointer(path, head);
+  refuse_link_text(path, head);
   if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;
   file_.read_at(0, std::as_writable_bytes(std::span(&length, 1)));

@@ -47,7 +47,8 @@ struct SafetensorsHeader {
 class SafetensorsFile {
  public:
   /// Throws Error (data) naming the file and the rule: header too long or beyond the end, not JSON, duplicate name,
-  /// unknown dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow; a git-lfs pointer.
+  /// unknown dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow; a git-lfs pointer, the
+  /// text of a link.
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }

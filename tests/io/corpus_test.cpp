@@ -95,7 +95,8 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
     }
     EXPECT_EQ(ids_in(folder / "out.bin"), expected) << family;
   }
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"a.txt", "b.jsonl", "out.bin", "out.bin.documents"}));
+  EXPECT_EQ(folder.names(),
+            (std::vector<std::string>{"a.txt", "b.jsonl", "out.bin", "out.bin.documents", "out.bin.report"}));
 }
 
 TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
@@ -312,7 +313,7 @@ TEST_F(CorpusFiles, OfConversationsHaveLossMasks) {
   }
   const io::Dataset data = io::open_dataset({out});
   ASSERT_TRUE(data.tokens->masked() && data.tokens->weighted());
-  EXPECT_EQ(data.skipped, 6);
+  EXPECT_EQ(data.rows.skipped.count, 6);
   const std::vector<std::int64_t> ends = io::DocumentEnds(data, [] { return -1; }).all();
   std::vector<std::uint8_t> loss(static_cast<std::size_t>(data.tokens->size()));
   std::vector<float> weights(loss.size());

@@ -84,7 +84,7 @@ TEST(Tables, AreReadAsRFC4180Says) {
       "5\" pipe,\"\",s\n"
       "too,few\n"
       "last,\xE9,\"x\"";
-  EXPECT_EQ(rows_of("x.csv", csv), (std::vector<std::string>{R"({"query":"a, \"b\"\nc","response":"d","system":""})",
+  EXPECT_EQ(rows_of("x.csv", csv), (std::vector<std::string>{R"({"query":"a, \"b\"\nc","response":"d","system":null})",
                                                              R"({"query":"5\" pipe","response":"","system":"s"})",
                                                              "the record has 2 fields, the header 3",
                                                              R"({"query":"last","response":"�","system":"x"})"}));
@@ -93,6 +93,8 @@ TEST(Tables, AreReadAsRFC4180Says) {
   EXPECT_EQ(rows_of("x.csv", "id;messages;tools\n1;\"[{\"\"role\"\": \"\"user\"\"}]\";\n2;[1],\"x\": 2;\n"),
             (std::vector<std::string>{R"({"id":"1","messages":[{"role":"user"}],"tools":null})",
                                       "\"messages\" is not JSON: write lists of messages by json.dumps"}));
+  EXPECT_EQ(rows_of("x.csv", "id,messages\n1,\"[{'role': 'user', 'content': None}]\"\n").front(),
+            "\"messages\" is a Python literal, not JSON: write it by json.dumps(...), not by str(...)");
   EXPECT_EQ(rows_of("x.csv", "text\none\ntwo\n").size(), 2u);
   // From a wrong quote on records cannot be told apart.
   expect_error(ExitCode::data, "has no end: from here on records cannot be told apart [x.csv:3]",

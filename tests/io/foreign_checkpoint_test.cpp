@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "io/data/dataset.hpp"
+#include "io/file/text_file.hpp"
 #include "io/model/model_files.hpp"
 #include "io/model/safetensors_index.hpp"
 #include "runtime/base/log.hpp"
@@ -106,6 +108,26 @@ TEST(ForeignCheckpoint, FilesByTheirFirstBytes) {
   const std::string pointer = folder.file("d.safetensors", "version https://git-lfs.github.com/spec/v1\noid x\n");
   expect_error(ExitCode::data, "git lfs pull", [&] { (void)io::find_foreign_checkpoint(pointer); });
   expect_error(ExitCode::data, "is a git-lfs pointer", [&] { (void)io::open_safetensors_model(pointer); });
+}
+
+TEST(ForeignCheckpoint, LinksThatWereCheckedOutAsTextsAreNamed) {
+  const TempDir folder;
+  fs::create_directories(folder / "blobs");
+  (void)folder.file("blobs/ab12", "{}");
+  const std::string words = "has nothing in it but the path ";
+  for (const char* target : {"../../blobs/ab12cd", "../ab\n", "blobs/ab12"}) {
+    const std::string model = folder.file("model.safetensors", target), config = folder.file("config.json", target),
+                      tokens = folder.file("t.bin", target), pickle = folder.file("pytorch_model.bin", target);
+    expect_error(ExitCode::data, model + " " + words, [&] { (void)io::open_safetensors_model(model); });
+    expect_error(ExitCode::data, config + " " + words, [&] { (void)io::read_text(config); });
+    expect_error(ExitCode::data, tokens + " " + words, [&] { (void)io::open_dataset({tokens}); });
+    expect_error(ExitCode::data, pickle + " " + words, [&] { (void)io::find_foreign_checkpoint(pickle); });
+    for (const char* data : {"d.jsonl", "d.txt", "d"})
+      expect_error(ExitCode::data, "is the path of a symbolic link",
+                   [&] { (void)io::open_dataset({folder.file(data, target)}); });
+  }
+  for (const char* text : {"blobs/ab13", "../", "../a b", "../a\n../b\n", "blobs", "t.txt", "{}", ""})
+    EXPECT_EQ(io::read_text(folder.file("t.txt", text)), text);
 }
 
 TEST(ForeignCheckpoint, OfATrainerTheNewestWithSafetensorsIsTaken) {

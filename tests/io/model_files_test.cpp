@@ -34,6 +34,14 @@ TEST(ModelFiles, OneFileWhereAllFitAndNoIndex) {
   EXPECT_EQ(plan_model_files(some(), 903).files.size(), 2U);
 }
 
+TEST(ModelFiles, HeadersHaveTheMetadata) {
+  const auto header = [](const io::PlannedFile& file) { return file.plan.header; };
+  for (const auto& file : plan_model_files(some(), 400).files)
+    EXPECT_THAT(header(file), testing::HasSubstr(R"("__metadata__":{"format":"pt"})"));
+  for (const auto& file : plan_model_files(some(), 400, {{"a", "b"}, {"format", "mlx"}}).files)
+    EXPECT_THAT(header(file), testing::HasSubstr(R"("__metadata__":{"a":"b","format":"mlx"})"));
+}
+
 TEST(ModelFiles, ShardsAreGreedyInOrderAndTheIndexAgrees) {
   const auto files = plan_model_files(some(), 400);
   std::vector<std::vector<std::string>> names;

@@ -146,6 +146,28 @@ TEST(Rows, ThatCannotBeUsedAreCountedAndNamed) {
   expect_error(ExitCode::data, none + ":2", [&] { (void)io::open_dataset({none}, &skipped); });
 }
 
+TEST(Rows, ThatArePythonLiteralsAreToldFromBrokenJson) {
+  for (const char* text : {"{'text': 'a'}", " [{'role': \"user\"}]", R"([{"a": True}])",
+                           R"({"a": "x", "b": None , "c": 1})", R"([{"it's": 1, 'b': 2}])", "[None]"})
+    EXPECT_TRUE(io::is_python_literal(text)) << text;
+  for (const char* text : {R"({"text": "it's True, None"})", R"({"text": "He said "it's" fine"})", "'a'", "", "[1, 2",
+                           R"({"text": "said "No, None of it" "})", R"({"a": Nonesuch})", "it's [None]"})
+    EXPECT_FALSE(io::is_python_literal(text)) << text;
+  EXPECT_EQ(text_of("{'text': 'a'}", 0),
+            "the row is a Python literal, not JSON: write it by json.dumps(...), not by str(...)");
+  TempDir folder;
+  std::string lines;
+  for (int i = 0; i < 30; ++i) lines += "{\"text\": \"a\"}\n{'text': 'a'}\nno json\n";
+  const std::string path = folder.file("a.jsonl", lines);
+  io::SkippedRows skipped;
+  (void)io::open_dataset({path}, &skipped);
+  EXPECT_EQ(skipped.count, 60);
+  EXPECT_EQ(skipped.named.front(), path + ":3: the row is not JSON at column 2");
+  ASSERT_EQ(skipped.literals.size(), 1U);
+  EXPECT_EQ(skipped.literals.at("the row").rows, 30);
+  EXPECT_EQ(skipped.literals.at("the row").first, path + ":2");
+}
+
 TEST(Rows, OfAnArrayAreDocuments) {
   TempDir folder;
   const std::string path = folder.file("a.json", "[{\"text\": \"one\"},\n {\"text\": \"two\"}]");

@@ -331,6 +331,36 @@ TEST(Best, IsRecordedWhereASaveWritesIt) {
             R"({"world":2,"best_model_checkpoint":"/a/b/checkpoint-4"})");
 }
 
+TEST(Best, ThatIsLostIsNotPrintedBeforeItsCheckpointIsTaken) {
+  const test::TempDir folder;
+  const BestCheckpoint best{{"eval_loss", false}, 4.02, 4, ""};
+  io::Manifest manifest;
+  manifest.run_metadata = "{}";
+  const auto find = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"train"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Options options = parsed(arguments).options;
+    FoundBest found;
+    testing::internal::CaptureStderr();
+    run_local(2, [&](World& world) {
+      const FoundBest mine = find_best(world, options, manifest, folder / "checkpoint-6", best);
+      if (world.rank() == 0) found = mine;
+    });
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    return found;
+  };
+  EXPECT_EQ(find({}).lost, "");
+  EXPECT_THAT(find({"--metric_for_best_model", "loss"}).lost,
+              HasSubstr("checkpoint-4 by eval_loss, is not beside " + folder / "checkpoint-6"));
+  std::filesystem::create_directories(folder / "checkpoint-4");
+  (void)folder.file("checkpoint-4/manifest.json", "{}");
+  const FoundBest found = find({"--metric_for_best_model", "loss"});
+  EXPECT_EQ(found.lost, "");
+  ASSERT_TRUE(found.best.has_value());
+  EXPECT_EQ(found.best->path, folder / "checkpoint-4");
+  EXPECT_THAT(find({"--metric_for_best_model", "ppl"}).lost, HasSubstr("chosen by another metric than eval_ppl"));
+}
+
 TEST(Resume, AnotherOptimizersCheckpointIsRefusedByItsStates) {
   io::Manifest manifest;
   manifest.optimizer = true;

@@ -31,7 +31,7 @@ for ranks in 1 3 5; do
   expect 'warning W041: 2 rows cannot be used'
 done
 for ranks in 3 5; do
-  for file in .bin .bin.loss .bin.documents; do cmp t1$file t$ranks$file || fail "$file depends on the number of ranks"; done
+  for file in .bin .bin.loss .bin.documents .bin.report; do cmp t1$file t$ranks$file || fail "$file depends on the number of ranks"; done
 done
 expect '^document 1, [0-9]+ tokens, [0-9]+ with loss'
 expect '^<.im_start.>assistant$'
@@ -75,6 +75,8 @@ expect '^eval 3/3 '
 for ranks in 2 3 5; do
   "$mpirun" -n $ranks "$tessera" train "${common[@]}" --dataset data --system 'Be brief.' --val_dataset data/a.jsonl --eval_steps 3 --per_device_train_batch_size 1 --output_dir r$ranks > log 2>&1 || fail "training on $ranks"
   expect 'tokens-[0-9a-f]+.bin \(found\)'
+  expect '^skipped   data/b.json:23: "instruction" is not a string'
+  [ "$(grep -c 'warning W041: 2 rows cannot be used' log)" = 1 ] || fail "W041 is not printed once with the tokens found"
   same one r$ranks
 done
 "$tessera" train "${common[@]}" --dataset t1.bin --per_device_train_batch_size 6 --output_dir bin > log 2>&1 || fail "training on .bin"

@@ -120,7 +120,8 @@ for name in ln_1 ln_2; do tensor h.0.$name.weight 32; tensor h.0.$name.bias 32; 
 tensor h.0.attn.c_attn.weight 32 96; tensor h.0.attn.c_attn.bias 96; tensor h.0.attn.c_proj.weight 32 32; tensor h.0.attn.c_proj.bias 32
 tensor h.0.mlp.c_fc.weight 32 128; tensor h.0.mlp.c_fc.bias 128; tensor h.0.mlp.c_proj.weight 128 32; tensor h.0.mlp.c_proj.bias 32
 tensor ln_f.weight 32; tensor ln_f.bias 32
-header="{$header}" size=$((${#header} + 1))
+header="{\"__metadata__\":{\"format\":\"pt\",\"note\":\"kept\"},$header}"
+size=$((${#header} + 1))
 { for shift in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $((size >> shift & 255)))"; done; printf "%s " "$header"; } > large/model.safetensors
 truncate -s $((8 + size + at)) large/model.safetensors
 # at_most MIB
@@ -131,20 +132,35 @@ good 2 convert --in large-native --to hf --out large-back --dtype bf16
 at_most 256 || fail "too much memory to safetensors: $(grep "done" log)"
 [ "$(stat -c %s large-back/model.safetensors)" -ge $at ] && cmp <(tail -c $at large/model.safetensors) <(tail -c $at large-back/model.safetensors) || fail "the large model does not come back"
 good 1 checkpoint verify large-native
+good 1 inspect large-back --json
+grep -q '"note": "kept"' log || fail "metadata do not come back from a checkpoint"
 
 # What is only copied: five dimensions, FP8, BOOL, U32; files beside the weights, in directories too. Many threads.
 mkdir -p odd/figures
 cp config.json odd && echo code > odd/modeling_x.py && echo figure > odd/figures/a.txt && echo zip > odd/optimizer.pt
-header='{"__metadata__":{"format":"pt"},"conv":{"dtype":"BF16","shape":[2,1,2,1,3],"data_offsets":[0,24]},"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[24,28]},"eight":{"dtype":"F8_E4M3","shape":[2,2],"data_offsets":[28,32]},"ids":{"dtype":"U32","shape":[3],"data_offsets":[32,44]}}'
+header='{"__metadata__":{"format":"mlx","made by":"odd"},"conv":{"dtype":"BF16","shape":[2,1,2,1,3],"data_offsets":[0,24]},"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[24,28]},"eight":{"dtype":"F8_E4M3","shape":[2,2],"data_offsets":[28,32]},"ids":{"dtype":"U32","shape":[3],"data_offsets":[32,44]}}'
 { size=${#header}; for shift in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $((size >> shift & 255)))"; done; printf '%s' "$header"; head -c 44 train.txt; } > odd/model.safetensors
 good 2 convert --in odd --to hf --out copied --verify --threads 40
 grep -q 'warning W090: odd: not copied.*: optimizer.pt$' log && [ ! -e copied/optimizer.pt ] || fail "optimizer.pt: $(grep W090 log)"
 cmp -s odd/modeling_x.py copied/modeling_x.py && cmp -s odd/figures/a.txt copied/figures/a.txt || fail "files beside the weights: $(ls copied)"
 good 1 convert --in copied --to hf --out copied2
 [ "$(sums copied2 2>&1)" = "$(sums copied 2>&1)" ] || fail "a copy of a copy differs"
-good 1 inspect odd copied --json
+good 1 inspect odd copied2 --json
+[ "$(grep -c '"made by": "odd"' log)" = 2 ] && [ "$(grep -c '"format": "mlx"' log)" = 2 ] || fail "metadata of the copy: $(grep -A4 metadata log)"
 [ "$(grep -c '"shape": \[2, 1, 2, 1, 3\]\|F8_E4M3' log)" -ge 2 ] || fail "inspect of the copy"
 refused 3 'eight" is F8_E4M3, which cannot become bf16' 1 convert --in odd --to hf --out x --dtype bf16
+
+# Shards whose metadata differ: the first one's are kept, and the difference is said.
+mkdir shards && cp config.json shards
+echo '{"metadata": {"total_size": 4}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}' > shards/model.safetensors.index.json
+for shard in a:1 b:2; do
+  header='{"__metadata__":{"format":"pt","part":"'${shard%:*}'","same":"s"},"'${shard%:*}'":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+  { printf "\\x$(printf %02x ${#header})\0\0\0\0\0\0\0%s00" "$header"; } > "shards/model-0000${shard#*:}-of-00002.safetensors"
+done
+good 2 convert --in shards --to hf --out joined
+grep -q 'warning W071: the files of shards differ in the metadata of their headers: of "part" the first' log || fail "W071: $(cat log)"
+good 1 inspect joined --json
+grep -q '"part": "a"' log && grep -q '"same": "s"' log || fail "metadata of joined shards"
 
 # Two at once: one makes the output, the other one is refused.
 for round in 1 2 3; do

@@ -31,7 +31,16 @@ good 2 "${evaluate[@]}" --checkpoint run3/checkpoint-4
 
 # Merged weights have the loss of the adapter; from the directory, and from the checkpoint.
 good 1 convert --in "$base" --adapters run3 --merge_lora true --out merged
+! grep -q W071 log || fail "metadata that are not there: $(grep W071 log)"
 good 2 convert --in run3/checkpoint-4 --merge_lora true --out merged2
+# Metadata of the base's headers are of the weights before the merge.
+cp -r "$base" noted
+size=$(od -An -t u8 -N 8 "$base/model.safetensors")
+header=$(tail -c +9 "$base/model.safetensors" | head -c "$size" | sed 's/"format":"pt"/"format":"pt","note":"n"/')
+{ printf "\\x$(printf %02x $((${#header} & 255)))\\x$(printf %02x $((${#header} >> 8)))\0\0\0\0\0\0%s" "$header"; tail -c +$((9 + size)) "$base/model.safetensors"; } > noted/model.safetensors
+good 2 convert --in noted --adapters run3 --merge_lora true --out merged3
+expect 'warning W071: the metadata of .* in noted are of the model before the merge, and are left out: "note"' log
+cmp -s merged/model.safetensors merged3/model.safetensors || fail "metadata change a merge"
 cmp -s merged/model.safetensors merged2/model.safetensors || fail "the checkpoint's merge differs"
 good 1 "${evaluate[@]}" --model merged
 awk -v a="$(loss)" -v b="$with" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-5 && d > -1e-5) }' || fail "merged: $(loss), not $with"

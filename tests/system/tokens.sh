@@ -22,6 +22,16 @@ done
 cmp t1.bin t3.bin || fail "the bytes depend on the number of ranks"
 expect '^document 1, [0-9]+ tokens: 957:<\|begin_of_text\|> '
 
+# Ended by a signal: an error, and no file is left.
+for i in $(seq 8); do cat long.txt; done > longer.txt
+"$tessera" tokenize --model model --dataset longer.txt --out stopped.bin > log 2>&1 & stopped=$!
+for i in $(seq 2000); do compgen -G 'stopped.bin.*.tmp' > /dev/null && break; sleep 0.01; done
+kill -TERM $stopped; code=0; wait $stopped || code=$?
+[ "$code" = 75 ] || fail "SIGTERM while tokenizing: exit $code"
+expect '^error: stopped by SIGTERM while '
+[ -z "$(ls -d stopped.bin* 2> /dev/null)" ] || fail "left: $(ls -d stopped.bin*)"
+rm longer.txt
+
 # The same tokens from a .bin file, made at start, or found in the cache. A sample is text.
 common=(--model model --from_scratch --max_length 16 --max_steps 3 --logging_steps 1 --add_version false --per_device_train_batch_size 2 --dataset_shuffle false)
 losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }

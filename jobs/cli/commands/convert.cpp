@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -25,7 +26,7 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* prefix_key = "tensor_prefix";  // in a manifest's run metadata
+constexpr const char *prefix_key = "tensor_prefix", *metadata_key = "safetensors_metadata";  // in run metadata
 
 struct ConvertRequest {
   std::string in, out;
@@ -152,6 +153,26 @@ std::string tensor_prefix(const io::Manifest& manifest) {
   return prefix != json.end() && prefix->is_string() ? prefix->get<std::string>() : "";
 }
 
+/// The metadata of the safetensors files that this checkpoint was converted from; none: they had a "format" alone.
+std::map<std::string, std::string> file_metadata(const io::Manifest& manifest) {
+  std::map<std::string, std::string> metadata;
+  const auto json = nlohmann::json::parse(manifest.run_metadata);
+  if (const auto found = json.find(metadata_key); found != json.end() && found->is_object())
+    for (const auto& [key, value] : found->items())
+      if (value.is_string()) metadata[key] = value.get<std::string>();
+  return metadata;
+}
+
+/// The metadata of the source's files, for each file of the output; W071: those of which its files have several values.
+std::map<std::string, std::string> kept_metadata(const io::TensorCatalog& stored, const std::string& path) {
+  std::string keys;
+  for (const std::string& key : stored.differing_metadata) keys += (keys.empty() ? "\"" : ", \"") + key + "\"";
+  if (!keys.empty())
+    log::warn(71, "the files of " + path + " differ in the metadata of their headers: of " + keys +
+                      " the first file's value is kept, and the others are left out");
+  return stored.metadata;
+}
+
 /// The prefix that all parameters of a model share before their canonical names, or "".
 std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io::ConvertTensor>& tensors) {
   std::optional<std::string> prefix;
@@ -202,6 +223,7 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
   const io::Manifest& manifest = checkpoint.manifest();
   const std::string prefix = tensor_prefix(manifest);
+  request.target.metadata = file_metadata(manifest);
   // Frozen parameters have types of their own; the output has one.
   const std::optional<DType> dtype = manifest.frozen.empty() ? request.dtype : request.dtype.value_or(DType::f32);
   if (!manifest.base) {
@@ -245,6 +267,7 @@ io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::Conv
     set_config_dtype(world, request.target, *request.dtype);
   }
   const io::TensorCatalog stored = open_model(world, request.in);
+  request.target.metadata = kept_metadata(stored, request.in);
   return io::convert_to_safetensors(world, stored, renamed(stored, "", "", request.dtype), request.target, stream);
 }
 
@@ -278,6 +301,9 @@ io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::
   nlohmann::ordered_json run_metadata = {{"made_by", "convert"}};
   if (const std::string prefix = common_prefix(stored, mapped.tensors); !prefix.empty())
     run_metadata[prefix_key] = prefix;
+  const std::map<std::string, std::string> metadata = kept_metadata(stored, request.in);
+  if (metadata != std::map<std::string, std::string>{{"format", "pt"}} && !metadata.empty())
+    run_metadata[metadata_key] = metadata;
   request.target.run_metadata = run_metadata.dump();
   return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
 }

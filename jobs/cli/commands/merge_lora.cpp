@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/convert/output.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/safetensors.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -133,6 +135,24 @@ std::vector<io::AuxiliaryFile> files_of_base(World& world, const std::string& di
   return files;
 }
 
+/// Rank 0, W071: the metadata of the base model's headers describe other weights than those that are written.
+void warn_of_metadata(World& world, const std::string& directory) {
+  world.run_on_rank_0([&] {
+    std::set<std::string> keys;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      if (entry.path().extension() != ".safetensors" || entry.path().filename() == io::adapter_file_name) continue;
+      const io::SafetensorsFile file(entry.path().string());
+      for (const auto& [key, value] : file.metadata())
+        if (key != "format") keys.insert(key);
+    }
+    std::string list;
+    for (const std::string& key : keys) list += (list.empty() ? "\"" : ", \"") + key + "\"";
+    if (!list.empty())
+      log::warn(71, "the metadata of the files' headers in " + directory +
+                        " are of the model before the merge, and are left out: " + list);
+  });
+}
+
 plan::RunSpec merge_spec(const models::Model& model, World& world) {
   plan::RunSpec spec;
   spec.purpose = plan::Purpose::evaluate;
@@ -174,6 +194,7 @@ void merge_lora(const Call& call, World& world) {
   if (options.has("adapters")) read_adapter(world, config.adapter.directory, {&model, &layout, shards});
   for (const models::AdaptedModule& module : model.lora->modules) merge_module(module, model, layout, shards);
   const DType dtype = merged_dtype(options, world, config);
+  warn_of_metadata(world, config.directory);
   io::write_model(world, out, io::config_for_dtype(models::without_quantization(config.text), dtype), model.params,
                   layout, shards,
                   {.max_shard_bytes = options.bytes("max_shard_size"),

@@ -390,6 +390,7 @@ void plan_command(const Call& call) {
   topology.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
   const ModelConfig config = read_model_config(options, nullptr);
+  warn_of_config(config);
   decide_precision(options, config, {.on_gpu = on_device, .has_bf16 = on_device || cpu_has_bf16()});
   const Device device = on_device ? Device{Device::Kind::cuda, 0} : host_device;  // the index does not matter for sizes
   decide_reduction(options, world, device);

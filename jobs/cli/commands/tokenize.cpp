@@ -8,6 +8,7 @@
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
@@ -74,6 +75,23 @@ class Decompressed {
   std::vector<std::string> paths_;
 };
 
+/// While it lives, the first SIGTERM, SIGINT or SIGHUP ends the command by an error (throw_if_ended), so that its
+/// temporary files are removed.
+class EndSignals {
+ public:
+  EndSignals() { handle_end_signals("", /*prints=*/false); }
+  ~EndSignals() { handle_end_signals(nullptr, /*prints=*/false); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+};
+
+/// Of this rank alone: called where all ranks agree on errors.
+void throw_if_ended(const char* work) {
+  if (const int signal = stop_signal(); signal != 0)
+    throw Error(ExitCode::preempted, std::string("stopped by ") + signal_name(signal) + " while " + work, {},
+                "No token file was written: run tessera tokenize again");
+}
+
 }  // namespace
 
 void tokenize_command(const Call& call, World& world) {
@@ -89,6 +107,7 @@ void tokenize_command(const Call& call, World& world) {
   if (tokenizer == nullptr && options.text("tokenizer") == "bytes")
     throw options.refuse("tokenizer", "bytes need no token file", "Train on the text itself: --dataset FILE.txt");
   if (tokenizer == nullptr) refuse_without_tokenizer(options, options.text("model"));
+  const EndSignals signals;
   Decompressed decompressed;
   const std::vector<io::DataFile> files = prepared_files(
       options, world, options.list("dataset"), [&] { return io::directory_of(path); },
@@ -100,7 +119,7 @@ void tokenize_command(const Call& call, World& world) {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
   });
-  corpus->find_conversations(world);
+  corpus->find_conversations(world, [] { throw_if_ended("reading rows"); });
   world.run_and_agree([&] {
     chat = chat_format(options, *corpus, *tokenizer, options.text("model"));
     if (chat == nullptr) refuse_chat_options(options);
@@ -113,7 +132,9 @@ void tokenize_command(const Call& call, World& world) {
   rows.chat = chat.get();
   const io::CorpusReport report =
       io::tokenize_corpus(world, *tokenizer, *corpus,
-                          {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = {}});
+                          {.out = path, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = [] {
+                             throw_if_ended("tokenizing");
+                           }});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   warn_of_encoding(report.repairs);
   report_skipped(report.skipped);

@@ -121,6 +121,7 @@ class TrainRun {
   std::vector<SettingChange> changes_;                // since that checkpoint
   std::string unknown_settings_;                      // that its checkpoint does not record
   std::string warmup_ignored_;                        // the text of W063; "": there is none
+  std::string lost_best_;                             // the text of W032; "": there is none
   FrozenChange frozen_change_;                        // likewise
   std::optional<io::BaseModel> base_;                 // --save_only_trainable: what checkpoints leave out
   std::string base_directory_;                        // and where it is

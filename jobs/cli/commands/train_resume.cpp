@@ -23,7 +23,9 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
       options_, checkpoint_defaults(manifest, path),
       {trainer_options_.run.batch.global_batch, tessera::name_of(trainer_options_.run.strategy.policy.param_dtype)},
       path);
-  if (progress_.best) progress_.best = find_best(world_, options_, manifest, path, *progress_.best);
+  const FoundBest found = progress_.best ? find_best(world_, options_, manifest, path, *progress_.best) : FoundBest{};
+  progress_.best = found.best;
+  lost_best_ = found.lost;
   length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
   const std::vector<SettingChange> data_changes = changed_data(manifest, data_identity_);
   const ResumedRate rate = resume_rate({.options = &options_,
@@ -119,6 +121,7 @@ bool TrainRun::resume() {
 }
 
 void TrainRun::say_what_differs(const std::string& path) const {
+  if (!lost_best_.empty()) log::warn(32, lost_best_);
   if (!warmup_ignored_.empty()) log::warn(63, warmup_ignored_);
   if (!changes_.empty()) log::warn(60, "the run differs from the checkpoint that it resumes: " + text_of(changes_));
   if (!unknown_settings_.empty())

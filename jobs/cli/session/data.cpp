@@ -110,7 +110,10 @@ void refuse_repaired(const io::Dataset& data, const std::string& path) {
   if (data.repairs.invalid > 0) of = strfmt("text with %ld byte sequences that are not UTF-8", data.repairs.invalid);
   else if (data.repairs.replaced > 0)
     of = strfmt("rows with %ld lone surrogates, NaN or Infinity", data.repairs.replaced);
-  else if (data.skipped > 0) of = strfmt("rows of which %ld cannot be used and were skipped", data.skipped);
+  else if (const io::SkippedRows& rows = data.rows.skipped; rows.count > 0)
+    of = strfmt("rows of which %ld cannot be used and were skipped", rows.count);
+  else if (!rows.unread.counts.empty())
+    of = "rows with keys that are not read, \"" + rows.unread.counts.begin()->first + "\" among them";
   if (!of.empty())
     throw Error(ExitCode::data, "it was made of " + of, path,
                 "Correct the text and tokenize it again, or give --strict false");
@@ -125,8 +128,8 @@ io::Dataset open_checked(const Options& options, const NamedFiles& of, const mod
   report_skipped(skipped);
   if (options.flag("strict")) refuse_repaired(data, prepared.files.front().path);
   warn_of_encoding(data.repairs);
-  if (data.skipped > 0 && !prepared.made)
-    log::warn(41, strfmt("%ld rows were skipped when the token file was made", data.skipped));
+  report_skipped(data.rows.skipped);
+  warn_of_left_out(data.rows);
   files = data.files;
   const std::vector<io::DataFile> named = io::data_files(names);
   if (!std::ranges::equal(named, prepared.files, {}, &io::DataFile::path, &io::DataFile::path)) {

@@ -122,7 +122,7 @@ void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, 
                        count.too_long > 0 ? "right or left" : "left"));
 }
 
-void warn_of_left_out(const io::CorpusReport& report) {
+void warn_of_left_out(const io::RowReport& report) {
   if (report.without_tools > 0)
     log::warn(45,
               strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "
@@ -132,6 +132,10 @@ void warn_of_left_out(const io::CorpusReport& report) {
     log::warn(45, strfmt("%ld conversations have reasoning that the chat template leaves out: the model does not learn "
                          "it. Give a template that prints it, with --template",
                          report.without_reasoning));
+  std::string absent;
+  for (const std::string& key : report.absent_columns) absent += (absent.empty() ? "\"" : ", \"") + key + "\"";
+  if (!absent.empty())
+    log::warn(73, "--columns renames " + absent + ", which no row of the data has: write the names as in the files");
 }
 
 namespace {
@@ -203,7 +207,14 @@ void report_skipped(const io::SkippedRows& skipped) {
   warn_of_unread(skipped.unread);
   if (skipped.count == 0) return;
   for (const std::string& named : skipped.named) log::info("skipped   " + named);
-  const auto rest = skipped.count - static_cast<std::int64_t>(skipped.named.size());
+  auto rest = skipped.count - static_cast<std::int64_t>(skipped.named.size());
+  for (const auto& [what, of] : skipped.literals) {
+    rest -= of.rows;
+    log::warn(72, strfmt("%ld rows have a Python literal (single quotes, True, None) where JSON is expected, and are "
+                         "skipped: %s is one, the first in %s. Write the file again with json.dumps(...) in place of "
+                         "str(...)",
+                         of.rows, what.c_str(), of.first.c_str()));
+  }
   log::warn(41, strfmt("%ld rows cannot be used and are skipped", skipped.count) +
                     (rest > 0 ? strfmt(" (%ld are not named)", rest) : "") + ": --strict true stops at the first");
 }

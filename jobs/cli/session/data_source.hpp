@@ -64,10 +64,12 @@ void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, 
 /// W040: so many byte sequences are not UTF-8, so many places in rows not JSON, and were replaced.
 void warn_of_encoding(const io::Repairs& repairs);
 
-/// One line for each of the first rows that were skipped, and a warning with their number (W041). W080: keys of rows
+/// One line for each of the first rows that were skipped, and a warning with their number (W041). W072: those of them
+/// that have Python literals. W080: keys of rows
 /// and messages that nothing reads.
 void report_skipped(const io::SkippedRows& skipped);
-/// W045: so many conversations have tools, or reasoning, that the chat template leaves out.
-void warn_of_left_out(const io::CorpusReport& report);
+/// W045: so many conversations have tools, or reasoning, that the chat template leaves out. W073: --columns names keys
+/// that no row has.
+void warn_of_left_out(const io::RowReport& report);
 
 }  // namespace tessera::jobs

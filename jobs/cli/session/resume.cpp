@@ -219,10 +219,10 @@ void require_max_steps(const Options& options, std::int64_t step, const std::str
                               step));
 }
 
-std::optional<BestCheckpoint> find_best(World& world, const Options& options, const io::Manifest& manifest,
-                                        const std::string& directory, const BestCheckpoint& best) {
+FoundBest find_best(World& world, const Options& options, const io::Manifest& manifest, const std::string& directory,
+                    const BestCheckpoint& best) {
   const std::optional<BestMetric> metric = best_metric(options);
-  if (!metric) return std::nullopt;
+  if (!metric) return {};
   const std::string path = world.text_of_rank_0([&] {
     const std::string name = io::checkpoint_name(best.step);
     const Json run = Json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
@@ -236,14 +236,13 @@ std::optional<BestCheckpoint> find_best(World& world, const Options& options, co
   if (!path.empty() && same) {
     BestCheckpoint found = best;
     found.path = path;
-    return found;
+    return {found, ""};
   }
-  if (world.rank() == 0)
-    log::warn(32, strfmt("the best checkpoint so far, %s by %s, ", io::checkpoint_name(best.step).c_str(),
-                         best.metric.name.c_str()) +
-                      (same ? "is not beside " + directory + ": it does not count any more"
-                            : "was chosen by another metric than " + metric->name + ": it does not count any more"));
-  return std::nullopt;
+  return {std::nullopt,
+          strfmt("the best checkpoint so far, %s by %s, ", io::checkpoint_name(best.step).c_str(),
+                 best.metric.name.c_str()) +
+              (same ? "is not beside " + directory : "was chosen by another metric than " + metric->name) +
+              ": it does not count any more"};
 }
 
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now) {

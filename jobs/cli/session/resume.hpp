@@ -74,12 +74,14 @@ struct ResumedRate {
 /// Throws Error (usage) if --max_steps is behind the step of the checkpoint that the run continues from.
 void require_max_steps(const Options& options, std::int64_t step, const std::string& checkpoint);
 
-/// The best checkpoint so far, as a checkpoint at `directory` records it (`best`), with the path where it is now:
-/// beside that one, or where the manifest says. None, with a warning (W032): it is at neither, or was chosen by another
-/// metric.
-[[nodiscard]] std::optional<BestCheckpoint> find_best(World& world, const Options& options,
-                                                      const io::Manifest& manifest, const std::string& directory,
-                                                      const BestCheckpoint& best);
+struct FoundBest {
+  std::optional<BestCheckpoint> best;  // with the path where it is now
+  std::string lost;                    // why there is none, for W032; "" where nothing asks for one
+};
+/// Collective. The best checkpoint so far, as a checkpoint at `directory` records it (`best`): beside that one, or
+/// where the manifest says. None: it is at neither, or was chosen by another metric. Prints nothing.
+[[nodiscard]] FoundBest find_best(World& world, const Options& options, const io::Manifest& manifest,
+                                  const std::string& directory, const BestCheckpoint& best);
 
 /// Throws Error (usage) naming the states that the checkpoint lacks, unless it has none at all (its load says so).
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now);

@@ -9,6 +9,7 @@
 #include "io/data/data_kind.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/loss_file.hpp"
+#include "io/data/row_report.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/options/model_cache.hpp"
@@ -160,16 +161,24 @@ io::ChatTemplate chat_template(const Options& options, const std::string& model_
   return io::ChatTemplate::load(directory, options.text("template"));
 }
 
-std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
-                                            const io::TextTokenizer& tokenizer, const std::string& model_directory) {
-  warn_of_documents(corpus);
-  if (!corpus.has_conversations()) return nullptr;
-  warn_of_markers(options, tokenizer);
+namespace {
+
+std::unique_ptr<io::ChatFormat> template_format(const Options& options, const std::string& model_directory) {
   const std::string word = options.text("loss_scale");
   const io::LossRule rule = word == "all"          ? io::LossRule::all
                             : word == "last_round" ? io::LossRule::last_round
                                                    : io::LossRule::standard;
   return std::make_unique<io::TemplateFormat>(chat_template(options, model_directory), rule, system_text(options));
+}
+
+}  // namespace
+
+std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
+                                            const io::TextTokenizer& tokenizer, const std::string& model_directory) {
+  warn_of_documents(corpus);
+  if (!corpus.has_conversations()) return nullptr;
+  warn_of_markers(options, tokenizer);
+  return template_format(options, model_directory);
 }
 
 std::string cache_directory(const Options& options) {
@@ -180,51 +189,108 @@ std::string cache_directory(const Options& options) {
               "Give --cache_dir DIR");
 }
 
+namespace {
+
+/// A corpus whose tokens are looked for in the cache.
+struct CachedCorpus {
+  const Options& options;
+  World& world;
+  const io::TextTokenizer& tokenizer;
+  io::Corpus& corpus;
+  const std::string& model_directory;
+  std::uint64_t content = 0;  // a hash of the data and of the tokenizer
+};
+struct CacheEntry {
+  std::string file;
+  bool found = false;
+  std::unique_ptr<io::ChatFormat> chat;  // of conversations; null: there are none
+};
+
+/// Collective. The token file of the corpus with this chat format, or without conversations.
+CacheEntry cache_entry(const CachedCorpus& of, std::unique_ptr<io::ChatFormat> chat) {
+  std::uint64_t key = of.content;
+  if (const std::uint64_t settings = settings_hash(of.options, chat.get()); settings != 0) key = io::mix(key, settings);
+  if (of.options.flag("strict")) key = io::mix(key, 1);  // not a file from which rows were skipped
+  const std::string directory = cache_directory(of.options);
+  CacheEntry entry{directory + strfmt("/tokens-%016lx.bin", key), false, std::move(chat)};
+  bool there = false;
+  of.world.run_and_agree([&] {
+    if (of.world.rank() != 0) return;
+    io::make_directories(directory);
+    there = io::exists(entry.file) && io::exists(io::document_file_name(entry.file)) &&
+            io::exists(io::row_report_name(entry.file)) &&
+            (entry.chat == nullptr || io::exists(io::loss_file_name(entry.file)));
+  });
+  entry.found = of.world.max(there ? 1 : 0) == 1;
+  return entry;
+}
+
+/// Collective. The entry of the conversations that stand behind texts; none: it is not there, or no chat template is.
+std::optional<CacheEntry> late_conversations(const CachedCorpus& of) {
+  std::unique_ptr<io::ChatFormat> chat;
+  try {
+    chat = template_format(of.options, of.model_directory);
+  } catch (const Error&) {}  // an error only if there are conversations
+  if (of.world.max(chat == nullptr ? 1 : 0) == 1) return std::nullopt;
+  CacheEntry entry = cache_entry(of, std::move(chat));
+  return entry.found ? std::optional(std::move(entry)) : std::nullopt;
+}
+
+/// Collective. Rows behind the first one of each file are searched for conversations only where the cache has tokens of
+/// the corpus neither with nor without.
+CacheEntry find_tokens(const CachedCorpus& of) {
+  if (!of.corpus.has_conversations()) {
+    std::optional<CacheEntry> found = cache_entry(of, nullptr);
+    if (!found->found) found = late_conversations(of);
+    if (found) {
+      warn_of_documents(of.corpus);
+      if (found->chat != nullptr) warn_of_markers(of.options, of.tokenizer);
+      return std::move(*found);
+    }
+    of.corpus.find_conversations(of.world, [] { throw_if_stopped("reading rows"); });
+  }
+  std::unique_ptr<io::ChatFormat> chat;
+  of.world.run_and_agree([&] { chat = chat_format(of.options, of.corpus, of.tokenizer, of.model_directory); });
+  return cache_entry(of, std::move(chat));
+}
+
+}  // namespace
+
 TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                         const std::vector<io::DataFile>& files, const std::string& model_directory) {
   if (files.empty() || io::data_kind(files.front().path) == "bin" || tokenizer == nullptr) {
     world.run_and_agree([&] { require_plain(options, files, tokenizer == nullptr); });
-    return {files, "", false};
+    return {files, ""};
   }
   const Clock::time_point started = Clock::now();
   std::unique_ptr<io::Corpus> corpus;
-  std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;
   world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
     refuse_plain_text(options, corpus->plain_text());
   });
-  corpus->find_conversations(world, [] { throw_if_stopped("reading rows"); });
-  world.run_and_agree([&] { chat = chat_format(options, *corpus, *tokenizer, model_directory); });
-  std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
-  key = io::mix(key, corpus->content_hash(world));
-  if (const std::uint64_t settings = settings_hash(options, chat.get()); settings != 0) key = io::mix(key, settings);
-  if (options.flag("strict")) key = io::mix(key, 1);  // not a file from which rows were skipped
-  const std::string directory = cache_directory(options);
-  const std::string file = directory + strfmt("/tokens-%016lx.bin", key);
-  bool found = false;
-  world.run_and_agree([&] {
-    if (world.rank() == 0) io::make_directories(directory);
-    found = world.rank() == 0 && io::exists(file) && io::exists(io::document_file_name(file)) &&
-            (chat == nullptr || io::exists(io::loss_file_name(file)));
-  });
-  found = world.max(found ? 1 : 0) == 1;
+  const std::uint64_t text_of =
+      io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
+  const CacheEntry entry = find_tokens({.options = options,
+                                        .world = world,
+                                        .tokenizer = *tokenizer,
+                                        .corpus = *corpus,
+                                        .model_directory = model_directory,
+                                        .content = io::mix(text_of, corpus->content_hash(world))});
   std::string how = "found";
-  if (!found) {
+  if (!entry.found) {
     io::RowSettings rows = row_settings(options);
-    rows.chat = chat.get();
-    const io::CorpusReport report =
-        io::tokenize_corpus(world, *tokenizer, *corpus,
-                            {.out = file, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = [] {
-                               throw_if_stopped("tokenizing");
-                             }});
+    rows.chat = entry.chat.get();
+    const io::CorpusReport report = io::tokenize_corpus(
+        world, *tokenizer, *corpus,
+        {.out = entry.file, .eos = eos, .rows = rows, .progress = tokenizing_progress(), .check = [] {
+           throw_if_stopped("tokenizing");
+         }});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
-    report_skipped(report.skipped);
-    warn_of_left_out(report);
   }
-  return {{{.path = file, .rows = {}, .share = {}}}, file + " (" + how + ")", !found};
+  return {{{.path = entry.file, .rows = {}, .share = {}}}, entry.file + " (" + how + ")"};
 }
 
 }  // namespace tessera::jobs

@@ -46,12 +46,13 @@ void require_bytes(const Options& options, const std::string& model_directory, s
 struct TokenizedData {
   std::vector<io::DataFile> files;  // for open_dataset
   std::string line;                 // for the log: the token file, and whether it was made now; "" if there is none
-  bool made = false;                // now, and its skipped rows were reported
 };
 /// Collective. Tokenizes files of text and rows into one token file in --cache_dir, unless it is there: its name has a
 /// hash of the tokenizer, the end of documents, the files' contents and, of conversations, of the chat template of
-/// `model_directory` and its options. .bin files, and texts without a tokenizer, are returned as they are. Throws Error
-/// (usage: rows that need a tokenizer or a chat template, plain text in --stage sft; data).
+/// `model_directory` and its options. Rows are searched for conversations behind the first one of each file
+/// (Corpus::find_conversations) only where it is not there. What became of the rows is in the token file's report
+/// (row_report.hpp), for whoever opens it. .bin files, and texts without a tokenizer, are returned as they are. Throws
+/// Error (usage: rows that need a tokenizer or a chat template, plain text in --stage sft; data).
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                                       const std::vector<io::DataFile>& files, const std::string& model_directory);
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The known keys of config.json. A family that reads a new one adds it here.
+#include "models/config_keys.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "models/family.hpp"
+
+namespace tessera::models {
+
+namespace {
+
+/// What families read, or refuse by value.
+constexpr std::string_view read_keys[] = {"activation_function",
+                                          "add_cross_attention",
+                                          "attention_bias",
+                                          "attention_dropout",
+                                          "attention_multiplier",
+                                          "attn_logit_softcapping",
+                                          "attn_pdrop",
+                                          "decoder_sparse_step",
+                                          "embd_pdrop",
+                                          "embedding_multiplier",
+                                          "final_logit_softcapping",
+                                          "head_dim",
+                                          "hidden_act",
+                                          "hidden_size",
+                                          "initializer_range",
+                                          "intermediate_size",
+                                          "is_encoder_decoder",
+                                          "layer_norm_epsilon",
+                                          "layer_types",
+                                          "logits_scaling",
+                                          "max_position_embeddings",
+                                          "mlp_bias",
+                                          "mlp_only_layers",
+                                          "model_type",
+                                          "moe_intermediate_size",
+                                          "n_ctx",
+                                          "n_embd",
+                                          "n_head",
+                                          "n_inner",
+                                          "n_layer",
+                                          "n_positions",
+                                          "norm_topk_prob",
+                                          "num_attention_heads",
+                                          "num_experts",
+                                          "num_experts_per_tok",
+                                          "num_hidden_layers",
+                                          "num_key_value_heads",
+                                          "num_local_experts",
+                                          "original_max_position_embeddings",
+                                          "output_router_logits",
+                                          "partial_rotary_factor",
+                                          "pruned_heads",
+                                          "quantization_config",
+                                          "query_pre_attn_scalar",
+                                          "reorder_and_upcast_attn",
+                                          "resid_pdrop",
+                                          "residual_multiplier",
+                                          "rms_norm_eps",
+                                          "rope_parameters",
+                                          "rope_scaling",
+                                          "rope_theta",
+                                          "router_aux_loss_coef",
+                                          "router_jitter_noise",
+                                          "scale_attn_by_inverse_layer_idx",
+                                          "scale_attn_weights",
+                                          "sliding_window",
+                                          "tie_word_embeddings",
+                                          "use_sliding_window",
+                                          "vocab_size"};
+
+/// What transformers and others keep there: names, types, tokens, defaults of generation, and settings of other heads.
+constexpr std::string_view other_keys[] = {"_attn_implementation",
+                                           "_attn_implementation_autoset",
+                                           "_attn_implementation_internal",
+                                           "_commit_hash",
+                                           "_name_or_path",
+                                           "architectures",
+                                           "attn_implementation",
+                                           "auto_map",
+                                           "bad_words_ids",
+                                           "base_model_tp_plan",
+                                           "begin_suppress_tokens",
+                                           "bos_token_id",
+                                           "chunk_size_feed_forward",
+                                           "classifier_dropout",
+                                           "cross_attention_hidden_size",
+                                           "decoder_start_token_id",
+                                           "diversity_penalty",
+                                           "do_sample",
+                                           "dtype",
+                                           "early_stopping",
+                                           "encoder_no_repeat_ngram_size",
+                                           "eos_token_id",
+                                           "exponential_decay_length_penalty",
+                                           "finetuning_task",
+                                           "forced_bos_token_id",
+                                           "forced_eos_token_id",
+                                           "gradient_checkpointing",
+                                           "id2label",
+                                           "is_decoder",
+                                           "is_llama_config",
+                                           "keys_to_ignore_at_inference",
+                                           "label2id",
+                                           "length_penalty",
+                                           "max_length",
+                                           "max_new_tokens",
+                                           "max_sequence_length",
+                                           "max_window_layers",
+                                           "min_length",
+                                           "model_max_length",
+                                           "no_repeat_ngram_size",
+                                           "num_beam_groups",
+                                           "num_beams",
+                                           "num_return_sequences",
+                                           "output_attentions",
+                                           "output_hidden_states",
+                                           "output_scores",
+                                           "pad_token_id",
+                                           "prefix",
+                                           "pretraining_tp",
+                                           "problem_type",
+                                           "remove_invalid_values",
+                                           "repetition_penalty",
+                                           "return_dict",
+                                           "return_dict_in_generate",
+                                           "sep_token_id",
+                                           "summary_activation",
+                                           "summary_first_dropout",
+                                           "summary_proj_to_labels",
+                                           "summary_type",
+                                           "summary_use_proj",
+                                           "suppress_tokens",
+                                           "task_specific_params",
+                                           "temperature",
+                                           "tf_legacy_loss",
+                                           "tie_encoder_decoder",
+                                           "tokenizer_class",
+                                           "top_k",
+                                           "top_p",
+                                           "torch_dtype",
+                                           "torchscript",
+                                           "transformers.js_config",
+                                           "transformers_version",
+                                           "typical_p",
+                                           "unsloth_fixed",
+                                           "unsloth_version",
+                                           "use_bfloat16",
+                                           "use_cache"};
+
+bool has_no_value(const nlohmann::json& value) {
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+}
+
+}  // namespace
+
+std::vector<std::string> unknown_config_keys(const std::string& config_json) {
+  const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  std::vector<std::string> unknown;
+  if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return unknown;
+  if (find_family(json.at("model_type").get<std::string>()) == nullptr) return unknown;
+  for (const auto& [key, value] : json.items()) {
+    const auto is_key = [&](std::string_view known) { return known == key; };
+    if (!has_no_value(value) && std::ranges::none_of(read_keys, is_key) && std::ranges::none_of(other_keys, is_key))
+      unknown.push_back(key);
+  }
+  return unknown;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is counted of rows while they are tokenized, on any number of ranks, and read again from beside the tokens.
+
+#include "io/data/row_report.hpp"
+
+#include <mutex>
+
+#include "io/corpus/tokenize_corpus.hpp"
+#include "io/data/dataset.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::row_report {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+
+io::TextTokenizer gpt2() {
+  return io::TextTokenizer::load(std::string(TESSERA_TEST_DATA) + "/tokenizer/gpt2.tokenizer.json");
+}
+
+io::CorpusReport tokenize(int ranks, const std::vector<std::string>& files, const io::TokenizeOptions& options) {
+  io::CorpusReport report;
+  std::mutex guard;
+  run_local(ranks, [&](World& world) {
+    const io::CorpusReport mine = io::tokenize_corpus(world, gpt2(), io::Corpus(files), options);
+    const std::lock_guard lock(guard);
+    if (world.rank() == 0) report = mine;
+  });
+  return report;
+}
+
+/// The contents of messages; an assistant's has loss.
+class Lines final : public io::ChatFormat {
+ public:
+  [[nodiscard]] io::ChatText render(const io::ConversationRow& conversation) const override {
+    io::ChatText made;
+    for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+      const std::size_t begin = made.text.size();
+      made.text += conversation.content(i) + "\n";
+      if (conversation.role(i) == "assistant") made.loss.push_back({begin, made.text.size()});
+    }
+    return made;
+  }
+  [[nodiscard]] std::uint64_t hash() const override { return 1; }
+};
+
+TEST(RowReport, HasRowsOfTablesWithoutAValue) {
+  const TempDir folder;
+  const std::string table = folder.file("t.csv", "query,response,system\nq,,s\n,a,s\nq,a,\n\"\",a,\n"),
+                    out = folder / "out.bin";
+  const Lines format;
+  const io::CorpusReport report =
+      tokenize(1, {table}, {.out = out, .eos = 7, .rows = {.chat = &format}, .progress = {}});
+  EXPECT_EQ(report.documents, 2);
+  EXPECT_EQ(report.skipped.named,
+            (std::vector<std::string>{
+                table + ":2: no known form of row; its keys: \"query\" \"response\" (null) \"system\"",
+                table + ":3: no known form of row; its keys: \"query\" (null) \"response\" \"system\""}));
+}
+
+TEST(RowReport, NamesColumnsThatNoRowHas) {
+  const TempDir folder;
+  std::string rows;
+  for (int i = 0; i < 50; ++i) rows += "{\"text\": \"a\", \"n\": 1}\n";
+  const std::string path = folder.file("r.jsonl", rows + "{\"words\": \"b\"}\n"), out = folder / "out.bin";
+  const io::Columns columns = {{"n", "unused"}, {"words", "text"}, {"nn", "unused"}, {"ident\"", "x"}};
+  run_local(3, [&](World& world) {
+    const io::CorpusReport report =
+        io::tokenize_corpus(world, gpt2(), io::Corpus({{path, {}, {}}}, columns),
+                            {.out = out, .eos = 7, .range_bytes = 100, .rows = {}, .progress = {}});
+    EXPECT_EQ(report.documents, 51);
+    EXPECT_EQ(report.absent_columns, (std::vector<std::string>{"ident\"", "nn"}));
+  });
+  EXPECT_EQ(io::open_dataset({out}).rows.absent_columns, (std::vector<std::string>{"ident\"", "nn"}));
+}
+
+TEST(RowReport, CountsPythonLiteralsOnce) {
+  const TempDir folder;
+  std::string csv = "messages\n";
+  for (int i = 0; i < 40; ++i)
+    csv += i % 4 == 1
+               ? "\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"q\"\"}, {\"\"role\"\": \"\"assistant\"\", "
+                 "\"\"content\"\": \"\"a\"\"}]\"\n"
+               : "\"[{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'content': None}]\"\n";
+  const std::string table = folder.file("t.csv", csv), out = folder / "out.bin";
+  const Lines format;
+  for (const int ranks : {1, 3}) {
+    const io::CorpusReport report =
+        tokenize(ranks, {table}, {.out = out, .eos = 7, .range_bytes = 300, .rows = {.chat = &format}, .progress = {}});
+    EXPECT_EQ(report.documents, 10);
+    EXPECT_EQ(report.skipped.count, 30);
+    EXPECT_EQ(report.skipped.named.size(), 0U);
+    ASSERT_EQ(report.skipped.literals.size(), 1U);
+    for (const io::SkippedRows& skipped : {report.skipped, io::open_dataset({out}).rows.skipped}) {
+      EXPECT_EQ(skipped.literals.at("\"messages\"").rows, 30) << ranks;
+      EXPECT_EQ(skipped.literals.at("\"messages\"").first, table + ":2");
+    }
+  }
+  const std::string alone = folder.file("alone.csv", csv.substr(0, csv.find('\n', 10) + 1));
+  expect_error(ExitCode::data, "alone.csv:2: \"messages\" is a Python literal, not JSON: write it by json.dumps",
+               [&] { (void)tokenize(1, {alone}, {.out = out, .eos = 7, .progress = {}}); });
+}
+
+}  // namespace
+}  // namespace tessera::row_report

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache of token files: what is looked up before rows are read, and what was counted when the tokens were made.
+#include "jobs/cli/session/tokenized_data.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "io/data/dataset.hpp"
+#include "io/file/file.hpp"
+#include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/start_stop.hpp"
+#include "tests/io/files.hpp"
+#include "tests/jobs/parse.hpp"
+
+namespace tessera::jobs {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A model directory with a tokenizer and a chat template, beside data files and a cache.
+class TokenCache : public testing::Test {
+ protected:
+  TokenCache() {
+    (void)folder.file("tokenizer.json",
+                      test::bytes_of(std::string(TESSERA_SOURCE_DIR) + "/tests/io/tokenizer/gpt2.tokenizer.json"));
+    config(R"({"eos_token": "<|endoftext|>", "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");
+  }
+  void config(const std::string& json) const { (void)folder.file("tokenizer_config.json", json); }
+
+  /// The token file of `data` on this many ranks, and whether it was there; stopped as soon as rows are read if
+  /// `quick`.
+  [[nodiscard]] std::string tokens_of(const std::string& data, int ranks, bool quick,
+                                      std::string* line = nullptr) const {
+    std::vector<std::string> arguments = {"train",   "--model", folder.path(), "--dataset",     data,
+                                          "--stage", "pt",      "--cache_dir", folder / "cache"};
+    if (quick) arguments.insert(arguments.end(), {"--time_limit", "0.001s"});
+    const Options options = parsed(arguments).options;
+    set_time_to_start(TimeLimit(options, TimeLimit::Clock::now()));
+    std::string file;
+    run_local(ranks, [&](World& world) {
+      const auto tokenizer = load_tokenizer(options, world, folder.path());
+      const TokenizedData made = tokenized(options, world, tokenizer.get(), io::data_files({data}), folder.path());
+      if (world.rank() != 0) return;
+      file = made.files.front().path;
+      if (line != nullptr) *line = made.line;
+    });
+    return file;
+  }
+  test::TempDir folder;
+};
+
+TEST_F(TokenCache, IsLookedUpBeforeRowsAreSearchedForConversations) {
+  const std::string text = "{\"text\": \"a plain text\", \"id\": 1}\n";
+  const std::string late = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  for (const std::string& rows : {text + text, text + text + late + "\n", late + "\n"}) {
+    const std::string data = folder.file("data.jsonl", rows);
+    if (rows != late + "\n")
+      test::expect_error(ExitCode::preempted, "while reading rows", [&] { (void)tokens_of(data, 2, true); });
+    const std::string made = tokens_of(data, 2, false);
+    std::string line;
+    EXPECT_EQ(tokens_of(data, 3, true, &line), made);
+    EXPECT_THAT(line, HasSubstr("(found)"));
+    io::remove_quietly(made + ".report");  // as an older program leaves it
+    EXPECT_EQ(tokens_of(data, 1, false, &line), made);
+    EXPECT_THAT(line, HasSubstr("(made in "));
+    EXPECT_TRUE(io::exists(made + ".report"));
+  }
+  config(R"({"eos_token": "<|endoftext|>"})");  // no template: texts do not need one
+  const std::string texts = folder.file("texts.jsonl", text + text + text), made = tokens_of(texts, 2, false);
+  EXPECT_EQ(tokens_of(texts, 2, true), made);
+}
+
+TEST_F(TokenCache, SaysAgainWhatWasCounted) {
+  const std::string rows =
+      R"({"id": 1, "tools": [{"name": "f"}], "messages": [{"role": "user", "content": "q", "mood": "x"},
+{"role": "assistant", "content": "a", "reasoning_content": "well"}]})";
+  std::string one = rows;
+  std::ranges::replace(one, '\n', ' ');
+  const std::string data = folder.file("data.jsonl", one + "\n{\"messages\": 3}\n" + one + "\n");
+  const std::string made = tokens_of(data, 2, false);
+  EXPECT_EQ(tokens_of(data, 1, true), made);
+  const io::Dataset opened = io::open_dataset({made, made});
+  EXPECT_EQ(opened.rows.skipped.count, 2);
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  report_skipped(opened.rows.skipped);
+  warn_of_left_out(opened.rows);
+  const std::string printed = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
+  EXPECT_THAT(printed, AllOf(HasSubstr("skipped   " + data + ":2: "), HasSubstr("W041: 2 rows"),
+                             HasSubstr("W080: rows have keys that are not read: \"id\" (4 rows), \"messages[].mood\" "
+                                       "(4 rows)"),
+                             HasSubstr("W045: 4 conversations have \"tools\""),
+                             HasSubstr("W045: 4 conversations have reasoning")));
+  const std::string report = made + ".report";
+  for (const char* damaged : {"{}", "\x01", "{\"tokens\": 5}"}) {
+    (void)folder.file(report.substr(folder.path().size() + 1), damaged);
+    test::expect_error(ExitCode::data, report + " does not say what became of the rows",
+                       [&] { (void)io::open_dataset({made}); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::jobs
