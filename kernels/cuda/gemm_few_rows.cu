@@ -89,11 +89,15 @@ __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCa
   }
 }
 
-/// fp32: a warp per two columns of Y, for up to Rows rows.
+/// Columns of Y of a warp: two read x once for both; with 16 rows their sums do not fit into the registers of sm_80.
+template <int Rows>
+inline constexpr int fp32_columns = Rows > 4 ? 1 : 2;
+
+/// fp32: a warp per fp32_columns of Y, for up to Rows rows.
 template <int Rows>
 __global__ void __launch_bounds__(group_block) few_rows_fp32_kernel(const FewRowsCall<float, float> c) {
   await_kernel_before();
-  constexpr int columns = 2;
+  constexpr int columns = fp32_columns<Rows>;
   const std::int64_t first = ThreadGroup<32>::index() * columns;
   if (first >= c.columns) return;
   const int lane = ThreadGroup<32>::lane();
@@ -126,6 +130,13 @@ __global__ void __launch_bounds__(group_block) few_rows_fp32_kernel(const FewRow
     }
 }
 
+template <int Rows>
+void launch_fp32(const FewRowsCall<float, float>& c, StreamView stream) {
+  const LaunchShape shape{blocks_for(c.columns, fp32_columns<Rows> * ThreadGroup<32>::per_block), group_block,
+                          stream_of(stream), "gemm of few rows"};
+  launch_dependent(few_rows_fp32_kernel<Rows>, shape, c);
+}
+
 template <class S, class T, class C>
 void launch_halves(const FewRowsCall<T, C>& c, StreamView stream) {
   const LaunchShape shape{blocks_for(c.columns, S::columns), 32 * S::warps, stream_of(stream), "gemm of few rows"};
@@ -141,11 +152,9 @@ void launch(const FewRowsCall<T, C>& c, StreamView stream) {
     if (c.columns <= most_narrow_columns) launch_halves<NarrowFewRows>(c, stream);
     else launch_halves<WideFewRows>(c, stream);
   } else {
-    const LaunchShape shape{blocks_for(c.columns, 2 * ThreadGroup<32>::per_block), group_block, stream_of(stream),
-                            "gemm of few rows"};
-    if (c.rows == 1) launch_dependent(few_rows_fp32_kernel<1>, shape, c);
-    else if (c.rows <= 4) launch_dependent(few_rows_fp32_kernel<4>, shape, c);
-    else launch_dependent(few_rows_fp32_kernel<16>, shape, c);
+    if (c.rows == 1) launch_fp32<1>(c, stream);
+    else if (c.rows <= 4) launch_fp32<4>(c, stream);
+    else launch_fp32<16>(c, stream);
   }
 }
 
