@@ -19,6 +19,8 @@ kernels::AttentionDocuments document_list(const Batch* batch) {
 
 }  // namespace
 
+bool wants_document_list(DType dtype, Device device) { return kernels::wants_document_list(dtype, device); }
+
 Attention::Attention(const AttentionSpec& spec, ParamList& params)
     : heads_(spec.heads.heads),
       kv_heads_(spec.heads.kv_heads),

@@ -17,6 +17,9 @@ struct AttentionSpec {
   LinearSpec out;               // in heads·head_dim, out C
 };
 
+/// True if attention of packed rows takes a list of their documents (Batch::document_starts), besides positions.
+[[nodiscard]] bool wants_document_list(DType dtype, Device device);
+
 class Attention final : public Sublayer {
  public:
   Attention(const AttentionSpec& spec, ParamList& params);

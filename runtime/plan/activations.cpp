@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/attention.hpp"
+#include "models/attention.hpp"
 #include "models/row_parts.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
@@ -118,7 +118,7 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::document_starts:
     case models::BatchField::document_lengths:
       return spec.packed && spec.purpose == Purpose::train &&
-             kernels::wants_document_list(spec.model->dtype, spec.device);
+             models::wants_document_list(spec.model->dtype, spec.device);
   }
   return false;
 }

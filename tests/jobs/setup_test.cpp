@@ -194,10 +194,7 @@ TEST(Setup, Refusals) {
               }),
               HasSubstr("timing chooses"));
   EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn"})); }), HasSubstr("bf16 or fp16"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"}));
-              }),
-              HasSubstr("packed documents"));
+  check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"}));
   for (const char* word : {"cudnn", "measured"})
     EXPECT_THAT(refused([&] {
                   choose_attention(options_of({"--attention", word, "--bf16"}), host_device);
@@ -212,7 +209,8 @@ TEST(Setup, Refusals) {
   const Device gpu{Device::Kind::cuda, 0};
   EXPECT_TRUE(planned({"--bf16"}, gpu));
   EXPECT_FALSE(planned({"--bf16"}, host_device));
-  for (const char* word : {"--packing", "--reproducible", "--attention=own", "--bf16=false"})
+  for (const char* word : {"--packing", "--padding_free"}) EXPECT_TRUE(planned({"--bf16", word}, gpu)) << word;
+  for (const char* word : {"--reproducible", "--attention=own", "--bf16=false"})
     EXPECT_FALSE(planned({"--bf16", word}, gpu)) << word;
   EXPECT_THAT(refused([] {
                 check_options(options_of({"--attention", "measured", "--reproducible"}));

@@ -103,12 +103,12 @@ namespace {
 
 /// The list has every token once, and says what positions say; padding is listed in pieces. As CUDA's, the memory is
 /// read when the stream reaches the call.
-void check_documents(const AttentionShape& s, const std::int32_t* positions, const AttentionDocuments& documents,
+void check_documents(const AttentionShape& s, const TensorView& token_positions, const AttentionDocuments& documents,
                      StreamView stream) {
   if (s.longest == 0) return;
   simulated::launch(
-      stream, [count = s.batch * s.tokens, row = s.tokens, positions, starts = documents.starts.as<std::int32_t>(),
-               lengths = documents.lengths.as<std::int32_t>(),
+      stream, [count = s.batch * s.tokens, row = s.tokens, positions = token_positions.as<std::int32_t>(),
+               starts = documents.starts.as<std::int32_t>(), lengths = documents.lengths.as<std::int32_t>(),
                groups = std::vector(documents.groups.begin(), documents.groups.end())] {
         std::int64_t tokens = 0, entry = 0;
         for (const DocumentGroup& group : groups) {
@@ -132,12 +132,12 @@ void check_documents(const AttentionShape& s, const std::int32_t* positions, con
 
 void require(Device) {}
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  check_documents(args.shape, args.positions.as<std::int32_t>(), args.documents, stream);
+  check_documents(args.shape, args.positions, args.documents, stream);
   if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
   cuda::attention_forward(args, stream);
 }
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
-  check_documents(args.shape, args.positions.as<std::int32_t>(), args.documents, stream);
+  check_documents(args.shape, args.positions, args.documents, stream);
   cuda::attention_backward(args, stream);
 }
 }  // namespace cudnn
