@@ -38,16 +38,16 @@ using WideFewRows = FewRowsShape<8, 2, 3>;
 /// Tensor cores, mma.m16n8k16: the 16 rows are those of X, the 8 columns are rows of W. A lane's 16 bytes are eight
 /// adjacent elements, where the instruction's operands are pairs 8 apart: the elements of a step of 32 along K are
 /// summed in another order, the same for X and W.
-template <class S, int Halves, class T, class C>
+template <class S, int RowTiles, class T, class C>
 __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCall<T, C> c) {
   await_kernel_before();
-  __shared__ float sums[S::warps][8 * Halves][S::columns];
+  __shared__ float sums[S::warps][8 * RowTiles][S::columns];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, group = lane / 4,
             quad = lane % 4;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * S::columns;
   float acc[S::tiles][4] = {};
   for (std::int64_t k0 = warp * 32; k0 < c.depth; k0 += 32 * S::warps * S::steps) {
-    uint4 x[S::steps][Halves], w[S::steps][S::tiles];
+    uint4 x[S::steps][RowTiles], w[S::steps][S::tiles];
 #pragma unroll
     for (int s = 0; s < S::steps; ++s) {
       const std::int64_t k = k0 + s * 32 * S::warps + 8 * quad;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCa
         w[s][i] = k < c.depth && column < c.columns ? load_once(c.w + column * c.w_pitch + k) : uint4{0, 0, 0, 0};
       }
 #pragma unroll
-      for (int i = 0; i < Halves; ++i) {
+      for (int i = 0; i < RowTiles; ++i) {
         const std::int64_t row = 8 * i + group;
         x[s][i] = k < c.depth && row < c.rows ? *reinterpret_cast<const uint4*>(c.x + row * c.x_pitch + k)
                                               : uint4{0, 0, 0, 0};
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCa
     }
 #pragma unroll
     for (int s = 0; s < S::steps; ++s) {
-      const uint4 low = x[s][0], high = Halves == 2 ? x[s][Halves - 1] : uint4{0, 0, 0, 0};
+      const uint4 low = x[s][0], high = RowTiles == 2 ? x[s][RowTiles - 1] : uint4{0, 0, 0, 0};
       const std::uint32_t a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
 #pragma unroll
       for (int i = 0; i < S::tiles; ++i) {
@@ -77,9 +77,9 @@ __global__ void __launch_bounds__(32 * S::warps) few_rows_kernel(const FewRowsCa
 #pragma unroll
   for (int i = 0; i < S::tiles; ++i)
 #pragma unroll
-    for (int e = 0; e < 2 * Halves; ++e) sums[warp][group + 8 * (e / 2)][8 * i + 2 * quad + e % 2] = acc[i][e];
+    for (int e = 0; e < 2 * RowTiles; ++e) sums[warp][group + 8 * (e / 2)][8 * i + 2 * quad + e % 2] = acc[i][e];
   __syncthreads();
-  for (int i = thread; i < 8 * Halves * S::columns; i += 32 * S::warps) {
+  for (int i = thread; i < 8 * RowTiles * S::columns; i += 32 * S::warps) {
     const int row = i / S::columns, column = i % S::columns;
     if (row >= c.rows || first + column >= c.columns) continue;
     float sum = 0;
@@ -138,7 +138,7 @@ void launch_fp32(const FewRowsCall<float, float>& c, StreamView stream) {
 }
 
 template <class S, class T, class C>
-void launch_halves(const FewRowsCall<T, C>& c, StreamView stream) {
+void launch_16bit(const FewRowsCall<T, C>& c, StreamView stream) {
   const LaunchShape shape{blocks_for(c.columns, S::columns), 32 * S::warps, stream_of(stream), "gemm of few rows"};
   if (c.rows <= 8) launch_dependent(few_rows_kernel<S, 1, T, C>, shape, c);
   else launch_dependent(few_rows_kernel<S, 2, T, C>, shape, c);
@@ -149,8 +149,8 @@ constexpr std::int64_t most_narrow_columns = 4096;
 template <class T, class C>
 void launch(const FewRowsCall<T, C>& c, StreamView stream) {
   if constexpr (sizeof(T) == 2) {
-    if (c.columns <= most_narrow_columns) launch_halves<NarrowFewRows>(c, stream);
-    else launch_halves<WideFewRows>(c, stream);
+    if (c.columns <= most_narrow_columns) launch_16bit<NarrowFewRows>(c, stream);
+    else launch_16bit<WideFewRows>(c, stream);
   } else {
     if (c.rows == 1) launch_fp32<1>(c, stream);
     else if (c.rows <= 4) launch_fp32<4>(c, stream);

@@ -29,9 +29,9 @@ struct MeasuredAllocation {
 };
 
 /// Allocates, reading free memory before and after, and again from the release on until two attempts agree: what
-/// another process allocates or frees meanwhile is in one of them alone. `bytes` is what the caller asks for; an
+/// another process allocates or frees in between changes one of them only. `bytes` is what the caller asks for; an
 /// attempt in which free memory shrank by less cannot be right and agrees with none. After 16 attempts the smallest
-/// possible answer stands. Throws what `allocate` throws.
+/// possible reading stands. Throws what `allocate` throws.
 [[nodiscard]] MeasuredAllocation measure_allocation(std::size_t bytes, const MeasuredDevice& device);
 
 }  // namespace tessera

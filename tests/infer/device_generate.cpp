@@ -9,8 +9,8 @@
 #include "kernels/threads.hpp"
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/log.hpp"
 #include "runtime/infer/inference.hpp"
+#include "tests/train/device/no_device.hpp"
 #include "tests/train/run.hpp"
 
 namespace tessera::test {
@@ -104,12 +104,5 @@ int main(int argc, char** argv) {
     const int wrong = test::compare_all(*world, std::string(argv[1]) == "simulated");
     if (world->rank() == 0) std::printf("%d ranks, device %s: %d differences\n", world->size(), argv[1], wrong);
     return wrong == 0 ? 0 : 1;
-  } catch (const Error& error) {
-    if (std::string(error.what()).find("finds no GPU") != std::string::npos) {
-      std::printf("skipped: %s\n", error.what());
-      return 77;
-    }
-    log::error_here(error.line());
-    return static_cast<int>(error.code());
-  }
+  } catch (const Error& error) { return test::exit_code_of(error); }
 }

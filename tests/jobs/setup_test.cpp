@@ -195,6 +195,14 @@ TEST(Setup, Refusals) {
               HasSubstr("timing chooses"));
   EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn"})); }), HasSubstr("bf16 or fp16"));
   check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"}));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--group_by_length", "--packing"}));
+              }),
+              HasSubstr("nothing to group"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--group_by_length", "--dataset_shuffle", "false"}));
+              }),
+              HasSubstr("keeps the order of the files"));
   for (const char* word : {"cudnn", "measured"})
     EXPECT_THAT(refused([&] {
                   choose_attention(options_of({"--attention", word, "--bf16"}), host_device);

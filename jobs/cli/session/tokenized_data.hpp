@@ -51,8 +51,8 @@ struct TokenizedData {
 /// hash of the tokenizer, the end of documents, the files' contents and, of conversations, of the chat template of
 /// `model_directory` and its options. Rows are searched for conversations behind the first one of each file
 /// (Corpus::find_conversations) only where it is not there. What became of the rows is in the token file's report
-/// (row_report.hpp), for whoever opens it. .bin files, and texts without a tokenizer, are returned as they are. Throws
-/// Error (usage: rows that need a tokenizer or a chat template, plain text in --stage sft; data).
+/// (row_report.hpp), and every run that reads it warns. .bin files, and texts without a tokenizer, are returned as they
+/// are. Throws Error (usage: rows that need a tokenizer or a chat template, plain text in --stage sft; data).
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                                       const std::vector<io::DataFile>& files, const std::string& model_directory);
 

@@ -11,8 +11,8 @@
 #include "kernels/threads.hpp"
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/log.hpp"
 #include "tests/train/device/device_runs.hpp"
+#include "tests/train/device/no_device.hpp"
 
 /// True, with a line that says so, if NCCL's ranks of this host have fewer devices than one each.
 static bool lacks_devices() {
@@ -61,12 +61,5 @@ int main(int argc, char** argv) {
                     wrong);
     }
     return differences == 0 ? 0 : 1;
-  } catch (const Error& error) {
-    if (std::string(error.what()).find("finds no GPU") != std::string::npos) {
-      std::printf("skipped: %s\n", error.what());
-      return 77;
-    }
-    log::error_here(error.line());
-    return static_cast<int>(error.code());
-  }
+  } catch (const Error& error) { return test::exit_code_of(error); }
 }

@@ -166,12 +166,19 @@ struct WithCudnn {
   ~WithCudnn() { set_device_attention(DeviceAttention::own); }
 };
 
-TYPED_TEST(CudaAttention, OfCudnn) {
-  TESSERA_NEEDS_DEVICE();
-  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
+/// Why cuDNN's kernels cannot compute T here; "": they can.
+template <class T>
+std::string cudnn_missing() {
+  if (std::is_same_v<T, float>) return "cuDNN's kernels are for bf16 and fp16";
   try {
     require_cudnn_attention(test_device());
-  } catch (const Error& error) { GTEST_SKIP() << error.what(); }
+  } catch (const Error& error) { return error.what(); }
+  return "";
+}
+
+TYPED_TEST(CudaAttention, OfCudnn) {
+  TESSERA_NEEDS_DEVICE();
+  if (const std::string why = cudnn_missing<TypeParam>(); !why.empty()) GTEST_SKIP() << why;
   const WithCudnn with;
   const std::int64_t before = cudnn_attention_calls();
   for (const std::int64_t tokens : {1, 15, 64, 65, 129, 300}) expect_as_host<TypeParam>({2, tokens, 3, 3, 64}, false);
@@ -185,10 +192,7 @@ TYPED_TEST(CudaAttention, OfCudnn) {
 
 TYPED_TEST(CudaAttention, DocumentsOfCudnn) {
   TESSERA_NEEDS_DEVICE();
-  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
-  try {
-    require_cudnn_attention(test_device());
-  } catch (const Error& error) { GTEST_SKIP() << error.what(); }
+  if (const std::string why = cudnn_missing<TypeParam>(); !why.empty()) GTEST_SKIP() << why;
   const WithCudnn with;
   const std::int64_t before = cudnn_attention_calls();
   expect_as_host<TypeParam>({3, 300, 4, 2, 64, 300}, true);
@@ -200,10 +204,7 @@ TYPED_TEST(CudaAttention, DocumentsOfCudnn) {
 
 TYPED_TEST(CudaAttention, PartsOfHeadsOfCudnn) {
   TESSERA_NEEDS_DEVICE();
-  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
-  try {
-    require_cudnn_attention(test_device());
-  } catch (const Error& error) { GTEST_SKIP() << error.what(); }
+  if (const std::string why = cudnn_missing<TypeParam>(); !why.empty()) GTEST_SKIP() << why;
   const WithCudnn with;
   const AttentionShape s{1, 4224, 32, 8, 64};  // two parts of 4 key-value heads
   ASSERT_EQ(cuda::plan_fused_attention(s, dtype_of<TypeParam>::value)->kv_heads, 4);
