@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/bench.hpp"
+#include "jobs/bench/collective_bench.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/comm/bench.hpp"
 
 namespace tessera::jobs {
 

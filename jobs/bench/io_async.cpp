@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 double elapsed_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// Lets an asynchronous save follow the steps.
-class SaveCallback final : public train::StepCallback {
+class SaveCallback final : public exec::StepCallback {
  public:
   shard::ControlFlags flags() override { return {.stop = 0, .save = 0, .saved = save && save->finished() ? 1 : 0}; }
   void before_update(int unit) override {

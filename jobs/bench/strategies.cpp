@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/benched_steps.hpp"
+#include "jobs/bench/collective_bench.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/comm/bench.hpp"
 #include "runtime/plan/network.hpp"
 
 namespace tessera::jobs {

@@ -54,6 +54,9 @@ class Mesh {
   [[nodiscard]] int world() const { return world_; }
   /// All axes of the mesh. The group along them is the world.
   [[nodiscard]] AxisSet axes() const;
+  /// The axes along which ranks have different micro-batches, replicate and shard: the samples of a rank, the batch
+  /// equation and the sum of losses depend on its place along these alone.
+  [[nodiscard]] static constexpr AxisSet data_axes() { return Axis::replicate | Axis::shard; }
 
   /// Those of `axes` that have more than one rank.
   [[nodiscard]] AxisSet used(AxisSet axes) const;

@@ -50,7 +50,7 @@ void GenerationBatch::next_pass() {
   }
 }
 
-void GenerationBatch::load(int, const train::BatchMemory& memory) {
+void GenerationBatch::load(int, const exec::BatchMemory& memory) {
   for (std::size_t r = 0; r < count_; ++r) {
     std::int32_t* to = memory.ids() + static_cast<std::int64_t>(r) * tokens_;
     const std::int32_t* from = rows_[r].ids.data() + (prefill_ ? 0 : positions_[r]);
@@ -91,7 +91,7 @@ std::int64_t GenerationBatch::take(std::span<float> logits) {
 
 std::int64_t GenerationBatch::take_largest(std::span<const std::int32_t> ids) {
   return continue_rows([&](std::size_t r) {
-    if (ids[r] < 0) train::TokenPicker::refuse_logits(first_ + r, rows_[r].made.ids.size());
+    if (ids[r] < 0) TokenPicker::refuse_logits(first_ + r, rows_[r].made.ids.size());
     return ids[r];
   });
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/train/executor.hpp"
-#include "runtime/train/sampling.hpp"
+#include "runtime/exec/executor.hpp"
+#include "runtime/infer/sampling.hpp"
 
 namespace tessera::infer {
 
@@ -25,7 +25,7 @@ struct GenerateRequest {
   std::vector<TokenIds> prompts;  // none empty; ids below the vocabulary size
   std::int64_t max_new_tokens = 1;
   TokenIds stop;  // stop tokens
-  train::Sampling sampling;
+  Sampling sampling;
   bool recompute = false;  // no key-value cache, for comparison: spec.tokens must hold the longest row
   std::function<void(std::size_t prompt, std::int32_t id)> on_token;         // on the rank that generates it
   std::function<void(std::size_t prompt, const Completion&)> on_completion;  // on rank 0, in the order of the prompts
@@ -40,7 +40,7 @@ struct GenerationShape {
 /// A micro-batch of rows of different lengths, padded on the right: prefill of the prompts, then decode passes of one
 /// token per row. Finished rows stay in the batch: the shape of a pass, and with it every bit of the result, depends on
 /// the micro-batch alone.
-class GenerationBatch final : public train::BatchSource {
+class GenerationBatch final : public exec::BatchSource {
  public:
   /// For up to `rows` rows and a vocabulary of `vocab` tokens. The request must outlive it.
   GenerationBatch(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab);
@@ -50,7 +50,7 @@ class GenerationBatch final : public train::BatchSource {
   /// All rows while one is unfinished, then 0: other ranks may need more passes.
   [[nodiscard]] std::int64_t rows(int) const override { return open_ > 0 ? static_cast<std::int64_t>(count_) : 0; }
   [[nodiscard]] std::int64_t tokens(int) const override { return tokens_; }
-  void load(int micro, const train::BatchMemory& to) override;
+  void load(int micro, const exec::BatchMemory& to) override;
   [[nodiscard]] const std::int32_t* positions() const override { return prefill_ ? nullptr : positions_.data(); }
   [[nodiscard]] const std::int32_t* lengths() const override { return prefill_ ? lengths_.data() : nullptr; }
   std::int64_t take(std::span<float> logits) override;
@@ -74,7 +74,7 @@ class GenerationBatch final : public train::BatchSource {
   void next_pass();
 
   const GenerateRequest& request_;
-  train::TokenPicker picker_;
+  TokenPicker picker_;
   std::vector<Row> rows_;
   std::vector<std::int32_t> positions_, lengths_;  // by row
   std::size_t first_ = 0, count_ = 0;

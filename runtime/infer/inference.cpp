@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "runtime/base/rng.hpp"
-#include "runtime/train/bound_schedule.hpp"
-#include "runtime/train/run_context.hpp"
+#include "runtime/exec/bound_schedule.hpp"
+#include "runtime/exec/run_context.hpp"
 
 namespace tessera::infer {
 
@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 /// What must be equal on all ranks.
 std::string agreed(const GenerateRequest& request) {
-  const train::Sampling& s = request.sampling;
+  const Sampling& s = request.sampling;
   std::uint64_t hash = hash64("");
   const auto mix = [&](const TokenIds& ids) {
     hash = hash64({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)},
@@ -51,20 +51,20 @@ std::vector<Completion> from_text(const std::string& text) {
 
 }  // namespace
 
-struct Inference::Parts : train::RunContext {
+struct Inference::Parts : exec::RunContext {
   Parts(World& world_, const InferenceOptions& options);
-  void run(train::Executor::BoundSchedule& program, train::BatchSource& source, train::StepBlock& block) {
+  void run(exec::Executor::BoundSchedule& program, exec::BatchSource& source, exec::StepBlock& block) {
     abort_on_error(block.step, [&] { executor.run(program, source, block); });
   }
   /// Runs one micro-batch per rank until all rows are finished.
   void run_round(GenerationBatch& rows, GenerateReport& report);
 
-  std::unique_ptr<train::Executor::BoundSchedule> load, main;
-  train::Executor executor;  // after the bound schedules: its streams end before them
+  std::unique_ptr<exec::Executor::BoundSchedule> load, main;
+  exec::Executor executor;  // after the bound schedules: its streams end before them
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
-    : train::RunContext(world_, options.run, "", options.test_hooks),
+    : exec::RunContext(world_, options.run, "", options.test_hooks),
       executor({&plan, &manager, nullptr, arena.get(), options.comm_streams, options.replays}) {
   const models::Phase phase =
       plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
@@ -77,7 +77,7 @@ void Inference::Parts::run_round(GenerationBatch& rows, GenerateReport& report) 
   for (std::int64_t pass = 0;; ++pass) {
     PassTimes& times = pass == 0 ? report.prefill : report.decode;
     times.tokens += rows.num_input_tokens();
-    train::StepBlock block;
+    exec::StepBlock block;
     block.step = pass;
     const auto begin = Clock::now();
     run(*main, rows, block);
@@ -99,7 +99,7 @@ void Inference::parameters_loaded() {
   p.executor.synchronize();
   p.world.barrier();
   if (!p.load) return;
-  train::StepBlock block;
+  exec::StepBlock block;
   GenerateRequest nothing;
   GenerationBatch none(nothing, 0, 0);
   p.run(*p.load, none, block);
@@ -110,11 +110,11 @@ void Inference::initialize(std::uint64_t seed) {
   parameters_loaded();
 }
 
-train::EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
-                                      const std::function<void(std::int64_t, std::int64_t)>& progress) {
+EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
+                               const std::function<void(std::int64_t, std::int64_t)>& progress) {
   Parts& p = *parts_;
   TESSERA_ASSERT(p.plan.spec.purpose == plan::Purpose::evaluate);
-  return train::evaluate({&p, &p.executor, p.main.get(), 0, progress}, tokens, max_samples);
+  return infer::evaluate({&p, &p.executor, p.main.get(), 0, progress}, tokens, max_samples);
 }
 
 GenerateReport Inference::generate(const GenerateRequest& request) {
@@ -128,15 +128,15 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
 
   GenerateReport report;
   GenerationBatch rows(request, spec.batch.micro_batch, spec.model->vocab);
-  const std::size_t world = static_cast<std::size_t>(spec.batch.world),
+  const std::size_t data_ranks = static_cast<std::size_t>(spec.batch.data_ranks),
                     data_rank = static_cast<std::size_t>(p.data_rank());
-  for (std::size_t round = 0; round < prompts; round += micro * world) {
+  for (std::size_t round = 0; round < prompts; round += micro * data_ranks) {
     const std::size_t first = std::min(round + data_rank * micro, prompts), count = std::min(micro, prompts - first);
     rows.begin(first, count);
     p.run_round(rows, report);
     std::string mine;
     for (std::size_t r = 0; r < count; ++r) mine += to_text(rows.completion(r));
-    // World ranks are in the order of data-parallel ranks.
+    // World ranks are in the order of data ranks.
     for (const std::string& text : p.world.gather(mine))
       for (Completion& completion : from_text(text)) {
         if (request.on_completion) request.on_completion(report.completions.size(), completion);

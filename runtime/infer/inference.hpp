@@ -6,16 +6,16 @@
 #include <memory>
 #include <span>
 
+#include "runtime/infer/evaluation.hpp"
 #include "runtime/infer/generation.hpp"
-#include "runtime/train/evaluation.hpp"
 
 namespace tessera::infer {
 
 struct InferenceOptions {
   plan::RunSpec run;  // purpose evaluate or generate; topology and rank are filled from the world
   Stream::Mode comm_streams = Stream::Mode::threaded;  // tests
-  bool replays = true;                                 // train::Executor::Parts::replays; false: tests
-  train::RunTestHooks test_hooks;                      // tests
+  bool replays = true;                                 // exec::Executor::Parts::replays; false: tests
+  exec::RunTestHooks test_hooks;                       // tests
 };
 
 /// Passes of one kind on this rank, added up.
@@ -44,9 +44,9 @@ class Inference {
   /// Collective. Initializes the parameters instead of loading them.
   void initialize(std::uint64_t seed);
 
-  /// Purpose evaluate. As train::evaluate.
-  [[nodiscard]] train::EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,
-                                           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+  /// Purpose evaluate. As evaluate.
+  [[nodiscard]] EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,
+                                    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
   /// Purpose generate. Collective: the same request on every rank. Rank m mod W generates micro-batch m of B prompts,
   /// so that the tokens are the same at any number of ranks and any strategy, at equal threads per rank.
   GenerateReport generate(const GenerateRequest& request);

@@ -33,46 +33,46 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 /// "micro 4 x accumulation 5 x ranks 8 = 160"
-std::string right_side(std::int64_t micro, std::int64_t accumulation, int world, std::int64_t made) {
-  return strfmt("micro %ld x accumulation %ld x ranks %d = %ld", micro, accumulation, world, made);
+std::string right_side(std::int64_t micro, std::int64_t accumulation, int data_ranks, std::int64_t made) {
+  return strfmt("micro %ld x accumulation %ld x ranks %d = %ld", micro, accumulation, data_ranks, made);
 }
 
 /// All three are given and contradict each other: the equation, and which option to change.
-[[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int world) {
-  const std::int64_t made = product(product(micro, accumulation), world);
+[[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int data_ranks) {
+  const std::int64_t made = product(product(micro, accumulation), data_ranks);
   throw Error(ExitCode::usage,
-              strfmt("global_batch_size %ld != ", global) + right_side(micro, accumulation, world, made),
+              strfmt("global_batch_size %ld != ", global) + right_side(micro, accumulation, data_ranks, made),
               "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
               strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the three",
-                     ceil_div(global, product(micro, world)), made));
+                     ceil_div(global, product(micro, data_ranks)), made));
 }
 
 /// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6
 /// steps).
-std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, int world) {
-  const std::int64_t micro = ceil_div(global, product(accumulation, world));
-  const std::int64_t steps = ceil_div(global, product(micro, world));
+std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, int data_ranks) {
+  const std::int64_t micro = ceil_div(global, product(accumulation, data_ranks));
+  const std::int64_t steps = ceil_div(global, product(micro, data_ranks));
   if (steps == accumulation) return micro;
   throw Error(ExitCode::usage,
               strfmt("no micro-batch makes %ld accumulation steps of global_batch_size %ld on %d ranks", accumulation,
-                     global, world),
+                     global, data_ranks),
               "--global_batch_size, --gradient_accumulation_steps",
               strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the two", steps,
-                     product(product(micro, accumulation), world)));
+                     product(product(micro, accumulation), data_ranks)));
 }
 
 }  // namespace
 
 BatchPlan::Range BatchPlan::range(int a, int r, std::int64_t samples) const {
-  TESSERA_ASSERT(a >= 0 && a < accumulation && r >= 0 && r < world && samples >= 0 && samples <= global_batch,
+  TESSERA_ASSERT(a >= 0 && a < accumulation && r >= 0 && r < data_ranks && samples >= 0 && samples <= global_batch,
                  "step %d of rank %d, %ld samples", a, r, samples);
-  const std::int64_t micro = static_cast<std::int64_t>(a) * world + r;
+  const std::int64_t micro = static_cast<std::int64_t>(a) * data_ranks + r;
   const std::int64_t first = std::min(micro * micro_batch, samples);
   return {first, std::min(micro_batch, samples - first)};
 }
 
-BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation, int world) {
-  TESSERA_ASSERT(world >= 1, "a world of %d", world);
+BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation, int data_ranks) {
+  TESSERA_ASSERT(data_ranks >= 1, "%d data ranks", data_ranks);
   require_positive(global_batch, "global_batch_size");
   require_positive(micro_batch, "per_device_train_batch_size");
   require_positive(accumulation, "gradient_accumulation_steps");
@@ -81,18 +81,19 @@ BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation,
   std::int64_t global = 0, steps = 0;
   if (!global_batch) {
     steps = accumulation.value_or(1);
-    global = product(product(micro, steps), world);
+    global = product(product(micro, steps), data_ranks);
   } else {
     global = *global_batch;
-    if (accumulation && !micro_batch) micro = solve_micro(global, *accumulation, world);
-    steps = ceil_div(global, product(micro, world));
-    if (accumulation && steps != *accumulation) refuse(global, micro, *accumulation, world);
+    if (accumulation && !micro_batch) micro = solve_micro(global, *accumulation, data_ranks);
+    steps = ceil_div(global, product(micro, data_ranks));
+    if (accumulation && steps != *accumulation) refuse(global, micro, *accumulation, data_ranks);
   }
-  (void)product(product(micro, steps), world);  // range() multiplies
+  (void)product(product(micro, steps), data_ranks);  // range() multiplies
   if (steps > std::numeric_limits<int>::max())
     throw Error(ExitCode::usage, "more than 2^31 accumulation steps", {},
                 "Give a larger micro-batch or a smaller global batch");
-  return {.global_batch = global, .micro_batch = micro, .world = world, .accumulation = static_cast<int>(steps)};
+  return {
+      .global_batch = global, .micro_batch = micro, .data_ranks = data_ranks, .accumulation = static_cast<int>(steps)};
 }
 
 }  // namespace tessera::plan

@@ -7,24 +7,24 @@
 
 namespace tessera::plan {
 
-/// Global batch G in samples, micro-batch B, world W, accumulation A = ceil(G / (B·W)). Micro-batch m = a·W + r (a: the
-/// accumulation step, r: the data-parallel rank) holds samples [m·B, min((m+1)·B, G)): the last ones may be short or
-/// empty.
+/// Global batch G in samples, micro-batch B, W data ranks (those that differ along Mesh::data_axes), accumulation A =
+/// ceil(G / (B·W)). Micro-batch m = a·W + r (a: the accumulation step, r: the data rank) holds samples [m·B,
+/// min((m+1)·B, G)): the last ones may be short or empty.
 struct BatchPlan {
   std::int64_t global_batch = 1, micro_batch = 1;
-  int world = 1, accumulation = 1;
+  int data_ranks = 1, accumulation = 1;
 
   struct Range {
     std::int64_t first = 0, count = 0;
   };
-  /// Samples of accumulation step a on rank r, relative to the start of the global batch. The last batch of an epoch
-  /// has only `samples` ≤ G.
+  /// Samples of accumulation step a on data rank r, relative to the start of the global batch. The last batch of an
+  /// epoch has only `samples` ≤ G.
   [[nodiscard]] Range range(int a, int r, std::int64_t samples) const;
 };
 
 /// Computes what is not given (defaults: B 8, A 1). Throws Error (usage) if all three are given and ceil(G/(B·W)) != A
 /// (the message has the equation, and which option to change), or if a value is not positive.
 [[nodiscard]] BatchPlan solve_batch(std::optional<std::int64_t> global_batch, std::optional<std::int64_t> micro_batch,
-                                    std::optional<std::int64_t> accumulation, int world);
+                                    std::optional<std::int64_t> accumulation, int data_ranks);
 
 }  // namespace tessera::plan

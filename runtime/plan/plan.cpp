@@ -41,8 +41,9 @@ void check_size(const RunSpec& spec) {
 }
 
 void check(const RunSpec& spec) {
-  const int world = spec.strategy.mesh.world();
-  TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
+  const int data_ranks = spec.strategy.mesh.size(Mesh::data_axes());
+  TESSERA_ASSERT(spec.batch.data_ranks == data_ranks, "a batch for %d data ranks on a mesh of %d",
+                 spec.batch.data_ranks, data_ranks);
   const bool trains = spec.purpose == Purpose::train;
   TESSERA_ASSERT(trains || spec.states.empty(), "optimizer states in inference");
   if (trains && spec.device != host_device)
@@ -104,8 +105,8 @@ void check(const RunSpec& spec) {
                        name_of(policy.param_dtype)),
                 "reduce_dtype",
                 strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
-  if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
-    throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world),
+  if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(data_ranks)))
+    throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", data_ranks),
                 "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
     throw Error(ExitCode::usage, "reproducible runs reduce after each micro-batch, not after the last",
@@ -345,7 +346,7 @@ std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory)
   const auto fits = [&](std::int64_t rows) {
     RunSpec trial = spec;
     trial.batch.micro_batch = rows;
-    trial.batch.global_batch = rows * spec.batch.world * spec.batch.accumulation;
+    trial.batch.global_batch = rows * spec.batch.data_ranks * spec.batch.accumulation;
     trial.eval_batch = 0;
     if (spec.flat_tokens > 0) trial.flat_tokens = trial.flat_eval_tokens = rows * spec.tokens;
     return memory_needed(build(trial, Proof::none)) <= device_memory;

@@ -58,7 +58,7 @@ std::string divisors(int world) {
 
 /// Sets what is sharded, and over which axes. `hybrid`: over the inner axis alone.
 void set_strategy(UnitPolicy& policy, int stage, bool hybrid) {
-  const AxisSet all = Axis::replicate | Axis::shard;
+  const AxisSet all = Mesh::data_axes();
   policy.shard_grads = stage >= 2;
   policy.shard_params = stage >= 3;
   policy.shard_axes = stage == 0 ? AxisSet() : hybrid ? AxisSet(Axis::shard) : all;

@@ -377,8 +377,8 @@ class Replay : UseOrder {
 std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
   std::vector<Violation> form = verify_form(schedule);
   for (const ScheduledUnit& unit : schedule.units)
-    if (mesh.used(unit.shard_axes | unit.replicate_axes) != mesh.used(Axis::replicate | Axis::shard) ||
-        mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) != mesh.size(Axis::replicate | Axis::shard))
+    if (mesh.used(unit.shard_axes | unit.replicate_axes) != mesh.used(Mesh::data_axes()) ||
+        mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) != mesh.size(Mesh::data_axes()))
       form.push_back(
           {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
                       unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});

@@ -9,11 +9,11 @@
 
 #include "kernels/gemm_choice.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/exec/batches.hpp"
+#include "runtime/exec/bound_schedule.hpp"
+#include "runtime/exec/run_context.hpp"
+#include "runtime/infer/sampling.hpp"
 #include "runtime/plan/activations.hpp"
-#include "runtime/train/batches.hpp"
-#include "runtime/train/bound_schedule.hpp"
-#include "runtime/train/run_context.hpp"
-#include "runtime/train/sampling.hpp"
 
 namespace tessera::train {
 
@@ -46,31 +46,31 @@ plan::RunSpec run_of(const TrainerOptions& options) {
 
 }  // namespace
 
-struct Trainer::Parts : RunContext {
+struct Trainer::Parts : exec::RunContext {
   Parts(World& world_, const TrainerOptions& options_);
-  void run(Executor::BoundSchedule& program, BatchSource& source, StepBlock& block) {
+  void run(exec::Executor::BoundSchedule& program, exec::BatchSource& source, exec::StepBlock& block) {
     abort_on_error(block.step, [&] { executor.run(program, source, block); });
   }
 
   /// The inputs of a step with so much work.
-  [[nodiscard]] StepBlock block_of(std::int64_t step, const io::PackedCounts& work);
+  [[nodiscard]] exec::StepBlock block_of(std::int64_t step, const io::PackedCounts& work);
 
   TrainerOptions options;
-  std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Executor::BoundSchedule> load, train, eval, logits;  // load: null if there is nothing to load
-  Executor executor;  // after the bound schedules: its streams end before them
-  SampleBatches batches;
-  std::vector<std::int64_t> balance;  // StepBlock::balance, and the same as losses
+  std::unique_ptr<exec::Optimizer> optimizer;
+  std::unique_ptr<exec::Executor::BoundSchedule> load, train, eval, logits;  // load: null if there is nothing to load
+  exec::Executor executor;  // after the bound schedules: its streams end before them
+  exec::SampleBatches batches;
+  std::vector<std::int64_t> balance;  // exec::StepBlock::balance, and the same as losses
   std::vector<double> aux_losses;
   StepsDone done;
   std::optional<LossScale> loss_scale;
   double gradient_scale = 1;  // of the last step
-  StepCallback* callback = nullptr;
+  exec::StepCallback* callback = nullptr;
   bool times_waits = true;
 };
 
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
-    : RunContext(world_, run_of(options_), agreed(options_), options_.test_hooks),
+    : exec::RunContext(world_, run_of(options_), agreed(options_), options_.test_hooks),
       options(options_),
       optimizer(make_optimizer(options.optimizer, plan.spec.model->params)),
       executor({&plan, &manager, optimizer.get(), arena.get(), options.comm_streams}),
@@ -84,8 +84,8 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
   logits = executor.bind(plan.logits, models::Phase::logits);
 }
 
-StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedCounts& work) {
-  StepBlock block;
+exec::StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedCounts& work) {
+  exec::StepBlock block;
   block.step = step;
   block.seed = options.seed;
   block.max_grad_norm = options.max_grad_norm;
@@ -113,7 +113,7 @@ void Trainer::initialize() {
 }
 
 void Trainer::initialize_adapters() {
-  parts_->initialize(parts_->options.seed, RunContext::Initialized::adapters);
+  parts_->initialize(parts_->options.seed, exec::RunContext::Initialized::adapters);
   parameters_changed();
 }
 
@@ -156,14 +156,14 @@ void Trainer::resume_schedule(const LrSchedule& schedule) { parts_->options.lr =
 
 void Trainer::set_times_waits(bool times_waits) { parts_->times_waits = times_waits; }
 
-void Trainer::set_callback(StepCallback* callback) { parts_->callback = callback; }
+void Trainer::set_callback(exec::StepCallback* callback) { parts_->callback = callback; }
 
 void Trainer::parameters_changed() {
   parts_->manager.cast_masters();
   parts_->executor.synchronize();
   parts_->world.barrier();
   if (!parts_->load) return;
-  StepBlock block;
+  exec::StepBlock block;
   parts_->run(*parts_->load, parts_->batches, block);
 }
 
@@ -190,7 +190,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   const io::PackedCounts work = p.batches.work();
   report.processed = work.tokens;
   report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
-  StepBlock block = p.block_of(step, work);
+  exec::StepBlock block = p.block_of(step, work);
   block.optimizer = p.optimizer->scalars(updates - p.done.states_from + 1, report.learning_rate);
   block.callback = p.callback;
   block.times_waits = report.times_waits = p.times_waits;
@@ -201,7 +201,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.skipped = block.skipped;
   if (p.loss_scale) end_scaled_step(p, report);
   std::ranges::transform(p.balance, p.aux_losses.begin(),
-                         [](std::int64_t n) { return static_cast<double>(n) * StepBlock::balance_unit; });
+                         [](std::int64_t n) { return static_cast<double>(n) * exec::StepBlock::balance_unit; });
   if (!p.aux_losses.empty()) report.aux_loss = p.aux_losses.front();
   report.tokens = block.sums.tokens;
   report.loss = block.sums.loss.value() / static_cast<double>(block.sums.tokens);
@@ -220,7 +220,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
 void Trainer::warm_up(const WarmupArgs& args) {
   Parts& p = *parts_;
   p.batches.set(*args.tokens, args.sampler, 0, args.count);
-  StepBlock block = p.block_of(0, p.batches.work());
+  exec::StepBlock block = p.block_of(0, p.batches.work());
   block.warmup = true;
   p.run(*p.train, p.batches, block);
   p.manager.restore_residuals();
@@ -271,9 +271,10 @@ std::vector<double> Trainer::unit_gradient_norms() {
   return norms;
 }
 
-EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples, const EvalProgress& progress) {
+infer::EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
+                                    const infer::EvalProgress& progress) {
   Parts& p = *parts_;
-  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback}, tokens, max_samples);
+  return infer::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback}, tokens, max_samples);
 }
 
 std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::int32_t> prompt, int count,
@@ -281,16 +282,16 @@ std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::
   Parts& p = *parts_;
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
-  const float* const logits = Executor::logits(*p.logits);
-  PromptBatch batch(ids, p.plan.spec.tokens);
+  const float* const logits = exec::Executor::logits(*p.logits);
+  exec::PromptBatch batch(ids, p.plan.spec.tokens);
   for (int i = 0; i < count; ++i) {
-    StepBlock block;
+    exec::StepBlock block;
     block.step = p.done.steps;
     block.callback = p.callback;
     p.run(*p.logits, batch, block);
     if (block.sums.flags.stop > 0 && i + 1 < count) return std::nullopt;
-    ids.push_back(pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed,
-                             static_cast<std::uint64_t>(i)));
+    ids.push_back(infer::pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed,
+                                    static_cast<std::uint64_t>(i)));
   }
   return ids;
 }
@@ -300,7 +301,7 @@ MemoryTable Trainer::measured_memory() const { return parts_->measure_memory(); 
 TrafficCount Trainer::traffic(AxisSet axes) const { return parts_->traffic(axes); }
 
 void Trainer::start_trace(int steps) { parts_->executor.start_trace(steps); }
-std::vector<TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }
+std::vector<exec::TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }
 std::optional<io::ScratchTimes> Trainer::disk_times() const {
   if (parts_->scratch == nullptr) return std::nullopt;
   return parts_->scratch->times();

@@ -16,12 +16,12 @@
 #include "models/module.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
+#include "runtime/exec/executor.hpp"
+#include "runtime/infer/evaluation.hpp"
 #include "runtime/plan/plan.hpp"
-#include "runtime/train/evaluation.hpp"
-#include "runtime/train/executor.hpp"
 #include "runtime/train/loss_scale.hpp"
 #include "runtime/train/lr_schedule.hpp"
-#include "runtime/train/optimizer.hpp"
+#include "runtime/train/optimizers.hpp"
 
 namespace tessera::train {
 
@@ -34,7 +34,7 @@ struct TrainerOptions {
   std::uint64_t seed = 42;
   // Tests:
   Stream::Mode comm_streams = Stream::Mode::threaded;
-  RunTestHooks test_hooks;
+  exec::RunTestHooks test_hooks;
 };
 
 /// One optimizer step; the same on every rank, except the seconds.
@@ -130,7 +130,7 @@ class Trainer {
   void set_times_waits(bool times_waits);
   /// Called in the steps from now on, and its flags() in the passes of evaluate() and generate(); null: none. It must
   /// outlive them.
-  void set_callback(StepCallback* callback);
+  void set_callback(exec::StepCallback* callback);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (the last batch of an epoch
   /// may be partial). Throws Error (diverged) on every rank, before the update, with step and unit. With loss scaling
@@ -142,8 +142,9 @@ class Trainer {
   /// 0, empty elsewhere. Reads the gradients once more: for log lines, not for every step.
   [[nodiscard]] std::vector<double> unit_gradient_norms();
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective. A stop flag ends it after a pass:
-  /// EvalReport::complete is false.
-  EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0, const EvalProgress& progress = {});
+  /// infer::EvalReport::complete is false.
+  infer::EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,
+                             const infer::EvalProgress& progress = {});
   /// `prompt` and up to count new tokens; temperature 0 is greedy. Collective; the same ids on every rank. Nothing if a
   /// stop flag has ended it after a token.
   std::optional<std::vector<std::int32_t>> generate(std::span<const std::int32_t> prompt, int count, double temperature,
@@ -160,7 +161,7 @@ class Trainer {
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   /// Records spans from now on, of at most `steps` steps; take_trace() returns them.
   void start_trace(int steps);
-  [[nodiscard]] std::vector<TraceSpan> take_trace();
+  [[nodiscard]] std::vector<exec::TraceSpan> take_trace();
   /// Hash of this rank's master shards and optimizer states (--hash_params_every, tests).
   [[nodiscard]] std::uint64_t state_hash() const;
   /// Tests: the unit's reduced gradient of the last step on this rank (shard_numel elements).

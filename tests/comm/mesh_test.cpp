@@ -105,6 +105,7 @@ TEST(Mesh, GroupsAlongAnySetOfAxes) {
           EXPECT_EQ(mesh.coordinate(rank, sizes[a].axis), at[static_cast<std::size_t>(rank)][a]);
       }
     EXPECT_EQ(mesh.size(mesh.axes()), mesh.world());
+    EXPECT_EQ(mesh.size(Mesh::data_axes()), mesh.size(Axis::replicate) * mesh.size(Axis::shard));
   }
 }
 

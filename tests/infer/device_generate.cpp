@@ -35,7 +35,7 @@ infer::GenerateReport generate(World& world, const models::Model& model, const i
   options.run.strategy = shard::make_strategy(world.size() == 1 ? "3" : "0", world.size(), 0, world.size());
   options.run.strategy.policy.param_dtype = model.dtype;
   options.run.batch = {
-      .global_batch = rows * world.size(), .micro_batch = rows, .world = world.size(), .accumulation = 1};
+      .global_batch = rows * world.size(), .micro_batch = rows, .data_ranks = world.size(), .accumulation = 1};
   const infer::GenerationShape shape = infer::generation_shape(request, rows);
   options.run.tokens = shape.tokens;
   options.run.cache_tokens = shape.cache_tokens;

@@ -38,7 +38,7 @@ std::vector<infer::Completion> generate(const models::Model& model, const std::s
         options.run.purpose = plan::Purpose::generate;
         options.run.model = &model;
         options.run.strategy = shard::make_strategy("3", ranks, 0, ranks);
-        options.run.batch = {.global_batch = 2 * ranks, .micro_batch = 2, .world = ranks, .accumulation = 1};
+        options.run.batch = {.global_batch = 2 * ranks, .micro_batch = 2, .data_ranks = ranks, .accumulation = 1};
         options.run.tokens = shape.tokens;
         options.run.cache_tokens = shape.cache_tokens;
         infer::Inference inference(world, options);

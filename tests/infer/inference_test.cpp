@@ -45,7 +45,7 @@ infer::InferenceOptions options_of(const models::Model& model, const Where& wher
   options.run.strategy = shard::make_strategy(where.strategy, where.world, where.group, where.world);
   auto& policy = options.run.strategy.policy;
   policy.reshard_after_forward = policy.reshard_after_forward && where.reshard;
-  options.run.batch = {.global_batch = 2 * where.world, .micro_batch = 2, .world = where.world, .accumulation = 1};
+  options.run.batch = {.global_batch = 2 * where.world, .micro_batch = 2, .data_ranks = where.world, .accumulation = 1};
   options.comm_streams = where.streams;
   return options;
 }
@@ -129,7 +129,7 @@ TEST(Inference, EvaluationEqualsTheTrainersBitForBit) {
   const models::Model model = models::make(config_json({}), "test");
   const RandomTokens tokens(400, 37);
   kernels::set_threads(1);
-  train::EvalReport expected;
+  infer::EvalReport expected;
   run_local(1, [&](World& world) {
     Variant v{.world = 1, .micro_batch = 2};
     train::Trainer trainer(world, options_of(model, v, 1));

@@ -152,7 +152,7 @@ TEST(Setup, OneRankOnAGpuReducesAfterTheLastMicroBatch) {
   EXPECT_EQ(decided(options_of({"--reproducible"}), 1, gpu), "each");
   EXPECT_EQ(decided(options_of({"--bf16", "--reduce_dtype", "bf16"}), 1, gpu), "each");
   EXPECT_EQ(decided(options_of({"--offload_optimizer", "cpu"}), 1, gpu), "each");
-  const plan::BatchPlan batch{.global_batch = 4, .micro_batch = 2, .world = 1, .accumulation = 2};
+  const plan::BatchPlan batch{.global_batch = 4, .micro_batch = 2, .data_ranks = 1, .accumulation = 2};
   EXPECT_EQ(reduction_text(batch, "why"), " | gradients are reduced after the last micro-batch: why");
   EXPECT_EQ(reduction_text(batch, ""), "");
 }

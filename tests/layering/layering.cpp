@@ -62,9 +62,10 @@ const std::vector<Layer>& layers() {
       {"io", "io/", {"base", "comm", "shard", "kernels/convert.hpp", "kernels/dequantize.hpp", "kernels/quantize.hpp"}},
       // The parts of comm that move nothing: the mesh, and what a transport costs.
       {"plan", "runtime/plan/", {"base", "models", "shard", "runtime/comm/mesh.hpp", "runtime/comm/topology.hpp"}},
-      {"train", "runtime/train/", {"base", "kernels", "comm", "shard", "models", "io", "plan"}},
-      {"infer", "runtime/infer/", {"base", "kernels", "comm", "shard", "models", "io", "plan", "train"}},
-      {"jobs", "jobs/", {"base", "kernels", "comm", "shard", "models", "io", "plan", "train", "infer"}},
+      {"exec", "runtime/exec/", {"base", "kernels", "comm", "shard", "models", "io", "plan"}},
+      {"infer", "runtime/infer/", {"base", "kernels", "comm", "shard", "models", "io", "plan", "exec"}},
+      {"train", "runtime/train/", {"base", "kernels", "comm", "shard", "models", "io", "plan", "exec", "infer"}},
+      {"jobs", "jobs/", {"base", "kernels", "comm", "shard", "models", "io", "plan", "exec", "infer", "train"}},
   };
   return all;
 }
@@ -79,7 +80,7 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.rfin
 /// Vendor headers and the folders whose source files wrap them.
 const std::map<std::string, std::vector<std::string>>& wrappers() {
   static const std::map<std::string, std::vector<std::string>> all = {
-      {"mpi.h", {"runtime/comm/", "jobs/cli/session/versions.cpp", "tests/"}},
+      {"mpi.h", {"runtime/comm/", "jobs/bench/collective_bench.cpp", "jobs/cli/session/versions.cpp", "tests/"}},
       {"cblas.h", {"kernels/", "tests/"}},
       {"dnnl.hpp", {"kernels/"}},
       {"hwloc.h", {"jobs/cli/session/host_topology.cpp"}},

@@ -28,7 +28,7 @@ plan::RunSpec spec_of(const models::Model& model, const Topology& topology) {
   spec.model = &model;
   spec.strategy = shard::make_strategy("3", 4, 0, 2);
   spec.topology = topology;
-  spec.batch = {.global_batch = 24, .micro_batch = 2, .world = 4, .accumulation = 3};
+  spec.batch = {.global_batch = 24, .micro_batch = 2, .data_ranks = 4, .accumulation = 3};
   spec.tokens = 16;
   spec.states = {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
   spec.device = {Device::Kind::cuda, 0};

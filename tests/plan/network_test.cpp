@@ -27,7 +27,7 @@ plan::RunPlan plan_of(const char* strategy, const Topology& topology, int world,
   spec.strategy = shard::make_strategy(strategy, world, 0, topology.ranks_per_node);
   spec.strategy.policy.reduce = reduce;
   spec.topology = topology;
-  spec.batch = {.global_batch = 2 * world, .micro_batch = 1, .world = world, .accumulation = 2};
+  spec.batch = {.global_batch = 2 * world, .micro_batch = 1, .data_ranks = world, .accumulation = 2};
   spec.tokens = 16;
   return plan::make_plan(spec);
 }

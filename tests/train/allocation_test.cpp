@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "io/data/packing.hpp"
+#include "runtime/exec/bound_schedule.hpp"
+#include "runtime/exec/run_context.hpp"
 #include "runtime/infer/inference.hpp"
-#include "runtime/train/bound_schedule.hpp"
-#include "runtime/train/run_context.hpp"
 #include "tests/base/alloc_counter.hpp"
 #include "tests/io/files.hpp"
 #include "tests/train/run.hpp"
@@ -194,7 +194,7 @@ TEST_F(Allocation, NoneInAPassOfGeneration) {
             options.run = {.purpose = plan::Purpose::generate,
                            .model = &model,
                            .strategy = shard::make_strategy(strategy, 2, 0, 2)};
-            options.run.batch = {.global_batch = 4, .micro_batch = 2, .world = 2, .accumulation = 1};
+            options.run.batch = {.global_batch = 4, .micro_batch = 2, .data_ranks = 2, .accumulation = 1};
             options.run.tokens = shape.tokens;
             options.run.cache_tokens = shape.cache_tokens;
             infer::Inference inference(world, options);
@@ -227,8 +227,8 @@ double allocations_of_bind(const std::string& config, const char* strategy) {
   run_local(1, [&](World& world) {
     const auto bind = [&](std::int64_t accumulation) {
       const Variant v{.world = 1, .strategy = strategy, .global_batch = accumulation};
-      train::RunContext run(world, options_of(model, v, 1).run, "", {});
-      train::Executor executor(
+      exec::RunContext run(world, options_of(model, v, 1).run, "", {});
+      exec::Executor executor(
           {.plan = &run.plan, .manager = &run.manager, .optimizer = nullptr, .arena = run.arena.get()});
       const std::int64_t before = alloc_count_here();
       const auto bound = executor.bind(run.plan.train, models::Phase::train);

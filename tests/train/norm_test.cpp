@@ -17,7 +17,7 @@ TEST(Norm, SumsAtTheBoundAreAddedOverRanks) {
 }
 
 /// Counts calls, and those on another thread than its own.
-class CountingCallback final : public train::StepCallback {
+class CountingCallback final : public exec::StepCallback {
  public:
   shard::ControlFlags flags() override {
     called();
@@ -63,7 +63,7 @@ TEST(Norm, CallbacksRunOnTheThreadOfTheStep) {
 }
 
 /// One rank wants to stop, from its n-th look at the flags on.
-class StopAt final : public train::StepCallback {
+class StopAt final : public exec::StepCallback {
  public:
   explicit StopAt(int first) : first_(first) {}
   shard::ControlFlags flags() override { return {.stop = ++asked >= first_ ? 1 : 0, .save = 1, .saved = 0}; }
@@ -85,12 +85,12 @@ TEST(StopFlags, EndEvaluationAndGenerationOnAllRanks) {
         train::Trainer trainer(world, options_of(model, v, 3));
         trainer.initialize();
         const std::int64_t each = trainer.plan().spec.eval_rows() * v.world;  // samples of a pass
-        const train::EvalReport all = trainer.evaluate(tokens, 4 * each), two = trainer.evaluate(tokens, 2 * each);
+        const infer::EvalReport all = trainer.evaluate(tokens, 4 * each), two = trainer.evaluate(tokens, 2 * each);
         EXPECT_TRUE(all.complete);
         const auto evaluated = [&](int first) {
           StopAt callback(world.rank() == asking ? first : never);
           trainer.set_callback(&callback);
-          const train::EvalReport report = trainer.evaluate(tokens, 4 * each);
+          const infer::EvalReport report = trainer.evaluate(tokens, 4 * each);
           trainer.set_callback(nullptr);
           return std::pair(report, callback.asked);
         };

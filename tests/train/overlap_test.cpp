@@ -18,7 +18,7 @@ struct Timing {
   double hidden = 0;  // share of the communication's spans that overlaps compute spans, last step
 };
 
-double overlap_of(const std::vector<train::TraceSpan>& spans) {
+double overlap_of(const std::vector<exec::TraceSpan>& spans) {
   double total = 0, hidden = 0;
   for (const auto& comm : spans) {
     if (comm.lane == 0) continue;
@@ -108,7 +108,7 @@ TEST(Overlap, TheReplicateAxisOverlapsTheShardAxis) {
         for (const auto& all_reduce : spans) {
           if (!all_reduce.name.starts_with("all_reduce")) continue;
           ++all_reduces;
-          overlapping += std::ranges::any_of(spans, [&](const train::TraceSpan& other) {
+          overlapping += std::ranges::any_of(spans, [&](const exec::TraceSpan& other) {
             return (other.name.starts_with("reduce_scatter") || other.name.starts_with("gather")) &&
                    other.begin_s < all_reduce.end_s && all_reduce.begin_s < other.end_s;
           });

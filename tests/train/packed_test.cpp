@@ -154,25 +154,25 @@ TEST(PackedRuns, FlopsCountDocuments) {
 TEST(PackedRuns, PackedEvaluationEqualsSeparateDocumentsOnAnyWorld) {
   const models::Model model = models::make(config_json({.positions = 32}), "test");
   const auto evaluate = [&](const io::TokenStream& stream, std::int64_t tokens, int world) {
-    train::EvalReport report;
+    infer::EvalReport report;
     run_local(world, [&](World& w) {
       train::TrainerOptions options = options_of(model, {.world = world, .micro_batch = 2, .tokens = tokens}, 1);
       options.run.packed = true;
       train::Trainer trainer(w, options);
       trainer.initialize();
-      const train::EvalReport mine = trainer.evaluate(stream);
+      const infer::EvalReport mine = trainer.evaluate(stream);
       if (w.rank() == 0) report = mine;
     });
     return report;
   };
   // Samples of 23 hold several documents, or one and padding.
   const io::PackedStream joint = packed(31), in_order = packed(23, io::Packing::sequential);
-  const train::EvalReport one = evaluate(joint, 31, 1), other = evaluate(in_order, 23, 1);
+  const infer::EvalReport one = evaluate(joint, 31, 1), other = evaluate(in_order, 23, 1);
   EXPECT_EQ(one.tokens, joint.count().targets);
   EXPECT_EQ(one.tokens, other.tokens);
   EXPECT_NEAR(one.loss, other.loss, 1e-6 * one.loss);
   for (const int world : {2, 3}) {
-    const train::EvalReport more = evaluate(joint, 31, world);
+    const infer::EvalReport more = evaluate(joint, 31, world);
     EXPECT_EQ(more.loss, one.loss);
     EXPECT_EQ(more.token_accuracy, one.token_accuracy);
     EXPECT_EQ(more.tokens, one.tokens);

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "io/data/packing.hpp"
-#include "runtime/train/batches.hpp"
+#include "runtime/exec/batches.hpp"
 #include "tests/train/run.hpp"
 
 namespace tessera::test {
@@ -50,7 +50,7 @@ TEST(PaddedRows, AreAsLongAsTheLongestOfTheirMicroBatch) {
                                 .micro_batch = micro,
                                 .world = 1,
                                 .accumulation = static_cast<int>((12 + micro - 1) / micro)};
-    train::SampleBatches batches(batch, 0, row_limit);
+    exec::SampleBatches batches(batch, 0, row_limit);
     batches.set(stream, nullptr, 0, 12);
     std::int64_t all = 0;
     for (int m = 0; m < batch.accumulation; ++m) {
@@ -123,18 +123,18 @@ TEST(PaddedRows, KeepTheMaskOfDropoutHoweverTheBatchIsSplit) {
 
 TEST(PaddingFree, LaysTheSamplesOfAMicroBatchEndToEnd) {
   const io::PackedStream stream = documents(io::Packing::padded);
-  const plan::BatchPlan batch{.global_batch = 12, .micro_batch = 5, .world = 1, .accumulation = 3};
+  const plan::BatchPlan batch{.global_batch = 12, .micro_batch = 5, .data_ranks = 1, .accumulation = 3};
   const std::int64_t most = stream.longest_together(5);
   EXPECT_EQ(stream.longest_together(100), stream.count().tokens);
   EXPECT_EQ(stream.longest_together(1), stream.count().longest);
   EXPECT_LT(most, 5 * stream.count().longest);
-  train::SampleBatches batches(batch, 0, row_limit, most);
+  exec::SampleBatches batches(batch, 0, row_limit, most);
   batches.set(stream, nullptr, 0, 12);
   for (int m = 0; m < batch.accumulation; ++m) {
     EXPECT_EQ(batches.rows(m), 1);
     const auto tokens = static_cast<std::size_t>(batches.tokens(m));
     std::vector<std::int32_t> ids(tokens, -7), targets(tokens, -7), positions(tokens, -7);
-    train::BatchMemory to;
+    exec::BatchMemory to;
     to.set(models::BatchField::ids, reinterpret_cast<std::byte*>(ids.data()));
     to.set(models::BatchField::targets, reinterpret_cast<std::byte*>(targets.data()));
     to.set(models::BatchField::positions, reinterpret_cast<std::byte*>(positions.data()));

@@ -77,7 +77,7 @@ io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory
 }
 
 /// An asynchronous save during the steps, as in jobs.
-class Saver : public train::StepCallback {
+class Saver : public exec::StepCallback {
  public:
   Saver(World& world, const io::SaveRequest& request) : save(world, request) {}
   shard::ControlFlags flags() override { return {}; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choosing tokens: which may be sampled, how often, and transformers' sampling parameters.
 
-#include "runtime/train/sampling.hpp"
+#include "runtime/infer/sampling.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,15 +14,15 @@
 namespace tessera::test {
 namespace {
 
-using train::Sampling;
-using train::TokenPicker;
+using infer::Sampling;
+using infer::TokenPicker;
 
 using Logits = std::vector<float>;
 
 /// How often each token came in n draws.
-std::map<int, int> draw(const Sampling& sampling, const Logits& logits, int n,
+std::map<int, int> draw(const infer::Sampling& sampling, const Logits& logits, int n,
                         const std::vector<std::int32_t>& row = {}) {
-  TokenPicker picker(sampling, static_cast<std::int64_t>(logits.size()));
+  infer::TokenPicker picker(sampling, static_cast<std::int64_t>(logits.size()));
   std::map<int, int> count;
   for (int i = 0; i < n; ++i) {
     Logits copy = logits;
@@ -88,7 +88,7 @@ TEST(Sampling, DroppingSmallWeightsFirstEqualsSorting) {
 }
 
 TEST(Sampling, ARepeatedTokenIsPenalizedOnceAndTheOthersAreNot) {
-  TokenPicker picker({.repetition_penalty = 2}, 4);
+  infer::TokenPicker picker({.repetition_penalty = 2}, 4);
   Logits logits = {4, 3, -1, -1.5F};
   EXPECT_EQ(picker.pick(logits, std::vector<std::int32_t>{0, 2, 0, 0}, 0, 0), 1);
   EXPECT_EQ(logits, (Logits{2, 3, -2, -1.5F}));
@@ -102,16 +102,16 @@ TEST(Sampling, LogitsThatAreNotFiniteAreRefused) {
     for (const double temperature : {0.0, 1.0}) {
       Logits logits = five;
       logits[3] = bad;
-      EXPECT_THROW((void)TokenPicker({.temperature = temperature}, 5).pick(logits, {}, 0, 0), Error);
+      EXPECT_THROW((void)infer::TokenPicker({.temperature = temperature}, 5).pick(logits, {}, 0, 0), Error);
     }
 }
 
 TEST(Sampling, SeedPromptAndPositionNameTheDraw) {
-  const Sampling sampling{.temperature = 1};
+  const infer::Sampling sampling{.temperature = 1};
   const Logits flat(1000, 0.0F);
-  const auto one = [&](const Sampling& s, std::uint64_t prompt, std::uint64_t position) {
+  const auto one = [&](const infer::Sampling& s, std::uint64_t prompt, std::uint64_t position) {
     Logits copy = flat;
-    return TokenPicker(s, 1000).pick(copy, {}, prompt, position);
+    return infer::TokenPicker(s, 1000).pick(copy, {}, prompt, position);
   };
   EXPECT_EQ(one(sampling, 3, 4), one(sampling, 3, 4));
   EXPECT_NE(one(sampling, 3, 4), one(sampling, 3, 5));

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t default_length = 2048;
 
-double tokens_per_second(const train::EvalReport& report) {
+double tokens_per_second(const infer::EvalReport& report) {
   return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
 }
 
@@ -84,7 +84,7 @@ void eval_command(const Call& call, World& world) {
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
                      all = data.train_count.samples;
-  const train::EvalReport report =
+  const infer::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, evaluation_progress());
   if (json) {
     const nlohmann::ordered_json object = {{"loss", json_number(report.loss)},

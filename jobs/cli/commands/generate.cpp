@@ -184,7 +184,7 @@ class GenerateRun {
   }
 
   [[nodiscard]] std::string work(const plan::RunSpec& spec) const {
-    const train::Sampling& s = request_.sampling;
+    const infer::Sampling& s = request_.sampling;
     std::string how = s.temperature == 0 ? "greedy"
                                          : strfmt("temperature %g, top_k %ld, top_p %g, seed %lu", s.temperature,
                                                   s.top_k, s.top_p, s.seed);

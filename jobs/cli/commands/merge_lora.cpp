@@ -159,7 +159,7 @@ plan::RunSpec merge_spec(const models::Model& model, World& world) {
   spec.model = &model;
   spec.strategy = shard::make_strategy("3", world.size(), 0, world.size(), {{"*.lora", "NO_SHARD"}});
   spec.topology = world.topology();
-  spec.batch = {.global_batch = world.size(), .micro_batch = 1, .world = world.size(), .accumulation = 1};
+  spec.batch = {.global_batch = world.size(), .micro_batch = 1, .data_ranks = world.size(), .accumulation = 1};
   spec.tokens = 1;
   return spec;
 }

@@ -56,11 +56,11 @@ class TrainRun {
   void log_unit_norms(std::int64_t step);  // the event file's gradient norm of each unit
   void write_trace();                      // collective
   void keep_report_trace();
-  [[nodiscard]] std::string trace_text(const std::vector<train::TraceSpan>& spans) const;
+  [[nodiscard]] std::string trace_text(const std::vector<exec::TraceSpan>& spans) const;
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   /// Collective. Records its figures, unless it was cut short: then the run must stop.
-  train::EvalReport evaluate(std::int64_t done);
-  [[nodiscard]] train::EvalReport evaluate(const ValidationSet& set);
+  infer::EvalReport evaluate(std::int64_t done);
+  [[nodiscard]] infer::EvalReport evaluate(const ValidationSet& set);
   void require_metric() const;
   void load_best();
   /// What follows the last step. False: stopped early, with a checkpoint.
@@ -68,7 +68,7 @@ class TrainRun {
   bool stop_now();  // outside of the steps; returns false
   void write_final_model(const std::string& directory);
   void rescue_model(const Error& failed);  // throws
-  void print_baseline(const train::EvalReport& last);
+  void print_baseline(const infer::EvalReport& last);
   void print_done(double seconds) const;
   [[nodiscard]] int stopped_early();
   void read_chat();
@@ -112,7 +112,7 @@ class TrainRun {
   std::optional<std::int32_t> end_of_turn_;       // what it prints behind an answer
   std::vector<io::AuxiliaryFile> changed_files_;  // of saved models and checkpoints: generation_config.json
   DType save_dtype_ = DType::f32;
-  std::optional<train::EvalReport> last_evaluation_;  // after the last step
+  std::optional<infer::EvalReport> last_evaluation_;  // after the last step
   StepShares step_shares_;                            // of this rank's steps
   io::ScratchTimes disk_in_steps_;                    // likewise
   double train_seconds_ = 0;                          // until then

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// An evaluation's figures, "eval_loss" and so on.
-Json eval_figures(const std::string& prefix, const train::EvalReport& report) {
+Json eval_figures(const std::string& prefix, const infer::EvalReport& report) {
   return {{prefix + "loss", json_number(report.loss)},
           {prefix + "ppl", json_number(std::exp(report.loss))},
           {prefix + "token_acc", report.token_accuracy},
@@ -48,11 +48,11 @@ bool TrainRun::evaluates_after(std::int64_t done) const {
   return strategy == "epoch" ? progress_.samples % length_.samples == 0 : every > 0 && done % every == 0;
 }
 
-train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
+infer::EvalReport TrainRun::evaluate(const ValidationSet& set) {
   const plan::RunSpec& spec = trainer_->plan().spec;
   const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
   const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
-  train::EvalReport report;
+  infer::EvalReport report;
   checkpoint_manager_->begin_passes();
   try {
     report = trainer_->evaluate(*set.tokens, most, evaluation_progress());
@@ -65,13 +65,13 @@ train::EvalReport TrainRun::evaluate(const ValidationSet& set) {
   return report;
 }
 
-train::EvalReport TrainRun::evaluate(std::int64_t done) {
+infer::EvalReport TrainRun::evaluate(std::int64_t done) {
   const std::int64_t total = length_.total_steps;
   const bool several = data_.validation.size() > 1;
-  train::EvalReport report;
+  infer::EvalReport report;
   Json of_sets = Json::object();
   for (const ValidationSet& set : data_.validation) {
-    const train::EvalReport one = evaluate(set);
+    const infer::EvalReport one = evaluate(set);
     report.add(one);
     if (one.flags.stop > 0 && &set != &data_.validation.back()) report.complete = false;
     if (!report.complete) {

@@ -48,7 +48,7 @@ bool TrainRun::loop() {
     if (last) train_seconds_ = elapsed();
     // Before the checkpoint, which records whether it is the best one; a run that must stop has no time for it.
     if (report.flags.stop == 0 && evaluates_after(done)) {
-      const train::EvalReport evaluation = evaluate(done);
+      const infer::EvalReport evaluation = evaluate(done);
       report.flags.stop = evaluation.flags.stop;
       if (last && evaluation.complete) last_evaluation_ = evaluation;
     }
@@ -191,20 +191,20 @@ void TrainRun::log_unit_norms(std::int64_t step) {
 }
 
 void TrainRun::keep_report_trace() {
-  const std::vector<train::TraceSpan> spans = trainer_->take_trace();
+  const std::vector<exec::TraceSpan> spans = trainer_->take_trace();
   try {
     io::make_directories(output_->file("trace"));
     io::write_text(output_->file("trace/rank-00000.json"), trace_text(spans));
   } catch (const Error& error) { log::warn(52, "report.html will have no timeline: " + error.line()); }
 }
 
-std::string TrainRun::trace_text(const std::vector<train::TraceSpan>& spans) const {
+std::string TrainRun::trace_text(const std::vector<exec::TraceSpan>& spans) const {
   return chrome_trace(spans, world_.rank(), world_.size(), world_.host(),
                       name_of(trainer_->plan().spec.topology.transport));
 }
 
 void TrainRun::write_trace() {
-  const std::vector<train::TraceSpan> spans = trainer_->take_trace();
+  const std::vector<exec::TraceSpan> spans = trainer_->take_trace();
   const std::vector<std::string>& ranks = options_.list("profile_ranks");
   const bool wanted =
       ranks.empty() || std::find(ranks.begin(), ranks.end(), std::to_string(world_.rank())) != ranks.end();
@@ -269,7 +269,7 @@ void TrainRun::disk_line() {
                    text(times->bytes_written - steps.bytes_written).c_str()));
 }
 
-void TrainRun::print_baseline(const train::EvalReport& last) {
+void TrainRun::print_baseline(const infer::EvalReport& last) {
   std::string line;
   world_.run_on_rank_0([&] {
     const BigramResult bigram = bigram_loss(*data_.train, *data_.validation.front().tokens, model_.vocab);
@@ -337,7 +337,7 @@ void TrainRun::rescue_model(const Error& failed) {
 bool TrainRun::finish() {
   if (progress_.step == first_step_) train_seconds_ = elapsed();
   if (!last_evaluation_ && evaluates_after(progress_.step)) {
-    const train::EvalReport evaluation = evaluate(progress_.step);
+    const infer::EvalReport evaluation = evaluate(progress_.step);
     if (!evaluation.complete) return stop_now();
     last_evaluation_ = evaluation;
   }

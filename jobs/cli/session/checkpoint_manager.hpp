@@ -15,7 +15,7 @@
 
 namespace tessera::jobs {
 
-class CheckpointManager final : public train::StepCallback {
+class CheckpointManager final : public exec::StepCallback {
  public:
   struct Parts {
     const Options* options = nullptr;

@@ -14,7 +14,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/train/batches.hpp"
+#include "runtime/exec/batches.hpp"
 
 namespace tessera::jobs {
 
@@ -256,12 +256,12 @@ std::int64_t RunData::row_tokens(std::int64_t tokens) const {
     if (stream->packing() != io::Packing::padded) return tokens;
     longest = std::max(longest, stream->count().longest);
   }
-  return longest > 0 ? train::padded_tokens(longest, tokens) : tokens;
+  return longest > 0 ? exec::padded_tokens(longest, tokens) : tokens;
 }
 
 void RunData::set_flat_tokens(plan::RunSpec& spec) const {
   const auto most = [&](const io::TokenStream& stream, std::int64_t rows) {
-    return std::max(spec.tokens, train::padded_tokens(stream.packed()->longest_together(rows), rows * spec.tokens));
+    return std::max(spec.tokens, exec::padded_tokens(stream.packed()->longest_together(rows), rows * spec.tokens));
   };
   spec.flat_tokens = spec.flat_eval_tokens = 0;
   if (train->packed() == nullptr)

@@ -28,7 +28,7 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.topology = topology;
   const std::int64_t rows =
       std::min(options.optional_integer("per_device_eval_batch_size").value_or(default_rows), most);
-  spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};
+  spec.batch = {.global_batch = rows * world, .micro_batch = rows, .data_ranks = world, .accumulation = 1};
   return spec;
 }
 
@@ -67,8 +67,8 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   return run;
 }
 
-train::Sampling sampling_of(const Options& options) {
-  const train::Sampling sampling{.temperature = options.real("temperature"),
+infer::Sampling sampling_of(const Options& options) {
+  const infer::Sampling sampling{.temperature = options.real("temperature"),
                                  .top_k = options.integer("top_k"),
                                  .top_p = options.real("top_p"),
                                  .repetition_penalty = options.real("repetition_penalty"),

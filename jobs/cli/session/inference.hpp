@@ -28,7 +28,7 @@ namespace tessera::jobs {
 /// New tokens of a prompt without --max_new_tokens, where the model has positions for them.
 inline constexpr std::int64_t default_new_tokens = 128;
 /// --temperature and the options beside it. Warns (W024) of those that greedy choice does not read.
-[[nodiscard]] train::Sampling sampling_of(const Options& options);
+[[nodiscard]] infer::Sampling sampling_of(const Options& options);
 
 struct InferenceStart {
   const Call* call = nullptr;

@@ -20,9 +20,10 @@ std::string state_precision(const std::vector<StateSpec>& states) {
 }
 
 std::string batch_line(const plan::BatchPlan& batch) {
-  const std::int64_t full = batch.micro_batch * batch.accumulation * batch.world;
-  std::string text = strfmt("global %ld %s micro %ld x accumulation %d x ranks %d", batch.global_batch,
-                            batch.global_batch == full ? "=" : "<", batch.micro_batch, batch.accumulation, batch.world);
+  const std::int64_t full = batch.micro_batch * batch.accumulation * batch.data_ranks;
+  std::string text =
+      strfmt("global %ld %s micro %ld x accumulation %d x ranks %d", batch.global_batch,
+             batch.global_batch == full ? "=" : "<", batch.micro_batch, batch.accumulation, batch.data_ranks);
   if (batch.global_batch != full) text += strfmt(" = %ld: the last micro-batches are short or empty", full);
   return text;
 }
@@ -249,7 +250,7 @@ std::string step_line(const StepLine& line) {
       human_time(line.remaining).c_str());
 }
 
-std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report, const std::string& set) {
+std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report, const std::string& set) {
   return strfmt("eval %ld/%ld%s | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", step, total,
                 set.empty() ? "" : (" | " + set).c_str(), report.loss, std::exp(report.loss), report.token_accuracy,
                 human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());

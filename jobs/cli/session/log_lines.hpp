@@ -92,7 +92,7 @@ struct StepShares {
 /// What took most of them: "most waits for states to move".
 [[nodiscard]] std::string step_bound(const StepShares& shares);
 /// `set`: the data set's name; "": all.
-[[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report,
+[[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report,
                                     const std::string& set = {});
 /// For a terminal: bytes that are not UTF-8, and control characters except newline and tab, become '?'.
 [[nodiscard]] std::string printable_text(const std::string& bytes);

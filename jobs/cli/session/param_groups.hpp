@@ -8,7 +8,7 @@
 
 #include "jobs/cli/options/options.hpp"
 #include "models/module.hpp"
-#include "runtime/train/optimizer.hpp"
+#include "runtime/train/optimizers.hpp"
 
 namespace tessera::jobs {
 

@@ -78,7 +78,7 @@ std::uint64_t shared_bytes(const Options& given, int world, int local) {
               .model = &model,
               .strategy = strategy_of(options, world, topology.ranks_per_node),
               .topology = topology,
-              .batch = {.global_batch = world, .micro_batch = 1, .world = world, .accumulation = 1},
+              .batch = {.global_batch = world, .micro_batch = 1, .data_ranks = world, .accumulation = 1},
               .tokens = 1};
     }
     const plan::RunPlan plan = plan::make_plan(spec);

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 }  // namespace
 
-std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world, const std::string& host,
+std::string chrome_trace(const std::vector<exec::TraceSpan>& spans, int rank, int world, const std::string& host,
                          const char* transport) {
   // One object a line, so that a long trace is never in memory as a tree.
   std::string out = R"({"schemaVersion":1,"displayTimeUnit":"ms","distributedInfo":)" +
@@ -28,7 +28,7 @@ std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, i
   add({{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", strfmt("rank %d@", rank) + host}}}});
   add({{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}});
   for (int lane = 0; lane < shard::num_streams; ++lane) {
-    const auto in_lane = [lane](const train::TraceSpan& span) { return span.lane == lane; };
+    const auto in_lane = [lane](const exec::TraceSpan& span) { return span.lane == lane; };
     if (lane > static_cast<int>(shard::StreamId::replicate) && std::ranges::none_of(spans, in_lane)) continue;
     add({{"ph", "M"},
          {"pid", rank},
@@ -36,7 +36,7 @@ std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, i
          {"name", "thread_name"},
          {"args", {{"name", shard::name_of(static_cast<shard::StreamId>(lane))}}}});
   }
-  for (const train::TraceSpan& span : spans) {
+  for (const exec::TraceSpan& span : spans) {
     const bool waits = span.name.starts_with("wait");
     add({{"ph", "X"},
          {"pid", rank},

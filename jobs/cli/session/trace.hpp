@@ -10,7 +10,7 @@
 namespace tessera::jobs {
 
 /// The file's text: one process for the rank, one lane for each stream.
-[[nodiscard]] std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world,
+[[nodiscard]] std::string chrome_trace(const std::vector<exec::TraceSpan>& spans, int rank, int world,
                                        const std::string& host, const char* transport);
 
 }  // namespace tessera::jobs

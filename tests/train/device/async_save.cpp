@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Callback final : public train::StepCallback {
+class Callback final : public exec::StepCallback {
  public:
   explicit Callback(io::CheckpointSave& save) : save_(save) {}
   shard::ControlFlags flags() override { return {}; }

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "runtime/base/transfer.hpp"
-#include "runtime/train/run_context.hpp"
+#include "runtime/exec/run_context.hpp"
 #include "tests/train/device/device_runs.hpp"
 
 namespace tessera::test {
@@ -15,7 +15,7 @@ int sums_at_the_bound(World& world) {
   int wrong = 0;
   for (const char* strategy : {"0", "3"}) {
     Variant v{.world = world.size(), .strategy = strategy, .global_batch = world.size()};
-    train::RunContext run(world, options_of(model, v, 1).run, "", {});
+    exec::RunContext run(world, options_of(model, v, 1).run, "", {});
     Stream stream("norm", Stream::Mode::immediate, run.plan.spec.device, Priority::normal);
     shard::StepSums sums;
     ExactSum mine;

@@ -28,15 +28,15 @@ class Checks {
 
 /// Instructions in list order, by stream of the device (gathers and reductions share one); spans of a stream do not
 /// overlap, and none begins before what it waits for has ended.
-void check_order(Checks& checks, const shard::Schedule& schedule, const std::vector<train::TraceSpan>& spans) {
+void check_order(Checks& checks, const shard::Schedule& schedule, const std::vector<exec::TraceSpan>& spans) {
   const auto stream_of = [](shard::StreamId lane) {
     return lane == shard::StreamId::gather ? shard::StreamId::reduce : lane;
   };
-  std::vector<const train::TraceSpan*> of(schedule.list.size());
+  std::vector<const exec::TraceSpan*> of(schedule.list.size());
   for (const auto stream : {shard::StreamId::compute, shard::StreamId::reduce, shard::StreamId::replicate}) {
     std::size_t next = 0;
     double end = 0;
-    for (const train::TraceSpan& span : spans) {
+    for (const exec::TraceSpan& span : spans) {
       if (stream_of(static_cast<shard::StreamId>(span.lane)) != stream) continue;
       checks.expect(span.begin_s >= end - tick && span.end_s >= span.begin_s,
                     span.name + " begins before what is ahead of it ends");
@@ -61,10 +61,10 @@ void check_order(Checks& checks, const shard::Schedule& schedule, const std::vec
 }
 
 /// True if an all_reduce of the replicate stream is in flight at the same time as a collective of the other one.
-bool overlaps(const std::vector<train::TraceSpan>& spans) {
-  const auto on = [](const train::TraceSpan& span, shard::StreamId id) { return span.lane == static_cast<int>(id); };
-  return std::ranges::any_of(spans, [&](const train::TraceSpan& a) {
-    return on(a, shard::StreamId::replicate) && std::ranges::any_of(spans, [&](const train::TraceSpan& b) {
+bool overlaps(const std::vector<exec::TraceSpan>& spans) {
+  const auto on = [](const exec::TraceSpan& span, shard::StreamId id) { return span.lane == static_cast<int>(id); };
+  return std::ranges::any_of(spans, [&](const exec::TraceSpan& a) {
+    return on(a, shard::StreamId::replicate) && std::ranges::any_of(spans, [&](const exec::TraceSpan& b) {
              return (on(b, shard::StreamId::gather) || on(b, shard::StreamId::reduce)) && a.begin_s < b.end_s &&
                     b.begin_s < a.end_s;
            });
@@ -80,12 +80,12 @@ int check(World& world, const models::Model& model, const Variant& v) {
   (void)trainer.step(tokens, sampler, 0, v.global_batch);
   trainer.start_trace(1);
   const train::StepReport report = trainer.step(tokens, sampler, v.global_batch, v.global_batch);
-  const std::vector<train::TraceSpan> spans = trainer.take_trace();
+  const std::vector<exec::TraceSpan> spans = trainer.take_trace();
   const shard::Schedule& schedule = trainer.plan().main();
   check_order(checks, schedule, spans);
   double waited = 0;
   std::size_t waits = 0, planned = 0;
-  for (const train::TraceSpan& span : spans)
+  for (const exec::TraceSpan& span : spans)
     if (span.name.rfind("wait ", 0) == 0) waited += span.end_s - span.begin_s, ++waits;
   for (const auto& instruction : schedule.list)
     if (instruction.stream == shard::StreamId::compute) planned += instruction.after.size();

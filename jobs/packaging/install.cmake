@@ -3,7 +3,7 @@
 # package and the pkg-config file. The program and its pages are a component of their own, `program`.
 include(CMakePackageConfigHelpers)
 
-set(layers base kernels comm shard models io plan train infer)
+set(layers base kernels comm shard models io plan exec infer train)
 list(TRANSFORM layers PREPEND tessera_ OUTPUT_VARIABLE layer_targets)
 set_target_properties(tessera_flags PROPERTIES EXPORT_NAME flags)
 install(TARGETS tessera_flags ${layer_targets} EXPORT TesseraTargets)
@@ -25,14 +25,14 @@ foreach(folder runtime kernels models io)
 endforeach()
 install(DIRECTORY jobs/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/tessera)  # with the paths that links between pages have
-install(FILES LICENSE README.md runtime/package/copyright DESTINATION ${documents})
+install(FILES LICENSE README.md jobs/packaging/copyright DESTINATION ${documents})
 install(DIRECTORY docs DESTINATION ${documents})
 install(DIRECTORY jobs/examples jobs/templates DESTINATION ${documents}/jobs)
 install(DIRECTORY tests/external DESTINATION ${documents}/tests)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package_dir})
-configure_package_config_file(runtime/package/TesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
+configure_package_config_file(jobs/packaging/TesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION
@@ -63,5 +63,5 @@ if(tessera_nccl)
 endif()
 list(TRANSFORM TESSERA_PC_PRIVATE REPLACE "^([a-z+]+)$" "-l\\1")
 list(JOIN TESSERA_PC_PRIVATE " " TESSERA_PC_PRIVATE)
-configure_file(runtime/package/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
+configure_file(jobs/packaging/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::train {
+namespace tessera::infer {
 
 /// temperature 0: the largest logit, the lowest index among equals. Otherwise a sample of softmax(logits /
 /// temperature), with the random number of (seed, position). Pure.
@@ -51,4 +51,4 @@ class TokenPicker {
   std::vector<bool> seen_;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::infer

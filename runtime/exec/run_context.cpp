@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/run_context.hpp"
+#include "runtime/exec/run_context.hpp"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@
 #include "runtime/base/transfer.hpp"
 #include "runtime/plan/fingerprint.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::string& agreed,
                        const RunTestHooks& test_hooks)
@@ -93,12 +93,7 @@ std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
              : region.base + static_cast<std::size_t>(group.rank() - region.first) * bytes;
 }
 
-/// Row-major over the mesh axes.
-int RunContext::data_rank() const {
-  const Mesh& mesh = plan.spec.strategy.mesh;
-  return mesh.coordinate(world.rank(), Axis::replicate) * mesh.size(Axis::shard) +
-         mesh.coordinate(world.rank(), Axis::shard);
-}
+int RunContext::data_rank() const { return plan.spec.strategy.mesh.coordinate(world.rank(), Mesh::data_axes()); }
 
 namespace {
 
@@ -178,4 +173,4 @@ TrafficCount RunContext::traffic(AxisSet axes) const {
   return group < 0 ? TrafficCount{} : communicators[static_cast<std::size_t>(group)]->traffic();
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times both sides in turns, so that disturbances of the machine hit both.
-#include "runtime/comm/bench.hpp"
+#include "jobs/bench/collective_bench.hpp"
 
 #include <mpi.h>
 
@@ -12,14 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "jobs/bench/tools.hpp"
 #include "runtime/comm/message_count.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 
-namespace tessera {
+namespace tessera::jobs {
 
 namespace {
-
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// Reads every byte once, at memory speed.
 std::uint64_t read(const void* data, std::size_t bytes) {
@@ -34,17 +33,13 @@ std::uint64_t read(const void* data, std::size_t bytes) {
 }
 volatile std::uint64_t sink;
 
-double median(std::vector<double> seconds) {
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-  return seconds[seconds.size() / 2];
-}
-
-/// Seconds of the slowest rank, from a common start.
-double timed(World& world, const auto& work) {
+/// Seconds of the slowest rank, from a common start. Unlike timed(), without what ranks agree on at the end.
+double slowest_seconds(World& world, const auto& work) {
   world.barrier();
-  const double begin = now_s();
+  const auto begin = std::chrono::steady_clock::now();
   work();
-  return static_cast<double>(world.max(static_cast<std::int64_t>((now_s() - begin) * 1e9))) * 1e-9;
+  return static_cast<double>(world.max((std::chrono::steady_clock::now() - begin) / std::chrono::nanoseconds(1))) *
+         1e-9;
 }
 
 /// CPU time over wall time of a process that waits for rank 0; the largest of the other ranks.
@@ -76,7 +71,7 @@ CollectiveBench::Times agreement(World& world, int rounds) {
   const std::string text(4096, '.');
   const auto agree = [&] { world.require_equal("the text of a benchmark", text); };
   std::vector<double> seconds;
-  for (int round = 0; round < rounds; ++round) seconds.push_back(timed(world, agree));
+  for (int round = 0; round < rounds; ++round) seconds.push_back(slowest_seconds(world, agree));
   CollectiveBench::Times times{.ours_s = median(seconds)};
   note_messages(world, world, times, agree);
   return times;
@@ -133,7 +128,7 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
   std::vector<double> gather, mpi_gather, reduce, mpi_reduce, all_reduce, mpi_all_reduce, copy, socket;
   for (int round = 0; round < rounds + 1; ++round) {
     const auto note = [&](std::vector<double>& to, std::size_t read_bytes, const void* data, const auto& work) {
-      const double seconds = timed(world, [&] {
+      const double seconds = slowest_seconds(world, [&] {
         work();
         sink = read(data, read_bytes);
       });
@@ -176,4 +171,4 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes, int rounds) {
   return bench;
 }
 
-}  // namespace tessera
+}  // namespace tessera::jobs

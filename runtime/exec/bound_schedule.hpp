@@ -6,9 +6,9 @@
 #include "kernels/step.hpp"
 #include "runtime/base/graph.hpp"
 #include "runtime/base/timed_event.hpp"
-#include "runtime/train/executor.hpp"
+#include "runtime/exec/executor.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 class Executor::BoundSchedule {
  public:
@@ -76,4 +76,4 @@ class Executor::BoundSchedule {
   StepBlock* block = nullptr;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

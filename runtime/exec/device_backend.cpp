@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/device_backend.hpp"
+#include "runtime/exec/device_backend.hpp"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "runtime/base/transfer.hpp"
 #include "runtime/plan/activations.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 /// A transport that blocks the host needs a thread that enqueues its collectives.
 static Stream::Mode comm_mode(const Executor::Parts& parts) {
@@ -283,4 +283,4 @@ void DeviceBackend::end(Executor::BoundSchedule& program) {
   if (program.phase == models::Phase::train) check_finite(program, bad_unit);
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

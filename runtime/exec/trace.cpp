@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/trace.hpp"
+#include "runtime/exec/trace.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 void TraceRecorder::start(std::size_t capacity) {
   for (std::vector<Mark>& marks : marks_) {
@@ -30,4 +30,4 @@ std::vector<TraceSpan> TraceRecorder::take() {
   return spans;
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

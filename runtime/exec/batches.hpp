@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "io/data/packing.hpp"
+#include "runtime/exec/executor.hpp"
 #include "runtime/plan/batch.hpp"
-#include "runtime/train/executor.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 /// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
 /// Rows that hold one document each (io::Packing::padded) are as long as the longest of their micro-batch. With
@@ -76,4 +76,4 @@ class PromptBatch : public BatchSource {
   std::int64_t limit_;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

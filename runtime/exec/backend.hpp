@@ -4,9 +4,9 @@
 
 #include <initializer_list>
 
-#include "runtime/train/bound_schedule.hpp"
+#include "runtime/exec/bound_schedule.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 /// Where the kernels of a run read its scalars, and add to its sums.
 struct StepPointers {
@@ -70,4 +70,4 @@ class Executor::Backend {
   TraceRecorder& trace_;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

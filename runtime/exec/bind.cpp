@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/exec/bound_schedule.hpp"
 #include "runtime/plan/activations.hpp"
-#include "runtime/train/bound_schedule.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 namespace {
 
@@ -254,4 +254,4 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   return program;
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/backend.hpp"
+#include "runtime/exec/backend.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.hpp"
-#include "runtime/train/device_backend.hpp"
-#include "runtime/train/host_backend.hpp"
+#include "runtime/exec/device_backend.hpp"
+#include "runtime/exec/host_backend.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 std::unique_ptr<Executor::Backend> Executor::Backend::make(const Parts& parts, TraceRecorder& trace) {
   if (parts.plan->spec.device == host_device) return std::make_unique<HostBackend>(parts, trace);
@@ -71,4 +71,4 @@ void Executor::Backend::check_finite(BoundSchedule& program, int bad_unit) {
   }
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Optimizer: updates one shard from its reduced gradient. It declares the states it keeps (StateSpec), and the scalars
-// of a step are its own.
+// The optimizers: their options, and the states that they keep (StateSpec).
 
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "kernels/step.hpp"
 #include "runtime/base/param.hpp"
-#include "runtime/shard/manager.hpp"
+#include "runtime/exec/optimizer.hpp"
 
 namespace tessera::train {
 
@@ -42,18 +40,8 @@ struct OptimizerOptions {
 /// All options that matter to this optimizer, exactly, as text.
 [[nodiscard]] std::string text_of(const OptimizerOptions& options);
 
-class Optimizer {
- public:
-  virtual ~Optimizer() = default;
-  /// The scalars of update `update` (1-based).
-  [[nodiscard]] virtual kernels::OptimizerScalars scalars(std::int64_t update, double learning_rate) const = 0;
-  /// Updates the shard of a unit. `step` is in the memory of the shard's device; its `optimizer` is what scalars()
-  /// returned. Allocates nothing.
-  virtual void update(const shard::UpdateView& shard, const kernels::StepScalars* step, StreamView stream) = 0;
-};
-
 /// `params` says which parameters are updated and which have weight decay; it must outlive the optimizer.
-[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                                        std::span<const ParamSpec> params);
+[[nodiscard]] std::unique_ptr<exec::Optimizer> make_optimizer(const OptimizerOptions& options,
+                                                              std::span<const ParamSpec> params);
 
 }  // namespace tessera::train

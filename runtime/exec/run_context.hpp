@@ -16,7 +16,7 @@
 #include "runtime/plan/plan.hpp"
 #include "runtime/shard/manager.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 /// What tests change in a run.
 struct RunTestHooks {
@@ -37,7 +37,7 @@ class RunContext {
   std::unique_ptr<Arena> arena;
   shard::ShardManager manager;
 
-  /// Data-parallel rank r: this rank has micro-batches m = a·W + r.
+  /// This rank along the data axes, r: it has micro-batches m = a·W + r.
   [[nodiscard]] int data_rank() const;
   /// Initializes the parameters, as a function of seed, parameter name and element index alone.
   enum class Initialized : unsigned char { all, adapters };
@@ -72,4 +72,4 @@ class RunContext {
   [[nodiscard]] std::byte* share(const ArenaSlot& slot, std::size_t bytes);
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

@@ -5,10 +5,10 @@
 #include <functional>
 
 #include "io/data/dataset.hpp"
-#include "runtime/train/executor.hpp"
-#include "runtime/train/run_context.hpp"
+#include "runtime/exec/executor.hpp"
+#include "runtime/exec/run_context.hpp"
 
-namespace tessera::train {
+namespace tessera::infer {
 
 struct EvalReport {
   double loss = 0, token_accuracy = 0;  // per valid token; 0 without any
@@ -26,12 +26,12 @@ struct EvalReport {
 using EvalProgress = std::function<void(std::int64_t done, std::int64_t samples)>;
 
 struct Evaluation {
-  RunContext* parts = nullptr;
-  Executor* executor = nullptr;
-  Executor::BoundSchedule* program = nullptr;  // of parts->plan.eval
-  std::int64_t step = 0;                       // for error messages
+  exec::RunContext* parts = nullptr;
+  exec::Executor* executor = nullptr;
+  exec::Executor::BoundSchedule* program = nullptr;  // of parts->plan.eval
+  std::int64_t step = 0;                             // for error messages
   EvalProgress progress;
-  StepCallback* callback = nullptr;  // its flags are asked for in every pass; null: none
+  exec::StepCallback* callback = nullptr;  // its flags are asked for in every pass; null: none
 };
 
 /// Collective. A stop flag of any rank ends it on all ranks, after the pass that they are in. Loss over the first
@@ -40,4 +40,4 @@ struct Evaluation {
 [[nodiscard]] EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
                                   std::int64_t max_samples);
 
-}  // namespace tessera::train
+}  // namespace tessera::infer

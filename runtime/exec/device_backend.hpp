@@ -3,9 +3,9 @@
 // The executor's backend on a device. Host and device exchange data through pinned memory, and the host enqueues a step
 // without waiting. It waits once, for the norm at the end; the updates run while the host enqueues the next step.
 
-#include "runtime/train/backend.hpp"
+#include "runtime/exec/backend.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 class DeviceBackend final : public Executor::Backend {
  public:
@@ -49,4 +49,4 @@ class DeviceBackend final : public Executor::Backend {
   std::unique_ptr<Stream> fetch_, store_, host_;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

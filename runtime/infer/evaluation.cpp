@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/evaluation.hpp"
+#include "runtime/infer/evaluation.hpp"
 
 #include <chrono>
 
-#include "runtime/train/batches.hpp"
+#include "runtime/exec/batches.hpp"
 
-namespace tessera::train {
+namespace tessera::infer {
 
 void EvalReport::add(const EvalReport& other) {
   sums.loss.add(other.sums.loss);
@@ -22,19 +22,19 @@ void EvalReport::add(const EvalReport& other) {
 
 EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
   const auto begin = std::chrono::steady_clock::now();
-  RunContext& parts = *evaluation.parts;
+  exec::RunContext& parts = *evaluation.parts;
   const plan::RunSpec& spec = parts.plan.spec;
   std::int64_t samples = io::count_samples(tokens, spec.tokens).samples;
   if (max_samples > 0) samples = std::min(samples, max_samples);
   plan::BatchPlan batch = spec.batch;
   batch.micro_batch = spec.eval_rows();
   batch.accumulation = 1;
-  batch.global_batch = batch.micro_batch * batch.world;
+  batch.global_batch = batch.micro_batch * batch.data_ranks;
 
-  SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens);
+  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens);
   EvalReport report, all;
   for (std::int64_t first = 0; first < samples; first += batch.global_batch) {
-    StepBlock block;
+    exec::StepBlock block;
     block.step = evaluation.step;
     block.callback = evaluation.callback;
     const std::int64_t count = std::min(batch.global_batch, samples - first);
@@ -53,4 +53,4 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   return report;
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::infer

@@ -2,9 +2,9 @@
 #pragma once
 // The executor's backend on the host: compute runs on the caller's thread, collectives on threads of their own.
 
-#include "runtime/train/backend.hpp"
+#include "runtime/exec/backend.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 class HostBackend final : public Executor::Backend {
  public:
@@ -31,4 +31,4 @@ class HostBackend final : public Executor::Backend {
   Stream* streams_[shard::num_streams];
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

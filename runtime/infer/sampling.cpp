@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/sampling.hpp"
+#include "runtime/infer/sampling.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 
-namespace tessera::train {
+namespace tessera::infer {
 
 std::int32_t pick_token(std::span<const float> logits, double temperature, std::uint64_t seed, std::uint64_t position) {
   const auto largest = std::max_element(logits.begin(), logits.end());
@@ -95,4 +95,4 @@ std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int
   return candidates_.back().id;
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::infer

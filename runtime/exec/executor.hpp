@@ -11,12 +11,12 @@
 #include "models/module.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/base/stream.hpp"
+#include "runtime/exec/optimizer.hpp"
+#include "runtime/exec/trace.hpp"
 #include "runtime/plan/plan.hpp"
 #include "runtime/shard/manager.hpp"
-#include "runtime/train/optimizer.hpp"
-#include "runtime/train/trace.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 /// Buffers that a micro-batch is written to: (rows, T) each. Null: the run has no such tensor, or does not want it.
 class BatchMemory {
@@ -195,4 +195,4 @@ class Executor {
   StreamView compute_;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

@@ -8,7 +8,7 @@
 
 #include "runtime/shard/schedule.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 /// One span of the trace: an instruction, or a wait of the compute stream.
 struct TraceSpan {
@@ -41,4 +41,4 @@ class TraceRecorder {
   bool on_ = false;
 };
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/batches.hpp"
+#include "runtime/exec/batches.hpp"
 
 #include <algorithm>
 
-namespace tessera::train {
+namespace tessera::exec {
 
 void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first,
                         std::int64_t count) {
@@ -92,4 +92,4 @@ void PromptBatch::load(int micro, const BatchMemory& to) {
   std::copy(ids_.end() - tokens(micro), ids_.end(), to.ids());
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

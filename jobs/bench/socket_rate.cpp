@@ -17,11 +17,11 @@
 #include <thread>
 #include <vector>
 
+#include "jobs/bench/collective_bench.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/start_thread.hpp"
-#include "runtime/comm/bench.hpp"
 
-namespace tessera {
+namespace tessera::jobs {
 
 namespace {
 
@@ -177,4 +177,4 @@ double socket_rate(World& world, std::size_t bytes) {
   return static_cast<double>(bytes) / (1e-9 * static_cast<double>(slowest));
 }
 
-}  // namespace tessera
+}  // namespace tessera::jobs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/executor.hpp"
+#include "runtime/exec/executor.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,10 +8,10 @@
 #include "kernels/reduce.hpp"
 #include "models/row_parts.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/exec/backend.hpp"
 #include "runtime/plan/activations.hpp"
-#include "runtime/train/backend.hpp"
 
-namespace tessera::train {
+namespace tessera::exec {
 
 using shard::Op;
 using shard::StreamId;
@@ -291,4 +291,4 @@ void Executor::start_trace(int runs) {
   trace_.start(static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2);
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

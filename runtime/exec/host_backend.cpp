@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/host_backend.hpp"
+#include "runtime/exec/host_backend.hpp"
 
 #include <algorithm>
 
-namespace tessera::train {
+namespace tessera::exec {
 
 using shard::StreamId;
 
@@ -91,4 +91,4 @@ void HostBackend::norm(Executor::BoundSchedule& program) {
   step_.decision.clip = static_cast<double>(static_cast<float>(clip / block.gradient_scale));
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::exec

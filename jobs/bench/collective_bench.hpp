@@ -8,7 +8,7 @@
 
 #include "runtime/comm/world.hpp"
 
-namespace tessera {
+namespace tessera::jobs {
 
 /// Seconds are medians over rounds of the slowest rank; both sides include one read of the result. `bytes`: the whole
 /// buffer.
@@ -38,4 +38,4 @@ struct CollectiveBench {
 /// that answers is taken, which need not be of the network that MPI uses.
 [[nodiscard]] double socket_rate(World& world, std::size_t bytes);
 
-}  // namespace tessera
+}  // namespace tessera::jobs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/optimizer.hpp"
+#include "runtime/train/optimizers.hpp"
 
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace tessera::train {
 namespace {
 
 /// What optimizers that work element by element, or block by block, have in common.
-class ElementOptimizer : public Optimizer {
+class ElementOptimizer : public exec::Optimizer {
  public:
   ElementOptimizer(const OptimizerOptions& options, std::span<const ParamSpec> params)
       : options_(options), params_(params), rates_(options.rates) {
@@ -147,7 +147,7 @@ std::string text_of(const OptimizerOptions& options) {
   return text;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::span<const ParamSpec> params) {
+std::unique_ptr<exec::Optimizer> make_optimizer(const OptimizerOptions& options, std::span<const ParamSpec> params) {
   if (options.kind == OptimizerKind::sgd) return std::make_unique<Sgd>(options, params);
   if (options.kind == OptimizerKind::adamw_8bit) return std::make_unique<AdamW8Bit>(options, params);
   return std::make_unique<AdamW>(options, params);
