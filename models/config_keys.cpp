@@ -152,6 +152,12 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "use_bfloat16",
                                            "use_cache"};
 
+/// Of the objects "rope_parameters" and "rope_scaling", whatever their type.
+constexpr std::string_view rope_keys[] = {
+    "attention_factor",      "beta_fast",       "beta_slow", "factor",         "finetuned",
+    "high_freq_factor",      "low_freq_factor", "mscale",    "mscale_all_dim", "original_max_position_embeddings",
+    "partial_rotary_factor", "rope_theta",      "rope_type", "truncate",       "type"};
+
 bool has_no_value(const nlohmann::json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
 }
@@ -167,6 +173,10 @@ std::vector<std::string> unknown_config_keys(const std::string& config_json) {
     const auto is_key = [&](std::string_view known) { return known == key; };
     if (!has_no_value(value) && std::ranges::none_of(read_keys, is_key) && std::ranges::none_of(other_keys, is_key))
       unknown.push_back(key);
+    if ((key != "rope_parameters" && key != "rope_scaling") || !value.is_object()) continue;
+    for (const auto& [inner, inner_value] : value.items())
+      if (!has_no_value(inner_value) && std::ranges::find(rope_keys, inner) == std::end(rope_keys))
+        unknown.push_back(key + "." + inner);
   }
   return unknown;
 }

@@ -7,8 +7,9 @@
 
 namespace tessera::models {
 
-/// The keys of a config.json that are not known, sorted. Those whose value is null, false, or an empty string, list or
-/// object do not count. Empty for a text that make refuses: no JSON object, no supported family.
+/// The keys of a config.json that are not known, sorted; those of the rope objects as "rope_scaling.KEY". Those whose
+/// value is null, false, or an empty string, list or object do not count. Empty for a text that make refuses: no JSON
+/// object, no supported family.
 [[nodiscard]] std::vector<std::string> unknown_config_keys(const std::string& config_json);
 
 }  // namespace tessera::models
