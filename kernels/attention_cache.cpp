@@ -9,18 +9,22 @@
 namespace tessera::kernels {
 namespace {
 
-void check(const AttentionShape& s, const TensorView& qkv, const TensorView& positions, const AttentionCache& cache) {
+void check_cache(const AttentionShape& s, const TensorView& positions, const AttentionCache& cache) {
   const std::int64_t rows = s.batch * s.tokens;
   TESSERA_ASSERT(s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0);
-  TESSERA_ASSERT(qkv && qkv.numel() == rows * (s.heads + 2 * s.kv_heads) * s.head_dim, "qkv %s",
-                 qkv.shape.str().c_str());
   TESSERA_ASSERT(!positions || (positions.numel() == rows && positions.dtype == DType::i32), "positions %s",
                  positions.shape.str().c_str());
   for (const TensorView* side : {&cache.keys, &cache.values})
-    TESSERA_ASSERT(*side && side->dtype == qkv.dtype &&
+    TESSERA_ASSERT(*side && side->dtype == cache.keys.dtype &&
                        side->shape == Shape({side->shape[0], s.kv_heads, cache.capacity(), s.head_dim}) &&
                        side->shape[0] >= s.batch && cache.capacity() < (std::int64_t{1} << 30),
                    "cache %s for %ld rows", side->shape.str().c_str(), s.batch);
+}
+
+void check_new(const HeadRows& heads, std::int64_t rows, std::int64_t width, const AttentionCache& cache) {
+  TESSERA_ASSERT(heads.data && heads.data.dtype == cache.keys.dtype && heads.pitch >= width &&
+                     heads.data.numel() >= (rows - 1) * heads.pitch + width,
+                 "new tokens %s, %ld apart", heads.data.shape.str().c_str(), heads.pitch);
 }
 
 }  // namespace
@@ -28,8 +32,10 @@ void check(const AttentionShape& s, const TensorView& qkv, const TensorView& pos
 void cache_append(const CacheAppendArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
   if (s.batch * s.tokens == 0) return;
-  check(s, args.qkv, args.positions, args.cache);
-  TESSERA_DISPATCH(args.qkv, cache_append, args);
+  check_cache(s, args.positions, args.cache);
+  for (const HeadRows* heads : {&args.k, &args.v})
+    check_new(*heads, s.batch * s.tokens, s.kv_heads * s.head_dim, args.cache);
+  TESSERA_DISPATCH(args.k.data, cache_append, args);
 }
 
 std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
@@ -41,11 +47,16 @@ std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype, [[m
 }
 
 void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
-  const AttentionShape& s = args.shape;
+  const AttentionShape& s = args.of.shape;
   if (s.batch * s.tokens == 0) return;
-  check(s, args.qkv, args.positions, args.cache);
-  TESSERA_ASSERT(args.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * s.head_dim);
-  TESSERA_DISPATCH(args.qkv, cached_attention, args);
+  check_cache(s, args.of.positions, args.cache);
+  check_new(args.of.qkv.q, s.batch * s.tokens, s.heads * s.head_dim, args.cache);
+  TESSERA_ASSERT(s.num_keys() == s.tokens && s.query_offset == 0 && s.window >= 0 && s.soft_cap >= 0);
+  TESSERA_ASSERT(args.of.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * s.head_dim);
+  TESSERA_ASSERT(
+      !s.sinks || (args.of.sinks && args.of.sinks.numel() == s.heads && args.of.sinks.dtype == args.cache.keys.dtype),
+      "sinks %s", args.of.sinks.shape.str().c_str());
+  TESSERA_DISPATCH(args.of.qkv.q.data, cached_attention, args);
 }
 
 }  // namespace tessera::kernels

@@ -15,19 +15,18 @@ struct AttentionCache {
 
 struct CacheAppendArgs {
   AttentionShape shape;  // of the new tokens
-  TensorView qkv;        // (B, T, (nh + 2·nk)·d)
+  HeadRows k, v;         // (B, T), nk heads
   TensorView positions;  // (B, T) int32, each below the cache's capacity; absent: 0 … T-1 in every row
   AttentionCache cache;  // entries `positions` of every row are overwritten
 };
 void cache_append(const CacheAppendArgs& args, StreamView stream);
 
 struct CachedAttentionArgs {
-  AttentionShape shape;
-  TensorView qkv;        // (B, T, (nh + 2·nk)·d); only its queries are read, unless it appends
-  TensorView positions;  // (B, T) int32: the query at position p sees entries 0 … p
+  /// Of the new tokens, without `keys`, offset and documents: the query at position p sees entries 0 … p of the cache,
+  /// or the last `window` of them. Keys and values are read only if the call appends.
+  AttentionArgs of;
   AttentionCache cache;
   TensorView out;  // (B, T, nh·d)
-  double scale = 1;
   TensorView workspace;
   bool appends = false;  // first cache_append of the same arguments: for one token per row in the same kernel
 };

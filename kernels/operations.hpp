@@ -33,11 +33,11 @@
   X(layer_norm_apply, LayerNormApplyArgs, &A::x, &A::weight, &A::bias, &A::mean, &A::rstd, &A::y)                    \
   X(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx, &A::dweight,  \
     &A::dbias, &A::workspace)                                                                                        \
-  X(attention_forward, AttentionForwardArgs, &A::qkv, &A::out, &A::lse, &A::workspace, &A::positions)                \
-  X(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace,         \
-    &A::positions)                                                                                                   \
-  X(cache_append, CacheAppendArgs, &A::qkv, &A::positions, &A::cache)                                                \
-  X(cached_attention, CachedAttentionArgs, &A::qkv, &A::positions, &A::cache, &A::out, &A::workspace)                \
+  X(attention_forward, AttentionForwardArgs, &A::of, &A::out, &A::lse, &A::workspace)                                \
+  X(attention_backward, AttentionBackwardArgs, &A::of, &A::dout, &A::out, &A::lse, &A::dqkv, &A::dsinks,             \
+    &A::workspace)                                                                                                   \
+  X(cache_append, CacheAppendArgs, &A::k, &A::v, &A::positions, &A::cache)                                           \
+  X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::workspace)                                \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
     &A::loss_scale, &A::dx, &A::dweight)                                                                             \
   X(route, RouteArgs, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums, &A::fields)             \

@@ -25,11 +25,13 @@ Attention::Attention(const AttentionSpec& spec, ParamList& params)
     : heads_(spec.heads.heads),
       kv_heads_(spec.heads.kv_heads),
       head_dim_(spec.heads.head_dim),
-      scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))),
+      scale_(spec.rules.scale > 0 ? spec.rules.scale : 1.0 / std::sqrt(static_cast<double>(head_dim_))),
+      rules_(spec.rules),
       qkv_(spec.qkv, params),
       out_(spec.out, params),
       qk_norm_rope_(spec.heads, params) {
   TESSERA_ASSERT(qkv_.out() == qk_norm_rope_.width() && out_.in() == heads_ * head_dim_);
+  if (rules_.sinks) sinks_ = params.add(*rules_.sinks);
 }
 
 kernels::AttentionShape Attention::kernel_shape(BatchShape shape, Phase phase) const {
@@ -38,7 +40,19 @@ kernels::AttentionShape Attention::kernel_shape(BatchShape shape, Phase phase) c
           .heads = heads_,
           .kv_heads = kv_heads_,
           .head_dim = head_dim_,
-          .longest = phase == Phase::train && shape.packed ? shape.num_positions() : 0};
+          .longest = phase == Phase::train && shape.packed ? shape.num_positions() : 0,
+          .window = rules_.window,
+          .soft_cap = rules_.soft_cap,
+          .sinks = sinks_ >= 0};
+}
+
+kernels::AttentionArgs Attention::kernel_args(std::span<const TensorView> params, BatchShape shape, Phase phase,
+                                              const TensorView& heads) const {
+  const kernels::AttentionShape of = kernel_shape(shape, phase);
+  return {.shape = of,
+          .qkv = kernels::fused_qkv(of, heads),
+          .scale = scale_,
+          .sinks = sinks_ >= 0 ? at(params, sinks_) : TensorView{}};
 }
 
 Attention::Saved Attention::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -114,37 +128,28 @@ std::size_t Attention::cache_bytes(BatchShape capacity, DType dtype) const {
 
 void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
                        const TensorView& scratch) const {
-  const kernels::AttentionShape shape = kernel_shape(args.shape, args.phase);
-  const TensorView qkv = heads.reshape({args.shape.batch, args.shape.tokens, qk_norm_rope_.width()});
+  kernels::AttentionArgs of = kernel_args(args.params, args.shape, args.phase, heads);
   const TensorView out = s.out.reshape({args.shape.batch, args.shape.tokens, out_.in()});
   const TensorView positions = args.cache.bytes ? args.batch->positions : TensorView{};
   kernels::AttentionCache cached;
   if (args.cache.bytes) {
     ScratchAllocator allocator(args.cache.bytes);
     cached = cache(allocator, args.cache.capacity, args.x.dtype);
-    if (!positions) kernels::cache_append({.shape = shape, .qkv = qkv, .positions = {}, .cache = cached}, args.stream);
+    if (!positions)
+      kernels::cache_append({.shape = of.shape, .k = of.qkv.k, .v = of.qkv.v, .positions = {}, .cache = cached},
+                            args.stream);
   }
   if (positions) {
-    kernels::cached_attention({.shape = shape,
-                               .qkv = qkv,
-                               .positions = positions,
-                               .cache = cached,
-                               .out = out,
-                               .scale = scale_,
-                               .workspace = scratch,
-                               .appends = true},
+    of.positions = positions;
+    kernels::cached_attention({.of = of, .cache = cached, .out = out, .workspace = scratch, .appends = true},
                               args.stream);
     return;
   }
-  kernels::attention_forward({.shape = shape,
-                              .qkv = qkv,
-                              .out = out,
-                              .lse = args.phase == Phase::train ? s.lse : TensorView{},
-                              .scale = scale_,
-                              .workspace = scratch,
-                              .positions = args.phase == Phase::logits ? TensorView{} : documents(args.batch),
-                              .documents = document_list(args.batch)},
-                             args.stream);
+  if (args.phase != Phase::logits) of.positions = documents(args.batch);
+  of.documents = document_list(args.batch);
+  kernels::attention_forward(
+      {.of = of, .out = out, .lse = args.phase == Phase::train ? s.lse : TensorView{}, .workspace = scratch},
+      args.stream);
 }
 
 void Attention::forward(const ForwardArgs& args, const TensorView& residual) const {
@@ -175,7 +180,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
 bool Attention::through_heads(const Wanted& wanted) const { return wanted.dx() || qkv_.has_wanted(wanted); }
 
 bool Attention::through_attention(const Wanted& wanted) const {
-  return through_heads(wanted) || qk_norm_rope_.has_wanted(wanted);
+  return through_heads(wanted) || qk_norm_rope_.has_wanted(wanted) || (sinks_ >= 0 && wanted[sinks_]);
 }
 
 bool Attention::has_wanted(const Wanted& wanted) const {
@@ -209,17 +214,18 @@ void Attention::backward(const BackwardArgs& args) const {
   if (!through) return;
   const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
-  const Shape qkv_shape{args.shape.batch, args.shape.tokens, qk_norm_rope_.width()};
-  kernels::attention_backward({.shape = kernel_shape(args.shape, Phase::train),
+  kernels::AttentionArgs of = kernel_args(args.params, args.shape, Phase::train, heads);
+  of.positions = documents(args.batch);
+  of.documents = document_list(args.batch);
+  const bool sinks_wanted = sinks_ >= 0 && wanted[sinks_];
+  kernels::attention_backward({.of = of,
                                .dout = w.dout.reshape(heads_shape),
-                               .qkv = heads.reshape(qkv_shape),
                                .out = s.out.reshape(heads_shape),
                                .lse = s.lse,
-                               .dqkv = w.dqkv.reshape(qkv_shape),
-                               .scale = scale_,
-                               .workspace = w.kernel,
-                               .positions = documents(args.batch),
-                               .documents = document_list(args.batch)},
+                               .dqkv = kernels::fused_qkv(of.shape, w.dqkv),
+                               .dsinks = sinks_wanted ? args.grads()[sinks_] : TensorView{},
+                               .accumulate_dsinks = sinks_wanted && args.grads().adds(sinks_),
+                               .workspace = w.kernel},
                               args.stream);
   const bool through_projections = through_heads(wanted);
   qk_norm_rope_.backward(

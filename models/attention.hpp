@@ -11,10 +11,19 @@
 
 namespace tessera::models {
 
+/// What a family may ask of attention besides: see kernels/attention.hpp.
+struct AttentionRules {
+  double scale = 0;                // 0: head_dim^-0.5
+  std::int64_t window = 0;         // 0: none
+  double soft_cap = 0;             // 0: none
+  std::optional<ParamSpec> sinks;  // a parameter of shape (heads)
+};
+
 struct AttentionSpec {
   QkNormRopeSpec heads;
   std::vector<LinearSpec> qkv;  // in C; one with columns q | k | v, or three: q, k, v
   LinearSpec out;               // in heads·head_dim, out C
+  AttentionRules rules = {};
 };
 
 /// True if attention of packed rows takes a list of their documents (Batch::document_starts), besides positions.
@@ -60,6 +69,9 @@ class Attention final : public Sublayer {
   [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, const Saved& s, BatchShape shape,
                                                  DType dtype) const;
   [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const;
+  /// The kernels' arguments for `heads` (B·T, width).
+  [[nodiscard]] kernels::AttentionArgs kernel_args(std::span<const TensorView> params, BatchShape shape, Phase phase,
+                                                   const TensorView& heads) const;
   /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
@@ -72,9 +84,11 @@ class Attention final : public Sublayer {
 
   std::int64_t heads_, kv_heads_, head_dim_;
   double scale_;
+  AttentionRules rules_;
   FusedLinears qkv_;
   Linear out_;
   QkNormRope qk_norm_rope_;
+  int sinks_ = -1;  // -1: none
 };
 
 }  // namespace tessera::models

@@ -42,7 +42,8 @@ Seconds attention_seconds(World& world, const kernels::AttentionShape& s, DType 
       std::max(kernels::attention_forward_workspace(s, dtype), kernels::attention_backward_workspace(s, dtype));
   const Mapping scratch = Mapping::anonymous(bytes, "tessera bench");
   const TensorView workspace{scratch.data(), DType::u8, Shape{static_cast<std::int64_t>(bytes)}};
-  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const kernels::AttentionArgs of{
+      .shape = s, .qkv = kernels::fused_qkv(s, qkv), .scale = 1 / std::sqrt(static_cast<double>(s.head_dim))};
   Seconds best;
   const auto seconds_of = [](const auto& call) {
     const auto begin = std::chrono::steady_clock::now();
@@ -51,20 +52,12 @@ Seconds attention_seconds(World& world, const kernels::AttentionShape& s, DType 
   };
   for (int i = 0; i <= repeats; ++i) {
     world.barrier();
-    const double forward = seconds_of([&] {
-      kernels::attention_forward(
-          {.shape = s, .qkv = qkv, .out = out, .lse = lse, .scale = scale, .workspace = workspace}, host_stream);
-    });
+    const double forward = seconds_of(
+        [&] { kernels::attention_forward({.of = of, .out = out, .lse = lse, .workspace = workspace}, host_stream); });
     const double backward = seconds_of([&] {
-      kernels::attention_backward({.shape = s,
-                                   .dout = dout,
-                                   .qkv = qkv,
-                                   .out = out,
-                                   .lse = lse,
-                                   .dqkv = dqkv,
-                                   .scale = scale,
-                                   .workspace = workspace},
-                                  host_stream);
+      kernels::attention_backward(
+          {.of = of, .dout = dout, .out = out, .lse = lse, .dqkv = kernels::fused_qkv(s, dqkv), .workspace = workspace},
+          host_stream);
     });
     if (i > 0) best = {std::min(best.forward, forward), std::min(best.backward, backward)};
   }

@@ -4,9 +4,8 @@
 // softmaxes in a fixed order. Bound by reading keys and values.
 #include "kernels/attention_cache.hpp"
 
+#include "kernels/cuda/attention_call.cuh"
 #include "kernels/cuda/attention_splits.hpp"
-#include "kernels/cuda/attention_tiles.hpp"
-#include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -21,9 +20,11 @@ struct CacheCall {
   HeadMap map;
   std::int64_t capacity;
   const std::int32_t* positions;  // (B, T), or null: 0 … T-1
-  const T* qkv;
+  HeadRowsOf<const T> q, k, v;    // of the new tokens; q not to append
   T *keys, *values, *out = nullptr;
   float scale = 1;
+  SoftCap soft_cap;
+  const T* sinks = nullptr;  // (nh), or null
   int splits = 1;
   float* partial = nullptr;  // (rows, heads, splits, d + 2): unnormalized output, maximum, sum
   bool appends = false;      // one token per row: its key and value are in qkv, and are written to the cache
@@ -33,10 +34,14 @@ struct CacheCall {
     return (b * map.kv_heads + kv_head) * capacity * map.head_dim;
   }
   TESSERA_HD std::int64_t position(std::int64_t row) const { return positions ? positions[row] : row % map.tokens; }
-  /// How many keys a row's query sees.
-  TESSERA_HD std::int64_t count(std::int64_t row) const {
+  /// The keys [begin, end) that a row's query sees.
+  TESSERA_HD std::int64_t end(std::int64_t row) const {
     const std::int64_t asked = position(row);
     return asked < capacity ? asked + 1 : capacity;
+  }
+  TESSERA_HD std::int64_t begin(std::int64_t row) const {
+    const std::int64_t first = end(row) - map.window;
+    return map.window > 0 && first > 0 ? first : 0;
   }
   TESSERA_HD float* partial_of(std::int64_t row, std::int64_t head, std::int64_t split) const {
     return partial + ((row * map.heads + head) * splits + split) * (map.head_dim + 2);
@@ -54,8 +59,8 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
   const std::int64_t position = c.position(row);
   if (position < 0 || position >= c.capacity) return;
   const std::int64_t to = c.cached(b, kv_head) + position * d + column;
-  c.keys[to] = c.qkv[c.map.k(b, kv_head, t) + column];
-  c.values[to] = c.qkv[c.map.v(b, kv_head, t) + column];
+  c.keys[to] = c.k.row(b, kv_head, t)[column];
+  c.values[to] = c.v.row(b, kv_head, t)[column];
 }
 
 /// How a warp reads rows of up to Width elements: `lanes` lanes share a key, each with `vectors` vectors of `length`
@@ -102,12 +107,13 @@ struct OnlineSoftmax {
   float max[Heads], sum[Heads], out[Heads][Elements];
 };
 
-/// Adds split_keys keys, of which the first `exist` exist. All heads' scores come before the values are read, so that
-/// the registers hold keys or values as fp32, not both.
-template <class T, class R, int Heads>
+/// Adds split_keys keys: the first `seen` of them or, with rules, those in its bits. All heads' scores come before the
+/// values are read, so that the registers hold keys or values as fp32, not both.
+template <class T, class R, int Heads, bool Ruled>
 __device__ __forceinline__ void add_keys(OnlineSoftmax<Heads, R::elements>& s, const float (&q)[Heads][R::elements],
                                          const uint4 (&keys)[split_keys][R::vectors],
-                                         const uint4 (&values)[split_keys][R::vectors], int exist, float scale) {
+                                         const uint4 (&values)[split_keys][R::vectors], int seen,
+                                         const CacheCall<T>& c) {
   float weights[Heads][split_keys];
 #pragma unroll
   for (int j = 0; j < split_keys; ++j)
@@ -119,7 +125,9 @@ __device__ __forceinline__ void add_keys(OnlineSoftmax<Heads, R::elements>& s, c
         dot = fmaf(q[h][i], element_of<T>(keys[j][i / R::length], i % R::length), dot);
 #pragma unroll
       for (int width = R::lanes / 2; width > 0; width /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, width);
-      weights[h][j] = j < exist ? dot * scale : -INFINITY;
+      if constexpr (Ruled) dot = c.soft_cap.cap > 0 ? c.soft_cap.score(dot) : dot * c.scale;
+      else dot *= c.scale;
+      weights[h][j] = (Ruled ? (seen >> j & 1) != 0 : j < seen) ? dot : -INFINITY;
     }
 #pragma unroll
   for (int h = 0; h < Heads; ++h) {
@@ -150,9 +158,20 @@ __device__ __forceinline__ void add_keys(OnlineSoftmax<Heads, R::elements>& s, c
 /// The weight of a partial softmax with maximum `max` beside others with the common maximum `largest`.
 TESSERA_HD float weight_of(float max, float largest) { return max == -INFINITY ? 0.0F : expf(max - largest); }
 
+/// A sink joins a softmax with maximum `largest`, sum `sum` and output `out`, as a key whose value is zero.
+template <class T>
+__device__ __forceinline__ void add_sink(const CacheCall<T>& c, std::int64_t head, float largest, float& sum,
+                                         float& out) {
+  if (c.sinks == nullptr) return;
+  const float sink = to_float(c.sinks[head]), most = fmaxf(largest, sink), own = expf(largest - most);
+  sum = fmaf(sum, own, expf(sink - most));
+  out *= own;
+}
+
 /// Block ((row · kv heads + kv head) · parts of its group + part) · splits + split: up to Heads queries, and tiles
 /// split, split + splits, … of their keys. Within a block the groups of lanes are merged in their order.
-template <class T, int Width, int Heads>
+/// Ruled: with a window or a soft cap.
+template <class T, int Width, int Heads, bool Ruled>
 __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCall<T> c) {
   using R = RowSplit<T, Width>;
   await_kernel_before();
@@ -166,42 +185,46 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
   const int heads = static_cast<int>(group_heads - part * Heads < Heads ? group_heads - part * Heads : Heads);
   const int thread = static_cast<int>(threadIdx.x), group = thread / R::lanes, lane = thread % R::lanes;
   const std::int64_t cached = c.cached(b, kv_head);
-  const int count = static_cast<int>(c.count(row)), fresh = c.appends ? static_cast<int>(c.position(row)) : -1;
+  const int begin = Ruled ? static_cast<int>(c.begin(row)) : 0, end = static_cast<int>(c.end(row)),
+            fresh = c.appends ? static_cast<int>(c.position(row)) : -1;
 
   float q[Heads][R::elements];
   OnlineSoftmax<Heads, R::elements> s;
 #pragma unroll
   for (int h = 0; h < Heads; ++h) {
     uint4 raw[R::vectors];
-    read_row<R>(c.qkv + c.map.q(b, first_head + (h < heads ? h : 0), t), lane, d, c.vectors, h < heads, raw);
+    read_row<R>(c.q.row(b, first_head + (h < heads ? h : 0), t), lane, d, c.vectors, h < heads, raw);
     s.max[h] = -INFINITY;
     s.sum[h] = 0;
 #pragma unroll
     for (int i = 0; i < R::elements; ++i) q[h][i] = element_of<T>(raw[i / R::length], i % R::length), s.out[h][i] = 0;
   }
   const T *const keys_of_row = c.keys + cached, *const values_of_row = c.values + cached;
-  const T *const fresh_key = c.qkv + c.map.k(b, kv_head, t), *const fresh_value = c.qkv + c.map.v(b, kv_head, t);
-  for (int tile = static_cast<int>(split) * R::tile; tile < count; tile += c.splits * R::tile) {
+  const std::int64_t fresh_at = c.k.row(b, kv_head, t) - c.k.data;  // in v as in k
+  int tile = static_cast<int>(split) * R::tile;
+  if constexpr (Ruled)  // the last of its tiles that is not after `begin`
+    if (begin > tile) tile += (begin - tile) / (c.splits * R::tile) * (c.splits * R::tile);
+  for (; tile < end; tile += c.splits * R::tile) {
     const int first = tile + group;  // of this group's keys, R::groups apart
     uint4 keys[split_keys][R::vectors], values[split_keys][R::vectors];
-    int exist = 0;
+    int seen = 0;
 #pragma unroll
     for (int j = 0; j < split_keys; ++j) {
       const int key = first + j * R::groups;
-      const bool exists = key < count;
+      const bool exists = (!Ruled || key >= begin) && key < end;
       const std::int64_t at = exists ? key * d : 0;
-      read_row<R>(key == fresh ? fresh_key : keys_of_row + at, lane, d, c.vectors, exists, keys[j]);
-      read_row<R>(key == fresh ? fresh_value : values_of_row + at, lane, d, c.vectors, exists, values[j]);
-      exist += exists ? 1 : 0;
+      read_row<R>(key == fresh ? c.k.data + fresh_at : keys_of_row + at, lane, d, c.vectors, exists, keys[j]);
+      read_row<R>(key == fresh ? c.v.data + fresh_at : values_of_row + at, lane, d, c.vectors, exists, values[j]);
+      seen += exists ? (Ruled ? 1 << j : 1) : 0;
     }
-    add_keys<T, R, Heads>(s, q, keys, values, exist, c.scale);
+    add_keys<T, R, Heads, Ruled>(s, q, keys, values, seen, c);
   }
 
   // Nobody reads the entry in this launch.
-  if (part == 0 && fresh >= 0 && fresh < count && fresh / R::tile % c.splits == split)
+  if (part == 0 && fresh >= 0 && fresh < end && fresh / R::tile % c.splits == split)
     for (std::int64_t i = thread; i < d; i += split_threads) {
-      c.keys[cached + fresh * d + i] = fresh_key[i];
-      c.values[cached + fresh * d + i] = fresh_value[i];
+      c.keys[cached + fresh * d + i] = c.k.data[fresh_at + i];
+      c.values[cached + fresh * d + i] = c.v.data[fresh_at + i];
     }
 
 #pragma unroll
@@ -224,6 +247,7 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
       out = fmaf(weight, outs[g][h][column], out);
     }
     if (c.splits == 1) {
+      add_sink(c, head, largest, sum, out);
       c.out[c.map.out(b, head, t) + column] = rounded<T>(out * div(1.0F, sum));
     } else {
       float* const to = c.partial_of(row, head, split);
@@ -241,7 +265,7 @@ __global__ void __launch_bounds__(max_device_head_dim) merge_kernel(const CacheC
   const std::int64_t head = blockIdx.x % c.map.heads, row = blockIdx.x / c.map.heads, d = c.map.head_dim,
                      column = threadIdx.x;
   if (column >= d) return;
-  const std::int64_t tiles = (c.count(row) + tile - 1) / tile;
+  const std::int64_t tiles = (c.end(row) + tile - 1) / tile;
   const int used = static_cast<int>(tiles < c.splits ? tiles : c.splits);
   const float* const partial = c.partial_of(row, head, 0);
   float largest = -INFINITY, sum = 0, out = 0;
@@ -254,69 +278,89 @@ __global__ void __launch_bounds__(max_device_head_dim) merge_kernel(const CacheC
     sum = fmaf(weight, from[d + 1], sum);
     out = fmaf(weight, from[column], out);
   }
+  add_sink(c, head, largest, sum, out);
   c.out[c.map.out(row / c.map.tokens, head, row % c.map.tokens) + column] = rounded<T>(out * div(1.0F, sum));
 }
 
 template <class T>
-CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const TensorView& positions,
-                     const AttentionCache& cache) {
-  TESSERA_ASSERT(s.head_dim <= max_device_head_dim, "heads of %ld", s.head_dim);
-  return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
-          .capacity = cache.capacity(),
-          .positions = positions ? data_of<std::int32_t>(positions) : nullptr,
-          .qkv = data_of<T>(qkv),
-          .keys = data_of<T>(cache.keys),
-          .values = data_of<T>(cache.values)};
+HeadRowsOf<const T> rows_of(const HeadRows& heads, const AttentionShape& s) {
+  return {data_of<T>(heads.data), heads.pitch, s.tokens, s.head_dim};
 }
 
-template <int Width, int Heads, class T>
+template <class T>
+CacheCall<T> call_of(const CacheAppendArgs& args) {
+  const AttentionShape& s = args.shape;
+  TESSERA_ASSERT(s.head_dim <= max_device_head_dim, "heads of %ld", s.head_dim);
+  return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, args.cache.capacity(), 0, s.window},
+          .capacity = args.cache.capacity(),
+          .positions = args.positions ? data_of<std::int32_t>(args.positions) : nullptr,
+          .q = {},
+          .k = rows_of<T>(args.k, s),
+          .v = rows_of<T>(args.v, s),
+          .keys = data_of<T>(args.cache.keys),
+          .values = data_of<T>(args.cache.values)};
+}
+
+template <int Width, int Heads, bool Ruled, class T>
 void launch(const CacheCall<T>& call, StreamView stream) {
   const HeadMap& map = call.map;
   const std::int64_t parts = (map.group() + Heads - 1) / Heads;
   const unsigned blocks = blocks_for(map.batch * map.tokens * map.kv_heads * parts * call.splits, 1);
-  launch_dependent(cached_kernel<T, Width, Heads>, {blocks, split_threads, stream_of(stream), "cached_attention"},
-                   call);
+  launch_dependent(cached_kernel<T, Width, Heads, Ruled>,
+                   {blocks, split_threads, stream_of(stream), "cached_attention"}, call);
 }
 
-/// Queries of a block: those that share a head of keys, up to eight; of fp32, whose keys take more registers, four.
+/// Queries of a block: those that share a head of keys, up to eight; of fp32, whose keys take more registers, and with
+/// rules, four.
 template <int Width, class T>
 void launch_heads(const CacheCall<T>& call, StreamView stream) {
   const std::int64_t group = call.map.group();
-  if (group == 1) return launch<Width, 1>(call, stream);
+  if (call.soft_cap.cap > 0 || call.map.window > 0)
+    return group == 1 ? launch<Width, 1, true>(call, stream) : launch<Width, 4, true>(call, stream);
+  if (group == 1) return launch<Width, 1, false>(call, stream);
   if constexpr (sizeof(T) == 2)
-    if (group > 4) return launch<Width, 8>(call, stream);
-  return launch<Width, 4>(call, stream);
+    if (group > 4) return launch<Width, 8, false>(call, stream);
+  return launch<Width, 4, false>(call, stream);
 }
 
 }  // namespace
 
 void cache_append(const CacheAppendArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
-  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
+  dispatch_dtype(args.k.data.dtype, [&]<class T>(T) {
     append_kernel<T><<<blocks_for(s.batch * s.tokens * s.kv_heads * s.head_dim, 256), 256, 0, stream_of(stream)>>>(
-        call_of<T>(s, args.qkv, args.positions, args.cache));
+        call_of<T>(args));
     check_launch("cache_append");
   });
 }
 
 void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
-  const AttentionShape& s = args.shape;
-  const bool appends_itself = args.appends && s.tokens == 1;
-  if (args.appends && !appends_itself)
-    cache_append({.shape = s, .qkv = args.qkv, .positions = args.positions, .cache = args.cache}, stream);
-  const AttentionSplits splits = splits_of(s, args.cache.capacity(), size_of(args.qkv.dtype));
+  const AttentionArgs& of = args.of;
+  const AttentionShape& s = of.shape;
+  const bool appends_itself = args.appends && s.tokens == 1 && of.qkv.k.pitch == of.qkv.v.pitch;
+  const CacheAppendArgs append{
+      .shape = s, .k = of.qkv.k, .v = of.qkv.v, .positions = of.positions, .cache = args.cache};
+  if (args.appends && !appends_itself) cuda::cache_append(append, stream);
+  const AttentionSplits splits = splits_of(s, args.cache.capacity(), size_of(of.qkv.q.data.dtype));
   const std::size_t needed = splits.count > 1 ? splits.workspace(s) : 0;
   TESSERA_ASSERT(needed == 0 || (args.workspace && args.workspace.nbytes() >= needed && aligned16(args.workspace.data)),
                  "workspace of %zu bytes, %zu needed", args.workspace.nbytes(), needed);
-  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
-    CacheCall<T> call = call_of<T>(s, args.qkv, args.positions, args.cache);
+  dispatch_dtype(of.qkv.q.data.dtype, [&]<class T>(T) {
+    CacheCall<T> call = call_of<T>(append);
+    call.q = rows_of<T>(of.qkv.q, s);
     call.out = data_of<T>(args.out);
-    call.scale = static_cast<float>(args.scale);
+    call.scale = static_cast<float>(of.scale);
+    call.soft_cap = {s.soft_cap, of.scale};
+    call.sinks = s.sinks ? data_of<T>(of.sinks) : nullptr;
     call.splits = splits.count;
     call.appends = appends_itself;
     call.partial = static_cast<float*>(args.workspace.data);
-    call.vectors = s.head_dim % (16 / static_cast<std::int64_t>(sizeof(T))) == 0 && aligned16(call.qkv) &&
-                   aligned16(call.keys) && aligned16(call.values);
+    constexpr auto chunk = 16 / static_cast<std::int64_t>(sizeof(T));
+    const auto are_vectors = [](const HeadRowsOf<const T>& rows) {
+      return aligned16(rows.data) && rows.pitch % chunk == 0;
+    };
+    call.vectors = s.head_dim % chunk == 0 && are_vectors(call.q) && aligned16(call.keys) && aligned16(call.values) &&
+                   (!appends_itself || (are_vectors(call.k) && are_vectors(call.v)));
     if (s.head_dim <= 64) launch_heads<64>(call, stream);
     else if (s.head_dim <= 128) launch_heads<128>(call, stream);
     else launch_heads<256>(call, stream);

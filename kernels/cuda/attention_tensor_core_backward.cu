@@ -3,14 +3,13 @@
 // tile of keys and writes dK and dV, another loops over keys for a tile of queries and writes dQ; both recompute the
 // scores. No sum crosses warps: the results of a warp's 16 rows stay in its registers, so equal calls give equal bits.
 #include "kernels/cuda/attention_call.cuh"
-#include "kernels/cuda/mma.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
 
 /// Rows of a streamed tile processed at once, limited by registers.
-template <int D>
-constexpr int rows_at_once = D > 128 ? 16 : 32;
+template <int D, bool Capped>
+constexpr int rows_at_once = D > 128 || (D > 64 && Capped) ? 16 : 32;
 
 template <class T>
 struct Sides {
@@ -19,32 +18,44 @@ struct Sides {
 template <class T>
 __device__ __forceinline__ Sides<T> sides_of(const AttentionCall<T>& c, std::int64_t b, std::int64_t head,
                                              std::int64_t kv_head) {
-  const int d = static_cast<int>(c.map.head_dim);
-  const std::int64_t tokens = c.map.tokens, stride = c.map.stride();
-  return {{c.qkv + c.map.q(b, head, 0), stride, tokens, d, c.vectors},
-          {c.qkv + c.map.k(b, kv_head, 0), stride, tokens, d, c.vectors},
-          {c.qkv + c.map.v(b, kv_head, 0), stride, tokens, d, c.vectors},
-          {c.dout + c.map.out(b, head, 0), c.map.out_stride(), tokens, d, c.vectors}};
+  const HeadRowsOf<const T> dout{c.dout, c.map.out_stride(), c.map.tokens, c.map.head_dim};
+  return {rows_of(c, c.q, b, head), rows_of(c, c.k, b, kv_head), rows_of(c, c.v, b, kv_head),
+          rows_of(c, dout, b, head)};
 }
 
-/// Stores rows of accumulators times factor to rows [row, …) of a head, columns from 8·first_column.
+/// Where the accumulators of a warp go: a head of dq, dk or dv, its rows from `row` and its columns from
+/// 8·first_column on.
+template <class T>
+struct Target {
+  RowsOf<T> rows;
+  T* head;
+  std::int64_t row;
+  int first_column;
+};
+template <class T>
+__device__ __forceinline__ Target<T> target_of(const AttentionCall<T>& c, const HeadRowsOf<T>& of, std::int64_t b,
+                                               std::int64_t head, std::int64_t row, int first_column) {
+  return {rows_of(c, {of.data, of.pitch, of.tokens, of.head_dim}, b, head), of.row(b, head, 0), row, first_column};
+}
+
+/// Stores accumulators times factor.
 template <int Columns, class T>
-__device__ __forceinline__ void write_rows(const float (&x)[Columns][4], float factor, T* head, std::int64_t stride,
-                                           std::int64_t row, int first_column, const AttentionCall<T>& c, int lane) {
+__device__ __forceinline__ void write_rows(const float (&x)[Columns][4], float factor, const Target<T>& target,
+                                           int lane) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::int64_t t = row + c_row(lane, 2 * half);
-    if (t >= c.map.tokens) continue;
+    const std::int64_t t = target.row + c_row(lane, 2 * half);
+    if (t >= target.rows.rows) continue;
 #pragma unroll
     for (int n = 0; n < Columns; ++n) {
-      const int column = 8 * (first_column + n) + c_column(lane, 0);
+      const int column = 8 * (target.first_column + n) + c_column(lane, 0);
       const float low = x[n][2 * half] * factor, high = x[n][2 * half + 1] * factor;
-      T* const to = head + t * stride + column;
-      if (c.vectors) {
-        if (column < c.map.head_dim) *reinterpret_cast<std::uint32_t*>(to) = packed<T>(low, high);
+      T* const to = target.head + t * target.rows.stride + column;
+      if (target.rows.vectors) {
+        if (column < target.rows.head_dim) *reinterpret_cast<std::uint32_t*>(to) = packed<T>(low, high);
       } else {
-        if (column < c.map.head_dim) to[0] = rounded<T>(low);
-        if (column + 1 < c.map.head_dim) to[1] = rounded<T>(high);
+        if (column < target.rows.head_dim) to[0] = rounded<T>(low);
+        if (column + 1 < target.rows.head_dim) to[1] = rounded<T>(high);
       }
     }
   }
@@ -67,32 +78,52 @@ __device__ __forceinline__ void load_statistics(QueryStatistics& to, const Atten
   to.from[i] = static_cast<std::int32_t>(exists ? first_seen(c.positions, c.map, b, row + i) : 0);
 }
 
-/// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries [query, …) with statistics
-/// from `at`.
-template <int Tiles>
+/// Scores are exponentiated as exp2(x·log2): x raw or, with a cap, its t.
+struct ScoreRule {
+  float log2;
+  SoftCap cap;
+};
+template <bool Capped, class T>
+__device__ __forceinline__ ScoreRule score_rule(const AttentionCall<T>& c) {
+  return {(Capped ? c.soft_cap.cap : c.scale) * log2_e, c.soft_cap};
+}
+
+/// P from a raw score, and dS from dP; 0 where a key is not seen.
+template <bool Capped>
+__device__ __forceinline__ void score_backward(float& s, float& dp, const ScoreRule& rule, bool seen, float lse,
+                                               float delta) {
+  if constexpr (Capped) s = rule.cap.tanh(s);
+  const float p = seen ? exp2f(fmaf(s, rule.log2, -lse)) : 0.0F;
+  dp = p * (dp - delta);
+  if constexpr (Capped) dp *= fmaf(-s, s, 1.0F);
+  s = p;
+}
+
+/// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries with places [place, …) and
+/// statistics from `at`.
+template <bool Capped, int Tiles>
 __device__ __forceinline__ void softmax_backward(float (&s)[Tiles][4], float (&dp)[Tiles][4], const QueryStatistics& of,
-                                                 int at, std::int64_t key, std::int64_t query, float scale_log2,
-                                                 int lane) {
+                                                 int at, int key, int place, const ScoreRule& rule, int lane) {
 #pragma unroll
   for (int j = 0; j < Tiles; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int column = 8 * j + c_column(lane, i);
-      const std::int64_t k = key + c_row(lane, i);
-      const bool seen = k <= query + column && k >= of.from[at + column];
-      const float p = seen ? exp2f(fmaf(s[j][i], scale_log2, -of.lse[at + column])) : 0.0F;
-      s[j][i] = p;
-      dp[j][i] = p * (dp[j][i] - of.delta[at + column]);
+      const int k = key + c_row(lane, i);
+      const bool seen = k <= place + column && k >= of.from[at + column];
+      score_backward<Capped>(s[j][i], dp[j][i], rule, seen, of.lse[at + column], of.delta[at + column]);
     }
 }
 
-/// Columns of dK and dV per block: all, or half if registers do not suffice.
-template <int D>
-constexpr int own_columns = D > 128 ? 128 : D;
+/// Columns of dK and dV per block: all, or a part if registers do not suffice.
+template <int D, bool Capped>
+constexpr int own_columns = D <= 128 ? D
+                            : Capped ? 64
+                                     : 128;
 
-template <int D, class T>
+template <int D, bool Capped, class T>
 __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCall<T> c) {
-  constexpr int columns = own_columns<D> / 8, parts = D / own_columns<D>, streamed = streamed_rows<D>;
+  constexpr int columns = own_columns<D, Capped> / 8, parts = D / own_columns<D, Capped>, streamed = streamed_rows<D>;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const k_tile = reinterpret_cast<T*>(memory);
   T *const v_tile = k_tile + block_m * D, *const q_tile = v_tile + block_m * D, *const do_tile = q_tile + streamed * D;
@@ -101,9 +132,9 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
   const int first_column = static_cast<int>(blockIdx.x % parts) * columns;
   const std::int64_t first = blockIdx.x / parts * static_cast<std::int64_t>(block_m), kv_head = blockIdx.y,
                      b = blockIdx.z;
-  const std::int64_t key = first + warp * warp_m, tokens = c.map.tokens, group = c.map.group();
-  const std::int64_t last_key = first + block_m < tokens ? first + block_m - 1 : tokens - 1;
-  const float scale_log2 = c.scale * log2_e;
+  const std::int64_t key = first + warp * warp_m, tokens = c.map.tokens, group = c.map.group(), offset = c.map.offset;
+  const std::int64_t last_key = first + block_m < c.map.keys ? first + block_m - 1 : c.map.keys - 1;
+  const ScoreRule rule = score_rule<Capped>(c);
   float dk[columns][4] = {}, dv[columns][4] = {};
   {
     const Sides<T> sides = sides_of(c, b, kv_head * group, kv_head);
@@ -113,8 +144,8 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
   for (std::int64_t g = 0; g < group; ++g) {
     const std::int64_t head = kv_head * group + g;
     const Sides<T> sides = sides_of(c, b, head, kv_head);
-    for (std::int64_t query = first; query < tokens; query += streamed) {
-      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // later documents begin after these keys
+    for (std::int64_t query = first > offset ? first - offset : 0; query < tokens; query += streamed) {
+      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // no later query sees these keys
       __syncthreads();                                                 // the previous tile has been read
       load_tile<D, streamed>(q_tile, sides.q, query);
       load_tile<D, streamed>(do_tile, sides.dout, query);
@@ -123,40 +154,41 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
       await_copies<0>();
       __syncthreads();
 #pragma unroll 1
-      for (int at = 0; at < streamed; at += rows_at_once<D>) {
-        float s[rows_at_once<D> / 8][4] = {}, dp[rows_at_once<D> / 8][4] = {};
+      for (int at = 0; at < streamed; at += rows_at_once<D, Capped>) {
+        float s[rows_at_once<D, Capped> / 8][4] = {}, dp[rows_at_once<D, Capped> / 8][4] = {};
         mma_qkt<D>(s, k_tile, warp * warp_m, q_tile, at, lane);
         mma_qkt<D>(dp, v_tile, warp * warp_m, do_tile, at, lane);
-        softmax_backward(s, dp, statistics, at, key, query + at, scale_log2, lane);
+        softmax_backward<Capped>(s, dp, statistics, at, static_cast<int>(key), static_cast<int>(offset + query) + at,
+                                 rule, lane);
         mma_pv<D>(dv, s, do_tile, at, first_column, lane);
         mma_pv<D>(dk, dp, q_tile, at, first_column, lane);
       }
     }
   }
-  write_rows(dk, c.scale, c.dqkv + c.map.k(b, kv_head, 0), c.map.stride(), key, first_column, c, lane);
-  write_rows(dv, 1.0F, c.dqkv + c.map.v(b, kv_head, 0), c.map.stride(), key, first_column, c, lane);
+  write_rows(dk, c.scale, target_of(c, c.dk, b, kv_head, key, first_column), lane);
+  write_rows(dv, 1.0F, target_of(c, c.dv, b, kv_head, key, first_column), lane);
 }
 
 /// Queries × keys: S becomes dS. Rows are the warp's queries; a lane holds the statistics of its two rows.
 struct OwnRows {
   float lse[2], delta[2];
-  std::int64_t from[2];
+  int from[2];
 };
-template <int Tiles>
-__device__ __forceinline__ void score_gradient(float (&s)[Tiles][4], const float (&dp)[Tiles][4], const OwnRows& of,
-                                               std::int64_t row, std::int64_t key, float scale_log2, int lane) {
+template <bool Capped, int Tiles>
+__device__ __forceinline__ void score_gradient(float (&s)[Tiles][4], float (&dp)[Tiles][4], const OwnRows& of,
+                                               int place, int key, const ScoreRule& rule, int lane) {
 #pragma unroll
   for (int j = 0; j < Tiles; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::int64_t k = key + 8 * j + c_column(lane, i);
-      const bool seen = k <= row + c_row(lane, i) && k >= of.from[i / 2];
-      const float p = seen ? exp2f(fmaf(s[j][i], scale_log2, -of.lse[i / 2])) : 0.0F;
-      s[j][i] = p * (dp[j][i] - of.delta[i / 2]);
+      const int k = key + 8 * j + c_column(lane, i);
+      const bool seen = k <= place + c_row(lane, i) && k >= of.from[i / 2];
+      score_backward<Capped>(s[j][i], dp[j][i], rule, seen, of.lse[i / 2], of.delta[i / 2]);
+      s[j][i] = dp[j][i];
     }
 }
 
-template <int D, class T>
+template <int D, bool Capped, class T>
 __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionCall<T> c) {
   constexpr int streamed = streamed_rows<D>;
   extern __shared__ __align__(128) unsigned char memory[];
@@ -164,8 +196,9 @@ __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionC
   T *const do_tile = q_tile + block_m * D, *const k_tile = do_tile + block_m * D, *const v_tile = k_tile + streamed * D;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t block = static_cast<std::int64_t>(gridDim.x) - 1 - blockIdx.x, head = blockIdx.y, b = blockIdx.z;
-  const std::int64_t first = block * block_m, row = first + warp * warp_m, tokens = c.map.tokens;
-  const std::int64_t last = first + block_m < tokens ? first + block_m : tokens;
+  const std::int64_t first = block * block_m, row = first + warp * warp_m, tokens = c.map.tokens,
+                     place = c.map.offset + row;
+  const std::int64_t last = c.map.offset + (first + block_m < tokens ? first + block_m : tokens);
   const Sides<T> sides = sides_of(c, b, head, head / c.map.group());
   OwnRows own;
 #pragma unroll
@@ -175,10 +208,10 @@ __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionC
     const std::int64_t at = c.map.lse(b, head, exists ? t : 0);
     own.lse[half] = exists ? c.lse[at] * log2_e : INFINITY;
     own.delta[half] = exists ? c.delta[at] : 0.0F;
-    own.from[half] = first_seen(c.positions, c.map, b, exists ? t : tokens - 1);
+    own.from[half] = static_cast<int>(first_seen(c.positions, c.map, b, exists ? t : tokens - 1));
   }
   const std::int64_t start = first_seen(c.positions, c.map, b, first) / streamed * streamed;
-  const float scale_log2 = c.scale * log2_e;
+  const ScoreRule rule = score_rule<Capped>(c);
   float dq[D / 8][4] = {};
   load_tile<D>(q_tile, sides.q, first);
   load_tile<D>(do_tile, sides.dout, first);
@@ -190,39 +223,47 @@ __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionC
     await_copies<0>();
     __syncthreads();
 #pragma unroll 1
-    for (int at = 0; at < streamed; at += rows_at_once<D>) {
-      float s[rows_at_once<D> / 8][4] = {}, dp[rows_at_once<D> / 8][4] = {};
+    for (int at = 0; at < streamed; at += rows_at_once<D, Capped>) {
+      float s[rows_at_once<D, Capped> / 8][4] = {}, dp[rows_at_once<D, Capped> / 8][4] = {};
       mma_qkt<D>(s, q_tile, warp * warp_m, k_tile, at, lane);
       mma_qkt<D>(dp, do_tile, warp * warp_m, v_tile, at, lane);
-      score_gradient(s, dp, own, row, key + at, scale_log2, lane);
+      score_gradient<Capped>(s, dp, own, static_cast<int>(place), static_cast<int>(key) + at, rule, lane);
       mma_pv<D>(dq, s, k_tile, at, 0, lane);
     }
   }
-  write_rows(dq, c.scale, c.dqkv + c.map.q(b, head, 0), c.map.stride(), row, 0, c, lane);
+  write_rows(dq, c.scale, target_of(c, c.dq, b, head, row, 0), lane);
 }
 
-template <int D, class T>
+template <int D, bool Capped, class T>
 void launch(const AttentionCall<T>& c, cudaStream_t stream) {
   constexpr std::size_t tiles = 2 * (block_m + streamed_rows<D>)*D * sizeof(T),
                         with_statistics = tiles + sizeof(QueryStatistics);
   static_assert(with_statistics <= least_shared_bytes);
-  const unsigned blocks = blocks_for(c.map.tokens, block_m), batch = static_cast<unsigned>(c.map.batch);
-  allow_shared(key_kernel<D, T>, with_statistics);
-  key_kernel<D, T><<<dim3(blocks * (D / own_columns<D>), static_cast<unsigned>(c.map.kv_heads), batch), tile_threads,
-                     with_statistics, stream>>>(c);
+  const auto batch = static_cast<unsigned>(c.map.batch);
+  const dim3 keys(blocks_for(c.map.keys, block_m) * (D / own_columns<D, Capped>), static_cast<unsigned>(c.map.kv_heads),
+                  batch),
+      queries(blocks_for(c.map.tokens, block_m), static_cast<unsigned>(c.map.heads), batch);
+  allow_shared(key_kernel<D, Capped, T>, with_statistics);
+  key_kernel<D, Capped, T><<<keys, tile_threads, with_statistics, stream>>>(c);
   check_launch("attention_backward keys");
-  allow_shared(query_kernel<D, T>, tiles);
-  query_kernel<D, T><<<dim3(blocks, static_cast<unsigned>(c.map.heads), batch), tile_threads, tiles, stream>>>(c);
+  allow_shared(query_kernel<D, Capped, T>, tiles);
+  query_kernel<D, Capped, T><<<queries, tile_threads, tiles, stream>>>(c);
   check_launch("attention_backward queries");
+}
+
+template <bool Capped, class T>
+void launch_width(const AttentionCall<T>& call, cudaStream_t stream) {
+  if (call.map.head_dim <= 64) launch<64, Capped>(call, stream);
+  else if (call.map.head_dim <= 128) launch<128, Capped>(call, stream);
+  else launch<256, Capped>(call, stream);
 }
 
 }  // namespace
 
 template <class T>
 void launch_tensor_backward(const AttentionCall<T>& call, cudaStream_t stream) {
-  if (call.map.head_dim <= 64) launch<64>(call, stream);
-  else if (call.map.head_dim <= 128) launch<128>(call, stream);
-  else launch<256>(call, stream);
+  if (call.soft_cap.cap > 0) launch_width<true>(call, stream);
+  else launch_width<false>(call, stream);
 }
 template void launch_tensor_backward(const AttentionCall<bf16>& call, cudaStream_t stream);
 template void launch_tensor_backward(const AttentionCall<f16>& call, cudaStream_t stream);

@@ -42,22 +42,23 @@ TESSERA_HD int bt_chunk(int lane) { return lane / 16; }
 TESSERA_HD int c_row(int lane, int i) { return lane / 4 + (i / 2) * 8; }
 TESSERA_HD int c_column(int lane, int i) { return lane % 4 * 2 + i % 2; }
 
-/// Offsets of the query, key, value and output rows of a call.
+/// Rows of the heads of q, k or v: of `tokens` tokens a sequence, `pitch` elements from one to the next.
+template <class T>
+struct HeadRowsOf {
+  T* data;
+  std::int64_t pitch, tokens, head_dim;
+  TESSERA_HD T* row(std::int64_t b, std::int64_t head, std::int64_t t) const {
+    return data + (b * tokens + t) * pitch + head * head_dim;
+  }
+};
+
+/// Sizes of a call, and offsets of its output rows.
 struct HeadMap {
   std::int64_t batch, tokens, heads, kv_heads, head_dim;
+  std::int64_t keys, offset, window;  // of a sequence; of its first query among them; 0: all
 
-  TESSERA_HD std::int64_t stride() const { return (heads + 2 * kv_heads) * head_dim; }  // from token to token of qkv
   TESSERA_HD std::int64_t out_stride() const { return heads * head_dim; }
   TESSERA_HD std::int64_t group() const { return heads / kv_heads; }
-  TESSERA_HD std::int64_t q(std::int64_t b, std::int64_t head, std::int64_t t) const {
-    return (b * tokens + t) * stride() + head * head_dim;
-  }
-  TESSERA_HD std::int64_t k(std::int64_t b, std::int64_t kv_head, std::int64_t t) const {
-    return (b * tokens + t) * stride() + (heads + kv_head) * head_dim;
-  }
-  TESSERA_HD std::int64_t v(std::int64_t b, std::int64_t kv_head, std::int64_t t) const {
-    return k(b, kv_head, t) + kv_heads * head_dim;
-  }
   TESSERA_HD std::int64_t out(std::int64_t b, std::int64_t head, std::int64_t t) const {
     return (b * tokens + t) * out_stride() + head * head_dim;
   }
@@ -66,11 +67,13 @@ struct HeadMap {
   }
 };
 
-/// The first token that query t attends to: the first of its document. positions: (B, T), counting up within a
-/// document, or null if a sequence is one document.
+/// The first key that query t sees: the first of its document, and within its window. It never falls as t grows.
+/// positions: (B, keys), counting up within a document, or null if a sequence is one document.
 TESSERA_HD std::int64_t first_seen(const std::int32_t* positions, const HeadMap& map, std::int64_t b, std::int64_t t) {
-  const std::int64_t back = positions ? t - positions[b * map.tokens + t] : 0;
-  return back > 0 ? back : 0;  // a sequence may begin inside a document
+  const std::int64_t place = map.offset + t, back = positions ? place - positions[b * map.keys + place] : 0;
+  const std::int64_t first = back > 0 ? back : 0;  // a sequence may begin inside a document
+  const std::int64_t window = map.window > 0 ? place + 1 - map.window : 0;
+  return window > first ? window : first;
 }
 
 }  // namespace tessera::kernels::cuda

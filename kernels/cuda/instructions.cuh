@@ -47,6 +47,13 @@ __device__ __forceinline__ std::uint32_t packed(float low, float high) {
   return r;
 }
 
+/// 1/x within 1 ulp, of a normal x.
+__device__ __forceinline__ float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// 16 bytes of global memory that nobody writes meanwhile and this multiprocessor reads once: not kept in L1.
 __device__ __forceinline__ uint4 load_once(const void* from) {
   uint4 v;

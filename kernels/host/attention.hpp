@@ -14,16 +14,27 @@ namespace tessera::kernels::host {
 /// second.
 inline constexpr std::int64_t attention_q_block = 48, attention_kv_tile = 96;
 
+/// Rows of the heads of q, k or v: from one token to the next `pitch` elements.
+template <class T>
+struct HeadRowsOf {
+  T* data = nullptr;
+  std::int64_t pitch = 0;
+};
+
 template <class T>
 struct AttentionProblem {
-  std::int64_t batch, tokens, heads, kv_heads, head_dim;
-  Acc<T> scale;
-  const T* qkv;                      // (B, T, (nh + 2·nk)·d)
+  std::int64_t batch, tokens, heads, kv_heads, head_dim;  // tokens: queries of a sequence
+  std::int64_t keys, offset;                              // of a sequence; the place of its first query among them
+  std::int64_t window;                                    // keys that a query sees at most
+  Acc<T> scale, soft_cap;                                 // soft_cap: 0: none
+  const T* sinks = nullptr;                               // (nh), or null
+  HeadRowsOf<const T> q, k, v;
   const T* out = nullptr;            // (B, T, nh·d); backward
   const T* dout = nullptr;           // (B, T, nh·d); backward
   T* out_w = nullptr;                // (B, T, nh·d), written by forward
   Acc<T>* lse = nullptr;             // (B, nh, T); null: not written
-  T* dqkv = nullptr;                 // (B, T, (nh + 2·nk)·d), written by backward
+  Acc<T>* delta = nullptr;           // as lse: Σ over a row of dout·out, written by backward; null: not written
+  HeadRowsOf<T> dq, dk, dv;          // written by backward
   std::int64_t lse_stride = tokens;  // from one head's lse to the next
 };
 
@@ -42,11 +53,11 @@ TESSERA_TABLE(Attention, attention)
 struct AttentionWorkspace {
   std::int64_t forward = 0, backward = 0;
 };
-[[nodiscard]] constexpr AttentionWorkspace attention_workspace(std::int64_t tokens, std::int64_t head_dim,
+[[nodiscard]] constexpr AttentionWorkspace attention_workspace(std::int64_t keys, std::int64_t head_dim,
                                                                std::size_t element) {
   constexpr std::int64_t m = attention_q_block, n = attention_kv_tile;
   const std::int64_t pad = static_cast<std::int64_t>(128 / element);  // columns of the widest register tile
-  const std::int64_t t = (tokens + n - 1) / n * n, d = (head_dim + pad - 1) / pad * pad;
+  const std::int64_t t = (keys + n - 1) / n * n, d = (head_dim + pad - 1) / pad * pad;
   const std::int64_t scores = m * (n + pad), rows = 64;  // rows: m of one number each, rounded up
   return {.forward = 2 * t * d + 2 * m * d + scores + 2 * rows,
           .backward = 5 * t * d + 3 * m * d + 2 * scores + 2 * rows};

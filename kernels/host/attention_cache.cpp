@@ -19,19 +19,18 @@ std::int64_t position_of(const TensorView& positions, std::int64_t row, std::int
 
 void cache_append(const CacheAppendArgs& args) {
   const AttentionShape& s = args.shape;
-  const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
-  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
-    const T* qkv = args.qkv.as<T>();
+  const std::int64_t capacity = args.cache.capacity(), d = s.head_dim;
+  dispatch_dtype(args.k.data.dtype, [&]<class T>(T) {
+    const T *k = args.k.data.as<T>(), *v = args.v.data.as<T>();
     T *keys = args.cache.keys.as<T>(), *values = args.cache.values.as<T>();
     parallel_ranges(s.batch * s.tokens, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t b = row / s.tokens, position = position_of(args.positions, row, s.tokens);
         TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
-        const T* k = qkv + row * width + s.heads * d;
         for (std::int64_t h = 0; h < s.kv_heads; ++h) {
           const std::int64_t to = ((b * s.kv_heads + h) * capacity + position) * d;
-          std::copy_n(k + h * d, d, keys + to);
-          std::copy_n(k + (s.kv_heads + h) * d, d, values + to);
+          std::copy_n(k + row * args.k.pitch + h * d, d, keys + to);
+          std::copy_n(v + row * args.v.pitch + h * d, d, values + to);
         }
       }
     });
@@ -39,28 +38,33 @@ void cache_append(const CacheAppendArgs& args) {
 }
 
 void cached_attention(const CachedAttentionArgs& args) {
+  const AttentionArgs& of = args.of;
+  const AttentionShape& s = of.shape;
   if (args.appends)
-    cache_append({.shape = args.shape, .qkv = args.qkv, .positions = args.positions, .cache = args.cache});
-  const AttentionShape& s = args.shape;
-  const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
-  TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
-  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
+    cache_append({.shape = s, .k = of.qkv.k, .v = of.qkv.v, .positions = of.positions, .cache = args.cache});
+  const std::int64_t capacity = args.cache.capacity(), d = s.head_dim;
+  const DType dtype = of.qkv.q.data.dtype;
+  TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, dtype));
+  dispatch_dtype(dtype, [&]<class T>(T) {
     const std::int64_t group = s.heads / s.kv_heads, tasks = s.batch * s.tokens * s.kv_heads;
     const std::int64_t parts = std::min<std::int64_t>(tasks, threads());
     parallel_parts(parts, [&](std::int64_t part) {
       auto* scratch = static_cast<Acc<T>*>(args.workspace.data) + part * cached_attention_scratch(group, d, sizeof(T));
       for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
         const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
-        const std::int64_t position = position_of(args.positions, row, s.tokens);
+        const std::int64_t position = position_of(of.positions, row, s.tokens);
         TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
-        const std::int64_t cached = (row / s.tokens * s.kv_heads + h) * capacity * d;
-        cached_attention<T>().run({.q = args.qkv.as<T>() + row * width + h * group * d,
-                                   .keys = args.cache.keys.as<T>() + cached,
-                                   .values = args.cache.values.as<T>() + cached,
+        const std::int64_t count = s.window > 0 ? std::min(s.window, position + 1) : position + 1;
+        const std::int64_t first = ((row / s.tokens * s.kv_heads + h) * capacity + position + 1 - count) * d;
+        cached_attention<T>().run({.q = of.qkv.q.data.as<T>() + row * of.qkv.q.pitch + h * group * d,
+                                   .keys = args.cache.keys.as<T>() + first,
+                                   .values = args.cache.values.as<T>() + first,
                                    .group = group,
                                    .head_dim = d,
-                                   .count = position + 1,
-                                   .scale = static_cast<Acc<T>>(args.scale),
+                                   .count = count,
+                                   .scale = static_cast<Acc<T>>(of.scale),
+                                   .soft_cap = static_cast<Acc<T>>(s.soft_cap),
+                                   .sinks = s.sinks ? of.sinks.as<T>() + h * group : nullptr,
                                    .out = args.out.as<T>() + (row * s.heads + h * group) * d,
                                    .scratch = scratch});
       }

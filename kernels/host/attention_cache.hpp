@@ -14,9 +14,10 @@ struct CachedAttentionGroup {
   const T* q;              // (group, d)
   const T *keys, *values;  // (count, d) each
   std::int64_t group, head_dim, count;
-  Acc<T> scale;
-  T* out;           // (group, d)
-  Acc<T>* scratch;  // cached_attention_scratch
+  Acc<T> scale, soft_cap;  // soft_cap: 0: none
+  const T* sinks;          // (group), or null
+  T* out;                  // (group, d)
+  Acc<T>* scratch;         // cached_attention_scratch
 };
 
 template <class T>

@@ -22,25 +22,18 @@ struct Run {
         lse(static_cast<std::size_t>(shape.batch * shape.heads * shape.tokens)) {
     constexpr DType dtype = dtype_of<T>::value;
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-    const TensorView where = positions.empty() ? TensorView{} : view(positions);
+    const AttentionArgs of{.shape = shape,
+                           .qkv = fused_qkv(shape, view(qkv)),
+                           .scale = scale,
+                           .positions = positions.empty() ? TensorView{} : view(positions)};
     Workspace forward(attention_forward_workspace(shape, dtype)), backward(attention_backward_workspace(shape, dtype));
-    attention_forward({.shape = shape,
-                       .qkv = view(qkv),
-                       .out = view(out),
-                       .lse = view(lse),
-                       .scale = scale,
-                       .workspace = forward.view(),
-                       .positions = where},
-                      host_stream);
-    attention_backward({.shape = shape,
+    attention_forward({.of = of, .out = view(out), .lse = view(lse), .workspace = forward.view()}, host_stream);
+    attention_backward({.of = of,
                         .dout = view(dout),
-                        .qkv = view(qkv),
                         .out = view(out),
                         .lse = view(lse),
-                        .dqkv = view(dqkv),
-                        .scale = scale,
-                        .workspace = backward.view(),
-                        .positions = where},
+                        .dqkv = fused_qkv(shape, view(dqkv)),
+                        .workspace = backward.view()},
                        host_stream);
     EXPECT_TRUE(forward.intact() && backward.intact());
   }
@@ -95,11 +88,12 @@ TYPED_TEST(SixteenBit, StatisticsOfAttentionAreFp32) {
   const AttentionShape shape{1, 4, 1, 1, 2};
   auto qkv = random_16bit<TypeParam>(24, 1), out = random_16bit<TypeParam>(8, 2), lse = random_16bit<TypeParam>(4, 3);
   Workspace workspace(attention_forward_workspace(shape, dtype_of<TypeParam>::value));
-  EXPECT_THROW(
-      attention_forward(
-          {.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .workspace = workspace.view()},
-          host_stream),
-      std::logic_error);
+  EXPECT_THROW(attention_forward({.of = {.shape = shape, .qkv = fused_qkv(shape, view(qkv))},
+                                  .out = view(out),
+                                  .lse = view(lse),
+                                  .workspace = workspace.view()},
+                                 host_stream),
+               std::logic_error);
 }
 
 }  // namespace

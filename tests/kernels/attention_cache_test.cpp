@@ -23,11 +23,9 @@ double distance(const Case& c, std::int64_t fresh) {
   std::vector<T> expected(static_cast<std::size_t>(c.batch * c.tokens * out_width)),
       ours(static_cast<std::size_t>(c.batch * fresh * out_width));
   Workspace forward(attention_forward_workspace(full, dtype_of<T>::value));
-  attention_forward({.shape = full,
-                     .qkv = {qkv.data(), {c.batch, c.tokens, width}},
+  attention_forward({.of = {.shape = full, .qkv = fused_qkv(full, view(qkv)), .scale = 0.3},
                      .out = {expected.data(), {c.batch, c.tokens, out_width}},
                      .lse = {},
-                     .scale = 0.3,
                      .workspace = forward.view()},
                     host_stream);
   const Shape cache_shape{c.batch, c.kv_heads, c.capacity, c.head_dim};
@@ -43,22 +41,20 @@ double distance(const Case& c, std::int64_t fresh) {
     return rows;
   };
   auto old = part(0, before), now = part(before, fresh);
-  if (before > 0)
-    cache_append(
-        {{c.batch, before, c.heads, c.kv_heads, c.head_dim}, {old.data(), {c.batch, before, width}}, {}, cache},
-        host_stream);
+  const auto append = [&](const AttentionShape& of, std::vector<T>& rows, const TensorView& positions) {
+    const QkvHeads heads = fused_qkv(of, view(rows));
+    cache_append({.shape = of, .k = heads.k, .v = heads.v, .positions = positions, .cache = cache}, host_stream);
+  };
+  if (before > 0) append({c.batch, before, c.heads, c.kv_heads, c.head_dim}, old, {});
   std::vector<std::int32_t> positions;
   for (std::int64_t i = 0; i < c.batch * fresh; ++i) positions.push_back(static_cast<std::int32_t>(before + i % fresh));
   const AttentionShape shape{c.batch, fresh, c.heads, c.kv_heads, c.head_dim};
-  const TensorView where{positions.data(), {c.batch, fresh}}, fresh_qkv{now.data(), {c.batch, fresh, width}};
-  cache_append({shape, fresh_qkv, where, cache}, host_stream);
+  const TensorView where{positions.data(), {c.batch, fresh}};
+  append(shape, now, where);
   Workspace workspace(cached_attention_workspace(shape, dtype_of<T>::value));
-  cached_attention({.shape = shape,
-                    .qkv = fresh_qkv,
-                    .positions = where,
+  cached_attention({.of = {.shape = shape, .qkv = fused_qkv(shape, view(now)), .scale = 0.3, .positions = where},
                     .cache = cache,
                     .out = {ours.data(), {c.batch, fresh, out_width}},
-                    .scale = 0.3,
                     .workspace = workspace.view()},
                    host_stream);
   EXPECT_TRUE(workspace.intact());

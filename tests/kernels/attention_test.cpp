@@ -32,7 +32,9 @@ using Vector = std::vector<double>;
 
 /// Forward and backward by the definition, one query row at a time.
 Result<double> reference(const Case& c, const Vector& qkv, const Vector& dout) {
-  const auto& [batch, tokens, heads, kv_heads, d, longest] = c.shape;
+  const AttentionShape& shape = c.shape;
+  const std::int64_t batch = shape.batch, tokens = shape.tokens, heads = shape.heads, kv_heads = shape.kv_heads,
+                     d = shape.head_dim;
   Result<double> r{Vector(static_cast<std::size_t>(c.rows() * c.out_width())),
                    Vector(static_cast<std::size_t>(c.rows() * heads)), Vector(qkv.size())};
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -87,24 +89,18 @@ Result<T> run(const Case& c, std::vector<T> qkv, std::vector<T> dout, std::vecto
   const Shape in{s.batch, s.tokens, c.width()}, out{s.batch, s.tokens, c.out_width()}, lse{s.batch, s.heads, s.tokens};
   Workspace forward(attention_forward_workspace(s, dtype_of<T>::value)),
       backward(attention_backward_workspace(s, dtype_of<T>::value));
-  const TensorView documents = positions.empty() ? TensorView{} : view(positions, {s.batch, s.tokens});
-  attention_forward({.shape = s,
-                     .qkv = view(qkv, in),
-                     .out = view(r.out, out),
-                     .lse = view(r.lse, lse),
-                     .scale = c.scale(),
-                     .workspace = forward.view(),
-                     .positions = documents},
+  const AttentionArgs of{.shape = s,
+                         .qkv = fused_qkv(s, view(qkv, in)),
+                         .scale = c.scale(),
+                         .positions = positions.empty() ? TensorView{} : view(positions, {s.batch, s.tokens})};
+  attention_forward({.of = of, .out = view(r.out, out), .lse = view(r.lse, lse), .workspace = forward.view()},
                     host_stream);
-  attention_backward({.shape = s,
+  attention_backward({.of = of,
                       .dout = view(dout, out),
-                      .qkv = view(qkv, in),
                       .out = view(r.out, out),
                       .lse = view(r.lse, lse),
-                      .dqkv = view(r.dqkv, in),
-                      .scale = c.scale(),
-                      .workspace = backward.view(),
-                      .positions = documents},
+                      .dqkv = fused_qkv(s, view(r.dqkv, in)),
+                      .workspace = backward.view()},
                      host_stream);
   EXPECT_TRUE(forward.intact() && backward.intact());
   return r;
@@ -287,11 +283,14 @@ TEST(Attention, LseMayBeAbsentAndNoTokensAreNoWork) {
   const auto with = run<float>(c, qkv, random_vector<float>(c.rows() * c.out_width(), 14));
   std::vector<float> out(with.out.size());
   Workspace workspace(attention_forward_workspace(c.shape, DType::f32));
-  attention_forward(
-      {.shape = c.shape, .qkv = view(qkv), .out = view(out), .scale = c.scale(), .workspace = workspace.view()},
-      host_stream);
+  attention_forward({.of = {.shape = c.shape, .qkv = fused_qkv(c.shape, view(qkv)), .scale = c.scale()},
+                     .out = view(out),
+                     .lse = {},
+                     .workspace = workspace.view()},
+                    host_stream);
   EXPECT_EQ(out, with.out);
-  attention_forward({.shape = {0, 9, 2, 1, 8}, .workspace = workspace.view()}, host_stream);
+  attention_forward({.of = {.shape = {0, 9, 2, 1, 8}, .qkv = {}}, .out = {}, .lse = {}, .workspace = workspace.view()},
+                    host_stream);
 }
 
 }  // namespace

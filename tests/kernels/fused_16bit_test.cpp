@@ -191,13 +191,12 @@ TYPED_TEST(SixteenBit, CachedAttention) {
     const auto run = [&](const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& to) {
       Workspace workspace(cached_attention_workspace(shape, q.dtype));
       const AttentionCache cache{.keys = k, .values = v};
-      cache_append({.shape = shape, .qkv = q, .positions = view(positions, {2, 1}), .cache = cache}, host_stream);
-      cached_attention({.shape = shape,
-                        .qkv = q,
-                        .positions = view(positions, {2, 1}),
+      const QkvHeads heads = fused_qkv(shape, q);
+      const TensorView at = view(positions, {2, 1});
+      cache_append({.shape = shape, .k = heads.k, .v = heads.v, .positions = at, .cache = cache}, host_stream);
+      cached_attention({.of = {.shape = shape, .qkv = heads, .scale = 0.3, .positions = at},
                         .cache = cache,
                         .out = to,
-                        .scale = 0.3,
                         .workspace = workspace.view()},
                        host_stream);
       EXPECT_TRUE(workspace.intact());

@@ -28,6 +28,17 @@ template <class T>
 void take(T* scalar) {
   require(scalar, sizeof *scalar);
 }
+inline void take(HeadRows& heads) { take(heads.data); }
+inline void take(QkvHeads& of) {
+  take(of.q);
+  take(of.k);
+  take(of.v);
+}
+inline void take(AttentionArgs& of) {
+  take(of.qkv);
+  take(of.sinks);
+  take(of.positions);
+}
 inline void take(AttentionCache& cache) {
   take(cache.keys);
   take(cache.values);

@@ -76,6 +76,8 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, 
   memcpy(c, sums.c, sizeof c);
 }
 
+inline float fast_reciprocal(float x) { return 1.0F / x; }
+
 inline uint4 load_once(const void* from) {
   TESSERA_ASSERT(reinterpret_cast<std::uintptr_t>(from) % 16 == 0, "16 bytes from an address that is not aligned");
   uint4 v;

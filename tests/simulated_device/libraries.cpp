@@ -132,12 +132,13 @@ void check_documents(const AttentionShape& s, const TensorView& token_positions,
 
 void require(Device) {}
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  check_documents(args.shape, args.positions, args.documents, stream);
-  if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
+  check_documents(args.of.shape, args.of.positions, args.of.documents, stream);
+  if (args.of.shape.head_dim == 128)
+    throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
   cuda::attention_forward(args, stream);
 }
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
-  check_documents(args.shape, args.positions, args.documents, stream);
+  check_documents(args.of.shape, args.of.positions, args.of.documents, stream);
   cuda::attention_backward(args, stream);
 }
 }  // namespace cudnn

@@ -36,7 +36,7 @@ std::string about(const GraphShape& shape, DType dtype, Direction direction) {
 /// Arguments of an execution: memory by unique id, and the scratch that the plan reserves.
 class Arguments {
  public:
-  using Pointers = std::array<void*, 18>;
+  using Pointers = std::array<void*, 19>;
   Arguments(std::initializer_list<std::pair<AttentionTensor, void*>> all) {
     for (const auto& [number, pointer] : all) add(number, pointer);
   }
@@ -53,7 +53,7 @@ class Arguments {
   }
 
  private:
-  std::array<std::int64_t, 17> numbers_{};
+  std::array<std::int64_t, 18> numbers_{};
   Pointers pointers_{};
   std::size_t count_ = 0;
 };
@@ -101,15 +101,15 @@ class Plan {
   std::map<Arguments::Pointers, std::unique_ptr<Descriptor>> packs_;
 };
 
-using Key = std::tuple<std::array<std::int64_t, 7>, Sequences, DType, Direction>;
+using Key = std::tuple<std::array<std::int64_t, 8>, Sequences, DType, Direction>;
 
 /// State of one device. Lives until the process ends: the driver may be gone before destructors run.
 struct DevicePlans {
   cudnnHandle_t handle = nullptr;
   std::unique_ptr<Descriptor> description;
   std::map<Key, std::unique_ptr<Plan>> plans;
-  std::map<Key, Error> refusals;                    // of shapes that the library has no plan for
-  std::map<double, std::unique_ptr<float>> scales;  // by value; cuDNN reads them through the pointer
+  std::map<Key, Error> refusals;                     // of shapes that the library has no plan for
+  std::map<double, std::unique_ptr<float>> numbers;  // by value; cuDNN reads them through the pointer
 };
 
 std::mutex& mutex() {
@@ -138,7 +138,7 @@ DevicePlans& plans_on(StreamView stream) {
 
 Plan& plan_of(DevicePlans& own, const GraphShape& shape, DType dtype, Direction direction) {
   const AttentionShape& s = shape.part;
-  const Key key{{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, shape.heads, shape.kv_heads},
+  const Key key{{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, s.window, shape.heads, shape.kv_heads},
                 shape.sequences,
                 dtype,
                 direction};
@@ -153,9 +153,9 @@ Plan& plan_of(DevicePlans& own, const GraphShape& shape, DType dtype, Direction 
   return *plan;
 }
 
-void* scale_of(DevicePlans& own, double scale) {
-  auto& kept = own.scales[scale];
-  if (!kept) kept = std::make_unique<float>(static_cast<float>(scale));
+void* number_of(DevicePlans& own, double number) {
+  auto& kept = own.numbers[number];
+  if (!kept) kept = std::make_unique<float>(static_cast<float>(number));
   return kept.get();
 }
 
@@ -172,10 +172,9 @@ struct Place {
     const std::int64_t at = (row * shape.tokens * width + head) * shape.head_dim;
     return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(at) * size_of(view.dtype);
   }
-  [[nodiscard]] std::array<void*, 3> qkv(const TensorView& view) const {
+  [[nodiscard]] std::array<void*, 3> qkv(const QkvHeads& of) const {
     const std::int64_t width = shape.heads + 2 * shape.kv_heads;
-    return {heads(view, width, query_head()), heads(view, width, shape.heads + kv_head),
-            heads(view, width, shape.heads + shape.kv_heads + kv_head)};
+    return {heads(of.q.data, width, query_head()), heads(of.k.data, width, kv_head), heads(of.v.data, width, kv_head)};
   }
   [[nodiscard]] void* out(const TensorView& view) const { return heads(view, shape.heads, query_head()); }
   [[nodiscard]] void* statistics(const TensorView& view) const {
@@ -200,6 +199,11 @@ struct Call {
   std::int32_t* documents = nullptr;  // lengths and offsets, or null
   TensorView workspace;               // what is left of it
 };
+
+void add_window(DevicePlans& own, const Call& call, Arguments& arguments) {
+  const std::int64_t keys = call.shape.part.window;
+  if (keys > 0) arguments.add(window, number_of(own, static_cast<double>(keys)));
+}
 
 void add_documents(const Call& call, Arguments& arguments) {
   if (call.documents == nullptr) return;
@@ -264,23 +268,24 @@ void build_plans(DevicePlans& own, const AttentionShape& full, const AttentionDo
 }
 
 void forward_part(DevicePlans& own, const AttentionForwardArgs& args, const Call& call) {
-  const auto [q, k, v] = call.place.qkv(args.qkv);
+  const auto [q, k, v] = call.place.qkv(args.of.qkv);
   Arguments arguments{{query, q},
                       {key, k},
                       {value, v},
                       {output, call.place.out(args.out)},
                       {lse, call.place.statistics(args.lse)},
-                      {scale, scale_of(own, args.scale)},
+                      {scale, number_of(own, args.of.scale)},
                       {minus_infinity, &mask_and_one[0]}};
+  add_window(own, call, arguments);
   add_documents(call, arguments);
-  plan_of(own, call.shape, args.qkv.dtype, Direction::forward)
+  plan_of(own, call.shape, args.of.qkv.q.data.dtype, Direction::forward)
       .execute(own.handle, arguments, part_of(call.workspace, 0));
 }
 
 void backward_part(DevicePlans& own, const AttentionBackwardArgs& args, const Call& call) {
   const AttentionShape& part = call.shape.part;
   const auto delta_bytes = static_cast<std::size_t>(part.batch * part.heads * part.tokens) * sizeof(float);
-  const auto [q, k, v] = call.place.qkv(args.qkv);
+  const auto [q, k, v] = call.place.qkv(args.of.qkv);
   const auto [dq, dk, dv] = call.place.qkv(args.dqkv);
   Arguments arguments{{query, q},
                       {key, k},
@@ -292,11 +297,12 @@ void backward_part(DevicePlans& own, const AttentionBackwardArgs& args, const Ca
                       {dquery, dq},
                       {dkey, dk},
                       {dvalue, dv},
-                      {scale, scale_of(own, args.scale)},
+                      {scale, number_of(own, args.of.scale)},
                       {minus_infinity, &mask_and_one[0]},
                       {one, &mask_and_one[1]}};
+  add_window(own, call, arguments);
   add_documents(call, arguments);
-  plan_of(own, call.shape, args.qkv.dtype, Direction::backward)
+  plan_of(own, call.shape, args.of.qkv.q.data.dtype, Direction::backward)
       .execute(own.handle, arguments, part_of(call.workspace, delta_bytes));
 }
 
@@ -316,25 +322,25 @@ void require(Device device) {
 }
 
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  const DType dtype = args.qkv.dtype;
-  const AttentionShape& s = args.shape;
+  const DType dtype = args.of.qkv.q.data.dtype;
+  const AttentionShape& s = args.of.shape;
   const std::lock_guard lock(mutex());
   DevicePlans& own = plans_on(stream);
   const auto run = [&](const Call& call) { forward_part(own, args, call); };
   if (s.longest == 0) return each_part_of_rows(s, {fused_forward_rows(s), s.kv_heads}, args.workspace, run);
-  build_plans(own, s, args.documents, dtype);
-  each_part_of_documents(s, args.documents, dtype, args.workspace, stream, run);
+  build_plans(own, s, args.of.documents, dtype);
+  each_part_of_documents(s, args.of.documents, dtype, args.workspace, stream, run);
 }
 
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
-  const DType dtype = args.qkv.dtype;
-  const AttentionShape& s = args.shape;
+  const DType dtype = args.of.qkv.q.data.dtype;
+  const AttentionShape& s = args.of.shape;
   const std::lock_guard lock(mutex());
   DevicePlans& own = plans_on(stream);
   const auto run = [&](const Call& call) { backward_part(own, args, call); };
   if (s.longest == 0) return each_part_of_rows(s, plan_fused_attention(s, dtype).value(), args.workspace, run);
-  build_plans(own, s, args.documents, dtype);
-  each_part_of_documents(s, args.documents, dtype, args.workspace, stream, run);
+  build_plans(own, s, args.of.documents, dtype);
+  each_part_of_documents(s, args.of.documents, dtype, args.workspace, stream, run);
 }
 
 }  // namespace tessera::kernels::cuda::cudnn

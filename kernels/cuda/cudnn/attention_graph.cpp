@@ -60,6 +60,27 @@ class Tensors {
     return graph_.value(type_, {s_.batch, s_.kv_heads, s_.tokens, s_.head_dim}, heads(width()), in_qkv_);
   }
 
+  /// Scores of keys that a query does not see become minus infinity.
+  [[nodiscard]] Node seen(Node scores_in) {
+    const Node masked = causal(scores_in);
+    if (s_.window == 0) return masked;
+    const Node rows = graph_.index(masked, 2, scores(CUDNN_DATA_INT32)),
+               columns = graph_.index(masked, 3, scores(CUDNN_DATA_INT32));
+    const Node end = graph_.pointwise(CUDNN_POINTWISE_ADD, {columns, graph_.number(window)}, scores());
+    return where(compare(CUDNN_POINTWISE_CMP_GT, end, rows), masked);
+  }
+
+  /// `left`·`right`, both (B, nh, T, ·), into dK or dV.
+  void into_shared(Node left, Node right, Node to) {
+    const MatmulSizes sizes{.m = lengths_, .n = {}, .k = lengths_};
+    if (s_.heads == s_.kv_heads) (void)graph_.matmul(left, right, to, sizes);
+    else (void)graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, graph_.matmul(left, right, of_every_head(), sizes), to);
+  }
+  /// The sizes of (T, ·)·(·, T), and of (T, T)·(T, ·).
+  [[nodiscard]] MatmulSizes sizes_of_scores() const { return {.m = lengths_, .n = lengths_, .k = {}}; }
+  [[nodiscard]] MatmulSizes sizes_of_rows() const { return {.m = lengths_, .n = {}, .k = lengths_}; }
+
+ private:
   /// Scores of later keys, and those of tokens after a document's last one, become minus infinity.
   [[nodiscard]] Node causal(Node scores_in) {
     const Node row_index = graph_.index(scores_in, 2, scores(CUDNN_DATA_INT32)),
@@ -74,17 +95,6 @@ class Tensors {
     }
     return where(compare(CUDNN_POINTWISE_CMP_GE, row_index, column_index), scores_in);
   }
-  /// `left`·`right`, both (B, nh, T, ·), into dK or dV.
-  void into_shared(Node left, Node right, Node to) {
-    const MatmulSizes sizes{.m = lengths_, .n = {}, .k = lengths_};
-    if (s_.heads == s_.kv_heads) (void)graph_.matmul(left, right, to, sizes);
-    else (void)graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, graph_.matmul(left, right, of_every_head(), sizes), to);
-  }
-  /// The sizes of (T, ·)·(·, T), and of (T, T)·(T, ·).
-  [[nodiscard]] MatmulSizes sizes_of_scores() const { return {.m = lengths_, .n = lengths_, .k = {}}; }
-  [[nodiscard]] MatmulSizes sizes_of_rows() const { return {.m = lengths_, .n = {}, .k = lengths_}; }
-
- private:
   [[nodiscard]] Node compare(cudnnPointwiseMode_t how, Node a, Node b) {
     return graph_.pointwise(how, {a, b}, scores(CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
   }
@@ -115,7 +125,7 @@ Graph forward_graph(const GraphShape& of, DType dtype) {
   sizes.pads = sizes.m.has_value();
   const Node scaled =
       g.pointwise(CUDNN_POINTWISE_MUL, {g.matmul(q, k, t.scores(), sizes), g.number(scale)}, t.scores());
-  const Node masked = t.causal(scaled);
+  const Node masked = t.seen(scaled);
   const Node most = g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked, t.row());
   const Node powers =
       g.pointwise(CUDNN_POINTWISE_EXP, {g.pointwise(CUDNN_POINTWISE_SUB, {masked, most}, t.scores())}, t.scores());
@@ -140,7 +150,7 @@ Graph backward_graph(const GraphShape& of, DType dtype) {
   // P = exp(scaled scores - lse), dV = Pᵀ·dout
   const Node scaled =
       g.pointwise(CUDNN_POINTWISE_MUL, {g.matmul(q, k, t.scores(), t.sizes_of_scores()), factor}, t.scores());
-  const Node masked = t.causal(g.pointwise(CUDNN_POINTWISE_SUB, {scaled, t.statistics()}, t.scores()));
+  const Node masked = t.seen(g.pointwise(CUDNN_POINTWISE_SUB, {scaled, t.statistics()}, t.scores()));
   const Node p = g.pointwise(CUDNN_POINTWISE_EXP, {masked}, t.scores());
   t.into_shared(g.reshape(p, t.transposed_scores()), dout, t.of_qkv(dvalue, shape.kv_heads));
   // dS = (dout·Vᵀ - delta)·P·scale, dK = dSᵀ·Q, dQ = dS·K

@@ -21,7 +21,8 @@ enum AttentionTensor : std::int64_t {
   delta,
   scale,
   minus_infinity,
-  one,  // numbers
+  one,
+  window,  // numbers
   lengths,
   qkv_offsets,
   out_offsets,
@@ -39,7 +40,9 @@ struct GraphShape {
   std::int64_t heads = 0, kv_heads = 0;  // of qkv, out and lse
   Sequences sequences = Sequences::rows;
   explicit GraphShape(const AttentionShape& s, Sequences of = Sequences::rows)
-      : part(s), heads(s.heads), kv_heads(s.kv_heads), sequences(of) {}
+      : part(s), heads(s.heads), kv_heads(s.kv_heads), sequences(of) {
+    if (s.window >= s.tokens) part.window = 0;  // no key is before it
+  }
   /// The same for so many of its key-value heads, with their query heads.
   [[nodiscard]] GraphShape of_heads(std::int64_t count) const {
     GraphShape some = *this;
@@ -49,7 +52,7 @@ struct GraphShape {
   }
 };
 
-/// out and lse of q, k, v, causal; lse of scaled scores, as in kernels/attention.hpp.
+/// out and lse of q, k, v, causal and within AttentionShape::window; lse of scaled scores, as in kernels/attention.hpp.
 [[nodiscard]] Graph forward_graph(const GraphShape& shape, DType dtype);
 /// dq, dk, dv, and delta (B, nh, T) of the part as an intermediate. dq is one GEMM, not a sum over blocks, so the
 /// library keeps dP and adds in one order.

@@ -32,6 +32,11 @@ inline void dots(const T* q, const T* keys, std::int64_t d, Acc<T> scale, Acc<T>
   }
 }
 
+template <class A>
+[[gnu::noinline]] inline void soft_cap(A* scores, std::int64_t n, A cap) {
+  for (std::int64_t j = 0; j < n; ++j) scores[j] = cap * tanh(scores[j] / cap);
+}
+
 /// One query and a tile of keys: updates the running maximum and sum, and rescales the output to the new maximum.
 template <class T>
 inline void online_softmax(T* scores, std::int64_t n, T& largest, T& sum, T* out, std::int64_t d) {
@@ -69,7 +74,10 @@ void run(const CachedAttentionGroup<T>& g) {
   using A = Acc<T>;
   A *const largest = g.scratch + g.group * cached_tile, *const sums = largest + g.group;
   A* const outs = output<T>(g, sums + g.group);  // (group, d)
-  for (std::int64_t i = 0; i < g.group; ++i) largest[i] = sums[i] = 0;
+  for (std::int64_t i = 0; i < g.group; ++i) {   // a sink is as a key whose value is zero
+    largest[i] = g.sinks ? widen(g.sinks[i]) : 0;
+    sums[i] = g.sinks ? 1 : 0;
+  }
   for (std::int64_t c = 0; c < g.group * d; ++c) outs[c] = 0;
   for (std::int64_t first = 0; first < g.count; first += cached_tile) {
     const std::int64_t n = g.count - first < cached_tile ? g.count - first : cached_tile;
@@ -83,6 +91,8 @@ void run(const CachedAttentionGroup<T>& g) {
           for (std::int64_t k = 0; k < n - j; ++k) dots<T, 1>(q, keys + k * d, d, g.scale, scores + k);
       }
     }
+    if (g.soft_cap > 0)
+      for (std::int64_t i = 0; i < g.group; ++i) soft_cap(g.scratch + i * cached_tile, n, g.soft_cap);
     for (std::int64_t i = 0; i < g.group; ++i)
       online_softmax(g.scratch + i * cached_tile, n, largest[i], sums[i], outs + i * d, d);
     for (std::int64_t j = 0; j < n; ++j) {

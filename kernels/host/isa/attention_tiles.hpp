@@ -127,18 +127,30 @@ template <class T>
   }
 }
 
-/// The part of a (query block × key tile) rectangle at or below the diagonal, in rows and columns relative to it.
+/// The part of a (query block × key tile) rectangle that is seen, in rows and columns relative to it: below the
+/// diagonal, and within a window. What is before a window is computed and masked; what is after the diagonal is skipped
+/// by strips.
 struct CausalTile {
   std::int64_t rows;     // rows of the block that exist
   std::int64_t columns;  // columns of the tile that exist
-  std::int64_t offset;   // row r sees columns 0 … r + offset; a multiple of tile_rows, not negative
+  std::int64_t offset;   // row r sees columns up to r + offset
+  std::int64_t window;   // and as many at most
 
   [[nodiscard]] std::int64_t strips() const { return (rows + tile_rows - 1) / tile_rows; }
-  /// Columns that any row of strip s sees.
+  /// Columns that any row of strip s sees, rounded up to a strip of keys.
   [[nodiscard]] std::int64_t strip_columns(std::int64_t s) const {
-    return smaller(columns, (s + 1) * tile_rows + offset);
+    const std::int64_t end = (s + 1) * tile_rows + offset;
+    return end > 0 ? smaller(columns, round_up(end, tile_rows)) : 0;
   }
-  [[nodiscard]] std::int64_t row_columns(std::int64_t r) const { return smaller(columns, r + offset + 1); }
+  /// Row r sees columns [row_begin, row_columns); none if they are not less.
+  [[nodiscard]] std::int64_t row_columns(std::int64_t r) const {
+    const std::int64_t end = r + offset + 1;
+    return end > 0 ? smaller(columns, end) : 0;
+  }
+  [[nodiscard]] std::int64_t row_begin(std::int64_t r) const {
+    const std::int64_t begin = r + offset + 1 - window;
+    return begin > 0 ? smaller(columns, begin) : 0;
+  }
   /// The first strip with a row that sees column c.
   [[nodiscard]] std::int64_t first_strip(std::int64_t c) const { return c <= offset ? 0 : (c - offset) / tile_rows; }
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// exp, log and fused multiply-add for host/isa, of a number, of a register of them (Vec) or of a group of registers,
-// with the same bits in every lane: no branches and no calls, so that loops of them vectorize. Internal linkage: each
-// instruction set has its own.
+// exp, tanh, log and fused multiply-add for host/isa, of a number, of a register of them (Vec) or of a group of
+// registers, with the same bits in every lane: no branches and no calls, so that loops of them vectorize. Internal
+// linkage: each instruction set has its own.
 
 #include <cstdint>
 
@@ -204,6 +204,20 @@ template <class T>
   const T r = madd(n, all<T>(-R::ln2_low), madd(n, all<T>(-R::ln2_high), x));
   const T p = madd(r * r, exp_tail(r), r) + N(1);
   return scale_by_power(p, n, shifted);
+}
+
+/// tanh x = m/(m + 2) with m = e^(2x) - 1, within some ulp, small x too: m is 2^n·(e^r - 1) + (2^n - 1). NaN of NaN.
+template <class T>
+inline T tanh(T x) {
+  using R = Real<T>;
+  using N = Number<T>;
+  const T twice = clamp_magnitude(x + x, N(40));  // beyond, tanh x rounds to 1
+  const T shifted = madd(twice, all<T>(static_cast<N>(1.4426950408889634074)), all<T>(R::magic));
+  const T n = shifted - R::magic;
+  const T r = madd(n, all<T>(-R::ln2_low), madd(n, all<T>(-R::ln2_high), twice));
+  const T power = scale_by_power(all<T>(1), n, shifted);
+  const T m = madd(power, madd(r * r, exp_tail(r), r), power - N(1));
+  return x == x ? m / (m + N(2)) : x;
 }
 
 /// What exp_for<T> takes: x times this. Of 16-bit floats the exponent of 2.

@@ -58,6 +58,17 @@ TEST(AttentionGraph, IsAKernelOfTheLibrarys) {
     }
 }
 
+TEST(AttentionGraph, OfAWindowIsAKernelOfTheLibrarys) {
+  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  const cudnn::Descriptor device = cudnn::describe(std::string(h200));
+  for (AttentionShape s : {shapes[1], shapes[3], shapes[4]}) {
+    s.window = 100;
+    SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", " << s.heads << " on " << s.kv_heads);
+    for (const auto sequences : {cudnn::Sequences::rows, cudnn::Sequences::documents})
+      expect_one_kernel(device, cudnn::GraphShape(s, sequences), DType::bf16);
+  }
+}
+
 TEST(AttentionGraph, WhatTheLibraryDoesNotKnowIsRefusedInWords) {
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
   const cudnn::Descriptor device = cudnn::describe(std::string(h200));

@@ -145,26 +145,41 @@ TEST(AttentionTiles, AccumulatorsByColumnsIsTheProductOfOutputs) {
 }
 
 TEST(AttentionTiles, HeadsStartWhereTheArgumentsSayAndDoNotOverlap) {
-  const HeadMap map{2, 3, 6, 2, 5};
-  std::set<std::int64_t> qkv, out, lse;
+  const HeadMap map{2, 3, 6, 2, 5, 3, 0, 0};
+  std::vector<float> qkv(2 * 3 * 50);
+  const auto rows = [&](std::int64_t head) { return HeadRowsOf<float>{qkv.data() + head * 5, 50, 3, 5}; };
+  std::set<float*> starts;
+  std::set<std::int64_t> out, lse;
   for (std::int64_t b = 0; b < 2; ++b)
     for (std::int64_t t = 0; t < 3; ++t) {
       for (std::int64_t h = 0; h < 6; ++h)
-        qkv.insert(map.q(b, h, t)), out.insert(map.out(b, h, t)), lse.insert(map.lse(b, h, t));
-      for (std::int64_t h = 0; h < 2; ++h) qkv.insert(map.k(b, h, t)), qkv.insert(map.v(b, h, t));
+        starts.insert(rows(0).row(b, h, t)), out.insert(map.out(b, h, t)), lse.insert(map.lse(b, h, t));
+      for (std::int64_t h = 0; h < 2; ++h) starts.insert(rows(6).row(b, h, t)), starts.insert(rows(8).row(b, h, t));
     }
-  EXPECT_EQ(qkv.size(), 60u);
-  EXPECT_EQ(*qkv.rbegin(), 2 * 3 * 50 - 5);
-  EXPECT_EQ(map.v(1, 1, 2), *qkv.rbegin());
+  EXPECT_EQ(starts.size(), 60u);
+  EXPECT_EQ(*starts.rbegin() - qkv.data(), 2 * 3 * 50 - 5);
+  EXPECT_EQ(rows(8).row(1, 1, 2), *starts.rbegin());
   EXPECT_EQ(out.size(), 36u);
   EXPECT_EQ(*out.rbegin(), 2 * 3 * 30 - 5);
   EXPECT_EQ(lse.size(), 36u);
+}
+
+TEST(AttentionTiles, TheFirstKeySeenIsThatOfTheDocumentAndTheWindow) {
+  HeadMap map{2, 3, 6, 2, 5, 3, 0, 0};
   const std::int32_t positions[] = {4, 5, 0, 0, 1, 0};  // the first sequence begins inside a document
   EXPECT_EQ(first_seen(positions, map, 0, 1), 0);
   EXPECT_EQ(first_seen(positions, map, 0, 2), 2);
   EXPECT_EQ(first_seen(positions, map, 1, 1), 0);
   EXPECT_EQ(first_seen(positions, map, 1, 2), 2);
   EXPECT_EQ(first_seen(nullptr, map, 1, 2), 0);
+  map.window = 2;
+  EXPECT_EQ(first_seen(nullptr, map, 1, 0), 0);
+  EXPECT_EQ(first_seen(nullptr, map, 1, 2), 1);
+  EXPECT_EQ(first_seen(positions, map, 1, 2), 2);
+  map.tokens = 2;
+  map.offset = 1;  // the last two tokens of the row
+  EXPECT_EQ(first_seen(nullptr, map, 1, 1), 1);
+  EXPECT_EQ(first_seen(positions, map, 0, 1), 2);
 }
 
 }  // namespace

@@ -46,13 +46,11 @@ void expect_as_host(const Case& c, bool appends) {
                                device ? values.on_device() : values.on_host()};
     const TensorView all = device ? qkv.on_device() : qkv.on_host(),
                      at = device ? positions.on_device() : positions.on_host();
-    if (!appends) cache_append({.shape = s, .qkv = all, .positions = at, .cache = cache}, stream);
-    cached_attention({.shape = s,
-                      .qkv = all,
-                      .positions = at,
+    const QkvHeads heads = fused_qkv(s, all);
+    if (!appends) cache_append({.shape = s, .k = heads.k, .v = heads.v, .positions = at, .cache = cache}, stream);
+    cached_attention({.of = {.shape = s, .qkv = heads, .scale = 0.2, .positions = at},
                       .cache = cache,
                       .out = device ? out.on_device() : out.on_host(),
-                      .scale = 0.2,
                       .workspace = device ? device_workspace.view() : host_workspace.view(),
                       .appends = appends},
                      stream);

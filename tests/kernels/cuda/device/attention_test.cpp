@@ -57,46 +57,30 @@ struct Problem {
     return {groups.list(), starts.on_device(), lengths.on_device()};
   }
   void run(bool with_documents, StreamView stream) {
-    const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-    const TensorView host_positions = with_documents ? positions.on_host() : TensorView{},
-                     device_positions = with_documents ? positions.on_device() : TensorView{};
-    attention_forward({.shape = shape,
-                       .qkv = qkv.on_host(),
-                       .out = out.on_host(),
-                       .lse = lse.on_host(),
-                       .scale = scale,
-                       .workspace = host_forward.view(),
-                       .positions = host_positions},
+    AttentionArgs of{.shape = shape,
+                     .qkv = fused_qkv(shape, qkv.on_host()),
+                     .scale = 1 / std::sqrt(static_cast<double>(shape.head_dim)),
+                     .positions = with_documents ? positions.on_host() : TensorView{}};
+    attention_forward({.of = of, .out = out.on_host(), .lse = lse.on_host(), .workspace = host_forward.view()},
                       host_stream);
-    attention_backward({.shape = shape,
+    attention_backward({.of = of,
                         .dout = dout.on_host(),
-                        .qkv = qkv.on_host(),
                         .out = out.on_host(),
                         .lse = lse.on_host(),
-                        .dqkv = dqkv.on_host(),
-                        .scale = scale,
-                        .workspace = host_backward.view(),
-                        .positions = host_positions},
+                        .dqkv = fused_qkv(shape, dqkv.on_host()),
+                        .workspace = host_backward.view()},
                        host_stream);
-    attention_forward({.shape = shape,
-                       .qkv = qkv.on_device(),
-                       .out = out.on_device(),
-                       .lse = lse.on_device(),
-                       .scale = scale,
-                       .workspace = workspace.view(),
-                       .positions = device_positions,
-                       .documents = list()},
+    of.qkv = fused_qkv(shape, qkv.on_device());
+    of.positions = with_documents ? positions.on_device() : TensorView{};
+    of.documents = list();
+    attention_forward({.of = of, .out = out.on_device(), .lse = lse.on_device(), .workspace = workspace.view()},
                       stream);
-    attention_backward({.shape = shape,
+    attention_backward({.of = of,
                         .dout = dout.on_device(),
-                        .qkv = qkv.on_device(),
                         .out = out.on_device(),
                         .lse = lse.on_device(),
-                        .dqkv = dqkv.on_device(),
-                        .scale = scale,
-                        .workspace = workspace.view(),
-                        .positions = device_positions,
-                        .documents = list()},
+                        .dqkv = fused_qkv(shape, dqkv.on_device()),
+                        .workspace = workspace.view()},
                        stream);
   }
   AttentionShape shape;
@@ -185,9 +169,11 @@ TYPED_TEST(CudaAttention, OfCudnn) {
   expect_as_host<TypeParam>({2, 100, 12, 2, 64}, false);
   expect_as_host<TypeParam>({1, 130, 7, 1, 128}, false);
   expect_as_host<TypeParam>({13, 1024, 12, 2, 128}, false);  // two chunks, of 8 and 5
-  EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);    // forward and backward, twice
-  expect_as_host<TypeParam>({2, 300, 4, 2, 64}, true);       // our own kernels, with the same workspace
-  EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);
+  expect_as_host<TypeParam>({.batch = 2, .tokens = 300, .heads = 4, .kv_heads = 2, .head_dim = 64, .window = 50},
+                            false);
+  EXPECT_EQ(cudnn_attention_calls() - before, 10 * 2 * 2);  // forward and backward, twice
+  expect_as_host<TypeParam>({2, 300, 4, 2, 64}, true);      // our own kernels, with the same workspace
+  EXPECT_EQ(cudnn_attention_calls() - before, 10 * 2 * 2);
 }
 
 TYPED_TEST(CudaAttention, DocumentsOfCudnn) {
@@ -199,7 +185,10 @@ TYPED_TEST(CudaAttention, DocumentsOfCudnn) {
   expect_as_host<TypeParam>({2, 517, 3, 1, 128, 517}, true);
   expect_as_host<TypeParam>({1, 65, 3, 3, 64, 65}, true);
   expect_as_host<TypeParam>({9, 1000, 12, 2, 128, 1000}, true);  // more short documents than a part takes
-  EXPECT_EQ(cudnn_attention_calls() - before, 4 * 2 * 2);
+  AttentionShape with_window{2, 517, 4, 2, 128, 517};
+  with_window.window = 100;
+  expect_as_host<TypeParam>(with_window, true);
+  EXPECT_EQ(cudnn_attention_calls() - before, 5 * 2 * 2);
 }
 
 TYPED_TEST(CudaAttention, PartsOfHeadsOfCudnn) {
