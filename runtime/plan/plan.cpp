@@ -267,7 +267,10 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   if (spec.snapshot != Snapshot::none) {
     const std::vector<StateSpec> states =
         spec.snapshot == Snapshot::all ? plan.saved_states() : std::vector<StateSpec>();
-    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
+    plan.slots.push_back({{SlotUse::snapshot},
+                          "snapshot",
+                          Category::buffers,
+                          Placement::own,
                           shard::replica_bytes(plan.layout, states, spec.rank),
                           spec.device != host_device ? Memory::pinned : Memory::host});
   }
@@ -300,9 +303,8 @@ std::size_t frozen_bytes(const RunPlan& plan) {
   std::size_t bytes = 0;
   for (int u = 0; u < plan.layout.num_units(); ++u) {
     if (plan.layout.trainable(u)) continue;
-    const std::string shard = shard::master_name(plan.layout, u), gathered = shard::resident_param_name(plan.layout, u);
     for (const ArenaSlot& slot : plan.slots)
-      if (slot.category == Category::params && (slot.name == shard || slot.name == gathered)) bytes += slot.bytes;
+      if (slot.id == SlotId{SlotUse::master, u} || slot.id == SlotId{SlotUse::params, u}) bytes += slot.bytes;
   }
   return bytes;
 }

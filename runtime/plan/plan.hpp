@@ -69,7 +69,6 @@ struct RunSpec {
     return shape;
   }
 };
-inline constexpr const char* snapshot_name = "snapshot";  // what an asynchronous save copies
 
 /// Bytes that a rank moves in a step between memory tiers, where states are offloaded.
 struct MovedBytes {

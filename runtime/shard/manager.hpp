@@ -71,7 +71,7 @@ class ShardManager {
   /// Gives the communicators their staging buffers. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);
 
-  /// Start of a slot of `schedule`. Looks it up by name: for binding, before the first step.
+  /// Start of a slot of `schedule`. Looks it up: for binding, before the first step.
   [[nodiscard]] std::byte* slot(const Schedule& schedule, int slot) const;
   /// This rank's master shard of a unit: shard_numel(unit) elements of ScheduledUnit::storage_dtype.
   [[nodiscard]] TensorView shard(int unit) const;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binding of a schedule: resolves slot names to pointers, once, before the first step.
+// Binding of a schedule: resolves slots to pointers, once, before the first step.
 #include <algorithm>
 #include <map>
 
 #include "runtime/plan/activations.hpp"
+#include "runtime/shard/memory.hpp"
 #include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
@@ -21,7 +22,7 @@ class Lookup {
          const Arena& arena)
       : schedule_(schedule),
         manager_(manager),
-        dequantized_(arena.data_if(plan::dequantized_name)),
+        dequantized_(arena.data_if({SlotUse::dequantized})),
         slots_(schedule.slots.size()),
         last_gradient_(static_cast<std::size_t>(plan.layout.num_units())) {
     const auto& modules = plan.spec.model->modules;
@@ -134,48 +135,49 @@ void bind_saved(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   const int m = instruction.module;
   const bool splits = plan::splits_saved(plan.spec, schedule, m);
   std::byte*& kept = splits ? step.kept : step.saved;
-  if (splits) step.saved = arena.data(plan::saved_name(schedule, m));
+  if (splits) step.saved = arena.data(plan::saved_slot(schedule, m));
   if (!schedule.modules[static_cast<std::size_t>(m)].saves)
-    kept = arena.data(splits ? plan::kept_name(schedule, m) : plan::saved_name(schedule, m));
-  else kept = arena.data(plan::activation_slot_name(schedule, schedule.activation_slots(instruction).saved));
+    kept = arena.data(splits ? SlotId{SlotUse::saved, m} : plan::saved_slot(schedule, m));
+  else kept = arena.data(shard::slot_id(schedule, schedule.activation_slots(instruction).saved));
 }
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
   const models::BatchShape cached{spec.batch.micro_batch, spec.cache_tokens, spec.device};
-  std::byte* data =
-      spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
+  std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if({SlotUse::cache, module}) : nullptr;
   if (data == nullptr) return {};
   const std::size_t bytes =
       spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(cached, spec.model->dtype);
   return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}, spec.device}, cached};
 }
 
-template <class Name>
-BatchMemory batch_memory(const Arena& arena, const Name& name) {
-  BatchMemory memory;
-  for (const models::BatchFieldInfo& field : models::batch_fields)
-    memory.set(field.field, arena.data_if(name(field.name)));
-  return memory;
+/// The buffers of micro-batches; `pinned`: those that the host writes, beside a device.
+BatchMemory batch_memory(const Arena& arena, Memory memory) {
+  BatchMemory buffers;
+  for (const models::BatchFieldInfo& field : models::batch_fields) {
+    const SlotId id = plan::batch_slot(field.field);
+    buffers.set(field.field, arena.data_if(memory == Memory::pinned ? id.pinned() : id));
+  }
+  return buffers;
 }
 
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
 void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena, bool replays) {
   const shard::Schedule& schedule = *program.schedule;
-  program.host_buffers = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
+  program.host_buffers = batch_memory(arena, Memory::pinned);
   if (program.phase == models::Phase::train) {
     program.tokens_per_micro = plan.spec.train_shape().batch * plan.spec.train_shape().tokens;
-    program.step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::step_name));
-    program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::pinned_name(plan::step_name)));
+    program.step = reinterpret_cast<kernels::StepScalars*>(arena.data({SlotUse::step}));
+    program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(SlotId{SlotUse::step}.pinned()));
   }
   if (program.phase == models::Phase::train)
     for (const shard::Instruction& instruction : schedule.list)
       for (const int before : instruction.after)
         if (instruction.stream == shard::StreamId::compute)
           program.waits.push_back({before, TimedEvent(plan.spec.device), TimedEvent(plan.spec.device)});
-  program.host_logits = arena.data_if(plan::pinned_name(plan::logits_name));
-  program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::chosen_name));
-  program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::pinned_name(plan::chosen_name)));
+  program.host_logits = arena.data_if(SlotId{SlotUse::logits}.pinned());
+  program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if({SlotUse::chosen}));
+  program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(SlotId{SlotUse::chosen}.pinned()));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
     if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);
@@ -200,24 +202,24 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->schedule = &schedule;
   program->phase = phase;
   program->events = std::make_unique<Event[]>(schedule.list.size());
-  program->dx = arena.data_if(plan::gradient_name);
-  program->workspace = arena.data(plan::workspace_name);
-  program->logits = arena.data_if(plan::logits_name);
-  program->buffers = program->host_buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
+  program->dx = arena.data_if({SlotUse::output_gradient});
+  program->workspace = arena.data({SlotUse::workspace});
+  program->logits = arena.data_if({SlotUse::logits});
+  program->buffers = program->host_buffers = batch_memory(arena, Memory::host);
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena, parts_.replays);
-  program->loss_rows = arena.data_if(plan::loss_rows_name);
-  if (!schedule.references.empty()) program->reference = arena.data(plan::reference_name);
-  if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
+  program->loss_rows = arena.data_if({SlotUse::loss_rows});
+  if (!schedule.references.empty()) program->reference = arena.data({SlotUse::reference});
+  if (train) program->router = reinterpret_cast<double*>(arena.data_if({SlotUse::router}));
 
   // Output of `module`, which the instruction reads or writes.
   const auto boundary = [&](const shard::Instruction& instruction, int module) {
     if (!train || instruction.instance > 0)
-      return arena.data(plan::alternate_boundary_name(schedule.modules_of(instruction.instance), module));
-    if (!schedule.offloads_activations()) return arena.data(plan::train_boundary_name(schedule, module));
+      return arena.data(plan::alternate_output(schedule.modules_of(instruction.instance), module));
+    if (!schedule.offloads_activations()) return arena.data(plan::train_output(schedule, module));
     const int slot =
         module < instruction.module ? schedule.activation_slots(instruction).input : schedule.output_slot(instruction);
-    return slot < 0 ? nullptr : arena.data(plan::activation_slot_name(schedule, slot));
+    return slot < 0 ? nullptr : arena.data(shard::slot_id(schedule, slot));
   };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager, arena);
@@ -226,10 +228,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
     Step step;
     if (instruction.slot >= 0) step.slots.full = lookup.slot(instruction.slot);
     if (instruction.sum >= 0) step.slots.sum = lookup.slot(instruction.sum);
-    if (instruction.stage >= 0)
-      step.slots.stage = is_activation(instruction.state)
-                             ? arena.data(plan::activation_slot_name(schedule, instruction.stage))
-                             : lookup.slot(instruction.stage);
+    if (instruction.stage >= 0) step.slots.stage = lookup.slot(instruction.stage);
     if (instruction.module >= 0) {
       const int m = instruction.module, instance = instruction.instance;
       const auto& modules = instance == 0 ? model.modules : model.reference;
@@ -237,7 +236,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
       step.phase = m < first || instance > 0 ? models::Phase::eval : phase;
       step.wants_dx = m > first;
       if (instruction.op == shard::Op::fetch || instruction.op == shard::Op::store) {
-        step.home = arena.data(plan::activation_home_name(schedule, instruction));
+        step.home = arena.data(plan::offloaded_slot(instruction));
         program->steps.push_back(std::move(step));
         continue;
       }

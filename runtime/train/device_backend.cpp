@@ -42,7 +42,7 @@ DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
   if (uses(StreamId::replicate))
     replicate_ = std::make_unique<Stream>("replicate", comm_mode(parts), device_, Priority::high);
   parts.manager->run_on(comm_.view(), stream(shard::StreamId::replicate).view());
-  kernels::set_gemm_workspace(compute_.view(), parts.arena->data(plan::gemm_workspace_name));
+  kernels::set_gemm_workspace(compute_.view(), parts.arena->data({SlotUse::gemm_workspace}));
 }
 
 DeviceBackend::~DeviceBackend() {

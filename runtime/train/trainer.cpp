@@ -130,7 +130,7 @@ io::TrainingState Trainer::state() {
   return state;
 }
 
-std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
+std::span<std::byte> Trainer::slot_memory(SlotId slot) { return parts_->arena->memory(slot); }
 
 void Trainer::collect_residuals() {
   parts_->executor.synchronize();
