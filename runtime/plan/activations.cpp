@@ -10,22 +10,6 @@
 
 namespace tessera::plan {
 
-SlotId alternate_output(const std::vector<shard::ModuleUse>& modules, int module) {
-  int outputs = -1;
-  for (int i = 0; i <= module; ++i) outputs += modules[static_cast<std::size_t>(i)].in_place ? 0 : 1;
-  return {SlotUse::output, outputs % 2};
-}
-
-SlotId train_output(const shard::Schedule& train, int module) {
-  while (train.modules[static_cast<std::size_t>(module)].in_place) --module;
-  return module + 1 < first_backward(train.modules) ? alternate_output(train.modules, module)
-                                                    : SlotId{SlotUse::output, module};
-}
-
-SlotId saved_slot(const shard::Schedule& train, int module) {
-  return train.recomputes(module) ? SlotId{SlotUse::recomputed} : SlotId{SlotUse::saved, module};
-}
-
 static ArenaSlot own_slot(SlotId id, std::string name, Category category, std::size_t bytes,
                           Memory memory = Memory::host) {
   return {id, std::move(name), category, Placement::own, bytes, memory};
@@ -33,13 +17,6 @@ static ArenaSlot own_slot(SlotId id, std::string name, Category category, std::s
 
 static ArenaSlot output_slot(int number, std::size_t bytes) {
   return own_slot({SlotUse::output, number}, "x." + std::to_string(number), Category::activations, bytes);
-}
-
-bool splits_saved(const RunSpec& spec, const shard::Schedule& train, int module) {
-  return train.recompute == shard::Recompute::selective && train.recomputes(module) &&
-         spec.model->modules[static_cast<std::size_t>(module)]
-             ->split_saved_bytes(spec.train_shape(), spec.model->dtype)
-             .split();
 }
 
 /// What forward of a module keeps for backward, in memory of its own.
@@ -56,12 +33,15 @@ static std::size_t boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
   return static_cast<std::size_t>(tokens * spec.model->hidden) * size_of(spec.model->dtype);
 }
 
-void mark_offloaded(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
-  if (spec.strategy.policy.activations == shard::Tier::device) return;
+void mark_saved(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
   const models::Model& model = *spec.model;
-  for (std::size_t m = model.embedding_modules; m < modules.size() - model.head_modules; ++m) {
-    modules[m].offloads = true;
-    modules[m].saves = kept_bytes(spec, modules[m], static_cast<int>(m), spec.train_shape()) > 0;
+  const models::BatchShape shape = spec.train_shape();
+  for (std::size_t m = 0; m < modules.size(); ++m) {
+    const std::size_t kept = kept_bytes(spec, modules[m], static_cast<int>(m), shape);
+    modules[m].saves = kept > 0;
+    modules[m].saves_again = model.modules[m]->split_saved_bytes(shape, model.dtype).total() > kept;
+    modules[m].offloads = spec.strategy.policy.activations != shard::Tier::device && m >= model.embedding_modules &&
+                          m < modules.size() - model.head_modules;
   }
 }
 
@@ -81,7 +61,7 @@ static void offloaded_slots(const RunSpec& spec, const shard::Schedule& train, s
   const models::BatchShape shape = spec.train_shape();
   std::size_t most_saved = 0;
   for (std::size_t m = 0; m < train.modules.size(); ++m)
-    if (train.modules[m].saves)
+    if (train.modules[m].saves && train.modules[m].offloads)
       most_saved = std::max(most_saved, kept_bytes(spec, train.modules[m], static_cast<int>(m), shape));
   for (int k = 0, inputs = 0; k < static_cast<int>(train.slots.size()); ++k) {
     const shard::Slot& slot = train.slots[static_cast<std::size_t>(k)];
@@ -193,24 +173,22 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const int first = first_backward(schedule.modules);
   // Evaluation, generation and a reference model use the first two alternately.
   const int reference_last = static_cast<int>(model.reference.size()) - 1;
-  if (schedule.offloads_activations()) offloaded_slots(spec, schedule, most, slots);
-  for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations(); ++i)
-    if (i < 2 || train_output(schedule, i) == SlotId{SlotUse::output, i})
+  if (schedule.offloads_activations) offloaded_slots(spec, schedule, most, slots);
+  for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations; ++i)
+    if (i < 2 ||
+        std::ranges::find(schedule.slots, SlotId{SlotUse::output, i}, &shard::Slot::id) != schedule.slots.end())
       slots.push_back(output_slot(i, boundary(i < 2 ? most : trained)));
   for (int i = first; i <= last; ++i) {
-    const models::SavedBytes parts = model.modules[static_cast<std::size_t>(i)]->split_saved_bytes(train, model.dtype);
-    if (parts.total() == 0) continue;
-    const bool splits = splits_saved(spec, schedule, i);
-    const bool staged = schedule.modules[static_cast<std::size_t>(i)].saves;  // what is kept is
-    const std::string own_name = "saved." + schedule.modules[static_cast<std::size_t>(i)].name;
-    if (splits && !staged) slots.push_back(own_slot({SlotUse::saved, i}, own_name, Category::activations, parts.kept));
-    if (!splits && staged) continue;
-    const std::size_t bytes = splits ? parts.recomputed : parts.total();
-    const SlotId id = saved_slot(schedule, i);
-    const auto same = std::ranges::find(slots, id, &ArenaSlot::id);
-    const bool shared = id.use == SlotUse::recomputed;
+    const shard::ModuleUse& use = schedule.modules[static_cast<std::size_t>(i)];
+    const std::size_t kept = kept_bytes(spec, use, i, train);
+    if (use.saves && !use.offloads)
+      slots.push_back(own_slot({SlotUse::saved, i}, "saved." + use.name, Category::activations, kept));
+    if (!use.saves_again) continue;
+    const std::size_t bytes =
+        model.modules[static_cast<std::size_t>(i)]->split_saved_bytes(train, model.dtype).total() - kept;
+    const auto same = std::ranges::find(slots, SlotId{SlotUse::recomputed}, &ArenaSlot::id);
     if (same == slots.end())
-      slots.push_back(own_slot(id, shared ? "saved.recomputed" : own_name, Category::activations, bytes));
+      slots.push_back(own_slot({SlotUse::recomputed}, "saved.recomputed", Category::activations, bytes));
     else same->bytes = std::max(same->bytes, bytes);
   }
   if (first < last)  // else no module gives a gradient to one before it

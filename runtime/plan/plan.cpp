@@ -162,9 +162,9 @@ void price(RunPlan& plan) {
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
   // Nothing before the first backward is recomputed.
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
-    if (plan.train.recomputes(m))
+    if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))
       costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
-          {spec.batch.global_batch, spec.tokens}, splits_saved(spec, plan.train, m));
+          {spec.batch.global_batch, spec.tokens}, use.saves && use.saves_again);
 }
 
 /// Refuses a run whose exact sums could overflow.
@@ -208,7 +208,7 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
     for (std::size_t m = 0; m < input.modules.size() && input.policy.recompute == shard::Recompute::selective; ++m)
       if (spec.model->modules[m]->split_saved_bytes(spec.train_shape(), spec.model->dtype).recomputed == 0)
         input.modules[m].recomputable = false;
-    mark_offloaded(spec, input.modules);
+    mark_saved(spec, input.modules);
     plan.train = shard::build_train(input);
   }
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);

@@ -8,6 +8,7 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/activation_slots.hpp"
 #include "runtime/shard/activation_stages.hpp"
 #include "runtime/shard/buffer_plan.hpp"
 #include "runtime/shard/instruction_list.hpp"
@@ -239,13 +240,14 @@ class Reduces {
   std::vector<std::pair<int, int>> complete_;
 };
 
-Schedule new_schedule(const ScheduleInput& input, const BufferPlan& plan, int num_micro) {
+Schedule new_schedule(const ScheduleInput& input, const BufferPlan& plan, ScheduleKind kind) {
   Schedule schedule;
   schedule.units = plan.units;
   schedule.modules = input.modules;
   schedule.references = input.references;
   schedule.slots = plan.slots;
-  schedule.num_micro = num_micro;
+  schedule.num_micro = kind == ScheduleKind::train ? input.num_micro : 1;
+  place_activations(input, kind, schedule);
   return schedule;
 }
 
@@ -278,7 +280,7 @@ int add_norm(InstructionList& list, std::vector<int> after) {
 
 Schedule build_train(const ScheduleInput& input) {
   const BufferPlan plan = plan_buffers(input, ScheduleKind::train);
-  Schedule schedule = new_schedule(input, plan, input.num_micro);
+  Schedule schedule = new_schedule(input, plan, ScheduleKind::train);
   schedule.recompute = input.policy.recompute;
   schedule.updates_before_norm = input.policy.updates_before_norm;
   InstructionList list(schedule);
@@ -325,7 +327,7 @@ Schedule build_train(const ScheduleInput& input) {
 
 Schedule build_forward(const ScheduleInput& input, bool with_loss) {
   const BufferPlan plan = plan_buffers(input, ScheduleKind::forward);
-  Schedule schedule = new_schedule(input, plan, 1);
+  Schedule schedule = new_schedule(input, plan, ScheduleKind::forward);
   InstructionList list(schedule);
   Staging staging(plan, schedule, list);
   Gathers gathers(plan, schedule, list, staging);

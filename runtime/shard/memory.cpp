@@ -227,6 +227,7 @@ SlotId slot_id(const Schedule& schedule, int slot) {
     case Slot::Kind::grad:
       return s.resident ? SlotId{SlotUse::grads, s.units.front()} : SlotId{SlotUse::gradient, slot};
     case Slot::Kind::sum: return {SlotUse::sum, slot};
+    case Slot::Kind::activation: return s.id;
     case Slot::Kind::stage: break;
   }
   const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot, [&](const Slot& other) {

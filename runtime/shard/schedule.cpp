@@ -36,7 +36,7 @@ std::string slot_word(const Schedule& schedule, int slot) {
   });
   const int index = static_cast<int>(before);
   if (named.kind == Slot::Kind::stage) return strfmt("s%c%d", name_of(named.state)[0], index);
-  return strfmt("%c%d", "sgx"[static_cast<int>(named.kind)], index);
+  return strfmt("%c%d", "sgx?v"[static_cast<int>(named.kind)], index);
 }
 
 /// "int8", if the instruction sends it; else "".
@@ -57,10 +57,13 @@ std::string join_words(const std::vector<std::string>& words, const char* betwee
 
 /// "in si0 ss0 to si1": the staging slots of a module's activations.
 std::string activations_word(const Schedule& schedule, const Instruction& in) {
-  if (!schedule.offloads_activations() || in.instance > 0) return {};
+  if (!schedule.offloads_activations || in.instance > 0) return {};
+  const auto staged_word = [&](int slot) {
+    return slot >= 0 && schedule.slots[at(slot)].kind == Slot::Kind::stage ? slot_word(schedule, slot) : std::string();
+  };
   const ActivationSlots& slots = schedule.activation_slots(in);
-  const std::string own = join_words({slot_word(schedule, slots.input), slot_word(schedule, slots.saved)}, " ");
-  const std::string output = in.op == Op::forward ? slot_word(schedule, schedule.output_slot(in)) : std::string();
+  const std::string own = join_words({staged_word(slots.input), staged_word(slots.saved)}, " ");
+  const std::string output = in.op == Op::forward ? staged_word(schedule.output_slot(in)) : std::string();
   return join_words({own.empty() ? "" : "in " + own, output.empty() ? "" : "to " + output}, " ");
 }
 
@@ -129,15 +132,20 @@ const ModuleUse& Schedule::use_of(const Instruction& instruction) const {
 }
 
 const ActivationSlots& Schedule::activation_slots(const Instruction& in) const {
+  if (in.instance > 0) return reference_slots[at(in.instance - 1)][at(in.module)];
   return (in.op == Op::forward ? forward_slots : backward_slots)[at(in.micro) * modules.size() + at(in.module)];
 }
 
-int Schedule::output_slot(const Instruction& in) const {
-  if (at(in.module) + 1 == modules.size()) return -1;
+/// Those of the next module; of the last one, none.
+static ActivationSlots next_slots(const Schedule& schedule, const Instruction& in) {
+  if (at(in.module) + 1 == schedule.modules_of(in.instance).size()) return {};
   Instruction next = in;
   ++next.module;
-  return activation_slots(next).input;
+  return schedule.activation_slots(next);
 }
+
+int Schedule::output_slot(const Instruction& in) const { return next_slots(*this, in).input; }
+int Schedule::output_gradient_slot(const Instruction& in) const { return next_slots(*this, in).gradient; }
 
 int Schedule::grad_slot(int unit, int micro) const {
   return grad_slots.empty() ? -1 : grad_slots[at(micro) * units.size() + at(unit)];

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/dtype.hpp"
+#include "runtime/base/slot_id.hpp"
 #include "runtime/comm/mesh.hpp"
 #include "runtime/shard/compression.hpp"
 #include "runtime/shard/placement.hpp"
@@ -50,9 +51,10 @@ struct ModuleUse {
   bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head; with
                                     // Recompute::selective only one that saves anything which is not kept
   bool in_place = false;            // its output is in the memory of its input
-  /// Where activations are offloaded: its input is, which backward reads; and forward leaves something in a slot of
-  /// saved activations.
-  bool offloads = false, saves = false;
+  /// Where activations are offloaded: its input and what it saves are.
+  bool offloads = false;
+  bool saves = false;        // its forward leaves something for its backward
+  bool saves_again = false;  // something that lasts until the next module's forward: its recompute leaves it again
 };
 
 /// A model that is run forward beside the one that is trained, in the same step: a frozen reference model, or the base
@@ -141,17 +143,23 @@ struct ScheduledUnit {
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.
 struct Slot {
   /// Gathered parameters; an unsharded gradient; this rank's shard of a reduced gradient, in fp32, before it is added
-  /// to an accumulator; this rank's shard of a state that is kept elsewhere, or activations, while they are used.
-  enum class Kind : unsigned char { param, grad, sum, stage };
+  /// to an accumulator; this rank's shard of a state that is kept elsewhere, or offloaded activations, while they are
+  /// used; activations.
+  enum class Kind : unsigned char { param, grad, sum, stage, activation };
   Kind kind = Kind::param;
   bool resident = false;
   std::vector<int> units;  // that use it, ascending; of activations none: any module may
   StateKind state{};       // of a staging slot
+  SlotId id{};             // of activations: the arena's slot, which other schedules may use too
 };
 
-/// Where activations are offloaded: the staging slots of a module's input and of what it saves; -1: it has none.
+/// Activations are values, by module, micro-batch and name. Where those of a module are: indices into Schedule::slots;
+/// -1: it has none. Its output is the input of the next module.
 struct ActivationSlots {
-  int input = -1, saved = -1;
+  int input = -1;
+  int saved = -1;       // ModuleUse::saves
+  int recomputed = -1;  // ModuleUse::saves_again
+  int gradient = -1;    // of its input
   friend bool operator==(const ActivationSlots&, const ActivationSlots&) = default;
 };
 
@@ -179,14 +187,18 @@ struct Schedule {
   /// The gradient slot that backward of `micro` writes for `unit`; -1: none.
   [[nodiscard]] int grad_slot(int unit, int micro) const;
   std::vector<int> grad_slots;  // [micro · units + unit]
-  /// Of a training step whose activations are offloaded (else empty): [micro · modules + module], in forward, and in
-  /// recompute and backward. A module's output is in the slot of the next one's input.
+  /// [micro · modules + module], in forward, and in recompute and backward, if the schedule has any; and of the
+  /// reference models, [reference][module].
   std::vector<ActivationSlots> forward_slots, backward_slots;
-  [[nodiscard]] bool offloads_activations() const { return !forward_slots.empty(); }
-  /// Of an instruction of a module of the model itself.
+  std::vector<std::vector<ActivationSlots>> reference_slots;
+  bool offloads_activations = false;  // those of ModuleUse::offloads are in staging slots
+  /// Of an instruction of a module.
   [[nodiscard]] const ActivationSlots& activation_slots(const Instruction& instruction) const;
-  /// The slot of its output; -1: the last module has none.
+  /// The slots of its output, and of that one's gradient; -1: the last module has none.
   [[nodiscard]] int output_slot(const Instruction& instruction) const;
+  [[nodiscard]] int output_gradient_slot(const Instruction& instruction) const;
+  /// Whether it has a backward.
+  [[nodiscard]] bool trains() const { return !grad_slots.empty(); }
   /// Per instruction (forward, recompute, backward): the units it reads, and the parameter slot of each.
   std::vector<std::vector<std::pair<int, int>>> reads;
 

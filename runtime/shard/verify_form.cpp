@@ -85,7 +85,7 @@ class Form {
     if (s_.num_micro < 1 || std::ranges::any_of(s_.units, negative)) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
       fail(-1, "the table of gradient slots has a wrong size");
-    if (s_.offloads_activations() || !s_.backward_slots.empty()) activation_tables();
+    activation_tables();
   }
 
   /// Of what is sent as int8, codes and residuals are of fp32 numbers, and the gather writes all of the slot, which may
@@ -161,7 +161,7 @@ class Form {
 
   void activations(int i) {
     const Instruction& in = s_.list[at(i)];
-    if (!s_.offloads_activations() || in.module < first_backward(s_.modules) || !s_.modules[at(in.module)].offloads)
+    if (!s_.offloads_activations || in.module < first_backward(s_.modules) || !s_.modules[at(in.module)].offloads)
       return fail(i, strfmt("moves %s, which is not offloaded", name_of(in.state)));
     if (!staged(in.stage, in.state)) fail(i, strfmt("names slot %d", in.stage));
   }
@@ -169,23 +169,49 @@ class Form {
     return slot(index, Slot::Kind::stage) && s_.slots[at(index)].state == state;
   }
 
-  /// The tables of activation slots: inputs of all modules but the first, and what those with a backward save.
+  /// Where activations are: inputs of all modules but the first, and what those with a backward save.
   void activation_tables() {
-    const std::size_t n = s_.modules.size(), first = at(first_backward(s_.modules));
-    for (const auto* table : {&s_.forward_slots, &s_.backward_slots}) {
-      if (table->size() != at(s_.num_micro) * n) return fail(-1, "a table of activation slots has a wrong size");
+    const std::size_t n = s_.modules.size(), size = at(s_.num_micro) * n,
+                      first = s_.trains() ? at(first_backward(s_.modules)) : n;
+    if (s_.forward_slots.size() != size || s_.backward_slots.size() != (first < n ? size : 0) ||
+        s_.reference_slots.size() != s_.references.size())
+      return fail(-1, "a table of activation slots has a wrong size");
+    for (const auto* table : {&s_.forward_slots, &s_.backward_slots})
       for (std::size_t k = 0; k < table->size(); ++k) {
+        const int m = static_cast<int>(k % n);
+        const bool forward = table == &s_.forward_slots, trains = k % n >= first;
+        const ModuleUse& use = s_.modules[k % n];
         const ActivationSlots& of = (*table)[k];
-        const bool used = table == &s_.forward_slots || k % n >= first;
-        const bool input = used && k % n > 0, saved = k % n >= first && s_.modules[k % n].saves;
-        if (input ? !staged(of.input, StateKind::input) : of.input >= 0)
-          fail(-1, strfmt("the input of %s has slot %d", s_.modules[k % n].name.c_str(), of.input));
-        if (saved ? !staged(of.saved, StateKind::saved) : of.saved >= 0)
-          fail(-1, strfmt("what %s saves has slot %d", s_.modules[k % n].name.c_str(), of.saved));
+        has_slot(m > 0 && (forward || trains), of.input, {SlotUse::output}, StateKind::input,
+                 "the input of " + use.name);
+        has_slot(trains && use.saves, of.saved, {SlotUse::saved, m}, StateKind::saved, "what is saved of " + use.name);
+        has_slot(trains && use.saves_again, of.recomputed, {SlotUse::recomputed}, {},
+                 "what is recomputed of " + use.name);
+        has_slot(trains && k % n > first, of.gradient, {SlotUse::output_gradient}, {},
+                 "the gradient before " + use.name);
       }
+    for (std::size_t r = 0; r < s_.references.size(); ++r) {
+      if (s_.reference_slots[r].size() != s_.references[r].modules.size())
+        return fail(-1, "a table of activation slots has a wrong size");
+      for (std::size_t m = 0; m < s_.reference_slots[r].size(); ++m)
+        has_slot(m > 0, s_.reference_slots[r][m].input, {SlotUse::output}, StateKind::input,
+                 "the input of " + s_.references[r].modules[m].name);
     }
-    if (std::ranges::any_of(s_.modules, &ModuleUse::in_place))
+    if (s_.offloads_activations && std::ranges::any_of(s_.modules, &ModuleUse::in_place))
       fail(-1, "a module works in place of an offloaded input");
+  }
+
+  /// A slot of that id, or a staging slot of that kind; none if it is not wanted. Of outputs any number will do.
+  void has_slot(bool wanted, int index, SlotId id, StateKind kind, const std::string& what) {
+    bool good = index < 0;
+    if (wanted && slot(index, Slot::Kind::activation)) {
+      SlotId own = s_.slots[at(index)].id;
+      if (id.use == SlotUse::output) own.of = id.of;
+      good = own == id;
+    } else if (wanted) {
+      good = s_.offloads_activations && is_activation(kind) && staged(index, kind);
+    }
+    if (!good) fail(-1, strfmt("%s has slot %d", what.c_str(), index));
   }
 
   void reduction(int i) {

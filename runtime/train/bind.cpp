@@ -4,7 +4,6 @@
 #include <map>
 
 #include "runtime/plan/activations.hpp"
-#include "runtime/shard/memory.hpp"
 #include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
@@ -33,7 +32,9 @@ class Lookup {
       for (const int unit : schedule.modules[m].grad_units)
         last_gradient_[static_cast<std::size_t>(unit)] = static_cast<int>(m);
   }
+  /// Null for slot -1.
   [[nodiscard]] std::byte* slot(int slot) {
+    if (slot < 0) return nullptr;
     std::byte*& data = slots_[static_cast<std::size_t>(slot)];
     if (data == nullptr) data = manager_.slot(schedule_, slot);
     return data;
@@ -128,17 +129,16 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   }
 }
 
-/// What forward keeps for backward is in a slot of the module's own, or in a staging slot; what is recomputed, in one
-/// that modules share.
-void bind_saved(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
-                const shard::Instruction& instruction, const Arena& arena) {
-  const int m = instruction.module;
-  const bool splits = plan::splits_saved(plan.spec, schedule, m);
-  std::byte*& kept = splits ? step.kept : step.saved;
-  if (splits) step.saved = arena.data(plan::saved_slot(schedule, m));
-  if (!schedule.modules[static_cast<std::size_t>(m)].saves)
-    kept = arena.data(splits ? SlotId{SlotUse::saved, m} : plan::saved_slot(schedule, m));
-  else kept = arena.data(shard::slot_id(schedule, schedule.activation_slots(instruction).saved));
+/// The activations that an instruction of a module reads and writes.
+void bind_activations(Step& step, const shard::Schedule& schedule, Lookup& lookup,
+                      const shard::Instruction& instruction) {
+  const shard::ActivationSlots& slots = schedule.activation_slots(instruction);
+  step.x = lookup.slot(slots.input);
+  step.y = lookup.slot(schedule.output_slot(instruction));
+  step.dx = lookup.slot(slots.gradient);
+  step.dy = lookup.slot(schedule.output_gradient_slot(instruction));
+  step.saved = lookup.slot(slots.recomputed >= 0 ? slots.recomputed : slots.saved);
+  if (slots.recomputed >= 0) step.kept = lookup.slot(slots.saved);
 }
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
@@ -202,7 +202,6 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->schedule = &schedule;
   program->phase = phase;
   program->events = std::make_unique<Event[]>(schedule.list.size());
-  program->dx = arena.data_if({SlotUse::output_gradient});
   program->workspace = arena.data({SlotUse::workspace});
   program->logits = arena.data_if({SlotUse::logits});
   program->buffers = program->host_buffers = batch_memory(arena, Memory::host);
@@ -212,38 +211,23 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   if (!schedule.references.empty()) program->reference = arena.data({SlotUse::reference});
   if (train) program->router = reinterpret_cast<double*>(arena.data_if({SlotUse::router}));
 
-  // Output of `module`, which the instruction reads or writes.
-  const auto boundary = [&](const shard::Instruction& instruction, int module) {
-    if (!train || instruction.instance > 0)
-      return arena.data(plan::alternate_output(schedule.modules_of(instruction.instance), module));
-    if (!schedule.offloads_activations()) return arena.data(plan::train_output(schedule, module));
-    const int slot =
-        module < instruction.module ? schedule.activation_slots(instruction).input : schedule.output_slot(instruction);
-    return slot < 0 ? nullptr : arena.data(shard::slot_id(schedule, slot));
-  };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager, arena);
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;
-    if (instruction.slot >= 0) step.slots.full = lookup.slot(instruction.slot);
-    if (instruction.sum >= 0) step.slots.sum = lookup.slot(instruction.sum);
-    if (instruction.stage >= 0) step.slots.stage = lookup.slot(instruction.stage);
+    step.slots = {lookup.slot(instruction.slot), lookup.slot(instruction.sum), lookup.slot(instruction.stage)};
     if (instruction.module >= 0) {
       const int m = instruction.module, instance = instruction.instance;
       const auto& modules = instance == 0 ? model.modules : model.reference;
       step.module = modules[static_cast<std::size_t>(m)].get();
       step.phase = m < first || instance > 0 ? models::Phase::eval : phase;
-      step.wants_dx = m > first;
       if (instruction.op == shard::Op::fetch || instruction.op == shard::Op::store) {
         step.home = arena.data(plan::offloaded_slot(instruction));
         program->steps.push_back(std::move(step));
         continue;
       }
-      if (m > 0) step.x = boundary(instruction, m - 1);
-      if (m + 1 < static_cast<int>(modules.size())) step.y = boundary(instruction, m);
-      if (step.phase == models::Phase::train && step.module->saved_bytes(plan.spec.train_shape(), model.dtype) > 0)
-        bind_saved(step, plan, schedule, instruction, arena);
+      bind_activations(step, schedule, lookup, instruction);
       if (instance == 0) step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, lookup, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, lookup, instruction);

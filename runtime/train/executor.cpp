@@ -265,8 +265,8 @@ void Executor::backward(BoundSchedule& program, int i) {
   args.workspace =
       bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
   args.stream = compute_;
-  if (step.y) args.dy = {program.dx, model.dtype, activation, device_};
-  if (step.wants_dx) args.dx = {program.dx, model.dtype, activation, device_};
+  if (step.dy) args.dy = {step.dy, model.dtype, activation, device_};
+  if (step.dx) args.dx = {step.dx, model.dtype, activation, device_};
   args.batch = &batch;
   dequantize(program, i);
   step.module->backward(args);

@@ -83,12 +83,21 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   return in;
 }
 
+/// Every module saves something; with checkpointing, blocks save it again.
+inline void save_activations(shard::ScheduleInput& in) {
+  for (shard::ModuleUse& module : in.modules) {
+    module.saves_again = module.recomputable && recomputes(in.policy.recompute);
+    module.saves = !module.saves_again || in.policy.recompute == shard::Recompute::selective;
+  }
+}
+
 /// Offloads the activations of the blocks. With full checkpointing they save nothing.
 inline void offload_activations(shard::ScheduleInput& in) {
   in.policy.activations = shard::Tier::host;
   for (shard::ModuleUse& module : in.modules) {
     module.offloads = module.recomputable;
     module.saves = module.recomputable && in.policy.recompute != shard::Recompute::full;
+    module.saves_again = module.recomputable && recomputes(in.policy.recompute);
   }
 }
 

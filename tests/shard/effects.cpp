@@ -66,7 +66,7 @@ void Machine::begin_module(Rank& r, const Instruction& in) {
     }
   }
   in.instance > 0 ? reference_activations(r, in) : activations(r, in);
-  if (s_.offloads_activations()) in.instance > 0 ? begin_reference(r, in) : begin_offloaded(r, in);
+  begin_values(r, in);
   if (in.op != Op::backward) return;
   for (const int unit : use.grad_units) {
     const int slot = s_.grad_slot(unit, in.micro);
@@ -186,7 +186,7 @@ void Machine::complete(Rank& r, const Instruction& in) {
     case Op::gather: return complete_gather(r, in);
     case Op::release: r.views[at(in.slot)] = emptied(r.views[at(in.slot)]); return;
     case Op::forward:
-    case Op::recompute: return complete_offloaded(r, in);
+    case Op::recompute: return complete_values(r, in);
     case Op::backward: return complete_backward(r, in);
     case Op::reduce_scatter:
     case Op::all_reduce: return complete_reduce(r, in);
@@ -227,6 +227,7 @@ void Machine::complete_gather(Rank& r, const Instruction& in) {
 }
 
 void Machine::complete_backward(Rank& r, const Instruction& in) {
+  complete_values(r, in);
   for (const int unit : s_.modules[at(in.module)].grad_units) {
     Gradient& slot = r.grads[at(s_.grad_slot(unit, in.micro))];
     const bool adds = in.micro > 0 && s_.units[at(unit)].adds_in_slot;

@@ -140,21 +140,25 @@ class Machine {
   /// Writes this rank's shard of the unit on the device.
   void begin_shard(Rank& r, int unit);
   void complete_shard(Rank& r, int unit);
-  /// Where activations are offloaded: the buffers that a module uses, and what it leaves in them.
-  void begin_offloaded(Rank& r, const Instruction& in);
-  void complete_offloaded(Rank& r, const Instruction& in);
-  void begin_reference(Rank& r, const Instruction& in);
+  /// The activations that a module uses, and what it leaves in their buffers.
+  enum Name : int { input_value, saved_value, recomputed_value, gradient_value, reference_value };
+  void begin_values(Rank& r, const Instruction& in);
+  void complete_values(Rank& r, const Instruction& in);
+  void expect(Rank& r, const Instruction& in, int slot, int module, int name);
+  void leave(Rank& r, const Instruction& in, int slot, int module, int name);
+  /// Of the input of a module.
+  [[nodiscard]] static int input_of(const Instruction& in) {
+    return in.instance > 0 ? reference_value + in.instance : input_value;
+  }
+  [[nodiscard]] bool saves(const Instruction& in) const {
+    return in.instance == 0 && trains() && in.module >= first_backward(s_.modules);
+  }
   void begin_move(Rank& r, const Instruction& in);
   void complete_move(Rank& r, const Instruction& in);
   [[nodiscard]] static Activations& home(Rank& r, const Instruction& in) {
     return (in.state == shard::StateKind::input ? r.input_homes : r.saved_homes)[at(in.module)];
   }
-  [[nodiscard]] Activations& staged(Rank& r, const Instruction& in, int slot, shard::StateKind kind) {
-    if (slot < 0 || at(slot) >= s_.slots.size() || s_.slots[at(slot)].kind != Slot::Kind::stage ||
-        s_.slots[at(slot)].state != kind)
-      wrong(rank_, in, "runs over its staging slot");
-    return r.staged[at(slot)];
-  }
+  [[nodiscard]] Activations& values(Rank& r, const Instruction& in, int slot, int name);
   void begin_fetch(Rank& r, const Instruction& in);
   void begin_store(Rank& r, const Instruction& in);
   void begin_placed_update(Rank& r, const Instruction& in);

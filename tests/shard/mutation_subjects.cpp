@@ -127,6 +127,7 @@ std::vector<Subject> subjects(bool all) {
           if (variant == 24) in.policy.recompute = Recompute::full;
           if (variant == 20 || variant == 21) in.policy.reduce = Reduce::shard_each;
           if (variant == 21) in.units[0].policy = no_shard(in.policy);
+          if (variant % 2 == 0) save_activations(in);
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }
       }

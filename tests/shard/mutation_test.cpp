@@ -200,13 +200,15 @@ class Mutants {
     }
   }
 
-  /// Another slot for the activations of a module.
+  /// Another slot, of the same use, for the activations of a module; or none.
   void activations(std::size_t k) {
     for (std::vector<ActivationSlots> Schedule::*table : {&Schedule::forward_slots, &Schedule::backward_slots})
-      for (int ActivationSlots::*slot : {&ActivationSlots::input, &ActivationSlots::saved})
+      for (int ActivationSlots::*slot :
+           {&ActivationSlots::input, &ActivationSlots::saved, &ActivationSlots::recomputed, &ActivationSlots::gradient})
         for (int other = -1; other < static_cast<int>(s_.slots.size()); ++other) {
+          if ((s_.*table).empty()) continue;
           const int old = (s_.*table)[k].*slot;
-          if (old < 0 || other == old || (other >= 0 && s_.slots[at(other)].kind != Slot::Kind::stage)) continue;
+          if (old < 0 || other == old || (other >= 0 && !same_use(s_.slots[at(old)], s_.slots[at(other)]))) continue;
           const bool forward = table == &Schedule::forward_slots;
           Mutant& mutant = add(
               "activations",
@@ -214,6 +216,10 @@ class Mutants {
               {});
           (mutant.schedule.*table)[k].*slot = other;
         }
+  }
+
+  [[nodiscard]] static bool same_use(const Slot& a, const Slot& b) {
+    return a.kind == b.kind && a.state == b.state && a.id.use == b.id.use && a.kind >= Slot::Kind::stage;
   }
 
   const Schedule &s_, &load_;
