@@ -35,6 +35,8 @@ enum class SlotUse : unsigned char {
   saved,            // what a module keeps for its backward
   recomputed,       // what modules save again before their backward, in turn
   output_gradient,  // of the module whose backward is next
+  value,            // that stages pass to one another; of a module, -1: of all in turn; part: its number
+  value_gradient,   // the same of its gradient
   offloaded,        // of a module, in host memory; part: the kind of state
   cache,            // of keys and values; of a module
   // Of the run.

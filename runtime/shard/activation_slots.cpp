@@ -12,7 +12,8 @@ class ActivationPlacer {
  public:
   ActivationPlacer(const ScheduleInput& input, ScheduleKind kind, Schedule& schedule)
       : s_(schedule),
-        first_(kind == ScheduleKind::train ? first_backward(input.modules) : static_cast<int>(input.modules.size())) {
+        first_(kind == ScheduleKind::train ? first_backward(input.modules) : static_cast<int>(input.modules.size())),
+        recompute_(input.policy.recompute) {
     s_.offloads_activations = kind == ScheduleKind::train && input.policy.activations != Tier::device;
   }
 
@@ -27,7 +28,11 @@ class ActivationPlacer {
       if (k % n < at(first_)) s_.backward_slots[k] = {};
     for (const ReferenceModel& reference : s_.references) {
       std::vector<ActivationSlots>& slots = s_.reference_slots.emplace_back(reference.modules.size());
-      for (int m = 1; m < static_cast<int>(slots.size()); ++m) slots[at(m)].input = alternate(reference.modules, m - 1);
+      for (int m = 0; m < static_cast<int>(slots.size()); ++m) {
+        if (m > 0) slots[at(m)].input = alternate(reference.modules, m - 1);
+        for (int v = 0; v < static_cast<int>(reference.modules[at(m)].values.size()); ++v)
+          slots[at(m)].values.push_back(slot({SlotUse::value, -1, v}));
+      }
     }
   }
 
@@ -36,6 +41,12 @@ class ActivationPlacer {
     const ModuleUse& use = s_.modules[at(m)];
     ActivationSlots slots;
     if (m > 0 && !s_.offloads_activations) slots.input = output(m - 1);
+    const bool again = recomputes(recompute_) && use.recomputable;
+    for (int v = 0; v < static_cast<int>(use.values.size()); ++v) {
+      const bool own = m >= first_ && use.values[at(v)].kept && !again;
+      slots.values.push_back(slot({SlotUse::value, own ? m : -1, v}));
+      if (m >= first_) slots.value_gradients.push_back(slot({SlotUse::value_gradient, -1, v}));
+    }
     if (m < first_) return slots;
     if (use.saves && !(s_.offloads_activations && use.offloads)) slots.saved = slot({SlotUse::saved, m});
     if (use.saves_again) slots.recomputed = slot({SlotUse::recomputed});
@@ -71,6 +82,7 @@ class ActivationPlacer {
 
   Schedule& s_;
   int first_;  // module with a backward
+  Recompute recompute_;
 };
 
 }  // namespace

@@ -260,7 +260,7 @@ struct ModuleInstruction {
   std::vector<int> units, wants;
 };
 
-int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
+int add(InstructionList& list, const ModuleUse& use, const Gathers& gathers, ModuleInstruction of) {
   std::vector<std::pair<int, int>> reads;
   for (const int u : of.units) {
     reads.emplace_back(u, gathers.slot_of(u));
@@ -269,7 +269,7 @@ int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
   Instruction in{.op = of.op, .stream = StreamId::compute, .module = of.execution->module};
   in.instance = of.execution->instance;
   in.micro = of.execution->micro;
-  return list.add(std::move(in), std::move(of.wants), std::move(reads));
+  return add_stages(list, use, in, std::move(of.wants), reads);
 }
 
 int add_norm(InstructionList& list, std::vector<int> after) {
@@ -301,17 +301,17 @@ Schedule build_train(const ScheduleInput& input) {
     if (execution.forward) {
       const bool itself = execution.instance == 0;
       last = add(
-          list, gathers,
+          list, schedule.modules_of(execution.instance)[at(module)], gathers,
           {Op::forward, &execution, execution.units, itself ? activations.begin_forward(module, micro) : Indices()});
       if (itself) activations.end_forward(module, micro, last);
     } else {
       const ModuleUse& use = input.modules[at(module)];
       std::vector<int> wants = activations.begin_backward(module, micro);
       if (schedule.recomputes(module))
-        add(list, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), wants});
+        add(list, use, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), wants});
       for (const int u : use.grad_units)
         if (plan.first_contributor[at(u)] == module) wants.push_back(reduces.take_slot(u, micro));
-      last = add(list, gathers, {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants)});
+      last = add(list, use, gathers, {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants)});
       activations.end_backward(module, last);
       for (const int u : union_of({}, use.grad_units))
         if (plan.last_contributor[at(u)] == module) reduces.complete(u, micro);
@@ -335,7 +335,8 @@ Schedule build_forward(const ScheduleInput& input, bool with_loss) {
   for (int t = 0; t < static_cast<int>(plan.executions.size()); ++t) {
     const ModuleExecution& execution = plan.executions[at(t)];
     gathers.emit_gathers(t);
-    last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
+    last = add(list, schedule.modules_of(execution.instance)[at(execution.module)], gathers,
+               {Op::forward, &execution, execution.units, {}});
     gathers.emit_releases(t);
   }
   if (with_loss) add_norm(list, {last});

@@ -183,7 +183,8 @@ void add_residuals(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
 
 /// Codes of the largest collective of each group.
 void add_int8_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
-  for (const AxisSet axes : in.groups.all) {
+  for (std::size_t g = 0; g < in.groups.first_exchange; ++g) {
+    const AxisSet axes = in.groups.all[g];
     const auto members = static_cast<std::size_t>(in.mesh.size(axes));
     std::size_t bytes = 0;
     for (int u = 0; u < in.layout->num_units(); ++u) {
@@ -202,15 +203,18 @@ void add_int8_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
 }
 
 void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
-  for (const AxisSet axes : in.groups.all) {
-    const std::uint64_t largest = largest_staged(in, axes);
+  for (std::size_t g = 0; g < in.groups.all.size(); ++g) {
+    const AxisSet axes = in.groups.all[g];
+    const bool exchanges = g >= in.groups.first_exchange;
+    const std::uint64_t largest = exchanges ? in.exchanged[g - in.groups.first_exchange] : largest_staged(in, axes);
+    const std::string name = axes.str() + (exchanges ? ".exchange" : "");
+    const int group = static_cast<int>(g);
     const std::size_t bytes = largest > 0 ? staging_bytes(in.topology, in.mesh, axes, in.rank, largest) : 0;
-    const int group = in.groups.index_of(axes);
-    if (bytes > 0) slots.push_back(own_slot({SlotUse::staging, group}, "staging." + axes.str(), Category::comm, bytes));
+    if (bytes > 0) slots.push_back(own_slot({SlotUse::staging, group}, "staging." + name, Category::comm, bytes));
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axes, in.rank);
     if (inside > 0)
       slots.push_back({{SlotUse::transport, group},
-                       "transport." + axes.str(),
+                       "transport." + name,
                        Category::comm,
                        Placement::transport,
                        inside,

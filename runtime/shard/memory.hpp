@@ -49,7 +49,8 @@ struct MemoryInput {
   Groups groups;
   Topology topology;
   int rank = 0;
-  std::span<const StateSpec> states;  // of the optimizer; inference: none
+  std::span<const StateSpec> states;   // of the optimizer; inference: none
+  std::vector<std::size_t> exchanged;  // by group of exchanges: bytes of the largest one, as if it were a sum of fp32
 };
 
 /// States that are kept on the host are in pinned slots. This rank's slots of parameters, gradients, optimizer states,

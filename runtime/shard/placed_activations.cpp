@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/shard/placed_activations.hpp"
 
-#include <tuple>
-#include <utility>
-
 namespace tessera::shard {
 
 PlacedActivations::PlacedActivations(const Schedule& schedule, UseOrder& order)
@@ -14,9 +11,9 @@ PlacedActivations::PlacedActivations(const Schedule& schedule, UseOrder& order)
       inputs_(schedule.modules.size()),
       saved_(schedule.modules.size()) {}
 
-PlacedActivations::Content PlacedActivations::content_of(const Instruction& in, Name name, int module) const {
+PlacedActivations::Content PlacedActivations::content_of(const Instruction& in, int name, int module) const {
   const std::vector<ModuleUse>& modules = s_.modules_of(in.instance);
-  while (name == Name::input && module > 1 && modules[at(module - 1)].in_place) --module;
+  while (name == input && module > 1 && modules[at(module - 1)].in_place) --module;
   return {name, module, in.micro, order_.step, in.instance};
 }
 
@@ -44,65 +41,114 @@ PlacedActivations::Stage* PlacedActivations::with(int slot, Content content, con
   return nullptr;
 }
 
+/// The first and the last that runs: backward begins with the last one.
+bool PlacedActivations::first_stage(const Instruction& in) const {
+  return in.part == (in.op == Op::backward ? s_.use_of(in).num_stages() - 1 : 0);
+}
+bool PlacedActivations::last_stage(const Instruction& in) const {
+  return in.part == (in.op == Op::backward ? 0 : s_.use_of(in).num_stages() - 1);
+}
+
+void PlacedActivations::read(int slot, Content content, const char* what) {
+  if (Stage* stage = with(slot, content, what)) order_.read(*stage, what);
+}
+
+void PlacedActivations::write(int slot, Content content, const char* what) {
+  order_.write(stages_[at(slot)], what);
+  stages_[at(slot)].content = content;
+}
+
+void PlacedActivations::save(const Instruction& in, int slot, Name name) {
+  const Content content = content_of(in, name, in.module);
+  if (slot < 0) return;
+  if (first_stage(in)) take(stages_[at(slot)], content, "the slot of what it saves");
+  else if (Stage* stage = with(slot, content, "what it saves")) order_.write(*stage, "what it saves");
+}
+
 void PlacedActivations::run(const Instruction& in) {
+  pass_values(in);
   if (in.op == Op::forward) forward(in);
   else if (in.op == Op::recompute) recompute(in);
   else backward(in);
 }
 
+void PlacedActivations::pass_values(const Instruction& in) {
+  const ModuleUse& use = s_.use_of(in);
+  if (use.stages.empty()) return;
+  const ActivationSlots& slots = s_.activation_slots(in);
+  const ModuleStage& stage = use.stages[at(in.part)];
+  const auto value = [&](int v) { return content_of(in, first_value + 2 * v, in.module); };
+  const auto gradient_of = [&](int v) { return content_of(in, first_value + 2 * v + 1, in.module); };
+  if (in.op != Op::backward) {
+    for (const int v : stage.reads) read(slots.values[at(v)], value(v), "a value that it reads");
+    for (const int v : stage.writes) write(slots.values[at(v)], value(v), "a value that it writes");
+    return;
+  }
+  for (const auto* values : {&stage.reads, &stage.writes})
+    for (const int v : *values)
+      if (use.values[at(v)].kept) read(slots.values[at(v)], value(v), "a value that it reads");
+  for (const int v : stage.writes) read(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it reads");
+  for (const int v : stage.reads) write(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it writes");
+}
+
+void PlacedActivations::exchange(const Instruction& in) {
+  const ModuleExchange& of = s_.exchange_of(in);
+  const Schedule::ExchangeSlots slots = s_.exchange_slots(in);
+  const bool back = in.pass == Op::backward;
+  const auto name = [&](int v) { return first_value + 2 * v + (back ? 1 : 0); };
+  read(slots.from, content_of(in, name(back ? of.to : of.from), in.module), "what it exchanges");
+  write(slots.to, content_of(in, name(back ? of.from : of.to), in.module), "the slot of its result");
+}
+
 void PlacedActivations::forward(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  Stage* const input = with(slots.input, content_of(in, Name::input, in.module), "its input");
-  if (input != nullptr) order_.read(*input, "its input");
-  if (const int output = s_.output_slot(in); output >= 0) {
-    const Content content = content_of(in, Name::input, in.module + 1);
+  Stage* const x = with(slots.input, content_of(in, input, in.module), "its input");
+  if (x != nullptr) order_.read(*x, "its input");
+  if (const int output = s_.output_slot(in); output >= 0 && last_stage(in)) {
+    const Content content = content_of(in, input, in.module + 1);
     if (!s_.use_of(in).in_place) take(stages_[at(output)], content, "the slot of its output");
     else if (Stage* stage = with(output, content, "its output")) order_.write(*stage, "its output");
   }
   if (in.module < first_ || in.instance > 0) {  // not before: the output is not in its place
-    if (input != nullptr && (!s_.use_of(in).in_place || s_.output_slot(in) < 0)) input->needed = false;
+    const bool done = last_stage(in) && (!s_.use_of(in).in_place || s_.output_slot(in) < 0);
+    if (x != nullptr && done) x->needed = false;
     return;
   }
-  if (slots.saved >= 0)
-    take(stages_[at(slots.saved)], content_of(in, Name::saved, in.module), "the slot of what it saves");
-  if (slots.recomputed >= 0) {
-    Stage& stage = stages_[at(slots.recomputed)];
-    take(stage, content_of(in, Name::recomputed, in.module), "the slot of what it saves");
-    stage.needed = !s_.recomputes(in.module);
-  }
+  save(in, slots.saved, saved);
+  save(in, slots.recomputed, recomputed);
+  if (slots.recomputed >= 0) stages_[at(slots.recomputed)].needed = !s_.recomputes(in.module);
 }
 
 void PlacedActivations::recompute(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  for (const auto& [slot, name, what] :
-       {std::tuple{slots.input, Name::input, "its input"}, std::tuple{slots.saved, Name::saved, "what it has saved"}})
-    if (Stage* stage = with(slot, content_of(in, name, in.module), what)) order_.read(*stage, what);
-  if (slots.recomputed >= 0)
-    take(stages_[at(slots.recomputed)], content_of(in, Name::recomputed, in.module), "the slot of what it saves");
-  if (Stage* stage = with(s_.output_slot(in), content_of(in, Name::input, in.module + 1), "its output"))
+  read(slots.input, content_of(in, input, in.module), "its input");
+  read(slots.saved, content_of(in, saved, in.module), "what it has saved");
+  save(in, slots.recomputed, recomputed);
+  if (!last_stage(in)) return;
+  if (Stage* stage = with(s_.output_slot(in), content_of(in, input, in.module + 1), "its output"))
     order_.write(*stage, "its output");
 }
 
 void PlacedActivations::backward(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  if (Stage* input = with(slots.input, content_of(in, Name::input, in.module), "its input")) {
-    order_.read(*input, "its input");
-    input->needed = false;
+  const bool last = last_stage(in);
+  if (Stage* x = with(slots.input, content_of(in, input, in.module), "its input")) {
+    order_.read(*x, "its input");
+    if (last) x->needed = false;
   }
-  for (const auto& [slot, name] : {std::pair{slots.saved, Name::saved}, std::pair{slots.recomputed, Name::recomputed}})
-    if (Stage* saved = with(slot, content_of(in, name, in.module), "what it has saved")) {
-      order_.write(*saved, "what it has saved");
-      saved->needed = false;
-      saved->content = {};
-    }
-  const int of_output = s_.output_gradient_slot(in);
-  if (Stage* stage = with(of_output, content_of(in, Name::gradient, in.module + 1), "the gradient of its output")) {
-    order_.write(*stage, "the gradient of its output");
+  const auto use_up = [&](int slot, Content content, const char* what) {
+    Stage* const stage = with(slot, content, what);
+    if (stage == nullptr) return;
+    order_.write(*stage, what);
+    if (!last) return;
     stage->needed = false;
     stage->content = {};
-  }
-  if (slots.gradient >= 0)
-    take(stages_[at(slots.gradient)], content_of(in, Name::gradient, in.module), "the gradient of its input");
+  };
+  use_up(slots.saved, content_of(in, saved, in.module), "what it has saved");
+  use_up(slots.recomputed, content_of(in, recomputed, in.module), "what it has saved");
+  use_up(s_.output_gradient_slot(in), content_of(in, gradient, in.module + 1), "the gradient of its output");
+  if (slots.gradient >= 0 && last)
+    take(stages_[at(slots.gradient)], content_of(in, gradient, in.module), "the gradient of its input");
 }
 
 void PlacedActivations::fetch(const Instruction& in) {

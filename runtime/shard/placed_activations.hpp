@@ -13,18 +13,20 @@ class PlacedActivations {
  public:
   PlacedActivations(const Schedule& schedule, UseOrder& order);
 
-  /// A forward, recompute or backward.
+  /// A stage of a forward, recompute or backward.
   void run(const Instruction& in);
+  void exchange(const Instruction& in);
   void fetch(const Instruction& in);
   void store(const Instruction& in);
   /// What is not used at the end of a step.
   void end_of_step();
 
  private:
-  enum class Name : unsigned char { input, saved, recomputed, gradient };
+  /// Value v of ModuleUse::values: first_value + 2 · v; its gradient: one more.
+  enum Name : int { input, saved, recomputed, gradient, first_value };
   /// A value of this step; module -1: none. The input of a module that works in place is that of the next one too.
   struct Content {
-    Name name{};
+    int name = input;
     int module = -1, micro = -1, step = -1, instance = 0;
     friend bool operator==(const Content&, const Content&) = default;
   };
@@ -35,14 +37,22 @@ class PlacedActivations {
   struct Home : Uses {
     Content content;
   };
-  [[nodiscard]] Content content_of(const Instruction& in, Name name, int module) const;
+  [[nodiscard]] Content content_of(const Instruction& in, int name, int module) const;
   [[nodiscard]] std::vector<Home>& homes(StateKind kind) { return kind == StateKind::input ? inputs_ : saved_; }
-  [[nodiscard]] static Name name_of(StateKind kind) { return kind == StateKind::input ? Name::input : Name::saved; }
+  [[nodiscard]] static Name name_of(StateKind kind) { return kind == StateKind::input ? input : saved; }
   [[nodiscard]] const std::string& module_name(const Content& content) const;
   /// Begins a use of a slot that nothing is lost in.
   void take(Stage& stage, Content content, const char* what);
   /// The slot, if it has this; else null, and the instruction fails. Null too if there is no slot.
   Stage* with(int slot, Content content, const char* what);
+  [[nodiscard]] bool first_stage(const Instruction& in) const;
+  [[nodiscard]] bool last_stage(const Instruction& in) const;
+  void read(int slot, Content content, const char* what);
+  /// A value, or the gradient of one, which is read before anything else takes the slot: with() finds out if not.
+  void write(int slot, Content content, const char* what);
+  /// Takes the slot in the first stage, and changes what is there in later ones.
+  void save(const Instruction& in, int slot, Name name);
+  void pass_values(const Instruction& in);
   void forward(const Instruction& in);
   void recompute(const Instruction& in);
   void backward(const Instruction& in);

@@ -119,7 +119,9 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
                               shape_of(model.params[static_cast<std::size_t>(param)], rows), plan.spec.device);
     step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param, rows));
   }
-  for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
+  const shard::ModuleUse& use = schedule.use_of(instruction);
+  if (instruction.part + 1 < use.num_stages()) return;  // a later stage, whose backward comes first, has them
+  for (const int unit : use.grad_units) {
     if (adds(unit) || !lookup.first_to_touch(instruction.module, unit)) continue;
     const DType dtype = dtype_of(unit);
     std::byte* data = lookup.slot(schedule.grad_slot(unit, instruction.micro));
@@ -139,6 +141,8 @@ void bind_activations(Step& step, const shard::Schedule& schedule, Lookup& looku
   step.dy = lookup.slot(schedule.output_gradient_slot(instruction));
   step.saved = lookup.slot(slots.recomputed >= 0 ? slots.recomputed : slots.saved);
   if (slots.recomputed >= 0) step.kept = lookup.slot(slots.saved);
+  for (const int value : slots.values) step.values.push_back(lookup.slot(value));
+  for (const int gradient : slots.value_gradients) step.value_gradients.push_back(lookup.slot(gradient));
 }
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
@@ -222,6 +226,12 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
       const auto& modules = instance == 0 ? model.modules : model.reference;
       step.module = modules[static_cast<std::size_t>(m)].get();
       step.phase = m < first || instance > 0 ? models::Phase::eval : phase;
+      if (instruction.op == shard::Op::exchange) {
+        const shard::Schedule::ExchangeSlots slots = schedule.exchange_slots(instruction);
+        step.values = {lookup.slot(slots.from), lookup.slot(slots.to)};
+        program->steps.push_back(std::move(step));
+        continue;
+      }
       if (instruction.op == shard::Op::fetch || instruction.op == shard::Op::store) {
         step.home = arena.data(plan::offloaded_slot(instruction));
         program->steps.push_back(std::move(step));

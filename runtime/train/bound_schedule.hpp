@@ -29,9 +29,10 @@ class Executor::BoundSchedule {
     std::vector<MemoryRange> gaps;         // padding of the units whose gradients this backward writes first
     std::vector<MemoryRange> gradients;    // the full gradient buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
-    std::byte *dx = nullptr, *dy = nullptr;  // backward; no dx: no module before this one has a backward
-    std::byte* kept = nullptr;               // with selective checkpointing, of a module that has two parts
-    std::byte* home = nullptr;               // fetch, store of activations: in host memory
+    std::byte *dx = nullptr, *dy = nullptr;           // backward; no dx: no module before this one has a backward
+    std::byte* kept = nullptr;                        // with selective checkpointing, of a module that has two parts
+    std::vector<std::byte*> values, value_gradients;  // shard::ModuleUse::values; of an exchange: from, to
+    std::byte* home = nullptr;                        // fetch, store of activations: in host memory
     shard::ShardManager::SlotMemory slots;
     models::Cache cache;  // generation
   };

@@ -163,6 +163,11 @@ MemoryTable RunContext::measure_memory() const {
   return table;
 }
 
+TrafficCount RunContext::exchange_traffic(AxisSet axes) const {
+  const int group = plan.groups.exchange_index_of(axes);
+  return group < 0 ? TrafficCount{} : communicators[static_cast<std::size_t>(group)]->traffic();
+}
+
 TrafficCount RunContext::traffic(AxisSet axes) const {
   const int group = plan.groups.index_of(axes);
   return group < 0 ? TrafficCount{} : communicators[static_cast<std::size_t>(group)]->traffic();

@@ -46,6 +46,8 @@ class RunContext {
   [[nodiscard]] std::vector<io::ShardView> shards();
   /// Of a group; nothing if the run has no such group.
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
+  /// The same of exchanges of activations.
+  [[nodiscard]] TrafficCount exchange_traffic(AxisSet axes) const;
   /// Memory of the arena and of the communicators, as the system reports it (Arena::measure).
   [[nodiscard]] MemoryTable measure_memory() const;
 

@@ -298,6 +298,7 @@ std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::
 MemoryTable Trainer::measured_memory() const { return parts_->measure_memory(); }
 
 TrafficCount Trainer::traffic(AxisSet axes) const { return parts_->traffic(axes); }
+TrafficCount Trainer::exchange_traffic(AxisSet axes) const { return parts_->exchange_traffic(axes); }
 
 void Trainer::start_trace(int steps) { parts_->executor.start_trace(steps); }
 std::vector<TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }

@@ -157,6 +157,8 @@ class Trainer {
   [[nodiscard]] io::ScratchMedium disk_medium() const;
   /// Collectives and bytes sent since the start, of a group (given by its axes).
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
+  /// The same of exchanges of activations.
+  [[nodiscard]] TrafficCount exchange_traffic(AxisSet axes) const;
   /// Records spans from now on, of at most `steps` steps; take_trace() returns them.
   void start_trace(int steps);
   [[nodiscard]] std::vector<TraceSpan> take_trace();

@@ -71,9 +71,10 @@ class Machine {
   [[nodiscard]] bool member(const Instruction& in, int a, int b) const {
     if (a == b) return true;
     if (in.op == Op::norm) return true;
-    if (!reduces(in.op) && in.op != Op::gather) return false;
-    const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
-    const AxisSet axes = in.op == Op::all_reduce ? unit.replicate_axes : unit.shard_axes;
+    if (!reduces(in.op) && in.op != Op::gather && in.op != Op::exchange) return false;
+    const AxisSet axes = in.op == Op::exchange     ? s_.exchange_of(in).axes
+                         : in.op == Op::all_reduce ? s_.units[at(in.unit)].replicate_axes
+                                                   : s_.units[at(in.unit)].shard_axes;
     return (shard_of(a) == shard_of(b) || axes.contains(Axis::shard)) &&
            (first_of_group(a) == first_of_group(b) || axes.contains(Axis::replicate));
   }
@@ -141,7 +142,26 @@ class Machine {
   void begin_shard(Rank& r, int unit);
   void complete_shard(Rank& r, int unit);
   /// The activations that a module uses, and what it leaves in their buffers.
-  enum Name : int { input_value, saved_value, recomputed_value, gradient_value, reference_value };
+  /// Value v of a module with stages: first_stage_value + 2 · v; its gradient: one more.
+  enum Name : int {
+    input_value,
+    saved_value,
+    recomputed_value,
+    gradient_value,
+    reference_value,
+    first_stage_value = 100,
+  };
+  void begin_stage_values(Rank& r, const Instruction& in);
+  void begin_exchange(Rank& r, const Instruction& in);
+  void complete_exchange(Rank& r, const Instruction& in);
+  /// Names of what an exchange reads and writes.
+  [[nodiscard]] std::pair<int, int> exchanged(const Instruction& in) const;
+  [[nodiscard]] bool is_first_stage(const Instruction& in) const {
+    return in.part == (in.op == Op::backward ? s_.use_of(in).num_stages() - 1 : 0);
+  }
+  [[nodiscard]] bool is_last_stage(const Instruction& in) const {
+    return in.part == (in.op == Op::backward ? 0 : s_.use_of(in).num_stages() - 1);
+  }
   void begin_values(Rank& r, const Instruction& in);
   void complete_values(Rank& r, const Instruction& in);
   void expect(Rank& r, const Instruction& in, int slot, int module, int name);
