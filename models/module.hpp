@@ -18,6 +18,7 @@
 #include "models/lora.hpp"
 #include "models/params.hpp"
 #include "runtime/base/param.hpp"
+#include "runtime/base/stages.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
 #include "runtime/base/tensor_use.hpp"
@@ -56,6 +57,21 @@ struct SavedBytes {
   [[nodiscard]] bool split() const { return kept > 0 && recomputed > 0; }
 };
 
+/// The ranks that an exchange is among; the plan knows them. What a module gathers or sends depends on how many they
+/// are, which it is told when it is made.
+enum class RankGroup : unsigned char { data, context, tensor, expert };
+
+/// What a module with stages passes from one to the next, and what is exchanged between them. A module sees no
+/// communicator: the executor runs its stages, and the exchanges between them.
+struct ModuleStages {
+  struct Exchange : StageExchange {
+    RankGroup over{};
+  };
+  std::vector<StageValue> values;
+  std::vector<ModuleStage> stages;  // empty: one that passes nothing on
+  std::vector<Exchange> exchanges;
+};
+
 struct ForwardArgs {
   Phase phase = Phase::train;
   BatchShape shape;
@@ -72,6 +88,10 @@ struct ForwardArgs {
   TensorView workspace;  // workspace_bytes(shape) as u8, scratch
   const Batch* batch = nullptr;
   Cache cache;  // Phase::logits only
+  /// Of a module with stages: which one runs, and the memory of its values, value_bytes(shape) as u8. Every stage has
+  /// the same x and saved; the last writes y. The workspace does not last from one to the next.
+  int stage = 0;
+  std::span<const TensorView> values;
   StreamView stream = host_stream;
 };
 
@@ -89,6 +109,10 @@ struct BackwardArgs {
   /// trainable parameter: nothing is computed for it alone, and backward may overwrite dy.
   TensorView dx;
   const Batch* batch = nullptr;
+  /// As in ForwardArgs: stages run from the last, which reads dy, to the first, which writes dx; no other touches that
+  /// memory. Each computes the gradients of its own parameters. Values that are not kept hold anything.
+  int stage = 0;
+  std::span<const TensorView> values, value_gradients;
   StreamView stream = host_stream;
 
   [[nodiscard]] Gradients grads() const { return {dparams, accumulate}; }
@@ -118,6 +142,7 @@ class Module {
   /// True if its output is in the memory of its input, of which it keeps what it does not compute.
   [[nodiscard]] virtual bool in_place() const { return false; }
 
+  [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
   /// loss, even if no gradient is wanted.
@@ -131,6 +156,14 @@ class Module {
     return {.kept = 0, .recomputed = saved_bytes(shape, dtype)};
   }
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
+  /// Bytes of a value of stages(), and of its gradient. What an exchange has summed is fp32, other values are of
+  /// `dtype`.
+  [[nodiscard]] virtual std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
+    return (void)value, (void)shape, (void)dtype, std::size_t{0};
+  }
+  [[nodiscard]] virtual std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
+    return value_bytes(value, shape, dtype);
+  }
   /// Bytes of Cache: proportional to the rows of `capacity`. 0: the module treats each token by itself.
   [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
     return (void)capacity, (void)dtype, std::size_t{0};

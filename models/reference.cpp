@@ -25,6 +25,10 @@ class ReferenceModule final : public Module {
   bool backward_reads_params() const override { return false; }
   bool has_param_gradients() const override { return false; }
   bool in_place() const override { return inner_->in_place(); }
+  ModuleStages stages() const override { return inner_->stages(); }
+  std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override {
+    return inner_->value_bytes(value, shape, dtype);
+  }
   void forward(const ForwardArgs& args) const override {
     TESSERA_ASSERT(args.phase == Phase::eval, "a reference model runs in evaluation's phase, %s", name_.c_str());
     inner_->forward(args);

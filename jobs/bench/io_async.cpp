@@ -84,7 +84,7 @@ class Turns {
   }
   void begin_save() {
     io::SaveRequest r = request();
-    r.snapshot = trainer_.slot_memory(plan::snapshot_name);
+    r.snapshot = trainer_.slot_memory({SlotUse::snapshot});
     r.threads = 1;
     r.compare_replicas = false;
     const auto begin = Clock::now();

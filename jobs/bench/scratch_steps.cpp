@@ -51,7 +51,7 @@ double rate_of(const io::ScratchTimes& disk) {
 std::uint64_t staging_bytes(const plan::RunPlan& plan) {
   std::uint64_t bytes = 0;
   for (const plan::ArenaSlot& slot : plan.slots)
-    if (slot.name.starts_with("stage.")) bytes += slot.bytes;
+    if (slot.id.use == SlotUse::staged && slot.category == Category::buffers) bytes += slot.bytes;
   return bytes;
 }
 

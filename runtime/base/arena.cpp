@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/arena.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <numeric>
@@ -92,11 +93,10 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device, co
     if (sizes.of(memory, category) > 0) block = Block(memory, category, device, sizes.of(memory, category));
     next[static_cast<int>(memory)][static_cast<int>(category)] = block.data();
   });
-  index_.reserve(slots_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto& slot = slots_[i];
-    const bool unique = index_.emplace(slot.name, i).second;
-    TESSERA_ASSERT(unique, "two slots are called %s", slot.name.c_str());
+    const bool unique = slot.id.use == SlotUse::none || index_.emplace(slot.id, i).second;
+    TESSERA_ASSERT(unique, "two slots are the same one: %s", slot.name.c_str());
     if (slot.memory == Memory::disk) {
       data_[i] = disk_->data(region++);
     } else if (slot.placement == Placement::own) {
@@ -192,16 +192,25 @@ const std::byte* Arena::read(std::size_t slot, std::size_t at, std::size_t bytes
 }
 
 std::size_t Arena::find(std::string_view name) const {
-  const auto found = index_.find(name);
-  TESSERA_ASSERT(found != index_.end(), "no slot %s", std::string(name).c_str());
-  return found->second;
+  const auto found = std::ranges::find(slots_, name, &ArenaSlot::name);
+  TESSERA_ASSERT(found != slots_.end(), "no slot %s", std::string(name).c_str());
+  return static_cast<std::size_t>(found - slots_.begin());
 }
 
 std::byte* Arena::data(std::string_view name) const { return data_[find(name)]; }
 
-std::byte* Arena::data_if(std::string_view name) const {
-  const auto found = index_.find(name);
-  return found != index_.end() ? data_[found->second] : nullptr;
+std::byte* Arena::data(SlotId id) const {
+  const auto found = index_.find(id);
+  TESSERA_ASSERT(found != index_.end(), "no slot for use %d of %d, part %d", static_cast<int>(id.use), id.of, id.part);
+  return data_[found->second];
+}
+
+std::byte* Arena::data_if(SlotId id) const { return memory(id).data(); }
+
+std::span<std::byte> Arena::memory(SlotId id) const {
+  const auto found = index_.find(id);
+  if (found == index_.end()) return {};
+  return {data_[found->second], slots_[found->second].bytes};
 }
 
 std::string Arena::broken_canary() const {

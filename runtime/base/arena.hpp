@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arena: every buffer of a run, in named slots, sized before the first step. After construction nothing is allocated.
+// Arena: every buffer of a run, in slots, sized before the first step. After construction nothing is allocated.
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/device.hpp"
 #include "runtime/base/disk_memory.hpp"
 #include "runtime/base/mapping.hpp"
+#include "runtime/base/slot_id.hpp"
 
 namespace tessera {
 
@@ -39,8 +41,8 @@ enum class Memory : unsigned char {
 };
 inline constexpr int num_memories = 4;
 
-/// A named slot.
 struct ArenaSlot {
+  SlotId id;         // unique; SlotUse::none: known by its name alone
   std::string name;  // "grad.s0", "saved.h.3", …; unique
   Category category = Category::buffers;
   Placement placement = Placement::own;
@@ -85,9 +87,13 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   /// Start of a slot (node: of the whole region). Asserts that it exists.
+  [[nodiscard]] std::byte* data(SlotId id) const;
+  /// The same, or null if there is no such slot.
+  [[nodiscard]] std::byte* data_if(SlotId id) const;
+  /// All bytes of a slot; empty if there is no such slot.
+  [[nodiscard]] std::span<std::byte> memory(SlotId id) const;
+  /// For tools and tests: of the slot of that name.
   [[nodiscard]] std::byte* data(std::string_view name) const;
-  /// The same, or null if there is no slot of that name.
-  [[nodiscard]] std::byte* data_if(std::string_view name) const;
   [[nodiscard]] const std::vector<ArenaSlot>& slots() const { return slots_; }
   /// Bytes that the system has given for this rank's slots, without those of communicators: mappings as /proc/self/maps
   /// lists them, shared ones divided by their sharers; of a device, by how much its free memory shrank.
@@ -127,7 +133,7 @@ class Arena {
                                       std::vector<std::byte>& copy) const;
 
   std::vector<ArenaSlot> slots_;
-  std::unordered_map<std::string_view, std::size_t> index_;  // by the names in slots_
+  std::map<SlotId, std::size_t> index_;
   std::vector<std::byte*> data_;
   Device device_;
   Block blocks_[num_memories][num_categories];

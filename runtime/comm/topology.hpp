@@ -66,6 +66,8 @@ class GroupCosts {
   /// Of collectives of block-wise int8 (int8_collectives.hpp): `bytes`, of the encoded chunks of all members, are
   /// exchanged (reduce_scatter), gathered into a buffer of the rank (all_gather), or both (all_reduce).
   [[nodiscard]] TrafficCount int8_traffic(int member, CollectiveKind kind, std::uint64_t bytes) const;
+  /// An all_gather into a full buffer of the rank's own, even over shared memory.
+  [[nodiscard]] TrafficCount copied_gather(int member, std::uint64_t bytes) const;
 
  private:
   friend class AxisCosts;
@@ -80,8 +82,6 @@ class GroupCosts {
   [[nodiscard]] TrafficCount reduce_by_messages(int member, std::uint64_t term, std::uint64_t sum) const;
   [[nodiscard]] TrafficCount counters_by_messages(int member, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount two_level(int member, std::uint64_t chunk, CollectiveKind kind) const;
-  /// An all_gather into a full buffer of the rank's own, even over shared memory.
-  [[nodiscard]] TrafficCount copied_gather(int member, std::uint64_t bytes) const;
   [[nodiscard]] TrafficCount all_reduce(int member, std::uint64_t bytes) const;
 
   Topology topology_;

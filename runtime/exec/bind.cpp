@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binding of a schedule: resolves slot names to pointers, once, before the first step.
+// Binding of a schedule: resolves slots to pointers, once, before the first step.
 #include <algorithm>
 #include <map>
 
@@ -21,7 +21,7 @@ class Lookup {
          const Arena& arena)
       : schedule_(schedule),
         manager_(manager),
-        dequantized_(arena.data_if(plan::dequantized_name)),
+        dequantized_(arena.data_if({SlotUse::dequantized})),
         slots_(schedule.slots.size()),
         last_gradient_(static_cast<std::size_t>(plan.layout.num_units())) {
     const auto& modules = plan.spec.model->modules;
@@ -32,7 +32,9 @@ class Lookup {
       for (const int unit : schedule.modules[m].grad_units)
         last_gradient_[static_cast<std::size_t>(unit)] = static_cast<int>(m);
   }
+  /// Null for slot -1.
   [[nodiscard]] std::byte* slot(int slot) {
+    if (slot < 0) return nullptr;
     std::byte*& data = slots_[static_cast<std::size_t>(slot)];
     if (data == nullptr) data = manager_.slot(schedule_, slot);
     return data;
@@ -117,7 +119,9 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
                               shape_of(model.params[static_cast<std::size_t>(param)], rows), plan.spec.device);
     step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param, rows));
   }
-  for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
+  const shard::ModuleUse& use = schedule.use_of(instruction);
+  if (instruction.part + 1 < use.num_stages()) return;  // a later stage, whose backward comes first, has them
+  for (const int unit : use.grad_units) {
     if (adds(unit) || !lookup.first_to_touch(instruction.module, unit)) continue;
     const DType dtype = dtype_of(unit);
     std::byte* data = lookup.slot(schedule.grad_slot(unit, instruction.micro));
@@ -127,55 +131,57 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   }
 }
 
-/// What forward keeps for backward is in a slot of the module's own, or in a staging slot; what is recomputed, in one
-/// that modules share.
-void bind_saved(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
-                const shard::Instruction& instruction, const Arena& arena) {
-  const int m = instruction.module;
-  const bool splits = plan::splits_saved(plan.spec, schedule, m);
-  std::byte*& kept = splits ? step.kept : step.saved;
-  if (splits) step.saved = arena.data(plan::saved_name(schedule, m));
-  if (!schedule.modules[static_cast<std::size_t>(m)].saves)
-    kept = arena.data(splits ? plan::kept_name(schedule, m) : plan::saved_name(schedule, m));
-  else kept = arena.data(plan::activation_slot_name(schedule, schedule.activation_slots(instruction).saved));
+/// The activations that an instruction of a module reads and writes.
+void bind_activations(Step& step, const shard::Schedule& schedule, Lookup& lookup,
+                      const shard::Instruction& instruction) {
+  const shard::ActivationSlots& slots = schedule.activation_slots(instruction);
+  step.x = lookup.slot(slots.input);
+  step.y = lookup.slot(schedule.output_slot(instruction));
+  step.dx = lookup.slot(slots.gradient);
+  step.dy = lookup.slot(schedule.output_gradient_slot(instruction));
+  step.saved = lookup.slot(slots.recomputed >= 0 ? slots.recomputed : slots.saved);
+  if (slots.recomputed >= 0) step.kept = lookup.slot(slots.saved);
+  for (const int value : slots.values) step.values.push_back(lookup.slot(value));
+  for (const int gradient : slots.value_gradients) step.value_gradients.push_back(lookup.slot(gradient));
 }
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
   const models::BatchShape cached{spec.batch.micro_batch, spec.cache_tokens, spec.device};
-  std::byte* data =
-      spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
+  std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if({SlotUse::cache, module}) : nullptr;
   if (data == nullptr) return {};
   const std::size_t bytes =
       spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(cached, spec.model->dtype);
   return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}, spec.device}, cached};
 }
 
-template <class Name>
-BatchMemory batch_memory(const Arena& arena, const Name& name) {
-  BatchMemory memory;
-  for (const models::BatchFieldInfo& field : models::batch_fields)
-    memory.set(field.field, arena.data_if(name(field.name)));
-  return memory;
+/// The buffers of micro-batches; `pinned`: those that the host writes, beside a device.
+BatchMemory batch_memory(const Arena& arena, Memory memory) {
+  BatchMemory buffers;
+  for (const models::BatchFieldInfo& field : models::batch_fields) {
+    const SlotId id = plan::batch_slot(field.field);
+    buffers.set(field.field, arena.data_if(memory == Memory::pinned ? id.pinned() : id));
+  }
+  return buffers;
 }
 
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
 void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena, bool replays) {
   const shard::Schedule& schedule = *program.schedule;
-  program.host_buffers = batch_memory(arena, [](const char* name) { return plan::pinned_name(name); });
+  program.host_buffers = batch_memory(arena, Memory::pinned);
   if (program.phase == models::Phase::train) {
     program.tokens_per_micro = plan.spec.train_shape().batch * plan.spec.train_shape().tokens;
-    program.step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::step_name));
-    program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::pinned_name(plan::step_name)));
+    program.step = reinterpret_cast<kernels::StepScalars*>(arena.data({SlotUse::step}));
+    program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(SlotId{SlotUse::step}.pinned()));
   }
   if (program.phase == models::Phase::train)
     for (const shard::Instruction& instruction : schedule.list)
       for (const int before : instruction.after)
         if (instruction.stream == shard::StreamId::compute)
           program.waits.push_back({before, TimedEvent(plan.spec.device), TimedEvent(plan.spec.device)});
-  program.host_logits = arena.data_if(plan::pinned_name(plan::logits_name));
-  program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::chosen_name));
-  program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(plan::pinned_name(plan::chosen_name)));
+  program.host_logits = arena.data_if(SlotId{SlotUse::logits}.pinned());
+  program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if({SlotUse::chosen}));
+  program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(SlotId{SlotUse::chosen}.pinned()));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
     if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);
@@ -200,51 +206,38 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->schedule = &schedule;
   program->phase = phase;
   program->events = std::make_unique<Event[]>(schedule.list.size());
-  program->dx = arena.data_if(plan::gradient_name);
-  program->workspace = arena.data(plan::workspace_name);
-  program->logits = arena.data_if(plan::logits_name);
-  program->buffers = program->host_buffers = batch_memory(arena, [](const char* name) { return std::string(name); });
+  program->workspace = arena.data({SlotUse::workspace});
+  program->logits = arena.data_if({SlotUse::logits});
+  program->buffers = program->host_buffers = batch_memory(arena, Memory::host);
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena, parts_.replays);
-  program->loss_rows = arena.data_if(plan::loss_rows_name);
-  if (!schedule.references.empty()) program->reference = arena.data(plan::reference_name);
-  if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
+  program->loss_rows = arena.data_if({SlotUse::loss_rows});
+  if (!schedule.references.empty()) program->reference = arena.data({SlotUse::reference});
+  if (train) program->router = reinterpret_cast<double*>(arena.data_if({SlotUse::router}));
 
-  // Output of `module`, which the instruction reads or writes.
-  const auto boundary = [&](const shard::Instruction& instruction, int module) {
-    if (!train || instruction.instance > 0)
-      return arena.data(plan::alternate_boundary_name(schedule.modules_of(instruction.instance), module));
-    if (!schedule.offloads_activations()) return arena.data(plan::train_boundary_name(schedule, module));
-    const int slot =
-        module < instruction.module ? schedule.activation_slots(instruction).input : schedule.output_slot(instruction);
-    return slot < 0 ? nullptr : arena.data(plan::activation_slot_name(schedule, slot));
-  };
   const int first = train ? shard::first_backward(schedule.modules) : 0;
   Lookup lookup(plan, schedule, *parts_.manager, arena);
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;
-    if (instruction.slot >= 0) step.slots.full = lookup.slot(instruction.slot);
-    if (instruction.sum >= 0) step.slots.sum = lookup.slot(instruction.sum);
-    if (instruction.stage >= 0)
-      step.slots.stage = is_activation(instruction.state)
-                             ? arena.data(plan::activation_slot_name(schedule, instruction.stage))
-                             : lookup.slot(instruction.stage);
+    step.slots = {lookup.slot(instruction.slot), lookup.slot(instruction.sum), lookup.slot(instruction.stage)};
     if (instruction.module >= 0) {
       const int m = instruction.module, instance = instruction.instance;
       const auto& modules = instance == 0 ? model.modules : model.reference;
       step.module = modules[static_cast<std::size_t>(m)].get();
       step.phase = m < first || instance > 0 ? models::Phase::eval : phase;
-      step.wants_dx = m > first;
-      if (instruction.op == shard::Op::fetch || instruction.op == shard::Op::store) {
-        step.home = arena.data(plan::activation_home_name(schedule, instruction));
+      if (instruction.op == shard::Op::exchange) {
+        const shard::Schedule::ExchangeSlots slots = schedule.exchange_slots(instruction);
+        step.values = {lookup.slot(slots.from), lookup.slot(slots.to)};
         program->steps.push_back(std::move(step));
         continue;
       }
-      if (m > 0) step.x = boundary(instruction, m - 1);
-      if (m + 1 < static_cast<int>(modules.size())) step.y = boundary(instruction, m);
-      if (step.phase == models::Phase::train && step.module->saved_bytes(plan.spec.train_shape(), model.dtype) > 0)
-        bind_saved(step, plan, schedule, instruction, arena);
+      if (instruction.op == shard::Op::fetch || instruction.op == shard::Op::store) {
+        step.home = arena.data(plan::offloaded_slot(instruction));
+        program->steps.push_back(std::move(step));
+        continue;
+      }
+      bind_activations(step, schedule, lookup, instruction);
       if (instance == 0) step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, lookup, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, lookup, instruction);

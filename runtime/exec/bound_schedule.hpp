@@ -22,7 +22,6 @@ class Executor::BoundSchedule {
   struct Step {
     const models::Module* module = nullptr;
     models::Phase phase = models::Phase::train;  // eval: forward of a module without a backward
-    bool wants_dx = false;                       // backward: a module before this one has a backward
     std::vector<TensorView> params, dparams;     // in the order of Module::params(); dparams of frozen ones are absent
     std::vector<kernels::DequantizeArgs>
         quantized;                         // into those of `params` that are quantized, before the module runs
@@ -30,8 +29,10 @@ class Executor::BoundSchedule {
     std::vector<MemoryRange> gaps;         // padding of the units whose gradients this backward writes first
     std::vector<MemoryRange> gradients;    // the full gradient buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
-    std::byte* kept = nullptr;  // with selective checkpointing, of a module that has two parts
-    std::byte* home = nullptr;  // fetch, store of activations: in host memory
+    std::byte *dx = nullptr, *dy = nullptr;           // backward; no dx: no module before this one has a backward
+    std::byte* kept = nullptr;                        // with selective checkpointing, of a module that has two parts
+    std::vector<std::byte*> values, value_gradients;  // shard::ModuleUse::values; of an exchange: from, to
+    std::byte* home = nullptr;                        // fetch, store of activations: in host memory
     shard::ShardManager::SlotMemory slots;
     models::Cache cache;  // generation
   };
@@ -41,7 +42,7 @@ class Executor::BoundSchedule {
   models::Phase phase = models::Phase::train;
   std::vector<Step> steps;
   std::unique_ptr<Event[]> events;  // one per instruction
-  std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr, *host_logits = nullptr;
+  std::byte *workspace = nullptr, *logits = nullptr, *host_logits = nullptr;
   /// On a device, those of all micro-batches one after another, and in generation the positions of decode passes.
   BatchMemory buffers, host_buffers;  // read by kernels; written by the host: on a device, pinned memory
   std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers

@@ -41,12 +41,14 @@ DeviceBackend::DeviceBackend(const Executor::Parts& parts, TraceRecorder& trace)
     host_ = std::make_unique<Stream>("host", beside ? Stream::Mode::threaded : Stream::Mode::immediate);
   if (uses(StreamId::replicate))
     replicate_ = std::make_unique<Stream>("replicate", comm_mode(parts), device_, Priority::high);
+  if (uses(StreamId::exchange))
+    exchange_ = std::make_unique<Stream>("exchange", comm_mode(parts), device_, Priority::high);
   parts.manager->run_on(comm_.view(), stream(shard::StreamId::replicate).view());
-  kernels::set_gemm_workspace(compute_.view(), parts.arena->data(plan::gemm_workspace_name));
+  kernels::set_gemm_workspace(compute_.view(), parts.arena->data({SlotUse::gemm_workspace}));
 }
 
 DeviceBackend::~DeviceBackend() {
-  finish({host_.get(), fetch_.get(), store_.get(), replicate_.get(), &comm_}, compute_);
+  finish({host_.get(), fetch_.get(), store_.get(), replicate_.get(), exchange_.get(), &comm_}, compute_);
   try {
     kernels::set_gemm_workspace(compute_.view(), nullptr);
   } catch (const std::exception&) {  // the device is gone
@@ -60,13 +62,14 @@ Stream& DeviceBackend::stream(shard::StreamId id) {
   if (id == shard::StreamId::fetch) return *fetch_;
   if (id == shard::StreamId::store) return *store_;
   if (id == shard::StreamId::host) return *host_;
+  if (id == shard::StreamId::exchange) return *exchange_;
   return id == shard::StreamId::replicate && replicate_ != nullptr ? *replicate_ : comm_;
 }
 
 void DeviceBackend::synchronize() {
   compute_.synchronize();
   comm_.synchronize();
-  for (Stream* stream : {replicate_.get(), host_.get(), fetch_.get(), store_.get()})
+  for (Stream* stream : {replicate_.get(), exchange_.get(), host_.get(), fetch_.get(), store_.get()})
     if (stream != nullptr) stream->synchronize();
 }
 

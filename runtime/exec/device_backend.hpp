@@ -42,9 +42,9 @@ class DeviceBackend final : public Executor::Backend {
   bool decided_ = false;            // host_step_ has the decision of this step
   Stream compute_;
   Stream copy_;  // host-to-device copies of micro-batches
-  // Last, so that they end before what they use. Null if no instruction is on the replicate stream.
+  // Last, so that they end before what they use. Null if no instruction is on the stream.
   Stream comm_;
-  std::unique_ptr<Stream> replicate_;
+  std::unique_ptr<Stream> replicate_, exchange_;
   // Copies between the tiers, and updates on the host; null if no state is offloaded.
   std::unique_ptr<Stream> fetch_, store_, host_;
 };

@@ -2,6 +2,7 @@
 #include "runtime/exec/executor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "kernels/balance.hpp"
@@ -10,6 +11,7 @@
 #include "runtime/base/transfer.hpp"
 #include "runtime/exec/backend.hpp"
 #include "runtime/plan/activations.hpp"
+#include "runtime/plan/exchanges.hpp"
 
 namespace tessera::exec {
 
@@ -35,6 +37,31 @@ static void set_saved(Args& args, const Executor::BoundSchedule::Step& step, DTy
   args.saved = bytes(step.saved, step.kept != nullptr ? sizes.recomputed : sizes.total(), device);
   if (step.kept != nullptr) args.kept = bytes(step.kept, sizes.kept, device);
 }
+
+namespace {
+
+/// The values that a stage sees, and their gradients, in a micro-batch of this shape. Does not allocate.
+class ValueViews {
+ public:
+  ValueViews(const Executor::BoundSchedule::Step& step, models::BatchShape shape, DType dtype, Device device)
+      : count_(step.values.size()), gradients_(step.value_gradients.size()) {
+    TESSERA_ASSERT(count_ <= most_values, "%zu values of a module", count_);
+    for (std::size_t v = 0; v < count_; ++v)
+      views_[v] = bytes(step.values[v], step.module->value_bytes(static_cast<int>(v), shape, dtype), device);
+    for (std::size_t v = 0; v < gradients_; ++v)
+      views_[count_ + v] =
+          bytes(step.value_gradients[v], step.module->value_gradient_bytes(static_cast<int>(v), shape, dtype), device);
+  }
+  [[nodiscard]] std::span<const TensorView> of_values() const { return {views_.data(), count_}; }
+  [[nodiscard]] std::span<const TensorView> of_gradients() const { return {views_.data() + count_, gradients_}; }
+
+ private:
+  static constexpr std::size_t most_values = 16;
+  std::array<TensorView, 2 * most_values> views_;
+  std::size_t count_, gradients_;
+};
+
+}  // namespace
 
 Executor::Executor(const Parts& parts)
     : parts_(parts),
@@ -88,7 +115,27 @@ void Executor::execute(BoundSchedule& program, int i) {
     case Op::store:
       if (is_activation(instruction.state)) return move_activations(program, i);
       return parts_.manager->store(instruction, step.slots, backend_->stream(StreamId::store).view());
+    case Op::exchange: return exchange(program, i);
   }
+}
+
+/// Of the rows that the micro-batch has, as on every rank of the group. One whose micro-batch has another shape calls
+/// another collective, which the communicator finds out.
+void Executor::exchange(const BoundSchedule& program, int i) {
+  const shard::Schedule& schedule = *program.schedule;
+  const auto& instruction = schedule.list[static_cast<std::size_t>(i)];
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  const auto& model = *parts_.plan->spec.model;
+  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens(instruction.micro);
+  const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
+  parts_.manager->exchange({.kind = schedule.exchange_kind(instruction),
+                            .axes = schedule.exchange_of(instruction).axes,
+                            .label = {"exchange", schedule.use_of(instruction).name.c_str(), instruction.micro},
+                            .from = step.values[0],
+                            .to = step.values[1],
+                            .bytes = plan::exchanged_bytes(model, schedule, instruction, shape),
+                            .dtype = model.dtype},
+                           backend_->stream(instruction.stream).view());
 }
 
 /// Of the rows that the micro-batch has.
@@ -202,14 +249,15 @@ void Executor::forward(BoundSchedule& program, int i) {
   const std::int64_t rows = program.source->rows(micro);
   if (rows == 0) return;
   const int first_instance = program.schedule->references.empty() ? 0 : 1;
-  const bool begins =
-      instruction.module == 0 && instruction.instance == first_instance && instruction.op == Op::forward;
+  const bool begins = instruction.module == 0 && instruction.part == 0 && instruction.instance == first_instance &&
+                      instruction.op == Op::forward;
   if (begins) {
     load(program, micro);
     backend_->copy_batch(program, micro, rows);
   }
   issue_forward(program, i);
-  if (program.phase == models::Phase::logits && program.steps[static_cast<std::size_t>(i)].y == nullptr)
+  const bool last_stage = instruction.part + 1 == program.schedule->use_of(instruction).num_stages();
+  if (program.phase == models::Phase::logits && last_stage && program.steps[static_cast<std::size_t>(i)].y == nullptr)
     program.block->local.tokens = backend_->take(program);
 }
 
@@ -237,6 +285,9 @@ void Executor::issue_forward(BoundSchedule& program, int i) {
   args.stream = compute_;
   args.batch = &batch;
   args.cache = step.cache;
+  args.stage = instruction.part;
+  const ValueViews values(step, shape, model.dtype, device_);
+  args.values = values.of_values();
   dequantize(program, i);
   step.module->forward(args);
 }
@@ -265,12 +316,17 @@ void Executor::backward(BoundSchedule& program, int i) {
   args.workspace =
       bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
   args.stream = compute_;
-  if (step.y) args.dy = {program.dx, model.dtype, activation, device_};
-  if (step.wants_dx) args.dx = {program.dx, model.dtype, activation, device_};
+  if (step.dy) args.dy = {step.dy, model.dtype, activation, device_};
+  if (step.dx) args.dx = {step.dx, model.dtype, activation, device_};
   args.batch = &batch;
+  args.stage = instruction.part;
+  const ValueViews values(step, shape, model.dtype, device_);
+  args.values = values.of_values();
+  args.value_gradients = values.of_gradients();
   dequantize(program, i);
   step.module->backward(args);
-  if (step.y == nullptr) add_balance(program, batch);  // the first backward: all layers have chosen their experts
+  if (step.y == nullptr && instruction.part == 0)
+    add_balance(program, batch);  // the first backward: all layers have chosen their experts
 }
 
 void Executor::add_balance(const BoundSchedule& program, const models::Batch& batch) {

@@ -179,6 +179,8 @@ class Executor {
               const shard::ShardManager::SlotMemory& memory);
   /// Copies a module's activations between a staging slot and host memory.
   void move_activations(const BoundSchedule& program, int instruction);
+  /// Of an activation between two stages of a module.
+  void exchange(const BoundSchedule& program, int instruction);
   void add_balance(const BoundSchedule& program, const models::Batch& batch);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);

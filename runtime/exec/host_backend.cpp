@@ -12,7 +12,7 @@ HostBackend::HostBackend(const Executor::Parts& parts, TraceRecorder& trace) : B
   gather_ = std::make_unique<Stream>(one_thread ? "comm" : "gather", parts.comm_streams);
   if (!one_thread) reduce_ = std::make_unique<Stream>("reduce", parts.comm_streams);
   for (const auto& [id, stream] : {std::pair{StreamId::replicate, &replicate_}, std::pair{StreamId::fetch, &fetch_},
-                                   std::pair{StreamId::store, &store_}})
+                                   std::pair{StreamId::store, &store_}, std::pair{StreamId::exchange, &exchange_}})
     if (uses(id)) *stream = std::make_unique<Stream>(name_of(id), parts.comm_streams);
   streams_[static_cast<int>(StreamId::compute)] = &compute_;
   streams_[static_cast<int>(StreamId::gather)] = gather_.get();
@@ -21,10 +21,11 @@ HostBackend::HostBackend(const Executor::Parts& parts, TraceRecorder& trace) : B
   streams_[static_cast<int>(StreamId::host)] = &compute_;  // the same processor
   streams_[static_cast<int>(StreamId::fetch)] = fetch_ ? fetch_.get() : gather_.get();
   streams_[static_cast<int>(StreamId::store)] = store_ ? store_.get() : gather_.get();
+  streams_[static_cast<int>(StreamId::exchange)] = exchange_ ? exchange_.get() : gather_.get();
 }
 
 HostBackend::~HostBackend() {
-  finish({gather_.get(), reduce_.get(), replicate_.get(), fetch_.get(), store_.get()}, compute_);
+  finish({gather_.get(), reduce_.get(), replicate_.get(), fetch_.get(), store_.get(), exchange_.get()}, compute_);
 }
 
 void HostBackend::begin(Executor::BoundSchedule& program) {
@@ -54,7 +55,7 @@ void HostBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
 }
 
 void HostBackend::end(Executor::BoundSchedule& program) {
-  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get()})
+  for (Stream* stream : {gather_.get(), reduce_.get(), replicate_.get(), exchange_.get()})
     if (stream != nullptr) stream->synchronize();
   const double begin = trace_.now();
   for (Stream* stream : {fetch_.get(), store_.get()})

@@ -27,7 +27,7 @@ class HostBackend final : public Executor::Backend {
   kernels::StepScalars step_;  // what the updates read
   Stream compute_{"compute", Stream::Mode::immediate};
   // Last, so that they end before what they use. Null if gather_ has its instructions.
-  std::unique_ptr<Stream> gather_, reduce_, replicate_, fetch_, store_;
+  std::unique_ptr<Stream> gather_, reduce_, replicate_, fetch_, store_, exchange_;
   Stream* streams_[shard::num_streams];
 };
 

@@ -72,11 +72,7 @@ std::unique_ptr<Arena> RunContext::make_arena() {
 std::unique_ptr<DiskMemory> RunContext::on_disk(const std::vector<ArenaSlot>& slots) {
   io::ScratchStore::Spec spec{.directory = plan.spec.nvme_path, .rank = world.rank()};
   for (const ArenaSlot& slot : slots) {
-    std::string unit;  // one name may be the end of another
-    for (int u = 0; u < plan.layout.num_units(); ++u)
-      if (const std::string& name = plan.layout.unit_name(u);
-          slot.name.ends_with("." + name) && name.size() > unit.size())
-        unit = name;
+    const std::string& unit = plan.layout.unit_name(slot.id.of);
     spec.regions.push_back({unit, slot.name.substr(0, slot.name.size() - unit.size() - 1), slot.bytes});
   }
   auto memory = std::make_unique<io::ScratchMemory>(std::move(spec));
@@ -155,17 +151,16 @@ std::vector<io::ShardView> RunContext::shards() {
   return views;
 }
 
-std::span<std::byte> RunContext::slot_memory(const char* slot) {
-  for (const ArenaSlot& s : plan.slots)
-    if (s.name == slot) return {arena->data(s.name), s.bytes};
-  return {};
-}
-
 MemoryTable RunContext::measure_memory() const {
   MemoryTable table = arena->measure();
   const Memory memory = plan.spec.topology.transport == Transport::nccl ? Memory::device : Memory::host;
   for (const auto& group : communicators) table.add(memory, Category::comm, group->own_memory());
   return table;
+}
+
+TrafficCount RunContext::exchange_traffic(AxisSet axes) const {
+  const int group = plan.groups.exchange_index_of(axes);
+  return group < 0 ? TrafficCount{} : communicators[static_cast<std::size_t>(group)]->traffic();
 }
 
 TrafficCount RunContext::traffic(AxisSet axes) const {

@@ -46,10 +46,10 @@ class RunContext {
   [[nodiscard]] std::vector<io::ShardView> shards();
   /// Of a group; nothing if the run has no such group.
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
+  /// The same of exchanges of activations.
+  [[nodiscard]] TrafficCount exchange_traffic(AxisSet axes) const;
   /// Memory of the arena and of the communicators, as the system reports it (Arena::measure).
   [[nodiscard]] MemoryTable measure_memory() const;
-  /// Memory of a slot; empty if the plan has none of that name.
-  [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
 
   /// Does `work`. An exception of this rank alone ends the run on all ranks: the others would wait in a collective.
   template <class Work>

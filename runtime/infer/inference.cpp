@@ -146,7 +146,6 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
   return report;
 }
 
-std::span<std::byte> Inference::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
 MemoryTable Inference::measured_memory() const { return parts_->measure_memory(); }
 TrafficCount Inference::traffic(AxisSet axes) const { return parts_->traffic(axes); }
 Arena& Inference::arena() { return *parts_->arena; }

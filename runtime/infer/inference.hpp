@@ -52,7 +52,6 @@ class Inference {
   GenerateReport generate(const GenerateRequest& request);
 
   /// As Trainer's.
-  [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
   [[nodiscard]] MemoryTable measured_memory() const;
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   [[nodiscard]] Arena& arena();

@@ -10,33 +10,13 @@
 
 namespace tessera::plan {
 
-std::string boundary_name(int module) { return "x." + std::to_string(module); }
-
-std::string alternate_boundary_name(const std::vector<shard::ModuleUse>& modules, int module) {
-  int outputs = -1;
-  for (int i = 0; i <= module; ++i) outputs += modules[static_cast<std::size_t>(i)].in_place ? 0 : 1;
-  return boundary_name(outputs % 2);
+static ArenaSlot own_slot(SlotId id, std::string name, Category category, std::size_t bytes,
+                          Memory memory = Memory::host) {
+  return {id, std::move(name), category, Placement::own, bytes, memory};
 }
 
-std::string train_boundary_name(const shard::Schedule& train, int module) {
-  while (train.modules[static_cast<std::size_t>(module)].in_place) --module;
-  return module + 1 < first_backward(train.modules) ? alternate_boundary_name(train.modules, module)
-                                                    : boundary_name(module);
-}
-
-std::string saved_name(const shard::Schedule& train, int module) {
-  return train.recomputes(module) ? "saved.recomputed" : kept_name(train, module);
-}
-
-std::string kept_name(const shard::Schedule& train, int module) {
-  return "saved." + train.modules[static_cast<std::size_t>(module)].name;
-}
-
-bool splits_saved(const RunSpec& spec, const shard::Schedule& train, int module) {
-  return train.recompute == shard::Recompute::selective && train.recomputes(module) &&
-         spec.model->modules[static_cast<std::size_t>(module)]
-             ->split_saved_bytes(spec.train_shape(), spec.model->dtype)
-             .split();
+static ArenaSlot output_slot(int number, std::size_t bytes) {
+  return own_slot({SlotUse::output, number}, "x." + std::to_string(number), Category::activations, bytes);
 }
 
 /// What forward of a module keeps for backward, in memory of its own.
@@ -53,26 +33,20 @@ static std::size_t boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
   return static_cast<std::size_t>(tokens * spec.model->hidden) * size_of(spec.model->dtype);
 }
 
-void mark_offloaded(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
-  if (spec.strategy.policy.activations == shard::Tier::device) return;
+void mark_saved(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
   const models::Model& model = *spec.model;
-  for (std::size_t m = model.embedding_modules; m < modules.size() - model.head_modules; ++m) {
-    modules[m].offloads = true;
-    modules[m].saves = kept_bytes(spec, modules[m], static_cast<int>(m), spec.train_shape()) > 0;
+  const models::BatchShape shape = spec.train_shape();
+  for (std::size_t m = 0; m < modules.size(); ++m) {
+    const std::size_t kept = kept_bytes(spec, modules[m], static_cast<int>(m), shape);
+    modules[m].saves = kept > 0;
+    modules[m].saves_again = model.modules[m]->split_saved_bytes(shape, model.dtype).total() > kept;
+    modules[m].offloads = spec.strategy.policy.activations != shard::Tier::device && m >= model.embedding_modules &&
+                          m < modules.size() - model.head_modules;
   }
 }
 
-std::string activation_slot_name(const shard::Schedule& train, int slot) {
-  const shard::Slot& of = train.slots[static_cast<std::size_t>(slot)];
-  const auto before = std::count_if(train.slots.begin(), train.slots.begin() + slot, [&](const shard::Slot& s) {
-    return s.kind == shard::Slot::Kind::stage && s.state == of.state;
-  });
-  return of.state == shard::StateKind::input ? boundary_name(static_cast<int>(before))
-                                             : "saved.s" + std::to_string(before);
-}
-
-std::string activation_home_name(const shard::Schedule& train, const shard::Instruction& instruction) {
-  return std::string("host.") + shard::name_of(instruction.state) + "." + train.use_of(instruction).name;
+SlotId offloaded_slot(const shard::Instruction& instruction) {
+  return {SlotUse::offloaded, instruction.module, static_cast<int>(instruction.state)};
 }
 
 std::size_t moved_activation_bytes(const RunSpec& spec, const shard::Schedule& train,
@@ -87,26 +61,22 @@ static void offloaded_slots(const RunSpec& spec, const shard::Schedule& train, s
   const models::BatchShape shape = spec.train_shape();
   std::size_t most_saved = 0;
   for (std::size_t m = 0; m < train.modules.size(); ++m)
-    if (train.modules[m].saves)
+    if (train.modules[m].saves && train.modules[m].offloads)
       most_saved = std::max(most_saved, kept_bytes(spec, train.modules[m], static_cast<int>(m), shape));
   for (int k = 0, inputs = 0; k < static_cast<int>(train.slots.size()); ++k) {
     const shard::Slot& slot = train.slots[static_cast<std::size_t>(k)];
     if (slot.kind != shard::Slot::Kind::stage || !is_activation(slot.state)) continue;
     const bool input = slot.state == shard::StateKind::input;
     const std::int64_t tokens = input && inputs++ < 2 ? most_tokens : shape.batch * shape.tokens;
-    slots.push_back({activation_slot_name(train, k), Category::activations, Placement::own,
-                     input ? boundary_bytes(spec, tokens) : most_saved});
+    const SlotId id = shard::slot_id(train, k);
+    slots.push_back(input ? output_slot(id.of, boundary_bytes(spec, tokens))
+                          : own_slot(id, "saved.s" + std::to_string(id.of), Category::activations, most_saved));
   }
   for (const shard::Instruction& in : train.list)
     if (in.op == shard::Op::store && is_activation(in.state) && in.micro == 0)
-      slots.push_back({activation_home_name(train, in), Category::activations, Placement::own,
-                       moved_activation_bytes(spec, train, in, shape), Memory::pinned});
-}
-
-std::string pinned_name(std::string_view slot) { return "pinned." + std::string(slot); }
-
-std::string cache_name(const models::Model& model, int module) {
-  return "cache." + model.modules[static_cast<std::size_t>(module)]->name();
+      slots.push_back(own_slot(offloaded_slot(in),
+                               std::string("host.") + shard::name_of(in.state) + "." + train.use_of(in).name,
+                               Category::activations, moved_activation_bytes(spec, train, in, shape), Memory::pinned));
 }
 
 bool has_field(const RunSpec& spec, models::BatchField field) {
@@ -126,10 +96,10 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
 /// Slots of a micro-batch of so many tokens.
 static void token_slots(const RunSpec& spec, std::size_t tokens, std::vector<ArenaSlot>& slots) {
   if (!spec.model->reference.empty() && spec.purpose != Purpose::generate)
-    slots.push_back({reference_name, Category::buffers, Placement::own, tokens * sizeof(float)});
+    slots.push_back(own_slot({SlotUse::reference}, "reference", Category::buffers, tokens * sizeof(float)));
   for (const models::BatchFieldInfo& field : models::batch_fields)
     if (has_field(spec, field.field))
-      slots.push_back({field.name, Category::buffers, Placement::own, tokens * size_of(field.dtype)});
+      slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers, tokens * size_of(field.dtype)));
 }
 
 /// The largest workspace of a reference model's modules; 0 without one.
@@ -156,7 +126,7 @@ static void dequantized_slot(const models::Model& model, std::vector<ArenaSlot>&
       for (const int param : module->params()) bytes += dequantized_bytes(model, param);
       most = std::max(most, bytes);
     }
-  if (most > 0) slots.push_back({dequantized_name, Category::buffers, Placement::own, most});
+  if (most > 0) slots.push_back(own_slot({SlotUse::dequantized}, "dequantized", Category::buffers, most));
 }
 
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
@@ -171,8 +141,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 
   std::vector<ArenaSlot> slots;
   for (int i = 0; i < std::min(2, longest - 1); ++i)
-    slots.push_back({boundary_name(i), Category::activations, Placement::own,
-                     tokens * static_cast<std::size_t>(model.hidden) * element});
+    slots.push_back(output_slot(i, tokens * static_cast<std::size_t>(model.hidden) * element));
   std::size_t workspace = generates ? 0 : reference_workspace(model, pass);
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
@@ -182,13 +151,14 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   for (int i = 0; generates && i < modules; ++i)
     if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(cached, model.dtype);
         bytes > 0)
-      slots.push_back({cache_name(model, i), Category::activations, Placement::own, bytes});
-  slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
+      slots.push_back(own_slot({SlotUse::cache, i}, "cache." + model.modules[static_cast<std::size_t>(i)]->name(),
+                               Category::activations, bytes));
+  slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
   token_slots(spec, tokens, slots);
   if (generates)
-    slots.push_back({logits_name, Category::buffers, Placement::own,
-                     static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
+    slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
+                             static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))));
   return slots;
 }
 
@@ -203,25 +173,26 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const int first = first_backward(schedule.modules);
   // Evaluation, generation and a reference model use the first two alternately.
   const int reference_last = static_cast<int>(model.reference.size()) - 1;
-  if (schedule.offloads_activations()) offloaded_slots(spec, schedule, most, slots);
-  for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations(); ++i)
-    if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
-      slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? most : trained)});
+  if (schedule.offloads_activations) offloaded_slots(spec, schedule, most, slots);
+  for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations; ++i)
+    if (i < 2 ||
+        std::ranges::find(schedule.slots, SlotId{SlotUse::output, i}, &shard::Slot::id) != schedule.slots.end())
+      slots.push_back(output_slot(i, boundary(i < 2 ? most : trained)));
   for (int i = first; i <= last; ++i) {
-    const models::SavedBytes parts = model.modules[static_cast<std::size_t>(i)]->split_saved_bytes(train, model.dtype);
-    if (parts.total() == 0) continue;
-    const bool splits = splits_saved(spec, schedule, i);
-    const bool staged = schedule.modules[static_cast<std::size_t>(i)].saves;  // what is kept is
-    if (splits && !staged) slots.push_back({kept_name(schedule, i), Category::activations, Placement::own, parts.kept});
-    if (!splits && staged) continue;
-    const std::size_t bytes = splits ? parts.recomputed : parts.total();
-    const std::string name = saved_name(schedule, i);
-    const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
-    if (same == slots.end()) slots.push_back({name, Category::activations, Placement::own, bytes});
+    const shard::ModuleUse& use = schedule.modules[static_cast<std::size_t>(i)];
+    const std::size_t kept = kept_bytes(spec, use, i, train);
+    if (use.saves && !use.offloads)
+      slots.push_back(own_slot({SlotUse::saved, i}, "saved." + use.name, Category::activations, kept));
+    if (!use.saves_again) continue;
+    const std::size_t bytes =
+        model.modules[static_cast<std::size_t>(i)]->split_saved_bytes(train, model.dtype).total() - kept;
+    const auto same = std::ranges::find(slots, SlotId{SlotUse::recomputed}, &ArenaSlot::id);
+    if (same == slots.end())
+      slots.push_back(own_slot({SlotUse::recomputed}, "saved.recomputed", Category::activations, bytes));
     else same->bytes = std::max(same->bytes, bytes);
   }
   if (first < last)  // else no module gives a gradient to one before it
-    slots.push_back({gradient_name, Category::activations, Placement::own, boundary(trained)});
+    slots.push_back(own_slot({SlotUse::output_gradient}, "dx", Category::activations, boundary(trained)));
 
   models::BatchShape evaluated = train;
   evaluated.saves_outputs = false;
@@ -235,52 +206,46 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                           module.workspace_bytes(eval, model.dtype, models::Phase::eval),
                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
   }
-  slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
+  slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
   token_slots(spec, static_cast<std::size_t>(most), slots);
-  slots.push_back({logits_name, Category::buffers, Placement::own,
-                   static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
+  slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
+                           static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));
   if (model.in_row_parts)
-    slots.push_back({loss_rows_name, Category::buffers, Placement::own, models::loss_rows_bytes(most)});
+    slots.push_back(own_slot({SlotUse::loss_rows}, "loss_rows", Category::buffers, models::loss_rows_bytes(most)));
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
-    slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});
+    slots.push_back(own_slot({SlotUse::router}, "router", Category::buffers, statistics * sizeof(double)));
   return slots;
 }
 
-namespace {
-
-/// True for the tensors that the host writes for each micro-batch.
-bool is_batch_field(const ArenaSlot& slot) {
-  return std::ranges::any_of(models::batch_fields, [&](const auto& field) { return slot.name == field.name; });
-}
-
-}  // namespace
-
 void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>& slots) {
   std::vector<ArenaSlot> more;
-  const auto both = [&](const std::string& name, std::size_t device_bytes, std::size_t pinned_bytes) {
-    more.push_back({name, Category::buffers, Placement::own, device_bytes, Memory::device});
-    more.push_back({pinned_name(name), Category::buffers, Placement::own, pinned_bytes, Memory::pinned});
+  const auto add_pinned = [&](SlotId id, const std::string& name, std::size_t bytes) {
+    more.push_back(own_slot(id.pinned(), "pinned." + name, Category::buffers, bytes, Memory::pinned));
+  };
+  const auto both = [&](SlotId id, const std::string& name, std::size_t device_bytes, std::size_t pinned_bytes) {
+    more.push_back(own_slot(id, name, Category::buffers, device_bytes, Memory::device));
+    add_pinned(id, name, pinned_bytes);
   };
   for (ArenaSlot& slot : slots) {
     if (slot.placement != Placement::own || slot.memory == Memory::pinned || slot.memory == Memory::disk) continue;
-    slot.memory = shard::is_staging(slot) ? Memory::pinned : Memory::device;
+    slot.memory = slot.id.use == SlotUse::staging ? Memory::pinned : Memory::device;
     // Every micro-batch of a step has its own token buffers: the host writes them without waiting for the one before.
-    if (is_batch_field(slot) && spec.purpose == Purpose::train)
-      slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
-    if (is_batch_field(slot) || slot.name == logits_name)
-      more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
+    const bool is_field = slot.id.use == SlotUse::batch;
+    if (is_field && spec.purpose == Purpose::train) slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
+    if (is_field || slot.id.use == SlotUse::logits) add_pinned(slot.id, slot.name, slot.bytes);
   }
   if (spec.purpose == Purpose::generate) {  // decode passes give the positions of their tokens, and choose the next
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
-    both("positions", rows, rows);
-    both(chosen_name, rows, rows);
+    both(batch_slot(models::BatchField::positions), "positions", rows, rows);
+    both({SlotUse::chosen}, "chosen", rows, rows);
   }
   const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->router.num_losses());
-  both(shard::norm_name, (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t),
+  both({SlotUse::norm}, "norm", (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t),
        (counters + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
-  if (spec.purpose == Purpose::train) both(step_name, shard::step_bytes, shard::step_bytes);
-  more.push_back({gemm_workspace_name, Category::buffers, Placement::own, shard::gemm_workspace_bytes, Memory::device});
+  if (spec.purpose == Purpose::train) both({SlotUse::step}, "step", shard::step_bytes, shard::step_bytes);
+  more.push_back(own_slot({SlotUse::gemm_workspace}, "gemm_workspace", Category::buffers, shard::gemm_workspace_bytes,
+                          Memory::device));
   slots.insert(slots.end(), more.begin(), more.end());
 }
 

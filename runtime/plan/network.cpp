@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "runtime/plan/exchanges.hpp"
 #include "runtime/shard/manager.hpp"
 
 namespace tessera::plan {
@@ -17,7 +18,23 @@ struct Volume {
   std::map<DType, std::uint64_t> scattered, summed;  // elements of reduce_scatter and of all_reduce, by type
   std::map<CollectiveKind, std::uint64_t> int8;      // encoded bytes of all members, by collective
   std::uint64_t norms = 0;
+  // Of exchanges: bytes of all members.
+  std::uint64_t exchanges = 0, copied_gathers = 0, swapped = 0;
 };
+
+void add_exchange(const RunPlan& plan, const shard::Schedule& schedule, const shard::Instruction& in, Volume& volume) {
+  const models::Model& model = *plan.spec.model;
+  const std::uint64_t bytes = exchanged_bytes(model, schedule, in, shape_of(plan, schedule));
+  const auto members = static_cast<std::uint64_t>(plan.spec.strategy.mesh.size(schedule.exchange_of(in).axes));
+  switch (schedule.exchange_kind(in)) {
+    case ExchangeKind::copy: return;
+    case ExchangeKind::all_gather: volume.copied_gathers += members * bytes; break;
+    case ExchangeKind::reduce_scatter: volume.scattered[model.dtype] += bytes / size_of(model.dtype); break;
+    case ExchangeKind::all_reduce: volume.summed[model.dtype] += bytes / size_of(model.dtype); break;
+    case ExchangeKind::all_to_all: volume.swapped += bytes; break;
+  }
+  ++volume.exchanges;
+}
 
 /// By group.
 std::vector<Volume> volumes_of(const RunPlan& plan) {
@@ -29,6 +46,9 @@ std::vector<Volume> volumes_of(const RunPlan& plan) {
   for (const auto& instruction : schedule.list) {
     if (instruction.op == shard::Op::norm)
       for (const AxisSet axes : plan.groups.norm) ++of(axes).norms;
+    if (instruction.op == shard::Op::exchange)
+      if (const int g = plan.groups.exchange_index_of(schedule.exchange_of(instruction).axes); g >= 0)
+        add_exchange(plan, schedule, instruction, volumes[static_cast<std::size_t>(g)]);
     if (instruction.unit < 0) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(instruction.unit)];
     const auto numel = static_cast<std::uint64_t>(unit.numel);
@@ -75,6 +95,9 @@ TrafficCount priced(const RunPlan& plan, const Volume& volume, const GroupCosts&
   for (const auto& [dtype, numel] : volume.summed)
     add(sent, group.sum_traffic(member, CollectiveKind::all_reduce, numel, dtype), 0);
   for (const auto& [kind, bytes] : volume.int8) add(sent, group.int8_traffic(member, kind, bytes), 0);
+  if (volume.copied_gathers > 0) add(sent, group.copied_gather(member, volume.copied_gathers), 0);
+  if (volume.swapped > 0) add(sent, group.traffic(member, CollectiveKind::all_to_all, volume.swapped), 0);
+  sent.collectives += volume.exchanges;
   const auto counters =
       shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->router.num_losses());
   add(sent, group.counters_traffic(member, counters), volume.sums + volume.norms, volume.norms);
@@ -111,11 +134,14 @@ std::vector<TrafficCount> step_traffic(const RunPlan& plan, int rank) {
 NetworkLoad network_load(const RunPlan& plan) {
   const std::vector<Volume> volumes = volumes_of(plan);
   const auto world = static_cast<std::size_t>(plan.spec.strategy.mesh.world());
-  std::vector<TrafficCount> shard(world), replicate(world);
+  std::vector<TrafficCount> shard(world), replicate(world), exchange(world);
   for (std::size_t g = 0; g < volumes.size(); ++g)
-    add_all(plan, volumes[g], plan.groups.all[g], plan.shards_over(static_cast<int>(g)) ? shard : replicate);
+    add_all(plan, volumes[g], plan.groups.all[g],
+            g >= plan.groups.first_exchange         ? exchange
+            : plan.shards_over(static_cast<int>(g)) ? shard
+                                                    : replicate);
   const int width = plan.spec.topology.ranks_per_node;
-  return {axis_load(shard, width), axis_load(replicate, width)};
+  return {axis_load(shard, width), axis_load(replicate, width), axis_load(exchange, width)};
 }
 
 }  // namespace tessera::plan

@@ -11,9 +11,9 @@ namespace tessera::plan {
 [[nodiscard]] std::vector<TrafficCount> step_traffic(const RunPlan& plan, int rank);
 
 /// The same as loads of the network (see AxisLoad), over all ranks of the mesh: along the axes over which units are
-/// sharded, and along the others.
+/// sharded, along the others, and along those of exchanges.
 struct NetworkLoad {
-  AxisLoad shard_axis, replicate_axis;
+  AxisLoad shard_axis, replicate_axis, exchange;
 };
 [[nodiscard]] NetworkLoad network_load(const RunPlan& plan);
 

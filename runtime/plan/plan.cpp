@@ -7,6 +7,7 @@
 
 #include "models/experts.hpp"
 #include "runtime/plan/activations.hpp"
+#include "runtime/plan/exchanges.hpp"
 #include "runtime/plan/int8.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/plan/units.hpp"
@@ -153,7 +154,9 @@ void price(RunPlan& plan) {
   costs.moved = moved_bytes(plan);
   costs.traffic = step_traffic(plan, spec.rank);
   for (std::size_t g = 0; g < costs.traffic.size(); ++g) {
-    TrafficCount& sum = plan.shards_over(static_cast<int>(g)) ? costs.shard_axis : costs.replicate_axis;
+    TrafficCount& sum = g >= plan.groups.first_exchange         ? costs.exchange
+                        : plan.shards_over(static_cast<int>(g)) ? costs.shard_axis
+                                                                : costs.replicate_axis;
     sum.within_node += costs.traffic[g].within_node;
     sum.across_nodes += costs.traffic[g].across_nodes;
     sum.collectives += costs.traffic[g].collectives;
@@ -163,9 +166,9 @@ void price(RunPlan& plan) {
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
   // Nothing before the first backward is recomputed.
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
-    if (plan.train.recomputes(m))
+    if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))
       costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
-          {spec.batch.global_batch, spec.tokens}, splits_saved(spec, plan.train, m));
+          {spec.batch.global_batch, spec.tokens}, use.saves && use.saves_again);
 }
 
 /// Refuses a run whose exact sums could overflow.
@@ -203,16 +206,16 @@ enum class Proof : bool { none, full };
 
 void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   const RunSpec& spec = plan.spec;
-  if (spec.purpose != Purpose::generate) input.references = references(*spec.model, plan.units);
+  if (spec.purpose != Purpose::generate) input.references = references(*spec.model, plan.units, input.mesh);
   if (spec.purpose == Purpose::train) {
-    input.modules = module_uses(*spec.model, plan.units, models::Phase::train);
+    input.modules = module_uses(*spec.model, plan.units, models::Phase::train, input.mesh);
     for (std::size_t m = 0; m < input.modules.size() && input.policy.recompute == shard::Recompute::selective; ++m)
       if (spec.model->modules[m]->split_saved_bytes(spec.train_shape(), spec.model->dtype).recomputed == 0)
         input.modules[m].recomputable = false;
-    mark_offloaded(spec, input.modules);
+    mark_saved(spec, input.modules);
     plan.train = shard::build_train(input);
   }
-  input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
+  input.modules = module_uses(*spec.model, plan.units, models::Phase::eval, input.mesh);
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   input.references.clear();
   // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
@@ -258,17 +261,21 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   }
 
   const bool trains = spec.purpose == Purpose::train;
-  plan.groups = shard::groups_of(plan.main().units, mesh);
-  plan.slots =
-      shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank, spec.states});
+  plan.groups = shard::groups_of(plan.main().units, mesh, plan.main().modules);
+  plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank,
+                                   spec.states, largest_exchanges(plan)});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
     plan.slots.push_back(std::move(slot));
+  add_value_slots(plan);
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
   // In host memory, whatever the device.
   if (spec.snapshot != Snapshot::none) {
     const std::vector<StateSpec> states =
         spec.snapshot == Snapshot::all ? plan.saved_states() : std::vector<StateSpec>();
-    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
+    plan.slots.push_back({{SlotUse::snapshot},
+                          "snapshot",
+                          Category::buffers,
+                          Placement::own,
                           shard::replica_bytes(plan.layout, states, spec.rank),
                           spec.device != host_device ? Memory::pinned : Memory::host});
   }
@@ -301,9 +308,8 @@ std::size_t frozen_bytes(const RunPlan& plan) {
   std::size_t bytes = 0;
   for (int u = 0; u < plan.layout.num_units(); ++u) {
     if (plan.layout.trainable(u)) continue;
-    const std::string shard = shard::master_name(plan.layout, u), gathered = shard::resident_param_name(plan.layout, u);
     for (const ArenaSlot& slot : plan.slots)
-      if (slot.category == Category::params && (slot.name == shard || slot.name == gathered)) bytes += slot.bytes;
+      if (slot.id == SlotId{SlotUse::master, u} || slot.id == SlotId{SlotUse::params, u}) bytes += slot.bytes;
   }
   return bytes;
 }

@@ -69,7 +69,6 @@ struct RunSpec {
     return shape;
   }
 };
-inline constexpr const char* snapshot_name = "snapshot";  // what an asynchronous save copies
 
 /// Bytes that a rank moves in a step between memory tiers, where states are offloaded.
 struct MovedBytes {
@@ -82,9 +81,9 @@ struct Costs {
   std::size_t total = 0;
   std::size_t in[num_memories] = {};  // the same, by memory
   // Bytes that this rank sends per training step (inference: per pass): by group, and added up over the groups along
-  // which a unit is sharded, and over the others.
+  // which a unit is sharded, over the others, and over those of exchanges of activations.
   std::vector<TrafficCount> traffic;
-  TrafficCount shard_axis, replicate_axis;
+  TrafficCount shard_axis, replicate_axis, exchange;
   MovedBytes moved;
   double flops_per_step = 0;  // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
   double recompute_flops_per_step = 0;  // added by recompute

@@ -164,7 +164,26 @@ static std::map<std::pair<int, std::int64_t>, int> units_of_params(const std::ve
   return unit_of;
 }
 
-std::vector<shard::ReferenceModel> references(const models::Model& model, const std::vector<shard::UnitSpec>& units) {
+static AxisSet axes_of(models::RankGroup group, const Mesh& mesh) {
+  switch (group) {
+    case models::RankGroup::data: return mesh.used(Axis::replicate | Axis::shard);
+    case models::RankGroup::context: return mesh.used(Axis::context);
+    case models::RankGroup::tensor: return mesh.used(Axis::tensor);
+    case models::RankGroup::expert: return mesh.used(Axis::expert);
+  }
+  return {};
+}
+
+static void add_stages(const models::Module& module, const Mesh& mesh, shard::ModuleUse& use) {
+  models::ModuleStages of = module.stages();
+  use.values = std::move(of.values);
+  use.stages = std::move(of.stages);
+  for (const models::ModuleStages::Exchange& exchange : of.exchanges)
+    use.exchanges.push_back({exchange, axes_of(exchange.over, mesh)});
+}
+
+std::vector<shard::ReferenceModel> references(const models::Model& model, const std::vector<shard::UnitSpec>& units,
+                                              const Mesh& mesh) {
   if (model.reference.empty()) return {};
   const auto unit_of = units_of_params(units);
   shard::ReferenceModel reference{"reference", {}};
@@ -176,13 +195,14 @@ std::vector<shard::ReferenceModel> references(const models::Model& model, const 
       use.forward_units.push_back(unit_of.at({module->params()[k], module->rows(k).first}));
     std::sort(use.forward_units.begin(), use.forward_units.end());
     use.forward_units.erase(std::unique(use.forward_units.begin(), use.forward_units.end()), use.forward_units.end());
+    add_stages(*module, mesh, use);
     reference.modules.push_back(std::move(use));
   }
   return {std::move(reference)};
 }
 
 std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units,
-                                          models::Phase phase) {
+                                          models::Phase phase, const Mesh& mesh) {
   const auto unit_of = units_of_params(units);
   std::vector<shard::ModuleUse> uses;
   for (std::size_t i = 0; i < model.modules.size(); ++i) {
@@ -202,6 +222,7 @@ std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std:
     if (!module.forward_reads_params(phase)) use.forward_units.clear();
     if (!module.backward_reads_params()) use.backward_units.clear();
     if (!module.has_param_gradients()) use.grad_units.clear();
+    add_stages(module, mesh, use);
     uses.push_back(std::move(use));
   }
   return uses;

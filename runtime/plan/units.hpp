@@ -26,12 +26,14 @@ inline constexpr const char* whole_model_name = "model";
 /// Throws Error (usage) if a glob of Strategy::unit_strategies matches no unit.
 [[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy);
 
-/// Units that each module reads and contributes gradients to, in a phase.
+/// Units that each module reads and contributes gradients to, in a phase, and its stages.
 [[nodiscard]] std::vector<shard::ModuleUse> module_uses(const models::Model& model,
-                                                        const std::vector<shard::UnitSpec>& units, models::Phase phase);
+                                                        const std::vector<shard::UnitSpec>& units, models::Phase phase,
+                                                        const Mesh& mesh);
 
 /// The model's reference model, if it has one.
 [[nodiscard]] std::vector<shard::ReferenceModel> references(const models::Model& model,
-                                                            const std::vector<shard::UnitSpec>& units);
+                                                            const std::vector<shard::UnitSpec>& units,
+                                                            const Mesh& mesh);
 
 }  // namespace tessera::plan

@@ -70,7 +70,7 @@ class ActivationRing {
   std::vector<int> slot_of_, ready_;  // by module
 };
 
-/// With ShardPolicy::activations on the device it does nothing.
+/// With ShardPolicy::activations on the device it does nothing. place_activations has filled the tables.
 class ActivationStages {
  public:
   ActivationStages(const ScheduleInput& input, const BufferPlan& plan, Schedule& schedule, InstructionList& list)
@@ -79,10 +79,7 @@ class ActivationStages {
         first_(first_backward(input.modules)),
         enabled_(input.policy.activations != Tier::device),
         input_(StateKind::input, stages(plan, StateKind::input), modules_from(1), num_modules()),
-        saved_(StateKind::saved, stages(plan, StateKind::saved), modules_that_save(), num_modules()) {
-    if (enabled_) s_.forward_slots.resize(at(s_.num_micro) * s_.modules.size());
-    s_.backward_slots = s_.forward_slots;
-  }
+        saved_(StateKind::saved, stages(plan, StateKind::saved), modules_that_save(), num_modules()) {}
 
   /// Before the forward of a module of the model itself: takes slots for its output, and for what it saves. Returns
   /// what it must wait for.
@@ -116,8 +113,9 @@ class ActivationStages {
       while (!ring->offloaded.empty() && ring->has_free()) fetch(*ring, micro);
       if (ring->uses(module)) wants.push_back(ring->ready_of(module));
     }
-    slots(s_.backward_slots, module, micro) = {input_.uses(module) ? input_.slot_of(module) : -1,
-                                               saved_.uses(module) ? saved_.slot_of(module) : -1};
+    ActivationSlots& used = slots(s_.backward_slots, module, micro);
+    if (input_.uses(module)) used.input = input_.slot_of(module);
+    if (saved_.uses(module)) used.saved = saved_.slot_of(module);
     return wants;
   }
   /// After them. A recompute of the module before this one has the input of this one as its output.
@@ -143,7 +141,7 @@ class ActivationStages {
   }
   [[nodiscard]] std::vector<int> modules_that_save() const {
     std::vector<int> modules = modules_from(first_);
-    std::erase_if(modules, [&](int m) { return !s_.modules[at(m)].saves; });
+    std::erase_if(modules, [&](int m) { return !s_.modules[at(m)].saves || !s_.modules[at(m)].offloads; });
     return modules;
   }
   static Instruction moving(Op op, StreamId stream, StateKind kind, int module, int micro) {

@@ -88,7 +88,8 @@ void plan_stages(const ScheduleInput& in, BufferPlan& plan, ScheduleKind kind) {
   add(StateKind::optimizer, &ScheduledUnit::stages_update);
   if (in.policy.activations == Tier::device) return;
   stage(StateKind::input, in.policy.staging_slots + 1);
-  if (std::ranges::any_of(in.modules, &ModuleUse::saves)) stage(StateKind::saved, in.policy.staging_slots);
+  if (std::ranges::any_of(in.modules, [](const ModuleUse& m) { return m.saves && m.offloads; }))
+    stage(StateKind::saved, in.policy.staging_slots);
 }
 
 /// A slot of the unit's own.

@@ -8,6 +8,7 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/activation_slots.hpp"
 #include "runtime/shard/activation_stages.hpp"
 #include "runtime/shard/buffer_plan.hpp"
 #include "runtime/shard/instruction_list.hpp"
@@ -239,13 +240,14 @@ class Reduces {
   std::vector<std::pair<int, int>> complete_;
 };
 
-Schedule new_schedule(const ScheduleInput& input, const BufferPlan& plan, int num_micro) {
+Schedule new_schedule(const ScheduleInput& input, const BufferPlan& plan, ScheduleKind kind) {
   Schedule schedule;
   schedule.units = plan.units;
   schedule.modules = input.modules;
   schedule.references = input.references;
   schedule.slots = plan.slots;
-  schedule.num_micro = num_micro;
+  schedule.num_micro = kind == ScheduleKind::train ? input.num_micro : 1;
+  place_activations(input, kind, schedule);
   return schedule;
 }
 
@@ -258,7 +260,7 @@ struct ModuleInstruction {
   std::vector<int> units, wants;
 };
 
-int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
+int add(InstructionList& list, const ModuleUse& use, const Gathers& gathers, ModuleInstruction of) {
   std::vector<std::pair<int, int>> reads;
   for (const int u : of.units) {
     reads.emplace_back(u, gathers.slot_of(u));
@@ -267,7 +269,7 @@ int add(InstructionList& list, const Gathers& gathers, ModuleInstruction of) {
   Instruction in{.op = of.op, .stream = StreamId::compute, .module = of.execution->module};
   in.instance = of.execution->instance;
   in.micro = of.execution->micro;
-  return list.add(std::move(in), std::move(of.wants), std::move(reads));
+  return add_stages(list, use, in, std::move(of.wants), reads);
 }
 
 int add_norm(InstructionList& list, std::vector<int> after) {
@@ -278,7 +280,7 @@ int add_norm(InstructionList& list, std::vector<int> after) {
 
 Schedule build_train(const ScheduleInput& input) {
   const BufferPlan plan = plan_buffers(input, ScheduleKind::train);
-  Schedule schedule = new_schedule(input, plan, input.num_micro);
+  Schedule schedule = new_schedule(input, plan, ScheduleKind::train);
   schedule.recompute = input.policy.recompute;
   schedule.updates_before_norm = input.policy.updates_before_norm;
   InstructionList list(schedule);
@@ -299,17 +301,17 @@ Schedule build_train(const ScheduleInput& input) {
     if (execution.forward) {
       const bool itself = execution.instance == 0;
       last = add(
-          list, gathers,
+          list, schedule.modules_of(execution.instance)[at(module)], gathers,
           {Op::forward, &execution, execution.units, itself ? activations.begin_forward(module, micro) : Indices()});
       if (itself) activations.end_forward(module, micro, last);
     } else {
       const ModuleUse& use = input.modules[at(module)];
       std::vector<int> wants = activations.begin_backward(module, micro);
       if (schedule.recomputes(module))
-        add(list, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), wants});
+        add(list, use, gathers, {Op::recompute, &execution, union_of({}, use.forward_units), wants});
       for (const int u : use.grad_units)
         if (plan.first_contributor[at(u)] == module) wants.push_back(reduces.take_slot(u, micro));
-      last = add(list, gathers, {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants)});
+      last = add(list, use, gathers, {Op::backward, &execution, union_of({}, use.backward_units), std::move(wants)});
       activations.end_backward(module, last);
       for (const int u : union_of({}, use.grad_units))
         if (plan.last_contributor[at(u)] == module) reduces.complete(u, micro);
@@ -325,7 +327,7 @@ Schedule build_train(const ScheduleInput& input) {
 
 Schedule build_forward(const ScheduleInput& input, bool with_loss) {
   const BufferPlan plan = plan_buffers(input, ScheduleKind::forward);
-  Schedule schedule = new_schedule(input, plan, 1);
+  Schedule schedule = new_schedule(input, plan, ScheduleKind::forward);
   InstructionList list(schedule);
   Staging staging(plan, schedule, list);
   Gathers gathers(plan, schedule, list, staging);
@@ -333,7 +335,8 @@ Schedule build_forward(const ScheduleInput& input, bool with_loss) {
   for (int t = 0; t < static_cast<int>(plan.executions.size()); ++t) {
     const ModuleExecution& execution = plan.executions[at(t)];
     gathers.emit_gathers(t);
-    last = add(list, gathers, {Op::forward, &execution, execution.units, {}});
+    last = add(list, schedule.modules_of(execution.instance)[at(execution.module)], gathers,
+               {Op::forward, &execution, execution.units, {}});
     gathers.emit_releases(t);
   }
   if (with_loss) add_norm(list, {last});

@@ -22,9 +22,9 @@ static_assert(sizeof(kernels::LossSums) == (sum_counters + 2) * counter_bytes &&
 }  // namespace
 
 void ShardManager::bind_norm() {
-  device_counters_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(norm_name));
+  device_counters_ = reinterpret_cast<std::int64_t*>(parts_.arena->data({SlotUse::norm}));
   unit_counters_ = device_counters_ + counters_.size();
-  sent_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(std::string("pinned.") + norm_name));
+  sent_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(SlotId{SlotUse::norm}.pinned()));
   received_ = sent_ + num_step_counters;
 }
 

@@ -48,6 +48,28 @@ class InstructionList {
   Known last_{};
 };
 
+/// Appends the stages of a forward, recompute or backward, the first after `wants`, and the exchanges between them. A
+/// stage waits for the exchanges of what it reads. Returns the last stage.
+inline int add_stages(InstructionList& list, const ModuleUse& use, const Instruction& of, std::vector<int> wants,
+                      const std::vector<std::pair<int, int>>& reads) {
+  const bool backward = of.op == Op::backward;
+  std::vector<int> exchanged(use.values.size(), -1);  // by value: the exchange that has written it, or its gradient
+  int last = -1;
+  for (const Instruction& in : stages_of(use, of)) {
+    if (in.op == Op::exchange) {
+      const ModuleExchange& exchange = use.exchanges[at(in.part)];
+      const int from = backward ? exchange.to : exchange.from, to = backward ? exchange.from : exchange.to;
+      exchanged[at(to)] = list.add(in, {last, exchanged[at(from)]});
+      continue;
+    }
+    const ModuleStage none, &stage = use.stages.empty() ? none : use.stages[at(in.part)];
+    for (const int value : backward ? stage.writes : stage.reads) wants.push_back(exchanged[at(value)]);
+    last = list.add(in, std::move(wants), reads);
+    wants.clear();
+  }
+  return last;
+}
+
 /// Makes a unit one of those that use a slot.
 inline void add_user(Slot& slot, int unit) {
   const auto position = std::ranges::lower_bound(slot.units, unit);

@@ -18,13 +18,9 @@ namespace tessera::shard {
 
 ShardManager::ShardManager(const Parts& parts)
     : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
-  const auto& slots = parts_.arena->slots();
-  const auto find = [&](const std::string& name) {
-    return std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
-  };
   for (std::size_t g = 0; g < parts_.groups->all.size(); ++g)
-    if (const auto slot = find(staging_name(parts_.groups->all[g])); slot != slots.end())
-      parts_.communicators[g]->set_staging({parts_.arena->data(slot->name), slot->bytes});
+    if (const auto staging = parts_.arena->memory({SlotUse::staging, static_cast<int>(g)}); !staging.empty())
+      parts_.communicators[g]->set_staging(staging);
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
   counters_.resize(num_norm_counters(parts_.layout->num_units(), parts_.num_extra));
   replicate_counters_.resize(counters_.size());
@@ -32,13 +28,7 @@ ShardManager::ShardManager(const Parts& parts)
 }
 
 std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
-  switch (schedule.slots[static_cast<std::size_t>(slot)].kind) {
-    case Slot::Kind::param: return parts_.arena->data(param_slot_name(schedule, *parts_.layout, slot));
-    case Slot::Kind::grad: return parts_.arena->data(grad_slot_name(schedule, *parts_.layout, slot));
-    case Slot::Kind::sum: return parts_.arena->data(sum_slot_name(slot));
-    case Slot::Kind::stage: return parts_.arena->data(staging_slot_name(schedule, slot));
-  }
-  return nullptr;
+  return parts_.arena->data(slot_id(schedule, slot));
 }
 
 TensorView ShardManager::shard(int unit) const {
@@ -54,7 +44,7 @@ Communicator* ShardManager::communicator(AxisSet axes) const {
 void ShardManager::bind_unit(int u) {
   const ShardLayout& layout = *parts_.layout;
   const ScheduledUnit& record = scheduled(u);
-  const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
+  const auto floats = [&](SlotId id) { return reinterpret_cast<float*>(parts_.arena->data(id)); };
   Unit& unit = units_[static_cast<std::size_t>(u)];
   unit.index = layout.shard_of(u, parts_.rank);
   unit.first_replica = layout.replica_of(u, parts_.rank) == 0;
@@ -62,13 +52,13 @@ void ShardManager::bind_unit(int u) {
   unit.replicas = communicator(record.replicate_axes);
   const std::int64_t offset = unit.index * layout.shard_numel(u);
 
-  std::byte* const interval = record.params_resident
-                                  ? parts_.arena->data(resident_param_name(layout, u)) +
-                                        static_cast<std::size_t>(offset) * size_of(record.param_dtype)
-                                  : nullptr;
+  std::byte* const interval =
+      record.params_resident
+          ? parts_.arena->data({SlotUse::params, u}) + static_cast<std::size_t>(offset) * size_of(record.param_dtype)
+          : nullptr;
   const bool separate = record.has_separate_masters();
   const bool in_slot = interval != nullptr && !separate && !record.optimizer_offloaded();
-  unit.master = in_slot ? interval : parts_.arena->data(master_name(layout, u));
+  unit.master = in_slot ? interval : parts_.arena->data({SlotUse::master, u});
   unit.low_precision = separate && !record.optimizer_offloaded() ? interval : nullptr;
   unit.device = device_of(record.trainable ? record.placement.optimizer : record.placement.params);
   bind_source(u, interval);
@@ -77,13 +67,15 @@ void ShardManager::bind_unit(int u) {
   bind_int8(u);
   const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
   if (layout.trainable(u))
-    for (const StateSpec& state : parts_.states)
-      unit.view.states.emplace_back(parts_.arena->data(state_name(layout, u, state)), state.dtype,
+    for (int k = 0; k < static_cast<int>(parts_.states.size()); ++k) {
+      const StateSpec& state = parts_.states[static_cast<std::size_t>(k)];
+      unit.view.states.emplace_back(parts_.arena->data({SlotUse::state, u, k}), state.dtype,
                                     Shape{state.count(layout.shard_numel(u))}, unit.device);
-  for (int p = 0; p < record.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
+    }
+  for (int p = 0; p < record.num_accumulators; ++p) unit.accumulators.push_back(floats({SlotUse::accumulator, u, p}));
   if (!has_gradient) return;
   // The finished gradient: the first accumulator, or this rank's interval of the resident gradient slot.
-  unit.reduced = record.num_accumulators > 0 ? unit.accumulators[0] : floats(resident_grad_name(layout, u)) + offset;
+  unit.reduced = record.num_accumulators > 0 ? unit.accumulators[0] : floats({SlotUse::grads, u}) + offset;
 
   unit.view.numel = layout.shard_numel(u);
   unit.view.master = master(u);

@@ -71,7 +71,7 @@ class ShardManager {
   /// Gives the communicators their staging buffers. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);
 
-  /// Start of a slot of `schedule`. Looks it up by name: for binding, before the first step.
+  /// Start of a slot of `schedule`. Looks it up: for binding, before the first step.
   [[nodiscard]] std::byte* slot(const Schedule& schedule, int slot) const;
   /// This rank's master shard of a unit: shard_numel(unit) elements of ScheduledUnit::storage_dtype.
   [[nodiscard]] TensorView shard(int unit) const;
@@ -124,6 +124,17 @@ class ShardManager {
   /// unit's shard on the device, on `stream`.
   void fetch(const Instruction& instruction, const SlotMemory& memory, StreamView stream);
   void store(const Instruction& instruction, const SlotMemory& memory, StreamView stream);
+  /// An exchange of an activation over `axes`: `bytes` of `from`, the same on every rank along them. A sum takes values
+  /// of `dtype`.
+  struct ExchangeArgs {
+    ExchangeKind kind{};
+    AxisSet axes;
+    CollectiveLabel label;
+    std::byte *from = nullptr, *to = nullptr;
+    std::size_t bytes = 0;
+    DType dtype = DType::f32;
+  };
+  void exchange(const ExchangeArgs& args, StreamView stream);
   /// Sums `sums` over the world, with the norm that these have collected, and clears that norm. Returns the lowest unit
   /// with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);

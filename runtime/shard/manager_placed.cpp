@@ -71,10 +71,9 @@ void ShardManager::bind_source(int u, std::byte* interval) {
   const ScheduledUnit& record = scheduled(u);
   Unit& unit = units_[static_cast<std::size_t>(u)];
   if (!record.optimizer_offloaded() && !record.params_offloaded()) return;
-  unit.source = has_host_copy(record) ? parts_.arena->data(host_copy_name(*parts_.layout, u)) : unit.master;
+  unit.source = has_host_copy(record) ? parts_.arena->data({SlotUse::host_copy, u}) : unit.master;
   unit.source_device = has_host_copy(record) && record.placement.params != Tier::disk ? host_device : unit.device;
-  if (!record.params_offloaded())
-    unit.shard = interval != nullptr ? interval : parts_.arena->data(shard_name(*parts_.layout, u));
+  if (!record.params_offloaded()) unit.shard = interval != nullptr ? interval : parts_.arena->data({SlotUse::shard, u});
 }
 
 namespace {

@@ -12,7 +12,7 @@ std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::
 std::size_t fp32_bytes(std::int64_t numel) { return bytes_of(numel, DType::f32); }
 
 void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
-  const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == slot.name; });
+  const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.id == slot.id; });
   if (same == slots.end()) slots.push_back(slot);
   else same->bytes = std::max(same->bytes, slot.bytes);
 }
@@ -29,8 +29,21 @@ Memory memory_of(Tier tier) {
   return tier == Tier::device ? Memory::host : tier == Tier::host ? Memory::pinned : Memory::disk;
 }
 
-ArenaSlot own_slot(std::string name, Category category, std::size_t bytes, Tier tier = Tier::device) {
-  return {std::move(name), category, Placement::own, bytes, memory_of(tier)};
+ArenaSlot own_slot(SlotId id, std::string name, Category category, std::size_t bytes, Tier tier = Tier::device) {
+  return {id, std::move(name), category, Placement::own, bytes, memory_of(tier)};
+}
+
+/// "gather.s1", "grad.s2", "sum.s3", "stage.grads.1"; of a resident slot, the name of its unit: "param.h.3",
+/// "grad.h.3".
+std::string slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
+  const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
+  if (s.kind == Slot::Kind::stage)
+    return std::string("stage.") + name_of(s.state) + "." + std::to_string(slot_id(schedule, slot).of);
+  if (s.resident) return (s.kind == Slot::Kind::param ? "param." : "grad.") + layout.unit_name(s.units.front());
+  return (s.kind == Slot::Kind::param  ? "gather.s"
+          : s.kind == Slot::Kind::grad ? "grad.s"
+                                       : "sum.s") +
+         std::to_string(slot);
 }
 
 /// What gathers read of a unit whose optimizer states, or params, are offloaded.
@@ -39,9 +52,11 @@ void add_placed_params(const MemoryInput& in, int u, std::vector<ArenaSlot>& slo
   const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
   const std::size_t shard = bytes_of(layout.shard_numel(u), unit.param_dtype);
   if (unit.optimizer_offloaded() && !unit.params_offloaded() && !unit.params_resident)
-    slots.push_back(own_slot(shard_name(layout, u), Category::params, shard));
+    slots.push_back(own_slot({SlotUse::shard, u}, "shard." + layout.unit_name(u), Category::params, shard));
   const Tier tier = unit.placement.params == Tier::disk ? Tier::disk : Tier::host;
-  if (has_host_copy(unit)) slots.push_back(own_slot(host_copy_name(layout, u), Category::params, shard, tier));
+  if (has_host_copy(unit))
+    slots.push_back(
+        own_slot({SlotUse::host_copy, u}, "host_copy." + layout.unit_name(u), Category::params, shard, tier));
 }
 
 std::size_t staged_bytes(const ScheduledUnit& unit, StateKind state, std::int64_t numel,
@@ -66,7 +81,9 @@ void add_staging_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
         largest = std::max(largest, staged_bytes(unit, slot.state, in.layout->shard_numel(u), in.states));
         if (slot.state == StateKind::optimizer && unit.update_on_host) tier = Tier::host;
       }
-      add_or_grow(slots, own_slot(staging_slot_name(*schedule, static_cast<int>(s)), Category::buffers, largest, tier));
+      const int index = static_cast<int>(s);
+      add_or_grow(slots, own_slot(slot_id(*schedule, index), slot_name(*schedule, *in.layout, index), Category::buffers,
+                                  largest, tier));
     }
 }
 
@@ -76,7 +93,7 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (int u = 0; u < layout.num_units(); ++u) {
     const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
     if (!unit.params_resident || unit.has_separate_masters() || unit.optimizer_offloaded())
-      slots.push_back(own_slot(master_name(layout, u), Category::params,
+      slots.push_back(own_slot({SlotUse::master, u}, "master." + layout.unit_name(u), Category::params,
                                bytes_of(layout.shard_numel(u), unit.storage_dtype),
                                unit.trainable ? unit.placement.optimizer : unit.placement.params));
     add_placed_params(in, u, slots);
@@ -87,7 +104,7 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       if (slot.kind != Slot::Kind::param || slot.units.empty()) continue;
       const int index = static_cast<int>(s);
       const auto full = static_cast<std::size_t>(schedule->slot_bytes(index));
-      ArenaSlot gathered{param_slot_name(*schedule, layout, index),
+      ArenaSlot gathered{slot_id(*schedule, index), slot_name(*schedule, layout, index),
                          slot.resident ? Category::params : Category::buffers, Placement::own, full};
       const ScheduledUnit& unit = schedule->units[static_cast<std::size_t>(slot.units.front())];
       if (unit.params_in_place) {
@@ -104,7 +121,8 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (std::size_t s = 0; s < train.slots.size(); ++s) {
     if (train.slots[s].kind != Slot::Kind::grad || train.slots[s].units.empty()) continue;
     const int slot = static_cast<int>(s);
-    ArenaSlot gradient{.name = grad_slot_name(train, layout, slot),
+    ArenaSlot gradient{.id = slot_id(train, slot),
+                       .name = slot_name(train, layout, slot),
                        .category = Category::grads,
                        .bytes = static_cast<std::size_t>(train.slot_bytes(slot))};
     const ScheduledUnit& unit = train.units[static_cast<std::size_t>(train.slots[s].units.front())];
@@ -114,13 +132,16 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   }
   for (int u = 0; u < layout.num_units(); ++u)
     for (int p = 0; p < train.units[static_cast<std::size_t>(u)].num_accumulators; ++p)
-      slots.push_back(own_slot(accumulator_name(layout, u, p), Category::grads, fp32_bytes(layout.shard_numel(u)),
+      slots.push_back(own_slot({SlotUse::accumulator, u, p}, "reduced." + std::to_string(p) + "." + layout.unit_name(u),
+                               Category::grads, fp32_bytes(layout.shard_numel(u)),
                                train.units[static_cast<std::size_t>(u)].placement.grads));
   for (std::size_t s = 0; s < train.slots.size(); ++s) {
     if (train.slots[s].kind != Slot::Kind::sum || train.slots[s].units.empty()) continue;
     std::int64_t largest = 0;  // shard
     for (const int u : train.slots[s].units) largest = std::max(largest, layout.shard_numel(u));
-    slots.push_back({sum_slot_name(static_cast<int>(s)), Category::buffers, Placement::own, fp32_bytes(largest)});
+    const int slot = static_cast<int>(s);
+    slots.push_back(
+        own_slot(slot_id(train, slot), slot_name(train, layout, slot), Category::buffers, fp32_bytes(largest)));
   }
 }
 
@@ -150,18 +171,20 @@ void add_residuals(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
     if (!unit.trainable) continue;
     const bool feedback = unit.int8.error_feedback;
-    const std::size_t shard = fp32_bytes(layout.shard_numel(u));
-    if (feedback && unit.int8.reduce_scatter)
-      slots.push_back({scatter_residual_name(layout, u), Category::grads, Placement::own, fp32_bytes(unit.numel)});
-    if (feedback && unit.int8.all_reduce)
-      slots.push_back({reduce_residual_name(layout, u), Category::grads, Placement::own, shard});
-    slots.push_back({residual_sum_name(layout, u), Category::grads, Placement::own, shard});
+    const auto add = [&](SlotUse use, const char* word, std::int64_t numel) {
+      slots.push_back(own_slot({use, u}, std::string("residual.") + word + "." + layout.unit_name(u), Category::grads,
+                               fp32_bytes(numel)));
+    };
+    if (feedback && unit.int8.reduce_scatter) add(SlotUse::scatter_residual, "scatter", unit.numel);
+    if (feedback && unit.int8.all_reduce) add(SlotUse::reduce_residual, "reduce", layout.shard_numel(u));
+    add(SlotUse::residual_sum, "sum", layout.shard_numel(u));
   }
 }
 
 /// Codes of the largest collective of each group.
 void add_int8_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
-  for (const AxisSet axes : in.groups.all) {
+  for (std::size_t g = 0; g < in.groups.first_exchange; ++g) {
+    const AxisSet axes = in.groups.all[g];
     const auto members = static_cast<std::size_t>(in.mesh.size(axes));
     std::size_t bytes = 0;
     for (int u = 0; u < in.layout->num_units(); ++u) {
@@ -174,44 +197,50 @@ void add_int8_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       if (unit.replicate_axes == axes && unit.int8.all_reduce)
         bytes = std::max(bytes, comm::int8_sum_staging(members, shard / members));
     }
-    if (bytes > 0) slots.push_back({int8_staging_name(axes), Category::comm, Placement::own, bytes});
+    if (bytes > 0)
+      slots.push_back(own_slot({SlotUse::int8, in.groups.index_of(axes)}, "int8." + axes.str(), Category::comm, bytes));
   }
 }
 
 void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
-  for (const AxisSet axes : in.groups.all) {
-    const std::uint64_t largest = largest_staged(in, axes);
+  for (std::size_t g = 0; g < in.groups.all.size(); ++g) {
+    const AxisSet axes = in.groups.all[g];
+    const bool exchanges = g >= in.groups.first_exchange;
+    const std::uint64_t largest = exchanges ? in.exchanged[g - in.groups.first_exchange] : largest_staged(in, axes);
+    const std::string name = axes.str() + (exchanges ? ".exchange" : "");
+    const int group = static_cast<int>(g);
     const std::size_t bytes = largest > 0 ? staging_bytes(in.topology, in.mesh, axes, in.rank, largest) : 0;
-    if (bytes > 0) slots.push_back({staging_name(axes), Category::comm, Placement::own, bytes});
+    if (bytes > 0) slots.push_back(own_slot({SlotUse::staging, group}, "staging." + name, Category::comm, bytes));
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axes, in.rank);
     if (inside > 0)
-      slots.push_back({"transport." + axes.str(), Category::comm, Placement::transport, inside,
+      slots.push_back({{SlotUse::transport, group},
+                       "transport." + name,
+                       Category::comm,
+                       Placement::transport,
+                       inside,
                        in.topology.transport == Transport::nccl ? Memory::device : Memory::host});
   }
 }
 }  // namespace
 
-std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
+SlotId slot_id(const Schedule& schedule, int slot) {
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
-  return s.resident ? resident_param_name(layout, s.units.front()) : "gather.s" + std::to_string(slot);
+  switch (s.kind) {
+    case Slot::Kind::param:
+      return s.resident ? SlotId{SlotUse::params, s.units.front()} : SlotId{SlotUse::gathered, slot};
+    case Slot::Kind::grad:
+      return s.resident ? SlotId{SlotUse::grads, s.units.front()} : SlotId{SlotUse::gradient, slot};
+    case Slot::Kind::sum: return {SlotUse::sum, slot};
+    case Slot::Kind::activation: return s.id;
+    case Slot::Kind::stage: break;
+  }
+  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot, [&](const Slot& other) {
+    return other.kind == Slot::Kind::stage && other.state == s.state;
+  });
+  const int number = static_cast<int>(before);
+  if (s.state == StateKind::input) return {SlotUse::output, number};
+  return {SlotUse::staged, number, static_cast<int>(s.state)};
 }
-
-std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
-  const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
-  return s.resident ? resident_grad_name(layout, s.units.front()) : "grad.s" + std::to_string(slot);
-}
-
-std::string sum_slot_name(int slot) { return "sum.s" + std::to_string(slot); }
-
-std::string staging_slot_name(const Schedule& schedule, int slot) {
-  const StateKind state = schedule.slots[static_cast<std::size_t>(slot)].state;
-  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot,
-                                    [&](const Slot& s) { return s.kind == Slot::Kind::stage && s.state == state; });
-  return std::string("stage.") + name_of(state) + "." + std::to_string(before);
-}
-
-std::string shard_name(const ShardLayout& layout, int unit) { return "shard." + layout.unit_name(unit); }
-std::string host_copy_name(const ShardLayout& layout, int unit) { return "host_copy." + layout.unit_name(unit); }
 
 bool has_host_copy(const ScheduledUnit& unit) {
   const StatePlacement& placement = unit.placement;
@@ -234,33 +263,9 @@ StagedUpdate::StagedUpdate(const ScheduledUnit& unit, std::int64_t shard_numel, 
 }
 
 DType fetched_dtype(const ScheduledUnit& unit) { return unit.trainable ? unit.param_dtype : unit.storage_dtype; }
-std::string scatter_residual_name(const ShardLayout& layout, int unit) {
-  return "residual.scatter." + layout.unit_name(unit);
-}
-std::string reduce_residual_name(const ShardLayout& layout, int unit) {
-  return "residual.reduce." + layout.unit_name(unit);
-}
-std::string residual_sum_name(const ShardLayout& layout, int unit) { return "residual.sum." + layout.unit_name(unit); }
-std::string int8_staging_name(AxisSet axes) { return "int8." + axes.str(); }
 StateSpec residual_state() { return {.name = "residual"}; }
 bool has_residuals(const Schedule& train) {
   return std::ranges::any_of(train.units, [](const ScheduledUnit& unit) { return unit.int8.error_feedback; });
-}
-
-std::string staging_name(AxisSet axes) { return "staging." + axes.str(); }
-bool is_staging(const ArenaSlot& slot) { return slot.name.starts_with("staging."); }
-
-std::string resident_param_name(const ShardLayout& layout, int unit) { return "param." + layout.unit_name(unit); }
-std::string resident_grad_name(const ShardLayout& layout, int unit) { return "grad." + layout.unit_name(unit); }
-
-std::string master_name(const ShardLayout& layout, int unit) { return "master." + layout.unit_name(unit); }
-
-std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator) {
-  return "reduced." + std::to_string(accumulator) + "." + layout.unit_name(unit);
-}
-
-std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state) {
-  return "state." + state.name + "." + layout.unit_name(unit);
 }
 
 std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
@@ -268,10 +273,11 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
   add_param_slots(input, slots);
   add_grad_slots(input, slots);
   for (int u = 0; u < input.layout->num_units(); ++u)
-    for (const StateSpec& state : input.states)
+    for (std::size_t k = 0; k < input.states.size(); ++k)
       if (input.layout->trainable(u))
-        slots.push_back(own_slot(state_name(*input.layout, u, state), Category::optimizer,
-                                 state.bytes(input.layout->shard_numel(u)),
+        slots.push_back(own_slot({SlotUse::state, u, static_cast<int>(k)},
+                                 "state." + input.states[k].name + "." + input.layout->unit_name(u),
+                                 Category::optimizer, input.states[k].bytes(input.layout->shard_numel(u)),
                                  input.schedules.front()->units[static_cast<std::size_t>(u)].placement.optimizer));
   add_staging_slots(input, slots);
   add_residuals(input, slots);

@@ -6,91 +6,161 @@ namespace tessera::shard {
 PlacedActivations::PlacedActivations(const Schedule& schedule, UseOrder& order)
     : s_(schedule),
       order_(order),
-      first_(first_backward(schedule.modules)),
+      first_(schedule.trains() ? first_backward(schedule.modules) : static_cast<int>(schedule.modules.size())),
       stages_(schedule.slots.size()),
       inputs_(schedule.modules.size()),
       saved_(schedule.modules.size()) {}
 
+PlacedActivations::Content PlacedActivations::content_of(const Instruction& in, int name, int module) const {
+  const std::vector<ModuleUse>& modules = s_.modules_of(in.instance);
+  while (name == input && module > 1 && modules[at(module - 1)].in_place) --module;
+  return {name, module, in.micro, order_.step, in.instance};
+}
+
+const std::string& PlacedActivations::module_name(const Content& content) const {
+  return s_.modules_of(content.instance)[at(content.module)].name;
+}
+
 void PlacedActivations::take(Stage& stage, Content content, const char* what) {
   if (stage.needed)
-    order_.fail(strfmt("takes the slot of %s m%d, which is not stored",
-                       s_.modules[at(stage.content.module)].name.c_str(), stage.content.micro));
+    order_.fail(strfmt("takes the slot of %s m%d, which is not stored", module_name(stage.content).c_str(),
+                       stage.content.micro));
   order_.write(stage, what);
   stage.content = content;
   stage.needed = true;
 }
 
 PlacedActivations::Stage* PlacedActivations::with(int slot, Content content, const char* what) {
+  if (slot < 0) return nullptr;
   Stage& stage = stages_[at(slot)];
   if (stage.content == content) return &stage;
   const Content& other = stage.content;
   order_.fail(strfmt("reads %s in slot %d, where %s%s is", what, slot,
-                     other.module < 0 ? "nothing" : s_.modules[at(other.module)].name.c_str(),
+                     other.module < 0 ? "nothing" : module_name(other).c_str(),
                      other.module < 0 ? "" : strfmt(" m%d", other.micro).c_str()));
   return nullptr;
 }
 
-void PlacedActivations::run_reference() {
-  int inputs = 0;
-  for (std::size_t k = 0; k < s_.slots.size() && inputs < 2; ++k) {
-    if (s_.slots[k].kind != Slot::Kind::stage || s_.slots[k].state != StateKind::input) continue;
-    take(stages_[k], {}, "a slot of inputs");
-    stages_[k].needed = false;
-    ++inputs;
-  }
+/// The first and the last that runs: backward begins with the last one.
+bool PlacedActivations::first_stage(const Instruction& in) const {
+  return in.part == (in.op == Op::backward ? s_.use_of(in).num_stages() - 1 : 0);
+}
+bool PlacedActivations::last_stage(const Instruction& in) const {
+  return in.part == (in.op == Op::backward ? 0 : s_.use_of(in).num_stages() - 1);
+}
+
+void PlacedActivations::read(int slot, Content content, const char* what) {
+  if (Stage* stage = with(slot, content, what)) order_.read(*stage, what);
+}
+
+void PlacedActivations::write(int slot, Content content, const char* what) {
+  order_.write(stages_[at(slot)], what);
+  stages_[at(slot)].content = content;
+}
+
+void PlacedActivations::save(const Instruction& in, int slot, Name name) {
+  const Content content = content_of(in, name, in.module);
+  if (slot < 0) return;
+  if (first_stage(in)) take(stages_[at(slot)], content, "the slot of what it saves");
+  else if (Stage* stage = with(slot, content, "what it saves")) order_.write(*stage, "what it saves");
 }
 
 void PlacedActivations::run(const Instruction& in) {
-  if (!s_.offloads_activations()) return;
-  if (in.instance > 0) return run_reference();
+  pass_values(in);
   if (in.op == Op::forward) forward(in);
   else if (in.op == Op::recompute) recompute(in);
   else backward(in);
 }
 
+void PlacedActivations::pass_values(const Instruction& in) {
+  const ModuleUse& use = s_.use_of(in);
+  if (use.stages.empty()) return;
+  const ActivationSlots& slots = s_.activation_slots(in);
+  const ModuleStage& stage = use.stages[at(in.part)];
+  const auto value = [&](int v) { return content_of(in, first_value + 2 * v, in.module); };
+  const auto gradient_of = [&](int v) { return content_of(in, first_value + 2 * v + 1, in.module); };
+  if (in.op != Op::backward) {
+    for (const int v : stage.reads) read(slots.values[at(v)], value(v), "a value that it reads");
+    for (const int v : stage.writes) write(slots.values[at(v)], value(v), "a value that it writes");
+    return;
+  }
+  for (const auto* values : {&stage.reads, &stage.writes})
+    for (const int v : *values)
+      if (use.values[at(v)].kept) read(slots.values[at(v)], value(v), "a value that it reads");
+  for (const int v : stage.writes) read(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it reads");
+  for (const int v : stage.reads) write(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it writes");
+}
+
+void PlacedActivations::exchange(const Instruction& in) {
+  const ModuleExchange& of = s_.exchange_of(in);
+  const Schedule::ExchangeSlots slots = s_.exchange_slots(in);
+  const bool back = in.pass == Op::backward;
+  const auto name = [&](int v) { return first_value + 2 * v + (back ? 1 : 0); };
+  read(slots.from, content_of(in, name(back ? of.to : of.from), in.module), "what it exchanges");
+  write(slots.to, content_of(in, name(back ? of.from : of.to), in.module), "the slot of its result");
+}
+
 void PlacedActivations::forward(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  Stage* const input = slots.input >= 0 ? with(slots.input, content_of(in, in.module), "its input") : nullptr;
-  if (input != nullptr) order_.read(*input, "its input");
-  if (const int output = s_.output_slot(in); output >= 0)
-    take(stages_[at(output)], content_of(in, in.module + 1), "the slot of its output");
-  if (slots.saved >= 0) take(stages_[at(slots.saved)], content_of(in, in.module), "the slot of what it saves");
-  if (input != nullptr && in.module < first_) input->needed = false;  // not before: the output is not in its place
+  Stage* const x = with(slots.input, content_of(in, input, in.module), "its input");
+  if (x != nullptr) order_.read(*x, "its input");
+  if (const int output = s_.output_slot(in); output >= 0 && last_stage(in)) {
+    const Content content = content_of(in, input, in.module + 1);
+    if (!s_.use_of(in).in_place) take(stages_[at(output)], content, "the slot of its output");
+    else if (Stage* stage = with(output, content, "its output")) order_.write(*stage, "its output");
+  }
+  if (in.module < first_ || in.instance > 0) {  // not before: the output is not in its place
+    const bool done = last_stage(in) && (!s_.use_of(in).in_place || s_.output_slot(in) < 0);
+    if (x != nullptr && done) x->needed = false;
+    return;
+  }
+  save(in, slots.saved, saved);
+  save(in, slots.recomputed, recomputed);
+  if (slots.recomputed >= 0) stages_[at(slots.recomputed)].needed = !s_.recomputes(in.module);
 }
 
 void PlacedActivations::recompute(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  for (const auto& [slot, what] : {std::pair{slots.input, "its input"}, std::pair{slots.saved, "what it has saved"}})
-    if (slot >= 0)
-      if (Stage* stage = with(slot, content_of(in, in.module), what)) order_.read(*stage, what);
-  if (const int output = s_.output_slot(in); output >= 0)
-    if (Stage* stage = with(output, content_of(in, in.module + 1), "its output")) order_.write(*stage, "its output");
+  read(slots.input, content_of(in, input, in.module), "its input");
+  read(slots.saved, content_of(in, saved, in.module), "what it has saved");
+  save(in, slots.recomputed, recomputed);
+  if (!last_stage(in)) return;
+  if (Stage* stage = with(s_.output_slot(in), content_of(in, input, in.module + 1), "its output"))
+    order_.write(*stage, "its output");
 }
 
 void PlacedActivations::backward(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
-  if (slots.input >= 0)
-    if (Stage* input = with(slots.input, content_of(in, in.module), "its input")) {
-      order_.read(*input, "its input");
-      input->needed = false;
-    }
-  if (slots.saved >= 0)
-    if (Stage* saved = with(slots.saved, content_of(in, in.module), "what it has saved")) {
-      order_.write(*saved, "what it has saved");
-      saved->needed = false;
-      saved->content = {};
-    }
+  const bool last = last_stage(in);
+  if (Stage* x = with(slots.input, content_of(in, input, in.module), "its input")) {
+    order_.read(*x, "its input");
+    if (last) x->needed = false;
+  }
+  const auto use_up = [&](int slot, Content content, const char* what) {
+    Stage* const stage = with(slot, content, what);
+    if (stage == nullptr) return;
+    order_.write(*stage, what);
+    if (!last) return;
+    stage->needed = false;
+    stage->content = {};
+  };
+  use_up(slots.saved, content_of(in, saved, in.module), "what it has saved");
+  use_up(slots.recomputed, content_of(in, recomputed, in.module), "what it has saved");
+  use_up(s_.output_gradient_slot(in), content_of(in, gradient, in.module + 1), "the gradient of its output");
+  if (slots.gradient >= 0 && last)
+    take(stages_[at(slots.gradient)], content_of(in, gradient, in.module), "the gradient of its input");
 }
 
 void PlacedActivations::fetch(const Instruction& in) {
+  const Content content = content_of(in, name_of(in.state), in.module);
   Home& home = homes(in.state)[at(in.module)];
-  if (home.content != content_of(in, in.module)) order_.fail("fetches what has not been stored in this micro-batch");
+  if (home.content != content) order_.fail("fetches what has not been stored in this micro-batch");
   order_.read(home, "the activations that it fetches");
-  take(stages_[at(in.stage)], content_of(in, in.module), "its staging slot");
+  take(stages_[at(in.stage)], content, "its staging slot");
 }
 
 void PlacedActivations::store(const Instruction& in) {
-  Stage* const stage = with(in.stage, content_of(in, in.module), "the activations that it stores");
+  Stage* const stage = with(in.stage, content_of(in, name_of(in.state), in.module), "the activations that it stores");
   if (stage == nullptr) return;
   order_.read(*stage, "its staging slot");
   Home& home = homes(in.state)[at(in.module)];
@@ -102,8 +172,7 @@ void PlacedActivations::store(const Instruction& in) {
 void PlacedActivations::end_of_step() {
   for (const Stage& stage : stages_)
     if (stage.needed)
-      order_.violations.push_back(
-          {-1, "end of the step: a staging slot has " + s_.modules[at(stage.content.module)].name});
+      order_.violations.push_back({-1, "end of the step: a slot has what " + module_name(stage.content) + " needs"});
 }
 
 }  // namespace tessera::shard

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The verifier's account of offloaded activations: what their tier and the staging slots hold.
+// The verifier's account of activations: which value each of their slots, and of the places in host memory where they
+// are stored, holds.
 
 #include <vector>
 
@@ -8,22 +9,25 @@
 
 namespace tessera::shard {
 
-/// Of schedules whose activations are not offloaded it says nothing.
 class PlacedActivations {
  public:
   PlacedActivations(const Schedule& schedule, UseOrder& order);
 
-  /// A forward, recompute or backward.
+  /// A stage of a forward, recompute or backward.
   void run(const Instruction& in);
+  void exchange(const Instruction& in);
   void fetch(const Instruction& in);
   void store(const Instruction& in);
   /// What is not used at the end of a step.
   void end_of_step();
 
  private:
-  /// Of which module and micro-batch of this step the activations are; -1: of none.
+  /// Value v of ModuleUse::values: first_value + 2 · v; its gradient: one more.
+  enum Name : int { input, saved, recomputed, gradient, first_value };
+  /// A value of this step; module -1: none. The input of a module that works in place is that of the next one too.
   struct Content {
-    int module = -1, micro = -1, step = -1;
+    int name = input;
+    int module = -1, micro = -1, step = -1, instance = 0;
     friend bool operator==(const Content&, const Content&) = default;
   };
   struct Stage : Uses {
@@ -33,20 +37,25 @@ class PlacedActivations {
   struct Home : Uses {
     Content content;
   };
-  [[nodiscard]] Content content_of(const Instruction& in, int module) const { return {module, in.micro, order_.step}; }
+  [[nodiscard]] Content content_of(const Instruction& in, int name, int module) const;
   [[nodiscard]] std::vector<Home>& homes(StateKind kind) { return kind == StateKind::input ? inputs_ : saved_; }
+  [[nodiscard]] static Name name_of(StateKind kind) { return kind == StateKind::input ? input : saved; }
+  [[nodiscard]] const std::string& module_name(const Content& content) const;
   /// Begins a use of a slot that nothing is lost in.
   void take(Stage& stage, Content content, const char* what);
-  /// The slot, if it has this; else null, and the instruction fails.
+  /// The slot, if it has this; else null, and the instruction fails. Null too if there is no slot.
   Stage* with(int slot, Content content, const char* what);
-  /// Reads its input, and writes its output and what it saves.
+  [[nodiscard]] bool first_stage(const Instruction& in) const;
+  [[nodiscard]] bool last_stage(const Instruction& in) const;
+  void read(int slot, Content content, const char* what);
+  /// A value, or the gradient of one, which is read before anything else takes the slot: with() finds out if not.
+  void write(int slot, Content content, const char* what);
+  /// Takes the slot in the first stage, and changes what is there in later ones.
+  void save(const Instruction& in, int slot, Name name);
+  void pass_values(const Instruction& in);
   void forward(const Instruction& in);
-  /// Reads the input, and may write the output again, whose slot still has it.
   void recompute(const Instruction& in);
-  /// Reads the input, and uses up what is saved.
   void backward(const Instruction& in);
-  /// A reference model writes the first two slots of inputs, and leaves nothing.
-  void run_reference();
 
   const Schedule& s_;
   UseOrder& order_;

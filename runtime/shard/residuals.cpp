@@ -11,23 +11,21 @@
 namespace tessera::shard {
 
 void ShardManager::bind_int8(int u) {
-  const ShardLayout& layout = *parts_.layout;
   const ScheduledUnit& record = scheduled(u);
   Unit& unit = units_[static_cast<std::size_t>(u)];
   const auto staging = [&](AxisSet axes) {
-    const std::string name = int8_staging_name(axes);
-    const auto slot = std::ranges::find(parts_.arena->slots(), name, &ArenaSlot::name);
-    TESSERA_ASSERT(slot != parts_.arena->slots().end(), "there is no slot %s", name.c_str());
-    return std::span(parts_.arena->data(name), slot->bytes);
+    const auto memory = parts_.arena->memory({SlotUse::int8, parts_.groups->index_of(axes)});
+    TESSERA_ASSERT(!memory.empty(), "no int8 staging for %s", axes.str().c_str());
+    return memory;
   };
   if (record.int8.gather || record.int8.reduce_scatter) unit.shards_int8 = staging(record.shard_axes);
   if (record.int8.all_reduce) unit.replicas_int8 = staging(record.replicate_axes);
   if (!record.trainable || !shard::has_residuals(*parts_.train)) return;
-  const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
+  const auto floats = [&](SlotUse use) { return reinterpret_cast<float*>(parts_.arena->data({use, u})); };
   const bool feedback = record.int8.error_feedback;
-  if (feedback && record.int8.reduce_scatter) unit.scatter_residual = floats(scatter_residual_name(layout, u));
-  if (feedback && record.int8.all_reduce) unit.reduce_residual = floats(reduce_residual_name(layout, u));
-  unit.residual_sum = floats(residual_sum_name(layout, u));
+  if (feedback && record.int8.reduce_scatter) unit.scatter_residual = floats(SlotUse::scatter_residual);
+  if (feedback && record.int8.all_reduce) unit.reduce_residual = floats(SlotUse::reduce_residual);
+  unit.residual_sum = floats(SlotUse::residual_sum);
 }
 
 TensorView ShardManager::residual_sum(int u) const {

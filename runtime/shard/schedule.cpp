@@ -23,8 +23,15 @@ std::string subject(const Schedule& schedule, const Instruction& in) {
   if (in.instance < 0 || at(in.instance) > schedule.references.size()) return {};
   const std::vector<ModuleUse>& modules = schedule.modules_of(in.instance);
   if (in.module < 0 || at(in.module) >= modules.size()) return {};
-  const std::string& name = modules[at(in.module)].name;
-  return in.instance == 0 ? state + name : schedule.references[at(in.instance - 1)].name + ":" + name;
+  const ModuleUse& use = modules[at(in.module)];
+  const std::string name =
+      state + (in.instance == 0 ? "" : schedule.references[at(in.instance - 1)].name + ":") + use.name;
+  if (in.op == Op::exchange && in.part >= 0 && at(in.part) < use.exchanges.size()) {
+    const ModuleExchange& exchange = use.exchanges[at(in.part)];
+    const int value = in.pass == Op::backward ? exchange.from : exchange.to;
+    return name + (in.pass == Op::backward ? ":d " : ":") + use.values[at(value)].name;
+  }
+  return moves || use.num_stages() == 1 ? name : name + "/" + std::to_string(in.part);
 }
 
 /// "s1", "g0", "x0", "sp0": the slot within its kind.
@@ -36,7 +43,7 @@ std::string slot_word(const Schedule& schedule, int slot) {
   });
   const int index = static_cast<int>(before);
   if (named.kind == Slot::Kind::stage) return strfmt("s%c%d", name_of(named.state)[0], index);
-  return strfmt("%c%d", "sgx"[static_cast<int>(named.kind)], index);
+  return strfmt("%c%d", "sgx?v"[static_cast<int>(named.kind)], index);
 }
 
 /// "int8", if the instruction sends it; else "".
@@ -57,10 +64,13 @@ std::string join_words(const std::vector<std::string>& words, const char* betwee
 
 /// "in si0 ss0 to si1": the staging slots of a module's activations.
 std::string activations_word(const Schedule& schedule, const Instruction& in) {
-  if (!schedule.offloads_activations() || in.instance > 0) return {};
+  if (!schedule.offloads_activations || in.instance > 0) return {};
+  const auto staged_word = [&](int slot) {
+    return slot >= 0 && schedule.slots[at(slot)].kind == Slot::Kind::stage ? slot_word(schedule, slot) : std::string();
+  };
   const ActivationSlots& slots = schedule.activation_slots(in);
-  const std::string own = join_words({slot_word(schedule, slots.input), slot_word(schedule, slots.saved)}, " ");
-  const std::string output = in.op == Op::forward ? slot_word(schedule, schedule.output_slot(in)) : std::string();
+  const std::string own = join_words({staged_word(slots.input), staged_word(slots.saved)}, " ");
+  const std::string output = in.op == Op::forward ? staged_word(schedule.output_slot(in)) : std::string();
   return join_words({own.empty() ? "" : "in " + own, output.empty() ? "" : "to " + output}, " ");
 }
 
@@ -79,6 +89,8 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
     return join_words({activations_word(schedule, in), any ? "adds" : ""}, ", ");
   }
   if (in.op == Op::forward || in.op == Op::recompute) return activations_word(schedule, in);
+  if (in.op == Op::exchange)
+    return std::string(name_of(schedule.exchange_kind(in))) + " over " + schedule.exchange_of(in).axes.str();
   if (in.op != Op::reduce_scatter && in.op != Op::all_reduce) return {};
   const ScheduledUnit& unit = schedule.units[at(in.unit)];
   const bool keeps_sum = in.sum >= 0 && unit.reduced_twice(), first = in.op == Op::reduce_scatter;
@@ -103,15 +115,15 @@ std::string pad(std::string word, std::size_t width) {
 }  // namespace
 
 const char* name_of(Op op) {
-  static constexpr std::array<const char*, 11> names{"gather",   "release",        "forward",    "recompute",
+  static constexpr std::array<const char*, 12> names{"gather",   "release",        "forward",    "recompute",
                                                      "backward", "reduce_scatter", "all_reduce", "norm",
-                                                     "update",   "fetch",          "store"};
+                                                     "update",   "fetch",          "store",      "exchange"};
   return names[static_cast<std::size_t>(op)];
 }
 
 const char* name_of(StreamId stream) {
   static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce", "replicate",
-                                                              "host",    "fetch",  "store"};
+                                                              "host",    "fetch",  "store",  "exchange"};
   return names[static_cast<std::size_t>(stream)];
 }
 
@@ -129,15 +141,34 @@ const ModuleUse& Schedule::use_of(const Instruction& instruction) const {
 }
 
 const ActivationSlots& Schedule::activation_slots(const Instruction& in) const {
-  return (in.op == Op::forward ? forward_slots : backward_slots)[at(in.micro) * modules.size() + at(in.module)];
+  if (in.instance > 0) return reference_slots[at(in.instance - 1)][at(in.module)];
+  const Op pass = in.op == Op::exchange ? in.pass : in.op;
+  return (pass == Op::forward ? forward_slots : backward_slots)[at(in.micro) * modules.size() + at(in.module)];
 }
 
-int Schedule::output_slot(const Instruction& in) const {
-  if (at(in.module) + 1 == modules.size()) return -1;
+const ModuleExchange& Schedule::exchange_of(const Instruction& in) const { return use_of(in).exchanges[at(in.part)]; }
+
+ExchangeKind Schedule::exchange_kind(const Instruction& in) const {
+  return in.pass == Op::backward ? exchange_of(in).backward : exchange_of(in).forward;
+}
+
+Schedule::ExchangeSlots Schedule::exchange_slots(const Instruction& in) const {
+  const ActivationSlots& of_module = activation_slots(in);
+  const ModuleExchange& of = exchange_of(in);
+  if (in.pass == Op::backward) return {of_module.value_gradients[at(of.to)], of_module.value_gradients[at(of.from)]};
+  return {of_module.values[at(of.from)], of_module.values[at(of.to)]};
+}
+
+/// Those of the next module; of the last one, none.
+static ActivationSlots next_slots(const Schedule& schedule, const Instruction& in) {
+  if (at(in.module) + 1 == schedule.modules_of(in.instance).size()) return {};
   Instruction next = in;
   ++next.module;
-  return activation_slots(next).input;
+  return schedule.activation_slots(next);
 }
+
+int Schedule::output_slot(const Instruction& in) const { return next_slots(*this, in).input; }
+int Schedule::output_gradient_slot(const Instruction& in) const { return next_slots(*this, in).gradient; }
 
 int Schedule::grad_slot(int unit, int micro) const {
   return grad_slots.empty() ? -1 : grad_slots[at(micro) * units.size() + at(unit)];
@@ -157,6 +188,26 @@ std::int64_t Schedule::slot_bytes(int slot) const {
 int first_backward(const std::vector<ModuleUse>& modules) {
   const auto trains = [](const ModuleUse& module) { return !module.grad_units.empty(); };
   return static_cast<int>(std::ranges::find_if(modules, trains) - modules.begin());
+}
+
+std::vector<Instruction> stages_of(const ModuleUse& use, const Instruction& of) {
+  std::vector<Instruction> out;
+  const bool backward = of.op == Op::backward;
+  const int n = use.num_stages();
+  for (int k = 0; k < n; ++k) {
+    out.push_back(of);
+    const int part = out.back().part = backward ? n - 1 - k : k;
+    for (int e = 0; e < static_cast<int>(use.exchanges.size()); ++e)
+      if (use.exchanges[at(e)].after == (backward ? part - 1 : part)) {
+        Instruction in{.op = Op::exchange, .stream = StreamId::exchange, .module = of.module};
+        in.part = e;
+        in.pass = of.op;
+        in.instance = of.instance;
+        in.micro = of.micro;
+        out.push_back(std::move(in));
+      }
+  }
+  return out;
 }
 
 std::string instruction_name(const Schedule& schedule, const Instruction& instruction) {
@@ -199,6 +250,9 @@ std::uint64_t collective_hash(const Schedule& schedule) {
   const auto mix = [&hash](std::uint64_t value) { hash = hash64(value, hash); };
   for (const Instruction& in : schedule.list) {
     const StreamId stream = in.stream;
+    if (in.op == Op::exchange)
+      for (const char c : instruction_name(schedule, in) + " " + detail_word(schedule, in))
+        mix(static_cast<unsigned char>(c));
     if (stream != StreamId::gather && stream != StreamId::reduce && stream != StreamId::replicate) continue;
     mix(static_cast<std::uint64_t>(in.op));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.unit)));

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "runtime/base/dtype.hpp"
+#include "runtime/base/slot_id.hpp"
+#include "runtime/base/stages.hpp"
 #include "runtime/comm/mesh.hpp"
 #include "runtime/shard/compression.hpp"
 #include "runtime/shard/placement.hpp"
@@ -28,20 +30,27 @@ enum class Op : unsigned char {
   all_reduce,      // unit, micro: sums over its replicate axes, then accumulates. Of a sharded unit, what
                    // reduce_scatter has summed (replicate stream); of another, its gradient (reduce stream)
   norm,            // all-reduce of gradient norm, loss and counters over the world (reduce stream)
-  update,  // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream, or
-           // host stream: the host's processor beside a device)
-  fetch,   // unit, state: copies the state from its tier into a staging slot, or, of params that are kept on
-           // the device and updated on the host, into the unit's shard on the device; or module, state, micro: the
-           // same of activations (fetch stream)
-  store,   // unit, state; or module, state, micro: copies the content of a staging slot to the state's tier (store
-           // stream)
+  update,    // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream, or
+             // host stream: the host's processor beside a device)
+  fetch,     // unit, state: copies the state from its tier into a staging slot, or, of params that are kept on
+             // the device and updated on the host, into the unit's shard on the device; or module, state, micro: the
+             // same of activations (fetch stream)
+  store,     // unit, state; or module, state, micro: copies the content of a staging slot to the state's tier (store
+             // stream)
+  exchange,  // module, micro: of an activation between two stages of the module, in one of its passes (exchange stream)
 };
-enum class StreamId : unsigned char { compute, gather, reduce, replicate, host, fetch, store };
-inline constexpr int num_streams = 7;
+enum class StreamId : unsigned char { compute, gather, reduce, replicate, host, fetch, store, exchange };
+inline constexpr int num_streams = 8;
 [[nodiscard]] const char* name_of(Op op);
 [[nodiscard]] const char* name_of(StreamId stream);
 
-/// The units that a module reads and contributes gradients to.
+/// Over these axes; none: this rank alone. The ranks along them have micro-batches of the same shape.
+struct ModuleExchange : StageExchange {
+  AxisSet axes;
+};
+
+/// The units that a module reads and contributes gradients to, and its stages. Each stage reads the units, and backward
+/// of each contributes to the gradients.
 struct ModuleUse {
   std::string name;
   std::vector<int> forward_units;   // read by forward and recompute
@@ -50,9 +59,14 @@ struct ModuleUse {
   bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head; with
                                     // Recompute::selective only one that saves anything which is not kept
   bool in_place = false;            // its output is in the memory of its input
-  /// Where activations are offloaded: its input is, which backward reads; and forward leaves something in a slot of
-  /// saved activations.
-  bool offloads = false, saves = false;
+  /// Where activations are offloaded: its input and what it saves are.
+  bool offloads = false;
+  bool saves = false;        // its forward leaves something for its backward
+  bool saves_again = false;  // something that lasts until the next module's forward: its recompute leaves it again
+  std::vector<StageValue> values;
+  std::vector<ModuleStage> stages;  // empty: one that passes nothing on
+  std::vector<ModuleExchange> exchanges;
+  [[nodiscard]] int num_stages() const { return stages.empty() ? 1 : static_cast<int>(stages.size()); }
 };
 
 /// A model that is run forward beside the one that is trained, in the same step: a frozen reference model, or the base
@@ -80,6 +94,8 @@ struct Instruction {
   StreamId stream = StreamId::compute;
   int unit = -1;              // gather, release, reduce_scatter, all_reduce, update; fetch, store of a unit's state
   int module = -1;            // forward, recompute, backward; fetch, store of a module's activations
+  int part = 0;               // forward, recompute, backward: stage of the module; exchange: of ModuleUse::exchanges
+  Op pass = Op::forward;      // exchange: forward, recompute or backward
   int instance = 0;           // forward: 0: the model itself; i: Schedule::references[i - 1]
   int micro = -1;             // micro-batch of this rank (gather: the first that reads it); -1: once per step
   int slot = -1;              // index into Schedule::slots: parameter slot of gather, release; gradient slot that
@@ -141,17 +157,24 @@ struct ScheduledUnit {
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.
 struct Slot {
   /// Gathered parameters; an unsharded gradient; this rank's shard of a reduced gradient, in fp32, before it is added
-  /// to an accumulator; this rank's shard of a state that is kept elsewhere, or activations, while they are used.
-  enum class Kind : unsigned char { param, grad, sum, stage };
+  /// to an accumulator; this rank's shard of a state that is kept elsewhere, or offloaded activations, while they are
+  /// used; activations.
+  enum class Kind : unsigned char { param, grad, sum, stage, activation };
   Kind kind = Kind::param;
   bool resident = false;
   std::vector<int> units;  // that use it, ascending; of activations none: any module may
   StateKind state{};       // of a staging slot
+  SlotId id{};             // of activations: the arena's slot, which other schedules may use too
 };
 
-/// Where activations are offloaded: the staging slots of a module's input and of what it saves; -1: it has none.
+/// Activations are values, by module, micro-batch and name. Where those of a module are: indices into Schedule::slots;
+/// -1: it has none. Its output is the input of the next module.
 struct ActivationSlots {
-  int input = -1, saved = -1;
+  int input = -1;
+  int saved = -1;                            // ModuleUse::saves
+  int recomputed = -1;                       // ModuleUse::saves_again
+  int gradient = -1;                         // of its input
+  std::vector<int> values, value_gradients;  // ModuleUse::values
   friend bool operator==(const ActivationSlots&, const ActivationSlots&) = default;
 };
 
@@ -179,14 +202,25 @@ struct Schedule {
   /// The gradient slot that backward of `micro` writes for `unit`; -1: none.
   [[nodiscard]] int grad_slot(int unit, int micro) const;
   std::vector<int> grad_slots;  // [micro · units + unit]
-  /// Of a training step whose activations are offloaded (else empty): [micro · modules + module], in forward, and in
-  /// recompute and backward. A module's output is in the slot of the next one's input.
+  /// [micro · modules + module], in forward, and in recompute and backward, if the schedule has any; and of the
+  /// reference models, [reference][module].
   std::vector<ActivationSlots> forward_slots, backward_slots;
-  [[nodiscard]] bool offloads_activations() const { return !forward_slots.empty(); }
-  /// Of an instruction of a module of the model itself.
+  std::vector<std::vector<ActivationSlots>> reference_slots;
+  bool offloads_activations = false;  // those of ModuleUse::offloads are in staging slots
+  /// Of an instruction of a module, or of an exchange of one.
   [[nodiscard]] const ActivationSlots& activation_slots(const Instruction& instruction) const;
-  /// The slot of its output; -1: the last module has none.
+  /// The slots of its output, and of that one's gradient; -1: the last module has none.
   [[nodiscard]] int output_slot(const Instruction& instruction) const;
+  [[nodiscard]] int output_gradient_slot(const Instruction& instruction) const;
+  [[nodiscard]] const ModuleExchange& exchange_of(const Instruction& exchange) const;
+  [[nodiscard]] ExchangeKind exchange_kind(const Instruction& exchange) const;
+  /// What it reads and writes: the slots of values, in backward of gradients of values.
+  struct ExchangeSlots {
+    int from = -1, to = -1;
+  };
+  [[nodiscard]] ExchangeSlots exchange_slots(const Instruction& exchange) const;
+  /// Whether it has a backward.
+  [[nodiscard]] bool trains() const { return !grad_slots.empty(); }
   /// Per instruction (forward, recompute, backward): the units it reads, and the parameter slot of each.
   std::vector<std::vector<std::pair<int, int>>> reads;
 
@@ -194,7 +228,12 @@ struct Schedule {
   [[nodiscard]] std::int64_t slot_bytes(int slot) const;
 };
 
+/// The stages of a forward, recompute or backward of a module, and the exchanges between them, in order. `of`: its
+/// first instruction.
+[[nodiscard]] std::vector<Instruction> stages_of(const ModuleUse& use, const Instruction& of);
+
 /// "backward h.2 m0": operation, unit or module, micro-batch; of a reference model, "forward reference:h.2 m0".
+/// "forward h.2/1 m0": of a module with stages, the second one; "exchange h.2:keys m0": of the value of that name.
 /// Schedules, traces and the verifier's messages name instructions by it.
 [[nodiscard]] std::string instruction_name(const Schedule& schedule, const Instruction& instruction);
 
@@ -205,7 +244,8 @@ struct Schedule {
 /// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, a: gradient
 /// accumulator, x: what the line reduces; x0: a sum slot that holds it until the next line of that unit; sp, sg, so,
 /// si, ss: staging slot of params, gradient accumulators, states of the optimizer, inputs, saved activations ("in si0
-/// ss1": those of a module; "to si1": of its output). A line that sends int8 says "int8"; with error feedback, "int8 +
+/// ss1": those of a module; "to si1": of its output). An exchange says what, and over which axes: "all_gather to
+/// keys over shard". A line that sends int8 says "int8"; with error feedback, "int8 +
 /// residual".
 [[nodiscard]] std::string text(const Schedule& schedule);
 

@@ -2,6 +2,7 @@
 #pragma once
 // The verifier's proof that two conflicting uses of a buffer have one order in every interleaving.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,18 @@ class UseOrder {
     buffer.writer = event;
   }
 
+  /// A collective over a group. All ranks call the collectives of one communicator in list order: they are on one
+  /// thread, or one stream of a device, which has the gather and reduce streams, or ordered by dependencies.
+  void joins(const char* purpose, AxisSet axes) {
+    if (axes.empty()) return;
+    const auto thread = [](const Instruction& in) { return in.stream == StreamId::replicate; };
+    const auto [last, first] = collectives_.try_emplace(purpose + axes.str(), event);
+    const Instruction& before = s_.list[at(last->second) % s_.list.size()];
+    if (!first && thread(before) != thread(s_.list[at(now_)]) && !hb.before(last->second, self, event))
+      fail(strfmt("shares the communicator of %s and is not ordered after it", name(last->second).c_str()));
+    last->second = event;
+  }
+
   HappensBefore hb;
   int step = 0, event = 0;
   std::vector<Violation> violations;
@@ -55,6 +68,7 @@ class UseOrder {
  private:
   const Schedule& s_;
   int now_ = 0;
+  std::map<std::string, int> collectives_;  // purpose and axes of a communicator → its latest collective
 };
 
 }  // namespace tessera::shard

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <stdexcept>
 
 #include "runtime/base/at.hpp"
@@ -37,7 +36,7 @@ class Replay : UseOrder {
         norm_axes_(groups_of(schedule.units, mesh).norm) {
     for (std::size_t u = 0; u < units_.size(); ++u) units_[u].accumulators.resize(at(s_.units[u].num_accumulators));
     for (const ModuleUse& m : s_.modules) {
-      for (const int u : distinct(m.grad_units)) ++units_[at(u)].contributors;
+      for (const int u : distinct(m.grad_units)) units_[at(u)].contributors += m.num_stages();
     }
     for (std::size_t k = 0; k < s_.slots.size(); ++k) {
       const Slot& slot = s_.slots[k];
@@ -83,13 +82,14 @@ class Replay : UseOrder {
       case Op::update: return update(in);
       case Op::fetch: return is_activation(in.state) ? activations_.fetch(in) : fetch(in);
       case Op::store: return is_activation(in.state) ? activations_.store(in) : placed_.store(in);
+      case Op::exchange: joins("exchange ", s_.exchange_of(in).axes); return activations_.exchange(in);
     }
   }
 
   void gather(const Instruction& in) {
     ParamSlot& slot = params_[at(in.slot)];
     const ScheduledUnit& unit = s_.units[at(in.unit)];
-    joins(unit.shard_axes);
+    joins("", unit.shard_axes);
     if (unit.params_resident ? slot.unit != in.unit : slot.unit >= 0)
       fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
@@ -167,7 +167,7 @@ class Replay : UseOrder {
     const ScheduledUnit& scheduled = s_.units[at(in.unit)];
     UnitState& unit = units_[at(in.unit)];
     const bool scatters = in.op == Op::reduce_scatter;
-    joins(scatters ? scheduled.shard_axes : scheduled.replicate_axes);
+    joins("", scatters ? scheduled.shard_axes : scheduled.replicate_axes);
     if (scheduled.grads_offloaded()) placed_.reduce(in);
     const Sum x = scatters || !scheduled.sharded() ? sum_of_gradient(in) : sum_of_scattered(in);
     unit.complete = false;
@@ -261,21 +261,9 @@ class Replay : UseOrder {
                                       : grads_[at(std::max(unit.grad_slot, 0))];
   }
 
-  /// A collective over a group. All ranks call the collectives of one communicator in list order: they are on one
-  /// thread, or one stream of a device, which has the gather and reduce streams, or ordered by dependencies.
-  void joins(AxisSet axes) {
-    if (axes.empty()) return;
-    const auto thread = [](const Instruction& in) { return in.stream == StreamId::replicate; };
-    const auto [last, first] = collectives_.try_emplace(axes.str(), event);
-    const Instruction& before = s_.list[at(last->second) % s_.list.size()];
-    if (!first && thread(before) != thread(s_.list[at(now_)]) && !hb.before(last->second, self, event))
-      fail(strfmt("shares the communicator of %s and is not ordered after it", name(last->second).c_str()));
-    last->second = event;
-  }
-
   void norm() {
     if (norm_ >= 0) fail("comes twice");
-    for (const AxisSet axes : norm_axes_) joins(axes);
+    for (const AxisSet axes : norm_axes_) joins("", axes);
     ordered_after(last_module_, self, "the loss");
     for (std::size_t u = 0; u < units_.size() && !s_.grad_slots.empty(); ++u) {
       if (units_[u].contributors == 0) continue;
@@ -369,7 +357,6 @@ class Replay : UseOrder {
   PlacedStates placed_;
   PlacedActivations activations_;
   std::vector<AxisSet> norm_axes_;
-  std::map<std::string, int> collectives_;  // axes of a communicator → its latest collective
 };
 
 }  // namespace
@@ -382,6 +369,11 @@ std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const 
       form.push_back(
           {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
                       unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});
+  for (const ModuleUse& module : schedule.modules)
+    for (const ModuleExchange& exchange : module.exchanges)
+      if (mesh.used(exchange.axes) != exchange.axes)
+        form.push_back({-1, strfmt("module %s exchanges over %s, on the mesh %s", module.name.c_str(),
+                                   exchange.axes.str().c_str(), mesh.str().c_str())});
   if (!form.empty() || schedule.list.empty()) return form;
   return Replay(schedule, mesh, load).run();
 }

@@ -26,6 +26,8 @@ struct Violation {
 ///   follows norm, and norm follows every reduce;
 /// - in each micro-batch, the modules of every reference model run in order before the model's own forward, and nothing
 ///   of a reference has a backward: an activation is read before another one of the same buffer is written;
+/// - activations: an instruction reads the value that it wants, complete, and none is overwritten before it is read;
+///   this holds of exchanges too, which read and write them on a stream of their own, each once in each pass;
 /// - a resident unit that is not trainable has been gathered before the first run, by the list of `load`; it is not
 ///   updated;
 /// - an offloaded state is fetched before it is used, and it is the one of the current step; what has changed in

@@ -17,6 +17,7 @@ StreamId stream_of(Op op, const ScheduledUnit* unit) {
     case Op::gather: return StreamId::gather;
     case Op::fetch: return StreamId::fetch;
     case Op::store: return StreamId::store;
+    case Op::exchange: return StreamId::exchange;
     case Op::update: return unit->update_on_host ? StreamId::host : StreamId::compute;
     case Op::all_reduce: return unit->reduced_twice() ? StreamId::replicate : StreamId::reduce;
     case Op::reduce_scatter:
@@ -27,6 +28,8 @@ StreamId stream_of(Op op, const ScheduledUnit* unit) {
 
 bool of_module(Op op) { return op == Op::forward || op == Op::recompute || op == Op::backward; }
 bool reduces(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
+/// Of the passes of modules, whose order is fixed.
+bool in_pass(Op op) { return of_module(op) || op == Op::exchange; }
 bool moves(Op op) { return op == Op::fetch || op == Op::store; }
 bool moves_activations(const Instruction& in) { return moves(in.op) && is_activation(in.state); }
 bool of_unit(const Instruction& in) {
@@ -80,12 +83,37 @@ class Form {
         for (const int u : m.forward_units)
           if (!unit(u)) fail(-1, strfmt("module %s names unit %d", name.c_str(), u));
       }
+    for (const ModuleUse& m : s_.modules) stages(m);
+    for (const ReferenceModel& reference : s_.references)
+      for (const ModuleUse& m : reference.modules) stages(m);
     for (const ScheduledUnit& unit : s_.units) compression(unit);
     const auto negative = [](const ScheduledUnit& unit) { return unit.num_accumulators < 0; };
     if (s_.num_micro < 1 || std::ranges::any_of(s_.units, negative)) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
       fail(-1, "the table of gradient slots has a wrong size");
-    if (s_.offloads_activations() || !s_.backward_slots.empty()) activation_tables();
+    activation_tables();
+  }
+
+  /// A value is written by one stage or exchange; an exchange has both ends, and leaves what it sums to nobody else.
+  void stages(const ModuleUse& m) {
+    const auto value = [&](int v) { return v >= 0 && at(v) < m.values.size(); };
+    const auto refuse = [&](const char* what) { fail(-1, "module " + m.name + " " + what); };
+    std::vector<int> writers(m.values.size()), written_in(m.values.size(), -1);
+    for (int p = 0; p < static_cast<int>(m.stages.size()); ++p) {
+      const ModuleStage& stage = m.stages[at(p)];
+      if (!std::ranges::all_of(stage.reads, value) || !std::ranges::all_of(stage.writes, value))
+        return refuse("has a stage that names no value");
+      for (const int v : stage.writes) ++writers[at(v)], written_in[at(v)] = p;
+    }
+    for (const ModuleExchange& e : m.exchanges) {
+      if (!value(e.from) || !value(e.to) || e.from == e.to || e.after < 0 || e.after + 1 >= m.num_stages())
+        return refuse("has an exchange between no stages, or of no value");
+      ++writers[at(e.to)], written_in[at(e.to)] = e.after;
+      if (is_sum(e.forward) && m.values[at(e.from)].kept) refuse("keeps a value that an exchange sums");
+    }
+    if (std::ranges::any_of(writers, [](int n) { return n != 1; })) refuse("has a value that not one stage writes");
+    for (const ModuleExchange& e : m.exchanges)
+      if (written_in[at(e.from)] > e.after) refuse("exchanges a value that is written later");
   }
 
   /// Of what is sent as int8, codes and residuals are of fp32 numbers, and the gather writes all of the slot, which may
@@ -111,12 +139,18 @@ class Form {
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
     }
-    if (in.instance < 0 || at(in.instance) > s_.references.size() || (in.instance > 0 && in.op != Op::forward))
+    const bool forward = (in.op == Op::exchange ? in.pass : in.op) == Op::forward;
+    if (in.instance < 0 || at(in.instance) > s_.references.size() || (in.instance > 0 && !forward))
       return fail(i, strfmt("is of model instance %d", in.instance));
-    if ((of_module(in.op) || moves_activations(in)) &&
+    if ((in_pass(in.op) || moves_activations(in)) &&
         (in.module < 0 || at(in.module) >= s_.modules_of(in.instance).size() || in.micro < 0 ||
          in.micro >= s_.num_micro)) {
       return fail(i, "names no module or no micro-batch");
+    }
+    if (in_pass(in.op)) {
+      const ModuleUse& use = s_.use_of(in);
+      const int parts = in.op == Op::exchange ? static_cast<int>(use.exchanges.size()) : use.num_stages();
+      if (in.part < 0 || in.part >= parts || !of_module(in.pass)) return fail(i, "names no stage or exchange");
     }
     if (in.op == Op::gather || in.op == Op::release) uses_slot(i, in.slot, Slot::Kind::param);
     if (reduces(in.op)) reduction(i);
@@ -161,7 +195,7 @@ class Form {
 
   void activations(int i) {
     const Instruction& in = s_.list[at(i)];
-    if (!s_.offloads_activations() || in.module < first_backward(s_.modules) || !s_.modules[at(in.module)].offloads)
+    if (!s_.offloads_activations || in.module < first_backward(s_.modules) || !s_.modules[at(in.module)].offloads)
       return fail(i, strfmt("moves %s, which is not offloaded", name_of(in.state)));
     if (!staged(in.stage, in.state)) fail(i, strfmt("names slot %d", in.stage));
   }
@@ -169,23 +203,66 @@ class Form {
     return slot(index, Slot::Kind::stage) && s_.slots[at(index)].state == state;
   }
 
-  /// The tables of activation slots: inputs of all modules but the first, and what those with a backward save.
+  /// Where activations are: inputs of all modules but the first, and what those with a backward save.
   void activation_tables() {
-    const std::size_t n = s_.modules.size(), first = at(first_backward(s_.modules));
-    for (const auto* table : {&s_.forward_slots, &s_.backward_slots}) {
-      if (table->size() != at(s_.num_micro) * n) return fail(-1, "a table of activation slots has a wrong size");
+    const std::size_t n = s_.modules.size(), size = at(s_.num_micro) * n,
+                      first = s_.trains() ? at(first_backward(s_.modules)) : n;
+    if (s_.forward_slots.size() != size || s_.backward_slots.size() != (first < n ? size : 0) ||
+        s_.reference_slots.size() != s_.references.size())
+      return fail(-1, "a table of activation slots has a wrong size");
+    for (const auto* table : {&s_.forward_slots, &s_.backward_slots})
       for (std::size_t k = 0; k < table->size(); ++k) {
+        const int m = static_cast<int>(k % n);
+        const bool forward = table == &s_.forward_slots, trains = k % n >= first;
+        const ModuleUse& use = s_.modules[k % n];
         const ActivationSlots& of = (*table)[k];
-        const bool used = table == &s_.forward_slots || k % n >= first;
-        const bool input = used && k % n > 0, saved = k % n >= first && s_.modules[k % n].saves;
-        if (input ? !staged(of.input, StateKind::input) : of.input >= 0)
-          fail(-1, strfmt("the input of %s has slot %d", s_.modules[k % n].name.c_str(), of.input));
-        if (saved ? !staged(of.saved, StateKind::saved) : of.saved >= 0)
-          fail(-1, strfmt("what %s saves has slot %d", s_.modules[k % n].name.c_str(), of.saved));
+        has_slot(m > 0 && (forward || trains), of.input, {SlotUse::output}, StateKind::input,
+                 "the input of " + use.name);
+        has_slot(trains && use.saves, of.saved, {SlotUse::saved, m}, StateKind::saved, "what is saved of " + use.name);
+        has_slot(trains && use.saves_again, of.recomputed, {SlotUse::recomputed}, {},
+                 "what is recomputed of " + use.name);
+        has_values(use, m, forward || trains, trains, of);
+        has_slot(trains && k % n > first, of.gradient, {SlotUse::output_gradient}, {},
+                 "the gradient before " + use.name);
       }
+    for (std::size_t r = 0; r < s_.references.size(); ++r) {
+      if (s_.reference_slots[r].size() != s_.references[r].modules.size())
+        return fail(-1, "a table of activation slots has a wrong size");
+      for (std::size_t m = 0; m < s_.reference_slots[r].size(); ++m)
+        has_values(s_.references[r].modules[m], -1, true, false, s_.reference_slots[r][m]),
+            has_slot(m > 0, s_.reference_slots[r][m].input, {SlotUse::output}, StateKind::input,
+                     "the input of " + s_.references[r].modules[m].name);
     }
-    if (std::ranges::any_of(s_.modules, &ModuleUse::in_place))
+    if (s_.offloads_activations && std::ranges::any_of(s_.modules, &ModuleUse::in_place))
       fail(-1, "a module works in place of an offloaded input");
+  }
+
+  /// Kept values of a module that is not recomputed are in slots of its own.
+  void has_values(const ModuleUse& use, int m, bool used, bool trains, const ActivationSlots& of) {
+    const std::size_t n = use.values.size();
+    if (of.values.size() != (used ? n : 0) || of.value_gradients.size() != (trains ? n : 0))
+      return fail(-1, "the values of " + use.name + " have no slots");
+    const bool again = recomputes(s_.recompute) && use.recomputable;
+    for (int v = 0; v < static_cast<int>(of.values.size()); ++v) {
+      const int own = use.values[at(v)].kept && trains && !again ? m : -1;
+      has_slot(true, of.values[at(v)], {SlotUse::value, own, v}, {}, use.values[at(v)].name + " of " + use.name);
+      if (trains)
+        has_slot(true, of.value_gradients[at(v)], {SlotUse::value_gradient, -1, v}, {},
+                 "the gradient of " + use.values[at(v)].name + " of " + use.name);
+    }
+  }
+
+  /// A slot of that id, or a staging slot of that kind; none if it is not wanted. Of outputs any number will do.
+  void has_slot(bool wanted, int index, SlotId id, StateKind kind, const std::string& what) {
+    bool good = index < 0;
+    if (wanted && slot(index, Slot::Kind::activation)) {
+      SlotId own = s_.slots[at(index)].id;
+      if (id.use == SlotUse::output) own.of = id.of;
+      good = own == id;
+    } else if (wanted) {
+      good = s_.offloads_activations && is_activation(kind) && staged(index, kind);
+    }
+    if (!good) fail(-1, strfmt("%s has slot %d", what.c_str(), index));
   }
 
   void reduction(int i) {
@@ -213,25 +290,29 @@ class Form {
   void order() {
     const bool train = !s_.grad_slots.empty();
     std::vector<Instruction> expected;
+    const auto expect = [&](const Instruction& of) {
+      for (Instruction& in : stages_of(s_.use_of(of), of)) expected.push_back(std::move(in));
+    };
     const int n = static_cast<int>(s_.modules.size()), instances = static_cast<int>(s_.references.size()) + 1;
     for (int m = 0; m < s_.num_micro; ++m) {
       for (int k = 1; k <= instances; ++k) {
         const int instance = k % instances;
         for (int i = 0; i < static_cast<int>(s_.modules_of(instance).size()); ++i)
-          expected.push_back({.op = Op::forward, .module = i, .instance = instance, .micro = m});
+          expect({.op = Op::forward, .module = i, .instance = instance, .micro = m});
       }
       for (int i = n - 1; train && i >= first_backward(s_.modules); --i) {
-        if (s_.recomputes(i)) expected.push_back({.op = Op::recompute, .module = i, .micro = m});
-        expected.push_back({.op = Op::backward, .module = i, .micro = m});
+        if (s_.recomputes(i)) expect({.op = Op::recompute, .module = i, .micro = m});
+        expect({.op = Op::backward, .module = i, .micro = m});
       }
     }
     std::size_t next = 0;
     for (int i = 0; i < static_cast<int>(s_.list.size()); ++i) {
       const Instruction& in = s_.list[at(i)];
-      if (!of_module(in.op)) continue;
+      if (!in_pass(in.op)) continue;
       if (next == expected.size()) return fail(i, "comes after all modules are done");
       const Instruction& e = expected[next++];
-      if (in.op != e.op || in.module != e.module || in.instance != e.instance || in.micro != e.micro)
+      if (in.op != e.op || in.module != e.module || in.instance != e.instance || in.micro != e.micro ||
+          in.part != e.part || in.pass != e.pass)
         return fail(i, "comes where " + instruction_name(s_, e) + " should");
     }
     if (next < expected.size()) fail(-1, instruction_name(s_, expected[next]) + " is missing");

@@ -130,7 +130,7 @@ io::TrainingState Trainer::state() {
   return state;
 }
 
-std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
+std::span<std::byte> Trainer::slot_memory(SlotId slot) { return parts_->arena->memory(slot); }
 
 void Trainer::collect_residuals() {
   parts_->executor.synchronize();
@@ -299,6 +299,7 @@ std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::
 MemoryTable Trainer::measured_memory() const { return parts_->measure_memory(); }
 
 TrafficCount Trainer::traffic(AxisSet axes) const { return parts_->traffic(axes); }
+TrafficCount Trainer::exchange_traffic(AxisSet axes) const { return parts_->exchange_traffic(axes); }
 
 void Trainer::start_trace(int steps) { parts_->executor.start_trace(steps); }
 std::vector<exec::TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }

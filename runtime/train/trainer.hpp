@@ -103,9 +103,8 @@ class Trainer {
   /// This rank's master shards, optimizer states, and the sum of the residuals of int8 gradients
   /// (plan().saved_states()). After loading into them: parameters_changed(), resume_at().
   [[nodiscard]] io::TrainingState state();
-  /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save). Empty
-  /// if there is none.
-  [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
+  /// Memory of a planned slot for its owner to fill: SlotUse::snapshot (asynchronous save). Empty if there is none.
+  [[nodiscard]] std::span<std::byte> slot_memory(SlotId slot);
   /// Collective, before state() is saved: sums the residuals of int8 gradients over ranks, for the state of that name.
   void collect_residuals();
   /// Continues with the step after those done, and with the residuals in state().
@@ -159,6 +158,8 @@ class Trainer {
   [[nodiscard]] io::ScratchMedium disk_medium() const;
   /// Collectives and bytes sent since the start, of a group (given by its axes).
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
+  /// The same of exchanges of activations.
+  [[nodiscard]] TrafficCount exchange_traffic(AxisSet axes) const;
   /// Records spans from now on, of at most `steps` steps; take_trace() returns them.
   void start_trace(int steps);
   [[nodiscard]] std::vector<exec::TraceSpan> take_trace();

@@ -106,7 +106,7 @@ TEST(DiskMemory, OwnFilesAreRemovedOnRequest) {
 TEST(DiskMemory, SlotsOfAnArenaAreOnDisk) {
   const TempDir folder;
   const auto slot = [](const char* name, std::size_t bytes, Memory memory) {
-    return ArenaSlot{name, Category::optimizer, Placement::own, bytes, memory};
+    return ArenaSlot{{}, name, Category::optimizer, Placement::own, bytes, memory};
   };
   const std::vector<ArenaSlot> slots{slot("master.h.0", 5000, Memory::disk), slot("gather.s0", 100, Memory::host),
                                      slot("exp_avg.h.0", 300, Memory::disk)};

@@ -194,7 +194,7 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
               EXPECT_LE(touched, slot.bytes) << slot.name;
               const std::size_t rows_here = world.rank() < 3 ? 1 : 0;  // ranks beyond the third have no prompt
               if (rows_here == 0 || purpose == plan::Purpose::generate) continue;
-              EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes)
+              EXPECT_GT(slot.id.use == SlotUse::workspace ? 2 * touched : touched + 64, slot.bytes)
                   << slot.name << " in " << where.str();
             }
           },

@@ -180,7 +180,7 @@ TEST(PlanDevice, AGroupThatOnlyNormUsesHasStaging) {
   const plan::RunPlan plan = plan::make_plan(spec);
   EXPECT_EQ(plan.groups.norm.size(), 2u);
   for (const AxisSet axes : plan.groups.all)
-    EXPECT_EQ(slot(plan, shard::staging_name(axes)).bytes,
+    EXPECT_EQ(slot(plan, "staging." + axes.str()).bytes,
               staging_bytes(staged, spec.strategy.mesh, axes, spec.rank, Arena::alignment));
 }
 
@@ -189,7 +189,7 @@ TEST(PlanDevice, EachMicroBatchHasItsTokenBuffers) {
   for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"})
     EXPECT_EQ(slot(plan, name).bytes, 3u * 2 * 16 * 4) << name;
   EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepScalars));
-  EXPECT_EQ(slot(plan, plan::gemm_workspace_name).bytes, kernels::gemm_device_workspace);
+  EXPECT_EQ(slot(plan, "gemm_workspace").bytes, kernels::gemm_device_workspace);
 }
 
 TEST(PlanDevice, LossWeightsHaveBuffersOnlyIfTheRunHasThem) {
@@ -218,9 +218,9 @@ TEST(PlanDevice, CudnnsScratchIsPlanned) {
   plan::RunSpec spec = spec_of(small, nccl);
   spec.tokens = 1024;
   spec.strategy.policy.param_dtype = DType::bf16;
-  const std::size_t own = slot(plan::make_plan(spec), plan::workspace_name).bytes;
+  const std::size_t own = slot(plan::make_plan(spec), "workspace").bytes;
   kernels::set_device_attention(kernels::DeviceAttention::cudnn);
-  const std::size_t with = slot(plan::make_plan(spec), plan::workspace_name).bytes;
+  const std::size_t with = slot(plan::make_plan(spec), "workspace").bytes;
   kernels::set_device_attention(kernels::DeviceAttention::own);
   const std::size_t scratch = std::size_t{2} * 2 * 2 * 1024 * 1024;  // dP: two bytes, two sequences, two heads
   EXPECT_LT(own, scratch);
@@ -265,8 +265,8 @@ TEST(PlanDevice, ASnapshotIsPinned) {
   plan::RunSpec host = async;
   host.topology = {Transport::mpi, 4};
   host.device = host_device;
-  EXPECT_EQ(slot(plan, plan::snapshot_name).memory, Memory::pinned);
-  EXPECT_EQ(slot(plan, plan::snapshot_name).bytes, slot(plan::make_plan(host), plan::snapshot_name).bytes);
+  EXPECT_EQ(slot(plan, "snapshot").memory, Memory::pinned);
+  EXPECT_EQ(slot(plan, "snapshot").bytes, slot(plan::make_plan(host), "snapshot").bytes);
   EXPECT_EQ(plan::memory_needed(plan), without);
 }
 
@@ -286,10 +286,10 @@ TEST(PlanDevice, NcclSendsBf16GradientsAsBf16) {
 TEST(PlanDevice, RouterStatisticsAreOnTheDeviceLossesAreReducedWithTheNorm) {
   const models::Model mixture = models::make(experts, "test");
   const plan::RunPlan plan = plan::make_plan(spec_of(mixture, nccl));
-  EXPECT_EQ(slot(plan, plan::router_name).memory, Memory::device);
-  EXPECT_EQ(slot(plan, plan::router_name).bytes, std::size_t{1} * 2 * 4 * sizeof(double));
+  EXPECT_EQ(slot(plan, "router").memory, Memory::device);
+  EXPECT_EQ(slot(plan, "router").bytes, std::size_t{1} * 2 * 4 * sizeof(double));
   const std::size_t counters = shard::ShardManager::num_norm_counters(plan.layout.num_units(), 2);
-  EXPECT_EQ(slot(plan, shard::norm_name).bytes, (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t));
+  EXPECT_EQ(slot(plan, "norm").bytes, (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t));
 }
 
 }  // namespace

@@ -83,12 +83,37 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   return in;
 }
 
+/// Every module saves something; with checkpointing, blocks save it again.
+inline void save_activations(shard::ScheduleInput& in) {
+  for (shard::ModuleUse& module : in.modules) {
+    module.saves_again = module.recomputable && recomputes(in.policy.recompute);
+    module.saves = !module.saves_again || in.policy.recompute == shard::Recompute::selective;
+  }
+}
+
+/// Blocks of three stages with an exchange after each of the first two, as attention has under tensor parallelism: what
+/// the first leaves is gathered, and what the second leaves is scattered; the third reads what the first has written
+/// too.
+inline void exchange_activations(shard::ScheduleInput& in, AxisSet axes) {
+  const auto add = [&](shard::ModuleUse& module) {
+    module.values = {{"part", false}, {"full", true}, {"sum", false}, {"scattered", false}, {"gate", true}};
+    module.stages = {{{}, {0, 4}}, {{1}, {2}}, {{3, 4}, {}}};
+    module.exchanges = {{{0, 0, 1, ExchangeKind::all_gather, ExchangeKind::reduce_scatter}, in.mesh.used(axes)},
+                        {{1, 2, 3, ExchangeKind::reduce_scatter, ExchangeKind::all_gather}, in.mesh.used(axes)}};
+  };
+  for (shard::ModuleUse& module : in.modules)
+    if (module.recomputable) add(module);
+  for (shard::ReferenceModel& reference : in.references)
+    for (std::size_t m = 1; m + 1 < reference.modules.size(); ++m) add(reference.modules[m]);
+}
+
 /// Offloads the activations of the blocks. With full checkpointing they save nothing.
 inline void offload_activations(shard::ScheduleInput& in) {
   in.policy.activations = shard::Tier::host;
   for (shard::ModuleUse& module : in.modules) {
     module.offloads = module.recomputable;
     module.saves = module.recomputable && in.policy.recompute != shard::Recompute::full;
+    module.saves_again = module.recomputable && recomputes(in.policy.recompute);
   }
 }
 

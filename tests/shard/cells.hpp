@@ -54,8 +54,9 @@ struct Done {  // (step, micro, module) whose activations a buffer holds
   friend bool operator==(const Done&, const Done&) = default;
 };
 
-struct Activations : Cell {  // a staging slot, or host memory, of a module's input or of what it saves
+struct Activations : Cell {  // a slot of activations, a staging slot of them, or host memory
   Done content;
+  int name = 0;  // which value of the module; of a reference model, its input alone
 };
 
 struct Home {  // states of a unit that are offloaded
@@ -78,9 +79,9 @@ struct Rank {
   std::vector<Home> homes;            // by unit
   std::vector<std::uint64_t> normed;  // by unit: what went into the norm
   Scalar loss, norm;
-  std::vector<Done> output, saved;  // by module
-  // Where activations are offloaded: by slot; and by module.
-  std::vector<Activations> staged, input_homes, saved_homes;
+  std::vector<Done> output, saved;                    // by module
+  std::vector<Activations> staged;                    // by slot
+  std::vector<Activations> input_homes, saved_homes;  // by module
   Done recomputed, backward;
   Done reference;                        // the latest module of a reference model
   int reference_instance = 0;            // which

@@ -24,6 +24,7 @@ void Machine::begin(Rank& r, const Instruction& in) {
     case Op::update: return begin_update(r, in);
     case Op::fetch: return is_activation(in.state) ? begin_move(r, in) : begin_fetch(r, in);
     case Op::store: return is_activation(in.state) ? begin_move(r, in) : begin_store(r, in);
+    case Op::exchange: return begin_exchange(r, in);
   }
 }
 
@@ -65,8 +66,9 @@ void Machine::begin_module(Rank& r, const Instruction& in) {
         wrong(rank_, in, "reads an old or foreign " + s_.units[at(unit)].name);
     }
   }
-  in.instance > 0 ? reference_activations(r, in) : activations(r, in);
-  if (s_.offloads_activations()) in.instance > 0 ? begin_reference(r, in) : begin_offloaded(r, in);
+  if (in.instance > 0 && in.op != Op::forward) wrong(rank_, in, "saves nothing, and has no backward");
+  if (is_last_stage(in)) in.instance > 0 ? reference_activations(r, in) : activations(r, in);
+  begin_values(r, in);
   if (in.op != Op::backward) return;
   for (const int unit : use.grad_units) {
     const int slot = s_.grad_slot(unit, in.micro);
@@ -77,7 +79,6 @@ void Machine::begin_module(Rank& r, const Instruction& in) {
 
 /// It shares the buffers of the model's activations, which hold nothing afterwards.
 void Machine::reference_activations(Rank& r, const Instruction& in) {
-  if (in.op != Op::forward) wrong(rank_, in, "saves nothing, and has no backward");
   const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1};
   if (in.module > 0 && (r.reference != below || r.reference_instance != in.instance)) wrong(rank_, in, "has no input");
   r.reference = here;
@@ -186,7 +187,7 @@ void Machine::complete(Rank& r, const Instruction& in) {
     case Op::gather: return complete_gather(r, in);
     case Op::release: r.views[at(in.slot)] = emptied(r.views[at(in.slot)]); return;
     case Op::forward:
-    case Op::recompute: return complete_offloaded(r, in);
+    case Op::recompute: return complete_values(r, in);
     case Op::backward: return complete_backward(r, in);
     case Op::reduce_scatter:
     case Op::all_reduce: return complete_reduce(r, in);
@@ -197,6 +198,7 @@ void Machine::complete(Rank& r, const Instruction& in) {
     case Op::update: return complete_update(r, in);
     case Op::fetch: return is_activation(in.state) ? complete_move(r, in) : complete_fetch(r, in);
     case Op::store: return is_activation(in.state) ? complete_move(r, in) : complete_store(r, in);
+    case Op::exchange: return complete_exchange(r, in);
   }
 }
 
@@ -227,6 +229,8 @@ void Machine::complete_gather(Rank& r, const Instruction& in) {
 }
 
 void Machine::complete_backward(Rank& r, const Instruction& in) {
+  complete_values(r, in);
+  if (!is_last_stage(in)) return;
   for (const int unit : s_.modules[at(in.module)].grad_units) {
     Gradient& slot = r.grads[at(s_.grad_slot(unit, in.micro))];
     const bool adds = in.micro > 0 && s_.units[at(unit)].adds_in_slot;

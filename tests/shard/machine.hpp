@@ -71,9 +71,10 @@ class Machine {
   [[nodiscard]] bool member(const Instruction& in, int a, int b) const {
     if (a == b) return true;
     if (in.op == Op::norm) return true;
-    if (!reduces(in.op) && in.op != Op::gather) return false;
-    const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
-    const AxisSet axes = in.op == Op::all_reduce ? unit.replicate_axes : unit.shard_axes;
+    if (!reduces(in.op) && in.op != Op::gather && in.op != Op::exchange) return false;
+    const AxisSet axes = in.op == Op::exchange     ? s_.exchange_of(in).axes
+                         : in.op == Op::all_reduce ? s_.units[at(in.unit)].replicate_axes
+                                                   : s_.units[at(in.unit)].shard_axes;
     return (shard_of(a) == shard_of(b) || axes.contains(Axis::shard)) &&
            (first_of_group(a) == first_of_group(b) || axes.contains(Axis::replicate));
   }
@@ -140,21 +141,44 @@ class Machine {
   /// Writes this rank's shard of the unit on the device.
   void begin_shard(Rank& r, int unit);
   void complete_shard(Rank& r, int unit);
-  /// Where activations are offloaded: the buffers that a module uses, and what it leaves in them.
-  void begin_offloaded(Rank& r, const Instruction& in);
-  void complete_offloaded(Rank& r, const Instruction& in);
-  void begin_reference(Rank& r, const Instruction& in);
+  /// The activations that a module uses, and what it leaves in their buffers.
+  /// Value v of a module with stages: first_stage_value + 2 · v; its gradient: one more.
+  enum Name : int {
+    input_value,
+    saved_value,
+    recomputed_value,
+    gradient_value,
+    reference_value,
+    first_stage_value = 100,
+  };
+  void begin_stage_values(Rank& r, const Instruction& in);
+  void begin_exchange(Rank& r, const Instruction& in);
+  void complete_exchange(Rank& r, const Instruction& in);
+  /// Names of what an exchange reads and writes.
+  [[nodiscard]] std::pair<int, int> exchanged(const Instruction& in) const;
+  [[nodiscard]] bool is_first_stage(const Instruction& in) const {
+    return in.part == (in.op == Op::backward ? s_.use_of(in).num_stages() - 1 : 0);
+  }
+  [[nodiscard]] bool is_last_stage(const Instruction& in) const {
+    return in.part == (in.op == Op::backward ? 0 : s_.use_of(in).num_stages() - 1);
+  }
+  void begin_values(Rank& r, const Instruction& in);
+  void complete_values(Rank& r, const Instruction& in);
+  void expect(Rank& r, const Instruction& in, int slot, int module, int name);
+  void leave(Rank& r, const Instruction& in, int slot, int module, int name);
+  /// Of the input of a module.
+  [[nodiscard]] static int input_of(const Instruction& in) {
+    return in.instance > 0 ? reference_value + in.instance : input_value;
+  }
+  [[nodiscard]] bool saves(const Instruction& in) const {
+    return in.instance == 0 && trains() && in.module >= first_backward(s_.modules);
+  }
   void begin_move(Rank& r, const Instruction& in);
   void complete_move(Rank& r, const Instruction& in);
   [[nodiscard]] static Activations& home(Rank& r, const Instruction& in) {
     return (in.state == shard::StateKind::input ? r.input_homes : r.saved_homes)[at(in.module)];
   }
-  [[nodiscard]] Activations& staged(Rank& r, const Instruction& in, int slot, shard::StateKind kind) {
-    if (slot < 0 || at(slot) >= s_.slots.size() || s_.slots[at(slot)].kind != Slot::Kind::stage ||
-        s_.slots[at(slot)].state != kind)
-      wrong(rank_, in, "runs over its staging slot");
-    return r.staged[at(slot)];
-  }
+  [[nodiscard]] Activations& values(Rank& r, const Instruction& in, int slot, int name);
   void begin_fetch(Rank& r, const Instruction& in);
   void begin_store(Rank& r, const Instruction& in);
   void begin_placed_update(Rank& r, const Instruction& in);

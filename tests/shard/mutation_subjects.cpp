@@ -87,6 +87,33 @@ void add_activations(std::vector<Subject>& out, const char* word, bool all_of_th
     }
 }
 
+/// Exchanges of activations, over the shard axis, the replicate axis and both. The quick test has a third of them.
+void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them) {
+  std::size_t count = out.size();
+  for (const int num_micro : {1, 2})
+    for (int variant = 0; variant < 8; ++variant) {
+      if (!all_of_them && count++ % 3 != 0) continue;
+      ModelShape shape{.num_blocks = 2};
+      if (variant == 2) shape = {.num_blocks = 3, .frozen_embed = true, .frozen_blocks = 1};
+      if (variant == 3) shape = {.num_blocks = 2, .reference = ModelShape::Reference::base};
+      if (variant == 7) shape.blocks_per_unit = 2;
+      ScheduleInput in = schedule_input(shape, make_strategy(word, 4, 0, 2), num_micro);
+      if (variant == 1 || variant == 6) in.policy.recompute = Recompute::full;
+      if (variant == 4) in.policy.recompute = Recompute::selective;
+      if (variant == 5) in.params_in_place = true;
+      save_activations(in);
+      if (variant == 6) offload_activations(in);
+      const AxisSet axes = variant % 3 == 0   ? AxisSet(Axis::shard)
+                           : variant % 3 == 1 ? AxisSet(Axis::replicate)
+                                              : Axis::replicate | Axis::shard;
+      exchange_activations(in, axes);
+      add_train(out, strfmt("%s, exchanges, A %d, variant %d", word, num_micro, variant), in);
+    }
+  ScheduleInput in = forward_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2));
+  exchange_activations(in, Axis::shard);
+  out.push_back({std::string(word) + ", exchanges, evaluation", build_forward(in, true), in.mesh, {}});
+}
+
 }  // namespace
 
 std::vector<Subject> subjects(bool all) {
@@ -127,12 +154,14 @@ std::vector<Subject> subjects(bool all) {
           if (variant == 24) in.policy.recompute = Recompute::full;
           if (variant == 20 || variant == 21) in.policy.reduce = Reduce::shard_each;
           if (variant == 21) in.units[0].policy = no_shard(in.policy);
+          if (variant % 2 == 0) save_activations(in);
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }
       }
     }
     add_placed(out, word, all);
     add_activations(out, word, all);
+    add_exchanges(out, word, all);
     for (const bool with_loss : {true, false}) {
       const ScheduleInput in = forward_input({.num_blocks = 3}, strategy);
       out.push_back({std::string(word) + (with_loss ? ", evaluation" : ", generation"),

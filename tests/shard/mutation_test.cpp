@@ -61,6 +61,7 @@ class Mutants {
       instances(i);
       slots(i);
       flags(i);
+      parts(i);
     }
     for (int stream = 0; stream < num_streams; ++stream) border(static_cast<StreamId>(stream));
     for (std::size_t u = 0; u < s_.units.size(); ++u) {
@@ -200,13 +201,15 @@ class Mutants {
     }
   }
 
-  /// Another slot for the activations of a module.
+  /// Another slot, of the same use, for the activations of a module; or none.
   void activations(std::size_t k) {
     for (std::vector<ActivationSlots> Schedule::*table : {&Schedule::forward_slots, &Schedule::backward_slots})
-      for (int ActivationSlots::*slot : {&ActivationSlots::input, &ActivationSlots::saved})
+      for (int ActivationSlots::*slot :
+           {&ActivationSlots::input, &ActivationSlots::saved, &ActivationSlots::recomputed, &ActivationSlots::gradient})
         for (int other = -1; other < static_cast<int>(s_.slots.size()); ++other) {
+          if ((s_.*table).empty()) continue;
           const int old = (s_.*table)[k].*slot;
-          if (old < 0 || other == old || (other >= 0 && s_.slots[at(other)].kind != Slot::Kind::stage)) continue;
+          if (old < 0 || other == old || (other >= 0 && !same_use(s_.slots[at(old)], s_.slots[at(other)]))) continue;
           const bool forward = table == &Schedule::forward_slots;
           Mutant& mutant = add(
               "activations",
@@ -214,6 +217,35 @@ class Mutants {
               {});
           (mutant.schedule.*table)[k].*slot = other;
         }
+    for (std::vector<ActivationSlots> Schedule::*table : {&Schedule::forward_slots, &Schedule::backward_slots})
+      for (std::vector<int> ActivationSlots::*values : {&ActivationSlots::values, &ActivationSlots::value_gradients})
+        for (std::size_t v = 0; !(s_.*table).empty() && v < ((s_.*table)[k].*values).size(); ++v)
+          for (int other = 0; other < static_cast<int>(s_.slots.size()); ++other) {
+            const int old = ((s_.*table)[k].*values)[v];
+            if (other == old || !same_use(s_.slots[at(old)], s_.slots[at(other)])) continue;
+            Mutant& mutant = add("values", strfmt("value %zu of %zu in slot %d instead of %d", v, k, other, old), {});
+            ((mutant.schedule.*table)[k].*values)[v] = other;
+          }
+  }
+
+  /// Another stage, exchange, or pass of an exchange.
+  void parts(int i) {
+    const Instruction& in = s_.list[at(i)];
+    if (in.module < 0 || s_.use_of(in).stages.empty()) return;
+    const bool exchange = in.op == Op::exchange;
+    const int n = exchange ? static_cast<int>(s_.use_of(in).exchanges.size()) : s_.use_of(in).num_stages();
+    for (int part = 0; part < n; ++part)
+      if (part != in.part)
+        add("part", strfmt("part %d of ", part) + describe(s_, i), {i}).schedule.list[at(i)].part = part;
+    for (const Op pass : {Op::forward, Op::recompute, Op::backward})
+      if (exchange && pass != in.pass && (pass == Op::forward || !s_.backward_slots.empty()) && in.instance == 0)
+        add("part", std::string("in the pass ") + name_of(pass) + ": " + describe(s_, i), {i})
+            .schedule.list[at(i)]
+            .pass = pass;
+  }
+
+  [[nodiscard]] static bool same_use(const Slot& a, const Slot& b) {
+    return a.kind == b.kind && a.state == b.state && a.id.use == b.id.use && a.kind >= Slot::Kind::stage;
   }
 
   const Schedule &s_, &load_;

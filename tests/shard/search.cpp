@@ -13,17 +13,18 @@ using shard::StreamId;
 
 std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects, int num_random,
                        const Schedule* load) {
-  // Every order of the streams that move no states, with the others first or last.
+  // Every order of the streams that move no states or activations, with the others first or last.
   std::array<StreamId, 4> order{StreamId::compute, StreamId::gather, StreamId::reduce, StreamId::replicate};
   const bool moves = std::ranges::any_of(schedule.list, [](const shard::Instruction& in) {
-    return in.stream == StreamId::host || in.stream == StreamId::fetch || in.stream == StreamId::store;
+    return in.stream == StreamId::host || in.stream == StreamId::fetch || in.stream == StreamId::store ||
+           in.stream == StreamId::exchange;
   });
   std::vector<Choice> choices;
   do {
     for (const bool ends_first : {true, false})
       for (const bool moves_first : {false, true}) {
         if (moves_first && !moves) continue;
-        const std::array<StreamId, 3> others{StreamId::fetch, StreamId::host, StreamId::store};
+        const std::array<StreamId, 4> others{StreamId::fetch, StreamId::host, StreamId::store, StreamId::exchange};
         Choice c;
         const std::size_t first = moves_first ? others.size() : 0;
         std::ranges::copy(order, c.order + first);

@@ -97,7 +97,8 @@ TEST_P(Checkpointing, RecomputesWhatIsNotKept) {
     for (const shard::Instruction& instruction : plan.train.list) {
       if (instruction.op != Op::recompute) continue;
       const models::Module& module = *made.modules[static_cast<std::size_t>(instruction.module)];
-      const bool keeps = plan::splits_saved(plan.spec, plan.train, instruction.module);
+      const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(instruction.module)];
+      const bool keeps = use.saves && use.saves_again;
       EXPECT_EQ(keeps, recompute == Recompute::selective) << module.name();
       expected += module.recompute_flops({plan.spec.batch.micro_batch, v.tokens}, keeps) * v.world;
     }

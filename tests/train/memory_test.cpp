@@ -36,7 +36,7 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
           EXPECT_LE(touched, slot.bytes) << slot.name;
           // A slot that is not used to its end is planned too large. Workspaces are sized for the widest instruction
           // set.
-          EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes)
+          EXPECT_GT(slot.id.use == SlotUse::workspace ? 2 * touched : touched + 64, slot.bytes)
               << slot.name << " in " << v.str();
         }
       },
@@ -154,8 +154,8 @@ TEST(Memory, AShortenedSlotBreaksItsCanary) {
           copies);
       int cut = 0;
       for (const auto& slot : slots) {
-        if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name ||
-            slot.name == plan::workspace_name)
+        if (slot.placement == Placement::node || slot.category == Category::comm || slot.id.use == SlotUse::logits ||
+            slot.id.use == SlotUse::workspace)
           continue;
         // The end of a unit is padding, which is only cleared; state is tested by its last elements.
         if (slot.category == Category::params || slot.category == Category::optimizer) continue;

@@ -130,7 +130,7 @@ TEST_P(Qlora, MemoryIsAsPlanned) {
       (void)trainer.step(tokens, sampler, 0, v.global_batch);
       EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "");
       EXPECT_EQ(trainer.broken_canary(), "");
-      const std::string slot = plan::dequantized_name;
+      const std::string slot = "dequantized";
       EXPECT_GT(trainer.arena().touched(slot) + 256, bytes_of(trainer.plan(), slot));
     });
   }
@@ -166,7 +166,7 @@ TEST(QloraPlan, ABaseOfLlama8BTakesUnder6GB) {
   EXPECT_LT(plan::frozen_bytes(one), 6'000'000'000U);
   EXPECT_GT(plan::frozen_bytes(plan_of(plain, 1)), 16'000'000'000U);
   // A layer's matrices in bf16 are the workspace.
-  EXPECT_EQ(bytes_of(one, plan::dequantized_name), 2U * 218103808);
+  EXPECT_EQ(bytes_of(one, "dequantized"), 2U * 218103808);
   // Gathers carry the quantized bytes.
   const auto sent = [](const plan::RunPlan& plan) {
     return static_cast<double>(plan.costs.shard_axis.within_node + plan.costs.shard_axis.across_nodes);

@@ -126,7 +126,7 @@ Record train_part(Variant v, const Part& part) {
           run.numbers.push_back(x);
       if (part.in_background && s + 1 == half) {
         auto request = request_of(trainer, part.to, half);
-        request.snapshot = trainer.slot_memory(plan::snapshot_name);
+        request.snapshot = trainer.slot_memory({SlotUse::snapshot});
         saver = std::make_unique<Saver>(world, request);
         trainer.set_callback(saver.get());
       }

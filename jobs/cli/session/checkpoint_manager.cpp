@@ -219,7 +219,7 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.training = training_text(recorded, parts_.data, options);
   request.run_metadata = run_metadata(saving_best_);
   if (mode == SaveMode::async) {
-    request.snapshot = trainer.slot_memory(plan::snapshot_name);
+    request.snapshot = trainer.slot_memory({SlotUse::snapshot});
     request.threads = 1;
     request.compare_replicas = false;  // training would wait for it
   }

@@ -97,7 +97,7 @@ void announce_inference(const InferenceStart& start) {
   warn_of_unplanned_memory(plan, run.measured_memory());
   std::size_t cache = 0;
   const MemoryTable measured = run.measured_memory();
-  for (const ArenaSlot& slot : plan.slots) cache += slot.name.starts_with("cache.") ? slot.bytes : 0;
+  for (const ArenaSlot& slot : plan.slots) cache += slot.id.use == SlotUse::cache ? slot.bytes : 0;
   std::string line = "memory    per rank";
   for (int c = 0; c < plan::num_categories; ++c) {
     const std::size_t bytes = measured.by_category[c];

@@ -54,7 +54,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   request.state = trainer.state();
   (void)io::CheckpointSave(world, request).commit();
   request.directory = base + "/async";
-  request.snapshot = trainer.slot_memory(plan::snapshot_name);
+  request.snapshot = trainer.slot_memory({SlotUse::snapshot});
   request.threads = 1;
   io::CheckpointSave save(world, request);
   Callback callback(save);
