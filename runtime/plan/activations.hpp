@@ -42,10 +42,11 @@ inline constexpr const char* dequantized_name = "dequantized";
 /// Bytes that a quantized parameter of the model takes there: the next one begins after them.
 [[nodiscard]] std::size_t dequantized_bytes(const models::Model& model, int param);
 inline constexpr const char* router_name = "router";  // (layers with experts, 2, E) f64: Batch::router; training only
-inline constexpr const char* reference_name = "reference";  // Batch::reference
-inline constexpr const char* loss_rows_name = "loss_rows";  // Batch::loss_rows
-inline constexpr const char* logits_name = "logits";        // (1, V); generate: (B, V)
-inline constexpr const char* chosen_name = "chosen";        // generate, on a device: (B) int32, the largest logits
+inline constexpr const char* reference_name = "reference";           // Batch::reference
+inline constexpr const char* sequences_name = "sequence_log_probs";  // Batch::sequence_log_probs
+inline constexpr const char* loss_rows_name = "loss_rows";           // Batch::loss_rows
+inline constexpr const char* logits_name = "logits";                 // (1, V); generate: (B, V)
+inline constexpr const char* chosen_name = "chosen";  // generate, on a device: (B) int32, the largest logits
 /// Whether micro-batches of a run have this tensor; its slot has its name.
 [[nodiscard]] bool has_field(const RunSpec& spec, models::BatchField field);
 /// Key-value cache of module i, for B rows of cache_tokens, in generation.

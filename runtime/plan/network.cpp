@@ -76,7 +76,7 @@ TrafficCount priced(const RunPlan& plan, const Volume& volume, const GroupCosts&
     add(sent, group.sum_traffic(member, CollectiveKind::all_reduce, numel, dtype), 0);
   for (const auto& [kind, bytes] : volume.int8) add(sent, group.int8_traffic(member, kind, bytes), 0);
   const auto counters =
-      shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->router.num_losses());
+      shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->num_extra_sums());
   add(sent, group.counters_traffic(member, counters), volume.sums + volume.norms, volume.norms);
   return sent;
 }
