@@ -11,77 +11,79 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const io::ConversationRow& row) {
+std::string turns_of(const io::ConversationRow& row) {
   std::string all;
-  for (std::size_t i = 0; i < row.messages.size(); ++i) all += (i == 0 ? "" : "|") + row.role(i)[0] + row.content(i);
+  for (std::size_t i = 0; i < row.messages.size(); ++i) all += std::string(i == 0 ? "" : "|") + row.role(i)[0] + row.content(i);
   return all;
 }
 
 /// "chosen / rejected" by first letters of roles, "text: prompt + chosen / rejected", or why the row is refused.
-std::string read(const std::string& text) {
+std::string pair_of(const std::string& text) {
   std::int64_t repaired = 0;
   try {
     const io::PairRow pair = io::read_pair(io::parse_row(text, repaired));
     const std::string raw =
         pair.text ? "text: " + pair.text->prompt + "+" + pair.text->chosen + "/" + pair.text->rejected : "";
     if (!pair.has_template) return raw;
-    return text_of(pair.chosen) + " / " + text_of(pair.rejected) + (raw.empty() ? "" : " " + raw);
+    return turns_of(pair.chosen) + " / " + turns_of(pair.rejected) + (raw.empty() ? "" : " " + raw);
   } catch (const io::RowError& error) { return "refused: " + error.why; }
 }
 
 TEST(PairRow, Forms) {
   const std::string expected = "uq|ayes / uq|ano";
-  EXPECT_EQ(read(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+  EXPECT_EQ(pair_of(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
                      "rejected_response": "no"})"),
             expected);
-  EXPECT_EQ(read(R"({"query": "q", "response": "yes", "rejected_response": "no"})"), expected);
-  EXPECT_EQ(read(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+  EXPECT_EQ(pair_of(R"({"query": "q", "response": "yes", "rejected_response": "no"})"), expected);
+  EXPECT_EQ(pair_of(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
                      "rejected_messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no"}]})"),
             expected);
-  EXPECT_EQ(read(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "yes"}],
+  EXPECT_EQ(
+      pair_of(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "yes"}],
                      "rejected": [{"role": "assistant", "content": "no"}]})"),
-            expected);
-  EXPECT_EQ(read(R"({"chosen": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "yes"}],
+      expected);
+  EXPECT_EQ(pair_of(R"({"chosen": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "yes"}],
                      "rejected": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "no"}]})"),
             expected);
-  EXPECT_EQ(read(R"({"prompt": "q", "chosen": "yes", "rejected": "no"})"), expected + " text: q+yes/no");
+  EXPECT_EQ(pair_of(R"({"prompt": "q", "chosen": "yes", "rejected": "no"})"), expected + " text: q+yes/no");
   // A prompt beside conversations that have it is not read twice.
   EXPECT_EQ(
-      read(R"({"prompt": "q", "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+      pair_of(R"({"prompt": "q", "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
                      "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no"}]})"),
       expected);
   EXPECT_EQ(
-      read(R"({"system": "s", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+      pair_of(R"({"system": "s", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
                      {"role": "user", "content": "r"}, {"role": "assistant", "content": "yes"}], "rejected_response": "no"})"),
       "ss|uq|aa|ur|ayes / ss|uq|aa|ur|ano");
 }
 
 TEST(PairRow, ThePromptOfTextsIsWhatTheyBeginWith) {
-  EXPECT_EQ(read(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: three"})"), "text: Q: 1+1 A: t+wo/hree");
-  EXPECT_EQ(read(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: one"})"), "text: Q: 1+1 A:+ two/ one");
-  EXPECT_EQ(read(R"({"chosen": "é", "rejected": "è"})"), "text: +é/è");  // not within a character
+  EXPECT_EQ(pair_of(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: three"})"), "text: Q: 1+1 A: t+wo/hree");
+  EXPECT_EQ(pair_of(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: one"})"), "text: Q: 1+1 A:+ two/ one");
+  EXPECT_EQ(pair_of(R"({"chosen": "é", "rejected": "è"})"), "text: +é/è");  // not within a character
 }
 
 TEST(PairRow, WhatIsLackingIsNamed) {
-  EXPECT_EQ(read(R"({"chosen": "a"})"), "refused: the row has \"chosen\" and no \"rejected\": a pair has both");
-  EXPECT_EQ(read(R"({"rejected": "a", "chosen": null})"),
+  EXPECT_EQ(pair_of(R"({"chosen": "a"})"), "refused: the row has \"chosen\" and no \"rejected\": a pair has both");
+  EXPECT_EQ(pair_of(R"({"rejected": "a", "chosen": null})"),
             "refused: the row has \"rejected\" and no \"chosen\": a pair has both");
-  EXPECT_NE(read(R"({"rejected_response": "a"})").find("no conversation (\"messages\") with the chosen one"),
+  EXPECT_NE(pair_of(R"({"rejected_response": "a"})").find("no conversation (\"messages\") with the chosen one"),
             std::string::npos);
-  EXPECT_NE(read(R"({"query": "q", "response": "a"})").find("no rejected answer"), std::string::npos);
-  EXPECT_NE(read(R"({"prompt": "q", "chosen": "a", "rejected": ["b"]})").find("not two texts"), std::string::npos);
-  EXPECT_NE(read(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "user", "content": "a"}],
+  EXPECT_NE(pair_of(R"({"query": "q", "response": "a"})").find("no rejected answer"), std::string::npos);
+  EXPECT_NE(pair_of(R"({"prompt": "q", "chosen": "a", "rejected": ["b"]})").find("not two texts"), std::string::npos);
+  EXPECT_NE(pair_of(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "user", "content": "a"}],
                      "rejected": [{"role": "assistant", "content": "b"}]})")
                 .find("the chosen conversation does not end with an answer"),
             std::string::npos);
-  EXPECT_NE(read(R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})").find("last message"),
-            std::string::npos);
+  EXPECT_NE(
+      pair_of(R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})").find("last message"),
+      std::string::npos);
 }
 
 /// Token i of the stream is i; those of `masked` have no loss.
-class Masked final : public io::TokenStream {
+class MaskedPairs final : public io::TokenStream {
  public:
-  Masked(std::int64_t size, std::int64_t without) : size_(size), without_(without) {}
+  MaskedPairs(std::int64_t size, std::int64_t without) : size_(size), without_(without) {}
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] bool masked() const override { return true; }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
@@ -99,7 +101,7 @@ class Masked final : public io::TokenStream {
 TEST(PairPacking, ASampleIsTwoRowsAndBothAreLeftOutTogether) {
   // Lengths of chosen and rejected: 10 8 | 10 12 | 10 1 | 10 6.
   const std::vector<std::int64_t> ends = {10, 18, 28, 40, 50, 51, 61, 67};
-  const auto stream = std::make_shared<Masked>(70, 4);
+  const auto stream = std::make_shared<MaskedPairs>(70, 4);
   const auto packed = [&](io::Truncation truncation) {
     return std::make_unique<io::PackedStream>(stream, io::Documents{0, ends}, 10, io::Packing::pairs, truncation);
   };
@@ -127,7 +129,7 @@ TEST(PairPacking, ASampleIsTwoRowsAndBothAreLeftOutTogether) {
 
 TEST(PairPacking, ATruncationThatLeavesNoAnswerLeavesOutThePair) {
   const std::vector<std::int64_t> ends = {10, 20};
-  const io::PackedStream packed(std::make_shared<Masked>(20, 6), {0, ends}, 5, io::Packing::pairs,
+  const io::PackedStream packed(std::make_shared<MaskedPairs>(20, 6), {0, ends}, 5, io::Packing::pairs,
                                 io::Truncation::right);
   EXPECT_EQ(packed.count().samples, 0);
   EXPECT_EQ(packed.count().no_loss, 1);
@@ -137,7 +139,7 @@ TEST(PairPacking, ATruncationThatLeavesNoAnswerLeavesOutThePair) {
 TEST(PairPacking, AnOddNumberOfDocumentsIsRefused) {
   const std::vector<std::int64_t> ends = {10, 20, 30};
   test::expect_error(ExitCode::data, "odd number of documents", [&] {
-    const io::PackedStream packed(std::make_shared<Masked>(30, 1), {0, ends}, 10, io::Packing::pairs,
+    const io::PackedStream packed(std::make_shared<MaskedPairs>(30, 1), {0, ends}, 10, io::Packing::pairs,
                                   io::Truncation::right);
   });
 }

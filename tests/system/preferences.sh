@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Preferences: five steps of each type against TRL, on 1 and 3 ranks; forms of rows; the three references, ZeRO stages and a
 # resume agree to the bit; evaluation and the best checkpoint; what is refused.
-#   preferences.sh TESSERA MPIRUN GOLDEN EXAMPLES
+#   preferences.sh TESSERA MPIRUN GOLDEN EXAMPLES SIMULATED
+# SIMULATED: libraries of the simulated device; "": there is none.
 # shellcheck source=tests/system/commands.sh
 . "$(dirname "$0")/commands.sh"
-golden=$3/preferences examples=$4
+golden=$3/preferences examples=$4 simulated=$5
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 cp -r "$golden" model
 cp "$examples"/chat/tokenizer*.json model
@@ -32,14 +33,14 @@ as_trl() {
 }
 losses() { steps "$1" | grep -E ' (loss|grad_norm|rewards/margins|logps/chosen) '; }
 
-for run in $(awk '$2 == "options" { print $1 }' "$golden/golden.txt"); do
-  read -ra options <<< "$(sed -n "s/^$run options //p" "$golden/golden.txt")"
+while read -r run _ line; do
+  read -ra options <<< "$line"
   for ranks in 1 3; do
     good $ranks "${train[@]}" "${options[@]}" --val_dataset valid.jsonl --eval_steps 5 --zero_stage 3 --output_dir "$run-$ranks"
     ! grep -q W029 log || fail "$run: $(grep W029 log)"
     as_trl "$run" "$run-$ranks"
   done
-done
+done < <(grep ' options ' "$golden/golden.txt")
 expect '^eval 5/5 \| loss .* \| rewards/accuracies .* \| 6 pairs in' log
 expect '^loss      orpo, beta 0.3, and 1 times the cross-entropy of chosen answers' log
 
@@ -70,6 +71,19 @@ for other in own known cached; do
   diff <(losses shared) <(losses $other) > /dev/null || fail "the reference \"$other\" has other losses"
   cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
 done
+
+# On a device: the fields of sequences and the sums of metrics are in its memory.
+if [ -n "$simulated" ]; then
+  for reference in "" "--precompute_ref_log_probs true"; do
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$simulated good 2 "${lora[@]}" $reference --backend cuda --comm mpi --val_dataset valid.jsonl --eval_steps 5 --output_dir device
+    as_trl dpo_lora device
+    rm -r device
+  done
+  LD_LIBRARY_PATH=$simulated good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --backend cuda \
+    --output_dir device
+  diff <(losses split | cut -c1-12) <(losses device | cut -c1-12) > /dev/null || fail "cross-entropy on a device"
+fi
 
 # ZeRO stages, and a resume in the middle of an epoch.
 for stage in 0 1 2 3; do
@@ -120,3 +134,14 @@ refused 3 'there is no chat template' 1 dpo --model plain --dataset pairs.jsonl 
 good 1 plan dpo --model . --world_size 2 --zero_stage 3 --max_length 112 --json
 planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head -1)
 [ -n "$planned" ] || fail "no plan"
+
+# The example: after a few steps on answers, pairs raise margin and share of right preferences on those that are held out.
+cd "$(dirname "$examples")/.." || exit 1
+good 2 sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat"
+good 2 dpo jobs/examples/dpo.yaml --model "$work/chat" --output_dir "$work/dpo" --cache_dir "$work/cache"
+awk '/"eval_loss"/ { match($0, /"eval_rewards\/margins":[-0-9.e]+/); margin = substr($0, RSTART + 23, RLENGTH - 23)
+       match($0, /"eval_rewards\/accuracies":[-0-9.e]+/); share = substr($0, RSTART + 26, RLENGTH - 26); if (!n++) first = margin }
+     END { exit !(n >= 3 && first == 0 && margin > 0.2 && share > 0.9) }' "$work/dpo/logging.jsonl" || fail "dpo.yaml does not learn"
+
+[ $failures = 0 ] && echo "preferences.sh: passed"
+exit $((failures > 0))
