@@ -28,7 +28,9 @@ void check(const LinearCrossEntropyArgs& args) {
   }
   const TensorView& x = args.x;
   const std::int64_t n = x.shape[0], vocab = args.weight.shape[0];
-  TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
+  TESSERA_ASSERT(args.targets.numel() == n && args.targets.dtype == DType::i32);
+  TESSERA_ASSERT(!args.log_probs || (args.log_probs.numel() == n && args.log_probs.dtype == DType::f32),
+                 "log-probabilities %s", args.log_probs.shape.str().c_str());
   TESSERA_ASSERT(!args.weights || (args.weights.numel() == n && args.weights.dtype == DType::f32), "weights %s",
                  args.weights.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab, x.dtype, x.device),

@@ -21,12 +21,13 @@ struct LossSums {
 inline constexpr std::int32_t ignore_index = -100;
 
 struct LinearCrossEntropyArgs {
-  TensorView x;        // (N, C)
-  TensorView weight;   // (V, C)
-  TensorView targets;  // (N) int32 in [0, V) or ignore_index
-  TensorView weights;  // (N) fp32: factors of the rows' losses; absent: 1. Where the target is ignored: not read
-  LossSums* sums = nullptr;
-  TensorView workspace;  // linear_cross_entropy_workspace bytes
+  TensorView x;              // (N, C)
+  TensorView weight;         // (V, C)
+  TensorView targets;        // (N) int32 in [0, V) or ignore_index
+  TensorView weights;        // (N) fp32: factors of the rows' losses; absent: 1. Where the target is ignored: not read
+  LossSums* sums = nullptr;  // null: not wanted
+  TensorView log_probs;      // (N) fp32, written: log p(target), 0 where the target is ignored; absent: not wanted
+  TensorView workspace;      // linear_cross_entropy_workspace bytes
   // Gradient of loss_scale·Σ weight·loss; without dx and dweight: evaluation only.
   const double* loss_scale = nullptr;  // pointer to 1 / valid tokens of the global batch
   TensorView dx;                       // (N, C), overwritten; may be x; absent: not wanted

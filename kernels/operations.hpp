@@ -39,7 +39,10 @@
   X(cache_append, CacheAppendArgs, &A::k, &A::v, &A::positions, &A::cache)                                           \
   X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::workspace)                                \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
-    &A::loss_scale, &A::dx, &A::dweight)                                                                             \
+    &A::loss_scale, &A::dx, &A::dweight, &A::log_probs)                                                              \
+  X(preference_loss, PreferenceLossArgs, &A::rows, &A::reference_sums, &A::nll_weights, &A::weights, &A::sums,       \
+    &A::metrics)                                                                                                     \
+  X(sum_sequences, SumSequencesArgs, &A::rows, &A::sums)                                                             \
   X(route, RouteArgs, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums, &A::fields)             \
   X(route_backward, RouteBackwardArgs, &A::dweights, &A::probs, &A::experts, &A::weights, &A::balance, &A::fields,   \
     &A::dlogits)                                                                                                     \

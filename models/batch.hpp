@@ -37,7 +37,13 @@ struct Batch {
   kernels::LossSums* sums = nullptr;  // results are added to it; null for a reference model
   /// (B, T) fp32: written by the loss of a reference model, read by that of the model; absent: there is no reference.
   TensorView reference;
-  TensorView logits;  // (B, V) of the activations' type or fp32; Phase::logits only
+  /// (B) fp64: the reference's log-probability of each sequence, known beforehand, in place of `reference`.
+  TensorView reference_sums;
+  TensorView nll_weights;  // (B) fp32: pairs over targets of chosen sequences (kernels::PreferenceLossArgs)
+  /// (B) fp64: written by a loss that computes the log-probability of each sequence and nothing else.
+  TensorView sequence_log_probs;
+  std::int64_t* metrics = nullptr;  // Model::num_metrics sums of the loss, which it adds to; null: not wanted
+  TensorView logits;                // (B, V) of the activations' type or fp32; Phase::logits only
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;
@@ -55,23 +61,39 @@ struct Batch {
   const std::int32_t* lengths = nullptr;
 };
 
-/// The tensors that a source of micro-batches fills, one value for each token. The plan has a buffer of that name for
-/// each one that a run has, and the executor copies them to a device. A new one needs a member of Batch, an enumerator,
-/// a row of the table, and its condition in plan::has_field.
-enum class BatchField : unsigned char { ids, targets, positions, loss_weights, document_starts, document_lengths };
+/// The tensors that a source of micro-batches fills, one value for each token or for each sequence. The plan has a
+/// buffer of that name for each one that a run has, and the executor copies them to a device. A new one needs a member
+/// of Batch, an enumerator, a row of the table, and its condition in plan::has_field.
+enum class BatchField : unsigned char {
+  ids,
+  targets,
+  positions,
+  loss_weights,
+  document_starts,
+  document_lengths,
+  reference_sums,
+  nll_weights
+};
 struct BatchFieldInfo {
   BatchField field;
   const char* name;
   DType dtype;
   TensorView Batch::*tensor;
+  bool of_sequences = false;  // a value for each row, not for each token
+  /// Elements in a micro-batch of so many rows of so many tokens.
+  [[nodiscard]] constexpr std::int64_t numel(std::int64_t rows, std::int64_t tokens) const {
+    return of_sequences ? rows : rows * tokens;
+  }
 };
-inline constexpr std::array<BatchFieldInfo, 6> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 8> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
      {BatchField::loss_weights, "loss_weights", DType::f32, &Batch::loss_weights},
      {BatchField::document_starts, "document_starts", DType::i32, &Batch::document_starts},
-     {BatchField::document_lengths, "document_lengths", DType::i32, &Batch::document_lengths}}};
+     {BatchField::document_lengths, "document_lengths", DType::i32, &Batch::document_lengths},
+     {BatchField::reference_sums, "reference_sums", DType::f64, &Batch::reference_sums, true},
+     {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, true}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

@@ -30,6 +30,8 @@ class Loss {
   /// Adds to *batch->sums: Σ loss, the number of its terms (`tokens`: valid tokens, or pairs), and how many of them are
   /// right. Computes the gradients that have memory.
   virtual void compute(const LossArgs& args) const = 0;
+  /// How many sums it adds to Batch::metrics (Model::num_metrics).
+  [[nodiscard]] virtual int num_metrics() const { return 0; }
   /// Pure, for the plan. `dtype`: of x.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const = 0;
 };

@@ -7,11 +7,14 @@
 
 namespace tessera::models {
 
-std::int64_t Model::num_params() const {
+static std::int64_t elements_of(std::span<const ParamSpec> params) {
   std::int64_t sum = 0;
   for (const ParamSpec& param : params) sum += param.elements();
   return sum;
 }
+
+std::int64_t Model::num_params() const { return elements_of(params); }
+std::int64_t Model::num_own_params() const { return elements_of(own_params()); }
 
 double Model::train_flops_per_token(std::int64_t tokens) const { return train_flops(1, static_cast<double>(tokens)); }
 

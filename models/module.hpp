@@ -201,12 +201,22 @@ struct Model {
   std::vector<std::unique_ptr<Module>> reference;       // of a reference model: add_reference; empty: none
   std::size_t embedding_modules = 1, head_modules = 1;  // how many of the first and of the last are no blocks
   std::int64_t hidden = 0;                              // C of the activation between modules
+  int num_metrics = 0;                                  // sums that the head's loss adds to Batch::metrics
+  /// What a step sums beside its loss: the balance losses, then the metrics.
+  [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }
+  bool writes_sequences = false;  // the head's loss writes Batch::sequence_log_probs
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;  // longest sequence
   bool packs = false;           // every module respects Batch::positions in training and evaluation (packing)
   DType dtype = DType::f32;     // of activations, and of parameters as modules read them; fp64 in gradient checks
 
   [[nodiscard]] std::int64_t num_params() const;
+  [[nodiscard]] std::int64_t num_own_params() const;
+  /// Those that are not a reference model's: what is saved.
+  [[nodiscard]] std::span<const ParamSpec> own_params() const {
+    return std::span(params).first(params.size() - reference_params);
+  }
+  std::size_t reference_params = 0;  // how many of the last ones only the reference model reads
   /// Parameters in GEMMs per token, N of 6·N·tokens: no norms, biases or lookups; a tied head counts.
   [[nodiscard]] std::int64_t num_matmul_params() const { return matmul_params; }
   std::int64_t matmul_params = 0;

@@ -80,6 +80,7 @@ void add_reference(Model& model, Model reference, ReferenceParams params) {
     param.trainable = param.decay = false;
     param.storage_dtype = model.dtype;
     model.params.push_back(std::move(param));
+    ++model.reference_params;
   }
   model.reference.clear();
   for (std::unique_ptr<Module>& module : reference.modules) {

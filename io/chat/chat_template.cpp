@@ -137,6 +137,10 @@ ChatTemplate ChatTemplate::parse(const std::string& text, const std::string& nam
   return out;
 }
 
+bool ChatTemplate::is_in(const std::string& directory) {
+  return !own_templates(directory, optional_object(directory + "/tokenizer_config.json")).empty();
+}
+
 ChatTemplate ChatTemplate::load(const std::string& directory, const std::string& choice) {
   const Json config = optional_object(directory + "/tokenizer_config.json");
   Templates templates;

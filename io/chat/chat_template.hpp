@@ -28,6 +28,8 @@ class ChatTemplate {
   /// that list, a name of `names()`, or a file. Special tokens are those of the directory in any case. Throws Error
   /// (data, or usage for a choice that is nothing).
   [[nodiscard]] static ChatTemplate load(const std::string& model_directory, const std::string& choice = {});
+  /// Whether a model directory has one. Throws Error (data): it is not valid.
+  [[nodiscard]] static bool is_in(const std::string& model_directory);
   /// A template as text, with special tokens by variable ("bos_token"). `name` is for errors. Throws TemplateError.
   [[nodiscard]] static ChatTemplate parse(const std::string& text, const std::string& name,
                                           const std::map<std::string, std::string>& special_tokens = {});

@@ -186,6 +186,7 @@ std::optional<RowForm> form_of(const Json& row) {
   if (is_alpaca(row)) return RowForm::alpaca;
   if (const auto text = row.find("text"); text != row.end() && !text->is_null()) return RowForm::text;
   if (first_of(row, query_names) != nullptr && first_of(row, response_names) != nullptr) return RowForm::query;
+  if (row.contains("chosen") || row.contains("rejected")) return RowForm::pair;
   return std::nullopt;
 }
 
@@ -214,11 +215,14 @@ bool is_ambiguous(const Json& row) {
 }
 
 const char* name_of(RowForm form) {
-  constexpr std::array names = {"text", "messages", "alpaca", "query and response"};
+  constexpr std::array names = {"text", "messages", "alpaca", "query and response", "chosen and rejected"};
   return names[static_cast<std::size_t>(form)];
 }
 
 ConversationRow read_conversation(Json row, RowForm form) {
+  if (form == RowForm::pair)
+    throw RowError{"the row is a chosen and a rejected answer, and this run learns from single ones",
+                   "Use tessera rlhf --rlhf_type dpo, or name one of the two: --columns '{\"chosen\": \"messages\"}'"};
   require_text_alone(row);
   ConversationRow conversation = form == RowForm::messages ? read_list(row)
                                  : form == RowForm::alpaca ? read_alpaca(row)

@@ -14,8 +14,9 @@ namespace tessera::io {
 
 /// text: {"text"}. messages: a list under "messages", "conversation" or "conversations" (ShareGPT). alpaca:
 /// {"instruction", "input", "output"}. query: a query and a response under one of their names ({"query", "response"},
-/// {"prompt", "completion"}, {"question", "answer"}, …), with "history" and "system".
-enum class RowForm : unsigned char { text, messages, alpaca, query };
+/// {"prompt", "completion"}, {"question", "answer"}, …), with "history" and "system". pair: {"chosen", "rejected"}
+/// (pair_row.hpp), which is not a conversation.
+enum class RowForm : unsigned char { text, messages, alpaca, query, pair };
 
 /// New names of keys, by the names in the file (--columns).
 using Columns = std::map<std::string, std::string>;

@@ -44,6 +44,7 @@ void EncodedDocuments::clear() {
   ends.clear();
   skipped = {};
   without_tools = without_reasoning = 0;
+  pairs = equal_pairs = 0;
   read = {};
 }
 
@@ -150,6 +151,56 @@ void DocumentEncoder::encode_conversation(ConversationRow conversation, EncodedD
   note(keys, made);
 }
 
+/// An answer to a plain text: the prompt has no loss, and what ends the document has.
+void DocumentEncoder::encode_answer(const std::string& prompt, const std::string& answer, EncodedDocuments& made) {
+  const auto& [before, behind] = tables_.post_processor;
+  const std::size_t first = made.ids.size();
+  const std::string text = prompt + answer;
+  const std::size_t offset = prompt.size();
+  std::vector<std::size_t> at;
+  std::vector<std::int32_t> ids;
+  encoder_.encode(text, Normalizer::Position::beginning, ids, std::span(&offset, 1), at);
+  if (!begins_with(ids, before)) made.ids.insert(made.ids.end(), before.begin(), before.end());
+  const std::size_t own = made.ids.size();
+  made.ids.insert(made.ids.end(), ids.begin(), ids.end());
+  append_end(made.ids, own);
+  made.loss.resize(made.ids.size(), 0);
+  for (std::size_t id = std::max(own + at[0], first + 1); id < made.ids.size(); ++id) made.loss[id] = 1;
+  if (made.ids.size() - first < 2 || made.loss.back() == 0) throw RowError{"no token of the row has loss"};
+  made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
+}
+
+/// Both documents, or none.
+void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
+  const std::size_t first = made.ids.size(), documents = made.ends.size();
+  const std::int64_t without_tools = made.without_tools, without_reasoning = made.without_reasoning;
+  const bool as_text = pair.text && (settings_.chat == nullptr || !pair.has_template);
+  if (!as_text && settings_.chat == nullptr)
+    throw RowError{"the row is a conversation, and there is no chat template",
+                   "Give a model with a chat template, or one with --template"};
+  try {
+    if (as_text) {
+      const std::vector<std::string> keys = checked(std::move(pair.chosen.unread));
+      encode_answer(pair.text->prompt, pair.text->chosen, made);
+      encode_answer(pair.text->prompt, pair.text->rejected, made);
+      note(keys, made);
+    } else {
+      encode_conversation(std::move(pair.chosen), made);
+      encode_conversation(std::move(pair.rejected), made);
+    }
+  } catch (const RowError&) {
+    made.ids.resize(first);
+    made.loss.resize(first);
+    made.ends.resize(documents);
+    made.without_tools = without_tools, made.without_reasoning = without_reasoning;
+    throw;
+  }
+  const auto ids = std::span(made.ids).subspan(first);
+  const std::size_t half = static_cast<std::size_t>(made.ends[documents]) - first;
+  ++made.pairs;
+  made.equal_pairs += std::ranges::equal(ids.first(half), ids.subspan(half)) ? 1 : 0;
+}
+
 /// Each key once. With `strict`, throws RowError if there are any.
 std::vector<std::string> DocumentEncoder::checked(std::vector<std::string> unread) const {
   std::ranges::sort(unread);
@@ -162,6 +213,7 @@ void DocumentEncoder::encode_row(nlohmann::ordered_json row, const Columns& colu
   for (const auto& [from, to] : columns)
     if (row.contains(from)) made.renamed.insert(from);
   rename_columns(row, columns);
+  if (settings_.pairs) return encode_pair(read_pair(std::move(row)), made);
   const RowForm form = require_form(row);
   if (form != RowForm::text) return encode_conversation(read_conversation(std::move(row), form), made);
   const std::string document = text_of_row(row);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/chat/chat_text.hpp"
+#include "io/chat/pair_row.hpp"
 #include "io/corpus/corpus.hpp"
 #include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/tokenizer.hpp"
@@ -22,6 +23,7 @@ struct RowSettings {
   bool strict = false;               // a row that cannot be used ends the run
   const ChatFormat* chat = nullptr;  // of conversations; needed if the corpus has some
   std::uint64_t seed = 0;            // chooses rows of files with "#500" or ":0.3"
+  bool pairs = false;                // each row is two documents, the chosen and the rejected (io/chat/pair_row.hpp)
 };
 
 /// Token ids of documents, one after another.
@@ -31,10 +33,11 @@ struct EncodedDocuments {
   std::vector<float> weights{0, 1};  // in the loss
   std::vector<std::int64_t> ends;    // of documents, in ids
   SkippedRows skipped;
-  std::set<std::string> renamed;       // keys of the corpus' columns that a row had
-  std::int64_t without_tools = 0;      // conversations whose tools the chat template does not read
-  std::int64_t without_reasoning = 0;  // conversations with reasoning that the chat template leaves out
-  utf8::Census read;                   // of the bytes that the documents were made of
+  std::set<std::string> renamed;            // keys of the corpus' columns that a row had
+  std::int64_t without_tools = 0;           // conversations whose tools the chat template does not read
+  std::int64_t without_reasoning = 0;       // conversations with reasoning that the chat template leaves out
+  std::int64_t pairs = 0, equal_pairs = 0;  // of RowSettings::pairs; those whose two documents are the same
+  utf8::Census read;                        // of the bytes that the documents were made of
   bool masks = false;
   void clear();  // keeps weights, masks and `renamed`
   /// The index of a weight, which is added if it is new. Throws RowError: more than 256 weights.
@@ -63,6 +66,8 @@ class DocumentEncoder {
   void append_end(std::vector<std::int32_t>& ids, std::size_t first) const;
   void encode_chat(ChatText chat, EncodedDocuments& made);
   void encode_conversation(ConversationRow conversation, EncodedDocuments& made);
+  void encode_pair(PairRow pair, EncodedDocuments& made);
+  void encode_answer(const std::string& prompt, const std::string& answer, EncodedDocuments& made);
   [[nodiscard]] std::vector<std::string> checked(std::vector<std::string> unread) const;
 
   const TokenizerTables& tables_;

@@ -173,13 +173,13 @@ std::vector<std::int64_t> number_rows(World& world, const Corpus& corpus, std::v
 /// without one again, for the reason.
 void require_documents(const CorpusReport& report, const std::vector<std::int64_t>& documents, const Corpus& corpus,
                        const std::vector<Corpus::ByteRange>& ranges, const std::vector<std::int64_t>& all_rows,
-                       DocumentEncoder& encoder) {
+                       DocumentEncoder& encoder, bool masks) {
   const auto none = std::find(documents.begin(), documents.end(), 0);
   if (none == documents.end() && report.tokens > 0) return;
   if (none == documents.end()) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
   const auto file = static_cast<std::size_t>(none - documents.begin());
   EncodedDocuments made;
-  made.masks = corpus.has_conversations();
+  made.masks = masks;
   for (const Corpus::ByteRange& range : ranges)
     if (range.file == file && made.skipped.count == 0) encoder.encode(corpus, range, all_rows, made);
   const std::string& path = corpus.file(file).path;
@@ -235,13 +235,13 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   DocumentEncoder encoder(tokenizer, options.eos, options.rows);
   Output output(world, options.out), documents(world, document_file_name(options.out));
   std::optional<Output> loss;
-  if (corpus.has_conversations()) loss.emplace(world, loss_file_name(options.out));
+  if (corpus.has_conversations() || options.rows.pairs) loss.emplace(world, loss_file_name(options.out));
   EncodedDocuments made;
   std::vector<float> weights = made.weights;
   made.masks = loss.has_value();
   Counts all;
   std::uint64_t bytes_done = 0;
-  std::int64_t without_tools = 0, without_reasoning = 0;  // of this rank
+  std::int64_t without_tools = 0, without_reasoning = 0, pairs = 0, equal_pairs = 0;  // of this rank
   std::vector<std::int64_t> documents_of(corpus.files(), 0), characters_of = documents_of, invalid_of = documents_of;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
@@ -264,6 +264,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     add_skipped(world, made.skipped, report.skipped);
     without_tools += made.without_tools;
     without_reasoning += made.without_reasoning;
+    pairs += made.pairs;
+    equal_pairs += made.equal_pairs;
     for (const auto& [key, rows] : made.skipped.unread.counts) report.skipped.unread.add(key, rows);
     report.skipped.unread.others += made.skipped.unread.others;
     if (loss) agree_on_weights(world, made, weights);
@@ -280,6 +282,9 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.repairs.replaced = world.sum(encoder.replaced());
   report.without_tools = world.sum(without_tools);
   report.without_reasoning = world.sum(without_reasoning);
+  report.pairs = world.sum(pairs);
+  report.equal_pairs = world.sum(equal_pairs);
+  report.files_of_pairs = options.rows.pairs ? 1 : 0;
   add_unread(world, report.skipped.unread);
   if (!corpus.columns().empty()) report.absent_columns = absent_columns(world, corpus.columns(), made.renamed);
   for (auto* numbers : {&documents_of, &characters_of, &invalid_of}) add_over_ranks(world, *numbers);
@@ -288,7 +293,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     for (std::size_t k = 0; k < corpus.files(); ++k)
       reject_other_encoding(corpus.file(k).path, characters_of[k], invalid_of[k]);
   });
-  world.run_and_agree([&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder); });
+  world.run_and_agree(
+      [&] { require_documents(report, documents_of, corpus, ranges, all_rows, encoder, loss.has_value()); });
   // The files beside the token file are complete before it, so that it never lacks them.
   documents.commit(document_file_header(report.tokens, report.documents));
   Output(world, row_report_name(options.out)).commit(row_report_text(report, report.tokens));

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -36,8 +37,9 @@ void mask_targets(const TokenStream& source, std::int64_t first, std::int64_t co
 }  // namespace
 
 Packing packing_of(std::string_view word) {
-  TESSERA_ASSERT(word == "binpack" || word == "sequential" || word == "padded", "packing %s",
+  TESSERA_ASSERT(word == "binpack" || word == "sequential" || word == "padded" || word == "pairs", "packing %s",
                  std::string(word).c_str());
+  if (word == "pairs") return Packing::pairs;
   return word == "binpack" ? Packing::binpack : word == "sequential" ? Packing::sequential : Packing::padded;
 }
 
@@ -61,10 +63,14 @@ class Packer {
 
   void add(std::int64_t begin, std::int64_t end) {
     TESSERA_ASSERT(begin >= 0 && end >= begin && end <= source_.size(), "a document [%ld, %ld)", begin, end);
+    if (rule_.packing == Packing::pairs) return add_of_pair(begin, end);
     split(begin, end);
     if (++in_window_ == window) pack();
   }
   PackingSummary finish() {
+    if (chosen_)
+      throw Error(ExitCode::data, "the data set has an odd number of documents, and pairs need two each", {},
+                  "Give files that tessera has tokenized for preferences");
     pack();
     close();
     return summary_;
@@ -77,6 +83,34 @@ class Packer {
     else sequential();
     ranges_.clear();
     in_window_ = 0;
+  }
+
+  /// Chosen and rejected follow one another.
+  void add_of_pair(std::int64_t begin, std::int64_t end) {
+    if (!chosen_) {
+      chosen_ = {begin, end};
+      return;
+    }
+    const std::pair<std::int64_t, std::int64_t> documents[] = {*chosen_, {begin, end}};
+    chosen_.reset();
+    PackingCount& count = summary_.count;
+    bool longer = false, too_short = false, no_loss = false;
+    std::vector<TokenRange> pair;
+    for (auto [from, to] : documents) {
+      too_short = too_short || to - from < 2;
+      if (to - from > rule_.tokens) {
+        longer = true;
+        if (rule_.truncation == Truncation::left) from = to - rule_.tokens;
+        else to = from + rule_.tokens;
+      }
+      const std::int64_t targets = to - from < 2 ? 0 : count_targets(from + 1, to - from - 1);
+      no_loss = no_loss || targets == 0;
+      pair.push_back({from, static_cast<std::int32_t>(to - from), static_cast<std::int32_t>(2 * targets)});
+    }
+    if (too_short) ++count.dropped;
+    else if (longer && rule_.truncation == Truncation::remove) ++count.too_long;
+    else if (no_loss) ++count.no_loss, count.cut_no_loss += longer ? 1 : 0;
+    else ++count.documents, count.cut += longer ? 1 : 0, close(pair);
   }
 
   /// Next-fit in the order of the stream.
@@ -187,13 +221,14 @@ class Packer {
     std::int64_t tokens = 0;
     for (const TokenRange& range : sample) {
       tokens += range.tokens;
+      if (rule_.packing == Packing::pairs) count.longest = std::max<std::int64_t>(count.longest, range.tokens);
       count.targets += range.targets();
       count.squares += std::int64_t{range.tokens} * range.tokens;
       summary_.hash = hash64(static_cast<std::uint64_t>(range.tokens * std::int64_t{2} + (range.continues() ? 1 : 0)),
                              hash64(static_cast<std::uint64_t>(range.first), summary_.hash));
     }
     count.tokens += tokens;
-    count.longest = std::max(count.longest, tokens);
+    if (rule_.packing != Packing::pairs) count.longest = std::max(count.longest, tokens);
     ++count.samples;
     summary_.hash = hash64(sample.size(), summary_.hash);
     take_(sample);
@@ -204,10 +239,11 @@ class Packer {
   const PackingRule rule_;
   const TakeSample& take_;
   PackingSummary summary_{{}, hash64("packed samples")};
-  std::vector<TokenRange> ranges_;  // of the window
-  std::int64_t in_window_ = 0;      // documents
-  std::vector<TokenRange> open_;    // of the open sample
-  std::int64_t used_ = 0;           // of its tokens
+  std::optional<std::pair<std::int64_t, std::int64_t>> chosen_;  // of a pair whose rejected document is next
+  std::vector<TokenRange> ranges_;                               // of the window
+  std::int64_t in_window_ = 0;                                   // documents
+  std::vector<TokenRange> open_;                                 // of the open sample
+  std::int64_t used_ = 0;                                        // of its tokens
 };
 
 }  // namespace
@@ -252,11 +288,13 @@ std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
   TESSERA_ASSERT(sample >= 0 && sample < count().samples, "sample %ld of %ld", sample, count().samples);
   const std::int64_t first = begins_[static_cast<std::size_t>(sample)],
                      end = begins_[static_cast<std::size_t>(sample) + 1];
-  bool is_valid = first >= 0 && first < end && end <= static_cast<std::int64_t>(ranges_.size());
+  const bool pairs = rule_.packing == Packing::pairs;
+  bool is_valid = first >= 0 && first < end && end <= static_cast<std::int64_t>(ranges_.size()) &&
+                  (!pairs || end - first == sequences());
   std::int64_t tokens = 0;
   for (std::int64_t r = first; is_valid && r < end; ++r) {
     const TokenRange& range = ranges_[static_cast<std::size_t>(r)];
-    tokens += range.tokens;
+    tokens = pairs ? range.tokens : tokens + range.tokens;
     is_valid = range.tokens > 0 && tokens <= count().longest && range.first >= 0 &&
                range.first < source_->size() - range.followed() && range.targets_and_more >= 0 &&
                range.targets() <= range.followed();
@@ -266,7 +304,9 @@ std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
 }
 
 void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
-  for (const TokenRange& range : ranges_of(sample)) {
+  const std::span<const TokenRange> ranges = ranges_of(sample);
+  work.first_targets += ranges.front().targets();
+  for (const TokenRange& range : ranges) {
     work.targets += range.targets();
     work.tokens += range.tokens;
     work.squares += std::int64_t{range.tokens} * range.tokens;
@@ -277,6 +317,19 @@ std::int64_t PackedStream::tokens_of(std::int64_t sample) const {
   std::int64_t tokens = 0;
   for (const TokenRange& range : ranges_of(sample)) tokens += range.tokens;
   return tokens;
+}
+
+std::int64_t PackedStream::longest_row(std::int64_t sample) const {
+  if (sequences() == 1) return tokens_of(sample);
+  std::int64_t longest = 0;
+  for (const TokenRange& range : ranges_of(sample)) longest = std::max<std::int64_t>(longest, range.tokens);
+  return longest;
+}
+
+void PackedStream::set_reference_sums(std::vector<double> sums) {
+  TESSERA_ASSERT(static_cast<std::int64_t>(sums.size()) == count().samples * sequences(),
+                 "%zu log-probabilities of %ld samples", sums.size(), count().samples);
+  reference_sums_ = std::move(sums);
 }
 
 std::int64_t PackedStream::longest_together(std::int64_t samples) const {
@@ -295,8 +348,20 @@ std::int64_t PackedStream::longest_together(std::int64_t samples) const {
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {
   TESSERA_ASSERT(to.tokens >= tokens_of(sample), "sample %ld has %ld tokens, and there is memory for %ld", sample,
                  tokens_of(sample), to.tokens);
+  read_ranges(ranges_of(sample), to);
+}
+
+void PackedStream::read_sequence(std::int64_t sample, int sequence, const PackedSample& to) const {
+  if (sequences() == 1) return read_sample(sample, to);
+  const std::span<const TokenRange> range = ranges_of(sample).subspan(static_cast<std::size_t>(sequence), 1);
+  TESSERA_ASSERT(to.tokens >= range.front().tokens, "a sequence of %d tokens, and there is memory for %ld",
+                 range.front().tokens, to.tokens);
+  read_ranges(range, to);
+}
+
+void PackedStream::read_ranges(std::span<const TokenRange> ranges, const PackedSample& to) const {
   std::int64_t at = 0;
-  for (const TokenRange& range : ranges_of(sample)) {
+  for (const TokenRange& range : ranges) {
     source_->read(range.first, range.tokens, to.ids + at);
     source_->read(range.first + 1, range.followed(), to.targets + at);
     if (masked_) mask_targets(*source_, range.first + 1, range.followed(), to.no_target, to.targets + at);

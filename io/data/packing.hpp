@@ -19,8 +19,9 @@ class MappedFile;  // io/file/file.hpp
 
 /// sequential: in the order of the stream; a new sample begins if the next document does not fit. binpack: best-fit
 /// decreasing over 1000 documents at a time; the emptiest sample of each thousand is filled further by the next.
-/// padded: one document a sample.
-enum class Packing : unsigned char { binpack, sequential, padded };
+/// padded: one document a sample. pairs: two documents a sample, the chosen and the rejected answer to a prompt, which
+/// are never apart: what one of them loses a sample for, both do.
+enum class Packing : unsigned char { binpack, sequential, padded, pairs };
 /// From its name; asserts otherwise.
 [[nodiscard]] Packing packing_of(std::string_view word);
 
@@ -58,12 +59,13 @@ struct PackingRule {
   Truncation truncation = Truncation::split;
 };
 
+/// Of Packing::pairs, a document is here a pair, and has what one of the two has.
 struct PackingCount {
   std::int64_t documents = 0;  // in samples
   std::int64_t cut = 0;        // of them, longer than T and therefore split or shortened
   std::int64_t samples = 0;
   std::int64_t tokens = 0;   // in samples, without padding
-  std::int64_t longest = 0;  // tokens of one sample, without padding
+  std::int64_t longest = 0;  // tokens of one sample, without padding; of pairs, of one of the two
   std::int64_t targets = 0;
   std::int64_t squares = 0;      // Σ tokens² over documents or their parts: the cost of attention
   std::int64_t dropped = 0;      // documents of one token, which have no target
@@ -87,6 +89,7 @@ using TakeSample = std::function<void(std::span<const TokenRange> sample)>;
 /// The same counts of some samples.
 struct PackedCounts {
   std::int64_t targets = 0, tokens = 0, squares = 0;  // as in PackingCount
+  std::int64_t first_targets = 0;                     // of the first documents alone: of pairs, the chosen ones
 };
 
 /// Memory for a sample: `tokens` elements each.
@@ -136,20 +139,33 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] std::int64_t tokens() const { return rule_.tokens; }  // T
   [[nodiscard]] Packing packing() const { return rule_.packing; }
   [[nodiscard]] Truncation truncation() const { return rule_.truncation; }
+  /// Documents of a sample that are rows of their own: 2 of pairs, else 1.
+  [[nodiscard]] int sequences() const { return rule_.packing == Packing::pairs ? 2 : 1; }
+  /// Whether a sample's sequences have a row each: padded and pairs.
+  [[nodiscard]] bool has_rows() const { return rule_.packing == Packing::padded || rule_.packing == Packing::pairs; }
   /// Adds the counts of `sample`.
   void add_counts(std::int64_t sample, PackedCounts& work) const;
   /// Tokens of a sample without padding.
   [[nodiscard]] std::int64_t tokens_of(std::int64_t sample) const;
+  /// Of its longest sequence.
+  [[nodiscard]] std::int64_t longest_row(std::int64_t sample) const;
   /// Tokens, without padding, of the `samples` longest ones together; of all if there are fewer.
   [[nodiscard]] std::int64_t longest_together(std::int64_t samples) const;
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
+  /// The same of one of its sequences, [0, sequences()).
+  void read_sequence(std::int64_t sample, int sequence, const PackedSample& to) const;
+  /// Log-probabilities of a reference model, one for each sequence of each sample; none: they are not known.
+  void set_reference_sums(std::vector<double> sums);
+  [[nodiscard]] std::span<const double> reference_sums() const { return reference_sums_; }
   /// A hash of the packing, which ranks compare.
   [[nodiscard]] std::uint64_t hash() const { return summary_.hash; }
 
  private:
   [[nodiscard]] std::span<const TokenRange> ranges_of(std::int64_t sample) const;
+  void read_ranges(std::span<const TokenRange> ranges, const PackedSample& to) const;
 
+  std::vector<double> reference_sums_;
   std::shared_ptr<const TokenStream> source_;
   bool masked_;
   PackingRule rule_;

@@ -56,6 +56,9 @@ void RowReport::add(const RowReport& other) {
   skipped.unread.others += other.skipped.unread.others;
   without_tools += other.without_tools;
   without_reasoning += other.without_reasoning;
+  files_of_pairs += other.files_of_pairs;
+  pairs += other.pairs;
+  equal_pairs += other.equal_pairs;
   absent_columns.insert(absent_columns.end(), other.absent_columns.begin(), other.absent_columns.end());
 }
 
@@ -89,13 +92,14 @@ SkippedRows parse_skipped(std::string_view text) { return skipped_from_json(nloh
 std::string row_report_name(const std::string& token_file) { return token_file + ".report"; }
 
 std::string row_report_text(const RowReport& report, std::int64_t tokens) {
-  const nlohmann::ordered_json json = {{"tokens", tokens},
-                                       {"skipped", report_json(report.skipped)},
-                                       {"unread_keys", report.skipped.unread.counts},
-                                       {"other_unread_keys", report.skipped.unread.others},
-                                       {"without_tools", report.without_tools},
-                                       {"without_reasoning", report.without_reasoning},
-                                       {"absent_columns", report.absent_columns}};
+  nlohmann::ordered_json json = {{"tokens", tokens},
+                                 {"skipped", report_json(report.skipped)},
+                                 {"unread_keys", report.skipped.unread.counts},
+                                 {"other_unread_keys", report.skipped.unread.others},
+                                 {"without_tools", report.without_tools},
+                                 {"without_reasoning", report.without_reasoning},
+                                 {"absent_columns", report.absent_columns}};
+  if (report.files_of_pairs > 0) json["pairs"] = {{"rows", report.pairs}, {"equal", report.equal_pairs}};
   return report_text(json);
 }
 
@@ -116,6 +120,11 @@ RowReport parse_row_report(std::string_view text, std::int64_t tokens, const std
     report.without_tools = json.at("without_tools").get<std::int64_t>();
     report.without_reasoning = json.at("without_reasoning").get<std::int64_t>();
     report.absent_columns = json.at("absent_columns").get<std::vector<std::string>>();
+    if (json.contains("pairs")) {
+      report.files_of_pairs = 1;
+      report.pairs = json.at("pairs").at("rows").get<std::int64_t>();
+      report.equal_pairs = json.at("pairs").at("equal").get<std::int64_t>();
+    }
     return report;
   } catch (const nlohmann::json::exception&) { throw refuse("it is not a file that tessera tokenize has written"); }
 }

@@ -75,8 +75,9 @@ void Log::add_step(const Json& record, double step) {
     if (found == record.end()) return;
     series[name].push_back({step, found->is_number() ? factor * found->get<double>() : NAN});
   };
-  for (const char* key :
-       {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second", "loss_scale"})
+  for (const char* key : {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second",
+                          "loss_scale", "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
+                          "logps/chosen", "logps/rejected"})
     put(key, key, 1);
   put("memory", "memory(GiB)", 1);
   put("host_memory", "host_memory(GiB)", 1);

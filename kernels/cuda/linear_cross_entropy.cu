@@ -5,7 +5,7 @@
 #include "kernels/linear_cross_entropy.hpp"
 
 #include "kernels/cuda/activations.hpp"
-#include "kernels/cuda/exact_sum_term.hpp"
+#include "kernels/cuda/loss_sums.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -46,20 +46,14 @@ struct RowBlocks {
   std::int64_t element_;  // bytes
 };
 
-/// LossSums in device memory: digits of the loss, then the two counts.
-struct SumCounters {
-  unsigned long long loss[ExactSum::num_counters], tokens, correct;
-};
-static_assert(sizeof(SumCounters) == sizeof(LossSums) && offsetof(LossSums, tokens) == offsetof(SumCounters, tokens) &&
-              offsetof(LossSums, correct) == offsetof(SumCounters, correct));
-
 template <class T>
 struct LossRows {
   T* logits;                    // (rows, pitch); then their gradients
   const std::int32_t* targets;  // (rows)
   const float* weights;         // (rows); null: 1
-  SumCounters* sums;
-  const double* loss_scale;  // null: no gradient
+  SumCounters* sums;            // null: not wanted
+  float* log_probs;             // (rows); null: not wanted
+  const double* loss_scale;     // null: no gradient
   std::int64_t vocab, pitch;
 };
 
@@ -119,15 +113,6 @@ __device__ Running join_block(Running r) {
   return all;
 }
 
-__device__ void add_row(SumCounters* sums, double loss, bool correct) {
-  const ExactSumTerm term = exact_sum_term(loss);
-#pragma unroll
-  for (int i = 0; i < 3; ++i)
-    if (term.part[i] != 0) atomicAdd(sums->loss + term.digit + i, static_cast<unsigned long long>(term.part[i]));
-  atomicAdd(&sums->tokens, 1ull);
-  if (correct) atomicAdd(&sums->correct, 1ull);
-}
-
 /// Reads up to N logits of a row; returns how many.
 template <int N, class T>
 __device__ __forceinline__ int read(const T* x, std::int64_t c, std::int64_t vocab, float (&v)[N]) {
@@ -161,6 +146,7 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   T* const x = r.logits + row * r.pitch;
   const std::int32_t target = r.targets[row];
   if (target == ignore_index) {
+    if (r.log_probs && threadIdx.x == 0) r.log_probs[row] = 0.0F;
     if (r.loss_scale) rewrite(x, r.vocab, [](float, std::int64_t) { return 0.0F; });
     return;
   }
@@ -177,7 +163,9 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
     // A target outside the vocabulary makes the loss NaN.
     const double logit =
         target >= 0 && target < r.vocab ? static_cast<double>(to_float(x[target])) : static_cast<double>(NAN);
-    add_row(r.sums, weight * (static_cast<double>(all.max) + log(all.sum) - logit), all.at == target);
+    const double loss = static_cast<double>(all.max) + log(all.sum) - logit;
+    if (r.sums) add_loss(r.sums, weight * loss, all.at == target);
+    if (r.log_probs) r.log_probs[row] = static_cast<float>(-loss);
   }
   if (!r.loss_scale) return;
   const double scale = *r.loss_scale * weight;
@@ -227,6 +215,7 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
                          data_of<std::int32_t>(args.targets) + first,
                          args.weights ? data_of<float>(args.weights) + first : nullptr,
                          reinterpret_cast<SumCounters*>(args.sums),
+                         args.log_probs ? data_of<float>(args.log_probs) + first : nullptr,
                          trains ? args.loss_scale : nullptr,
                          vocab,
                          blocks.pitch};

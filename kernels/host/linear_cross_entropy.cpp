@@ -60,6 +60,7 @@ class BlockedRun {
         workspace_(args.workspace, cut_, vocab_),
         targets_(args.targets.as<std::int32_t>()),
         weights_(args.weights ? args.weights.as<float>() : nullptr),
+        log_probs_(args.log_probs ? args.log_probs.as<float>() : nullptr),
         trains_(args.trains()),
         sweeps_(cross_entropy_row<A>()) {}
 
@@ -136,8 +137,13 @@ class BlockedRun {
   }
 
   void add_sums() const {
-    for (std::int64_t r = 0; r < count_; ++r)
-      if (!ignored(r)) add_row(workspace_.rows[r], targets_[first_ + r], weight(r), *args_.sums);
+    LossSums unused;
+    LossSums& sums = args_.sums != nullptr ? *args_.sums : unused;
+    for (std::int64_t r = 0; r < count_; ++r) {
+      LossRow& row = workspace_.rows[r];
+      if (!ignored(r)) add_row(row, targets_[first_ + r], weight(r), sums);
+      if (log_probs_ != nullptr) log_probs_[first_ + r] = ignored(r) ? 0.0F : static_cast<float>(row.target - row.lse);
+    }
   }
 
   void pass_gradient(std::int64_t c) const {
@@ -194,6 +200,7 @@ class BlockedRun {
   Workspace<A> workspace_;
   const std::int32_t* targets_;
   const float* weights_;  // null: 1
+  float* log_probs_;      // null: not wanted
   bool trains_;           // a gradient is wanted
   const LinearCrossEntropy<A>& sweeps_;
   std::int64_t first_ = 0, count_ = 0;  // current block of rows

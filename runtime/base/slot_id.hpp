@@ -45,6 +45,7 @@ enum class SlotUse : unsigned char {
   dequantized,
   batch,  // a tensor of micro-batches; `of`: its field
   reference,
+  sequences,  // log-probabilities of sequences
   loss_rows,
   router,
   logits,

@@ -13,7 +13,7 @@ struct StepPointers {
   const kernels::StepScalars* scalars = nullptr;                  // of the updates
   const double *loss_scale = nullptr, *gradient_scale = nullptr;  // StepBlock's; training
   kernels::LossSums* sums = nullptr;
-  std::int64_t* balance = nullptr;          // StepBlock::balance
+  std::int64_t* extra = nullptr;            // StepBlock::extra
   const std::int32_t* positions = nullptr;  // of a decode pass, or null
 };
 

@@ -22,11 +22,13 @@ std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit) {
 
 std::int64_t SampleBatches::longest_row(int micro) const {
   const io::PackedStream* packed = stream_->packed();
-  if (packed == nullptr || packed->packing() != io::Packing::padded) return tokens_;
+  TESSERA_ASSERT((packed != nullptr ? packed->sequences() : 1) == sequences_, "a run planned for %d rows of a sample",
+                 sequences_);
+  if (packed == nullptr || !packed->has_rows()) return tokens_;
   const auto range = batch_.range(micro, data_rank_, count_);
   std::int64_t longest = 1;
   for (std::int64_t row = 0; row < range.count; ++row)
-    longest = std::max(longest, packed->tokens_of(sample(first_ + range.first + row)));
+    longest = std::max(longest, packed->longest_row(sample(first_ + range.first + row)));
   return padded_tokens(longest, tokens_);
 }
 
@@ -49,13 +51,34 @@ std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
                                      static_cast<std::size_t>(batch_.range(micro, data_rank_, count_).count));
 }
 
-io::PackedCounts SampleBatches::work() const {
+io::PackedCounts SampleBatches::work() {
   const io::PackedStream* packed = stream_->packed();
   if (packed == nullptr)
     return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
   io::PackedCounts all;
   for (std::int64_t i = 0; i < count_; ++i) packed->add_counts(sample(first_ + i), all);
+  if (sequences_ > 1)
+    nll_weight_ = static_cast<float>(static_cast<double>(count_) / static_cast<double>(all.first_targets));
   return all;
+}
+
+/// Chosen and rejected one after the other, of each sample.
+void SampleBatches::load_pairs(int micro, const BatchMemory& to) const {
+  const auto range = batch_.range(micro, data_rank_, count_);
+  const io::PackedStream& packed = *stream_->packed();
+  const std::span<const double> reference = packed.reference_sums();
+  TESSERA_ASSERT(to.reference_sums() == nullptr || !reference.empty(),
+                 "a run that needs a reference's log-probabilities");
+  for (std::int64_t row = 0; row < range.count * sequences_; ++row) {
+    const std::int64_t k = sample(first_ + range.first + row / sequences_);
+    const int sequence = static_cast<int>(row % sequences_);
+    const BatchMemory m = to.from(row * tokens(micro), row);
+    packed.read_sequence(k, sequence,
+                         {tokens(micro), m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
+    if (m.reference_sums() != nullptr)
+      *m.reference_sums() = reference[static_cast<std::size_t>(k * sequences_ + sequence)];
+    if (m.nll_weights() != nullptr) *m.nll_weights() = nll_weight_;
+  }
 }
 
 void SampleBatches::load(int micro, const BatchMemory& to) {
@@ -66,13 +89,14 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
       "packed or weighted samples in a run that is planned without, or the reverse");
   const std::span<const std::int64_t> lengths = row_lengths(micro);
   std::int64_t at = 0;
-  for (std::int64_t row = 0; row < range.count; ++row) {
+  if (sequences_ > 1) load_pairs(micro, to);
+  for (std::int64_t row = 0; row < range.count && sequences_ == 1; ++row) {
     const std::int64_t k = sample(first_ + range.first + row);
     const bool apart = lengths.empty(), last = row + 1 == range.count;  // the last one is followed by padding
     const std::int64_t tokens = apart  ? this->tokens(micro)
                                 : last ? this->tokens(micro) - at
                                        : lengths[static_cast<std::size_t>(row)];
-    const BatchMemory m = to.from(at);
+    const BatchMemory m = to.from(at, row);
     at += tokens;
     if (packed != nullptr) {
       packed->read_sample(k, {tokens, m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});

@@ -11,30 +11,42 @@
 namespace tessera::exec {
 
 /// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
-/// Rows that hold one document each (io::Packing::padded) are as long as the longest of their micro-batch. With
-/// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end.
+/// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. With
+/// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end. A sample of pairs
+/// is `sequences` = 2 rows, which follow one another.
 class SampleBatches : public BatchSource {
  public:
-  SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0)
+  SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
+                int sequences = 1)
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
         flat_tokens_(flat_tokens),
+        sequences_(sequences),
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
         lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
         groups_(static_cast<std::size_t>(batch.accumulation)) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
-  /// Tokens and targets in the micro-batches of all ranks.
-  [[nodiscard]] io::PackedCounts work() const;
+  /// Tokens and targets in the micro-batches of all ranks. Of pairs this also sets the weight of cross-entropy in their
+  /// loss (Batch::nll_weights).
+  [[nodiscard]] io::PackedCounts work();
+  /// What the loss is a mean over, of that work: its pairs, or its targets.
+  [[nodiscard]] std::int64_t num_terms(const io::PackedCounts& work) const {
+    return sequences_ > 1 ? count_ : work.targets;
+  }
+  /// The first sample of a micro-batch, in the order of the stream's use.
+  [[nodiscard]] std::int64_t first_sample(int micro) const {
+    return first_ + batch_.range(micro, data_rank_, count_).first;
+  }
 
   [[nodiscard]] std::int64_t rows(int micro) const override {
     const std::int64_t samples = batch_.range(micro, data_rank_, count_).count;
-    return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples;
+    return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples * sequences_;
   }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
   [[nodiscard]] std::int64_t tokens(int micro) const override { return tokens_of_[static_cast<std::size_t>(micro)]; }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
-    return batch_.range(micro, data_rank_, count_).first;
+    return batch_.range(micro, data_rank_, count_).first * sequences_;
   }
   [[nodiscard]] std::span<const std::int64_t> row_lengths(int micro) const override;
   void load(int micro, const BatchMemory& to) override;
@@ -46,10 +58,13 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
   [[nodiscard]] std::int64_t longest_row(int micro) const;
   [[nodiscard]] std::int64_t join_rows(int micro);
+  void load_pairs(int micro, const BatchMemory& to) const;
 
   plan::BatchPlan batch_;
   int data_rank_;
   std::int64_t tokens_, flat_tokens_;
+  int sequences_;
+  float nll_weight_ = 0;
   std::vector<std::int64_t> tokens_of_;          // by micro-batch: T of its rows
   std::vector<std::int64_t> lengths_;            // end to end: of the samples of each micro-batch
   std::vector<kernels::DocumentGroups> groups_;  // by micro-batch

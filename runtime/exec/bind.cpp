@@ -170,7 +170,8 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
   const shard::Schedule& schedule = *program.schedule;
   program.host_buffers = batch_memory(arena, Memory::pinned);
   if (program.phase == models::Phase::train) {
-    program.tokens_per_micro = plan.spec.train_shape().batch * plan.spec.train_shape().tokens;
+    program.rows_per_micro = plan.spec.train_shape().batch;
+    program.tokens_per_micro = program.rows_per_micro * plan.spec.train_shape().tokens;
     program.step = reinterpret_cast<kernels::StepScalars*>(arena.data({SlotUse::step}));
     program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(SlotId{SlotUse::step}.pinned()));
   }
@@ -212,6 +213,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena, parts_.replays);
   program->loss_rows = arena.data_if({SlotUse::loss_rows});
+  program->sequences = arena.data_if({SlotUse::sequences});
   if (!schedule.references.empty()) program->reference = arena.data({SlotUse::reference});
   if (train) program->router = reinterpret_cast<double*>(arena.data_if({SlotUse::router}));
 

@@ -103,15 +103,16 @@ static void write_positions(const Executor::BoundSchedule& program, std::int64_t
 
 void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micro, std::int64_t rows,
                                 StreamView stream) {
-  const std::int64_t first = micro * program.tokens_per_micro;
-  const BatchMemory from = program.host_buffers.from(first), to = program.buffers.from(first);
-  const auto n = static_cast<std::size_t>(rows * program.source->tokens(micro));
+  const std::int64_t first = micro * program.tokens_per_micro, row = micro * program.rows_per_micro;
+  const BatchMemory from = program.host_buffers.from(first, row), to = program.buffers.from(first, row);
   const bool generates = program.phase == models::Phase::logits, decodes = program.source->positions() != nullptr;
   for (const models::BatchFieldInfo& field : models::batch_fields) {
     const bool wanted = !generates || field.field == models::BatchField::ids ||
                         (field.field == models::BatchField::positions && decodes);
     if (wanted && to[field.field] != nullptr)
-      copy_bytes(to[field.field], from[field.field], n * size_of(field.dtype), stream);
+      copy_bytes(to[field.field], from[field.field],
+                 static_cast<std::size_t>(field.numel(rows, program.source->tokens(micro))) * size_of(field.dtype),
+                 stream);
   }
 }
 
@@ -220,7 +221,7 @@ void DeviceBackend::enqueue(Executor::BoundSchedule& program, int instruction) {
 StepPointers DeviceBackend::pointers(const Executor::BoundSchedule& program) {
   StepPointers pointers{.scalars = program.step,
                         .sums = parts_.manager->loss_sums(),
-                        .balance = parts_.manager->extra_sums(),
+                        .extra = parts_.manager->extra_sums(),
                         .positions = program.source->positions() != nullptr ? program.buffers.positions() : nullptr};
   if (program.step == nullptr) return pointers;
   pointers.loss_scale = &program.step->loss_scale;
@@ -280,7 +281,7 @@ void DeviceBackend::end(Executor::BoundSchedule& program) {
     for (const Executor::BoundSchedule::Wait& wait : program.waits)
       program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
   }
-  program.block->sums.extra = program.block->balance;
+  program.block->sums.extra = program.block->extra;
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
   if (program.block->warmup) return synchronize();
   if (program.phase == models::Phase::train) check_finite(program, bad_unit);

@@ -185,10 +185,13 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   } else {
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
-        batch.*field.tensor = {data, field.dtype, Shape{rows, tokens}, device_};
+        batch.*field.tensor = {data, field.dtype, field.of_sequences ? Shape{rows} : Shape{rows, tokens}, device_};
     if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
   if (is_reference) return batch;
+  if (program.sequences != nullptr) batch.sequence_log_probs = {program.sequences, DType::f64, Shape{rows}, device_};
+  if (model.num_metrics > 0 && program.phase != models::Phase::logits)
+    batch.metrics = pointers.extra + model.router.num_losses();
   if (program.phase == models::Phase::train) {
     const std::int64_t planned = parts_.plan->spec.tokens;
     batch.dropout = {.seed = program.block->seed,
@@ -219,7 +222,7 @@ models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phas
 void Executor::load(BoundSchedule& program, int micro) {
   const double begin = trace_.now();
   BatchSource& source = *program.source;
-  const BatchMemory to = program.host_buffers.from(micro * program.tokens_per_micro);
+  const BatchMemory to = program.host_buffers.from(micro * program.tokens_per_micro, micro * program.rows_per_micro);
   if (program.phase == models::Phase::logits) {
     BatchMemory ids;
     ids.set(models::BatchField::ids, to[models::BatchField::ids]);
@@ -267,7 +270,7 @@ void Executor::issue_forward(BoundSchedule& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const int micro = std::max(instruction.micro, 0);
   const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
-  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro);
+  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro, micro * program.rows_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
   const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
@@ -301,7 +304,8 @@ void Executor::backward(BoundSchedule& program, int i) {
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_);
-  program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro);
+  program.current_tokens =
+      program.buffers.from(instruction.micro * program.tokens_per_micro, instruction.micro * program.rows_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, instruction.micro, 0);
   const models::BatchShape shape = shape_of(program, models::Phase::train, rows, tokens);
@@ -330,12 +334,12 @@ void Executor::backward(BoundSchedule& program, int i) {
 }
 
 void Executor::add_balance(const BoundSchedule& program, const models::Batch& batch) {
-  if (program.block->balance.empty()) return;
+  if (program.router == nullptr || program.block->extra.empty()) return;
   const StepPointers pointers = backend_->pointers(program);
   kernels::add_balance_losses({.of = models::balance_of(batch),
                                .gradient_scale = pointers.gradient_scale,
                                .unit = StepBlock::balance_unit,
-                               .sums = pointers.balance},
+                               .sums = pointers.extra},
                               compute_);
 }
 

@@ -18,7 +18,8 @@
 
 namespace tessera::exec {
 
-/// Buffers that a micro-batch is written to: (rows, T) each. Null: the run has no such tensor, or does not want it.
+/// Buffers that a micro-batch is written to: (rows, T) each, or (rows) where the field is one of sequences. Null: the
+/// run has no such tensor, or does not want it.
 class BatchMemory {
  public:
   [[nodiscard]] std::int32_t* ids() const { return as<std::int32_t>(models::BatchField::ids); }
@@ -30,14 +31,18 @@ class BatchMemory {
     return as<std::int32_t>(models::BatchField::document_lengths);
   }
 
+  [[nodiscard]] double* reference_sums() const { return as<double>(models::BatchField::reference_sums); }
+  [[nodiscard]] float* nll_weights() const { return as<float>(models::BatchField::nll_weights); }
+
   [[nodiscard]] std::byte* operator[](models::BatchField field) const { return data_[static_cast<std::size_t>(field)]; }
   void set(models::BatchField field, std::byte* data) { data_[static_cast<std::size_t>(field)] = data; }
-  /// The same tensors from token `token` on.
-  [[nodiscard]] BatchMemory from(std::int64_t token) const {
+  /// The same tensors from token `token` on, or from row `row` on.
+  [[nodiscard]] BatchMemory from(std::int64_t token, std::int64_t row) const {
     BatchMemory rest;
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = (*this)[field.field])
-        rest.set(field.field, data + token * static_cast<std::int64_t>(size_of(field.dtype)));
+        rest.set(field.field,
+                 data + (field.of_sequences ? row : token) * static_cast<std::int64_t>(size_of(field.dtype)));
     return rest;
   }
 
@@ -115,9 +120,10 @@ struct StepBlock {
   StepCallback* callback = nullptr;     // null: none
   kernels::LossSums local;              // of this rank's micro-batches
   shard::StepSums sums;                 // of the world, after `norm`
-  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, and after `norm` the
-  /// world's (on a device only those). Integers, so that the order of summation does not change them.
-  std::span<std::int64_t> balance;
+  /// Model::num_extra_sums() sums of the run: RouterInfo::num_losses() balance losses in units of balance_unit, then
+  /// the metrics of the loss (Batch::metrics): this rank's, and after `norm` the world's (on a device only those).
+  /// Integers, so that the order of summation does not change them. Empty: not wanted, and the loss has no metrics.
+  std::span<std::int64_t> extra;
   static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;     // before clipping
   double data_seconds = 0;  // the compute stream waited for data

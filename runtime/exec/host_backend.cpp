@@ -69,7 +69,7 @@ StepPointers HostBackend::pointers(const Executor::BoundSchedule& program) {
           .loss_scale = &block.loss_scale,
           .gradient_scale = &block.gradient_scale,
           .sums = &block.local,
-          .balance = block.balance.data(),
+          .extra = block.extra.data(),
           .positions = program.source->positions()};
 }
 
@@ -83,7 +83,7 @@ void HostBackend::norm(Executor::BoundSchedule& program) {
   block.sums.loss = block.local.loss;
   block.sums.tokens = block.local.tokens;
   block.sums.correct = block.local.correct;
-  block.sums.extra = block.balance;
+  block.sums.extra = block.extra;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
   check_finite(program, bad_unit);

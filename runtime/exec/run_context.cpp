@@ -26,7 +26,7 @@ RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::stri
                .arena = arena.get(),
                .rank = world.rank(),
                .states = plan.spec.states,
-               .num_extra = spec.model->router.num_losses(),
+               .num_extra = spec.model->num_extra_sums(),
                .device = plan.spec.device}) {}
 
 plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks) {
@@ -144,10 +144,12 @@ void RunContext::initialize(std::uint64_t seed, Initialized which) {
   }
 }
 
-std::vector<io::ShardView> RunContext::shards() {
+std::vector<io::ShardView> RunContext::shards(Units which) {
+  const auto own = static_cast<int>(plan.spec.model->own_params().size());
   std::vector<io::ShardView> views;
   for (int u = 0; u < plan.layout.num_units(); ++u)
-    views.push_back({u, plan.layout.shard_of(u, world.rank()), manager.shard(u)});
+    if ((plan.units[static_cast<std::size_t>(u)].params.front() >= own) == (which == Units::reference))
+      views.push_back({u, plan.layout.shard_of(u, world.rank()), manager.shard(u)});
   return views;
 }
 

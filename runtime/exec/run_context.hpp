@@ -42,8 +42,10 @@ class RunContext {
   /// Initializes the parameters, as a function of seed, parameter name and element index alone.
   enum class Initialized : unsigned char { all, adapters };
   void initialize(std::uint64_t seed, Initialized which = Initialized::all);
+  /// Of which units: the model's own, or those that only its reference model reads.
+  enum class Units : unsigned char { own, reference };
   /// This rank's master shards, one per unit.
-  [[nodiscard]] std::vector<io::ShardView> shards();
+  [[nodiscard]] std::vector<io::ShardView> shards(Units which = Units::own);
   /// Of a group; nothing if the run has no such group.
   [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   /// The same of exchanges of activations.

@@ -1,11 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/infer/evaluation.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <vector>
 
+#include "runtime/base/transfer.hpp"
 #include "runtime/exec/batches.hpp"
+#include "runtime/plan/activations.hpp"
 
 namespace tessera::infer {
+
+PreferenceReport PreferenceReport::of(const Sums& sums, std::int64_t pairs, std::int64_t right) {
+  PreferenceReport report;
+  if (pairs == 0) return report;
+  const auto mean = [&](kernels::PreferenceSum sum) {
+    return static_cast<double>(sums[static_cast<std::size_t>(sum)]) * kernels::preference_unit /
+           static_cast<double>(pairs);
+  };
+  report.chosen_reward = mean(kernels::PreferenceSum::chosen_reward);
+  report.rejected_reward = mean(kernels::PreferenceSum::rejected_reward);
+  report.margin = report.chosen_reward - report.rejected_reward;
+  report.accuracy = static_cast<double>(right) / static_cast<double>(pairs);
+  report.chosen_logp = mean(kernels::PreferenceSum::chosen_logp);
+  report.rejected_logp = mean(kernels::PreferenceSum::rejected_logp);
+  const std::int64_t targets = sums[static_cast<std::size_t>(kernels::PreferenceSum::nll_targets)];
+  if (targets > 0)
+    report.nll = mean(kernels::PreferenceSum::nll) * static_cast<double>(pairs) / static_cast<double>(targets);
+  return report;
+}
 
 void EvalReport::add(const EvalReport& other) {
   sums.loss.add(other.sums.loss);
@@ -14,10 +37,23 @@ void EvalReport::add(const EvalReport& other) {
   seconds += other.seconds;
   flags = other.flags;
   complete = complete && other.complete;
+  for (std::size_t i = 0; i < preference_sums.size(); ++i) preference_sums[i] += other.preference_sums[i];
+  nll_weight = other.nll_weight;
   tokens = sums.tokens;
   if (tokens == 0) return;
   loss = sums.loss.value() / static_cast<double>(tokens);
+  if (nll_weight != 0) loss += nll_weight * PreferenceReport::of(preference_sums, tokens, sums.correct).nll;
   token_accuracy = static_cast<double>(sums.correct) / static_cast<double>(tokens);
+}
+
+/// The pass is done: its norm, or its end, has been waited for.
+static void take_sequences(const Evaluation& evaluation, const exec::SampleBatches& batches) {
+  const std::int64_t rows = batches.rows(0);
+  if (rows == 0) return;
+  std::vector<double> sums(static_cast<std::size_t>(rows));
+  const exec::RunContext& parts = *evaluation.parts;
+  copy_now(parts.plan.spec.device, sums.data(), parts.arena->data({SlotUse::sequences}), sums.size() * sizeof(double));
+  evaluation.take_sequences(batches.first_sample(0), sums);
 }
 
 EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
@@ -31,18 +67,26 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   batch.accumulation = 1;
   batch.global_batch = batch.micro_batch * batch.data_ranks;
 
-  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens);
+  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences);
   EvalReport report, all;
+  all.nll_weight = evaluation.nll_weight;
+  const auto balance = static_cast<std::size_t>(spec.model->router.num_losses());
+  std::vector<std::int64_t> extra(spec.model->num_metrics > 0 ? static_cast<std::size_t>(spec.model->num_extra_sums())
+                                                              : 0);
   for (std::int64_t first = 0; first < samples; first += batch.global_batch) {
     exec::StepBlock block;
     block.step = evaluation.step;
     block.callback = evaluation.callback;
     const std::int64_t count = std::min(batch.global_batch, samples - first);
     batches.set(tokens, nullptr, first, count);
+    std::ranges::fill(extra, 0);
+    block.extra = extra;
     parts.abort_on_error(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
     all.sums.loss.add(block.sums.loss);
     all.sums.tokens += block.sums.tokens;
     all.sums.correct += block.sums.correct;
+    for (std::size_t i = balance; i < extra.size(); ++i) all.preference_sums[i - balance] += extra[i];
+    if (evaluation.take_sequences) take_sequences(evaluation, batches);
     if (evaluation.progress) evaluation.progress(first + count, samples);
     all.flags = block.sums.flags;
     all.complete = all.flags.stop == 0 || first + count >= samples;

@@ -2,19 +2,37 @@
 #pragma once
 // Evaluation: loss and accuracy over a token stream, in micro-batches that do not depend on the number of ranks.
 
+#include <array>
 #include <functional>
+#include <span>
 
 #include "io/data/dataset.hpp"
+#include "kernels/preference_loss.hpp"
 #include "runtime/exec/executor.hpp"
 #include "runtime/exec/run_context.hpp"
 
 namespace tessera::infer {
 
+/// Metrics of pairs, as TRL names them, from the sums of their loss (kernels::PreferenceSum).
+struct PreferenceReport {
+  using Sums = std::array<std::int64_t, kernels::num_preference_sums>;
+  double chosen_reward = 0, rejected_reward = 0, margin = 0, accuracy = 0;
+  double chosen_logp = 0, rejected_logp = 0;
+  double nll = 0;  // mean over the targets of the chosen sequences
+  [[nodiscard]] static PreferenceReport of(const Sums& sums, std::int64_t pairs, std::int64_t right);
+};
+
 struct EvalReport {
   double loss = 0, token_accuracy = 0;  // per valid token; 0 without any
   std::int64_t tokens = 0;              // valid ones
   double seconds = 0;
-  kernels::LossSums sums;     // of all ranks: what the figures above are computed from
+  kernels::LossSums sums;  // of all ranks: what the figures above are computed from
+  /// Of pairs: then `tokens` counts pairs, and `token_accuracy` is rewards/accuracies.
+  PreferenceReport::Sums preference_sums{};
+  double nll_weight = 0;  // of their cross-entropy in `loss`
+  [[nodiscard]] PreferenceReport preference() const {
+    return PreferenceReport::of(preference_sums, tokens, sums.correct);
+  }
   shard::ControlFlags flags;  // of the last pass, summed over the ranks' callbacks
   bool complete = true;       // false: a stop flag ended it, and the figures are of a part of the data
 
@@ -32,6 +50,9 @@ struct Evaluation {
   std::int64_t step = 0;                             // for error messages
   EvalProgress progress;
   exec::StepCallback* callback = nullptr;  // its flags are asked for in every pass; null: none
+  double nll_weight = 0;                   // PreferenceSpec::nll
+  /// Takes the log-probabilities of this rank's rows of a pass (models::sequence_log_probs), from a sample on.
+  std::function<void(std::int64_t first_sample, std::span<const double> sums)> take_sequences = {};
 };
 
 /// Collective. A stop flag of any rank ends it on all ranks, after the pass that they are in. Loss over the first

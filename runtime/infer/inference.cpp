@@ -2,8 +2,10 @@
 #include "runtime/infer/inference.hpp"
 
 #include <chrono>
+#include <cstring>
 #include <sstream>
 
+#include "io/data/packing.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/exec/bound_schedule.hpp"
 #include "runtime/exec/run_context.hpp"
@@ -115,6 +117,38 @@ EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_s
   Parts& p = *parts_;
   TESSERA_ASSERT(p.plan.spec.purpose == plan::Purpose::evaluate);
   return infer::evaluate({&p, &p.executor, p.main.get(), 0, progress}, tokens, max_samples);
+}
+
+std::vector<double> Inference::sequence_log_probs(const io::PackedStream& samples,
+                                                  const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  Parts& p = *parts_;
+  TESSERA_ASSERT(p.plan.spec.model->writes_sequences, "a head that computes no log-probabilities of sequences");
+  const auto sequences = static_cast<std::size_t>(samples.sequences());
+  std::vector<double> all(static_cast<std::size_t>(samples.count().samples) * sequences);
+  std::string mine;  // (first value, number of values, values) of each pass
+  const auto take = [&](std::int64_t first, std::span<const double> sums) {
+    const std::uint64_t head[] = {static_cast<std::uint64_t>(first) * sequences, sums.size()};
+    mine.append(reinterpret_cast<const char*>(head), sizeof head);
+    mine.append(reinterpret_cast<const char*>(sums.data()), sums.size_bytes());
+  };
+  (void)infer::evaluate({.parts = &p,
+                         .executor = &p.executor,
+                         .program = p.main.get(),
+                         .step = 0,
+                         .progress = progress,
+                         .take_sequences = take},
+                        samples, 0);
+  std::string joined;
+  for (const std::string& text : p.world.gather(mine)) joined += text;
+  joined = p.world.broadcast(joined);
+  for (std::size_t at = 0; at < joined.size();) {
+    std::uint64_t head[2];
+    std::memcpy(head, joined.data() + at, sizeof head);
+    at += sizeof head;
+    std::memcpy(all.data() + head[0], joined.data() + at, head[1] * sizeof(double));
+    at += head[1] * sizeof(double);
+  }
+  return all;
 }
 
 GenerateReport Inference::generate(const GenerateRequest& request) {

@@ -9,6 +9,10 @@
 #include "runtime/infer/evaluation.hpp"
 #include "runtime/infer/generation.hpp"
 
+namespace tessera::io {
+class PackedStream;  // io/data/packing.hpp
+}
+
 namespace tessera::infer {
 
 struct InferenceOptions {
@@ -47,6 +51,10 @@ class Inference {
   /// Purpose evaluate. As evaluate.
   [[nodiscard]] EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,
                                     const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+  /// Collective, with a head of models::sequence_log_probs: the log-probability of every sequence of every sample, on
+  /// every rank.
+  [[nodiscard]] std::vector<double> sequence_log_probs(
+      const io::PackedStream& samples, const std::function<void(std::int64_t, std::int64_t)>& progress = {});
   /// Purpose generate. Collective: the same request on every rank. Rank m mod W generates micro-batch m of B prompts,
   /// so that the tokens are the same at any number of ranks and any strategy, at equal threads per rank.
   GenerateReport generate(const GenerateRequest& request);

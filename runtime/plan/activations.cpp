@@ -85,6 +85,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::targets: return spec.purpose != Purpose::generate;
     case models::BatchField::positions: return spec.packed;
     case models::BatchField::loss_weights: return spec.loss_weights;
+    case models::BatchField::reference_sums: return spec.reference_sums;
+    case models::BatchField::nll_weights: return spec.nll_weights && spec.purpose == Purpose::train;
     case models::BatchField::document_starts:
     case models::BatchField::document_lengths:
       return spec.packed && spec.purpose == Purpose::train &&
@@ -93,13 +95,16 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
   return false;
 }
 
-/// Slots of a micro-batch of so many tokens.
-static void token_slots(const RunSpec& spec, std::size_t tokens, std::vector<ArenaSlot>& slots) {
+/// Slots of a micro-batch of so many rows, and tokens in all.
+static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t tokens, std::vector<ArenaSlot>& slots) {
   if (!spec.model->reference.empty() && spec.purpose != Purpose::generate)
     slots.push_back(own_slot({SlotUse::reference}, "reference", Category::buffers, tokens * sizeof(float)));
   for (const models::BatchFieldInfo& field : models::batch_fields)
     if (has_field(spec, field.field))
-      slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers, tokens * size_of(field.dtype)));
+      slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
+                               (field.of_sequences ? rows : tokens) * size_of(field.dtype)));
+  if (spec.model->writes_sequences)
+    slots.push_back(own_slot({SlotUse::sequences}, "sequence_log_probs", Category::buffers, rows * sizeof(double)));
 }
 
 /// The largest workspace of a reference model's modules; 0 without one.
@@ -155,7 +160,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
                                Category::activations, bytes));
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
-  token_slots(spec, tokens, slots);
+  batch_slots(spec, static_cast<std::size_t>(pass.batch), tokens, slots);
   if (generates)
     slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
                              static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))));
@@ -208,7 +213,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   }
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
-  token_slots(spec, static_cast<std::size_t>(most), slots);
+  batch_slots(spec, static_cast<std::size_t>(std::max(train.batch, eval.batch)), static_cast<std::size_t>(most), slots);
   slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
                            static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));
   if (model.in_row_parts)
@@ -240,7 +245,7 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     both(batch_slot(models::BatchField::positions), "positions", rows, rows);
     both({SlotUse::chosen}, "chosen", rows, rows);
   }
-  const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->router.num_losses());
+  const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->num_extra_sums());
   both({SlotUse::norm}, "norm", (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t),
        (counters + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
   if (spec.purpose == Purpose::train) both({SlotUse::step}, "step", shard::step_bytes, shard::step_bytes);

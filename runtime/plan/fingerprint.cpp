@@ -38,6 +38,9 @@ std::string fingerprint(const RunPlan& plan) {
                  spec.eval_batch, spec.cache_tokens);
   if (spec.packed) text += "packed, ";
   if (spec.flat_tokens > 0) text += strfmt("flat %ld %ld, ", spec.flat_tokens, spec.flat_eval_tokens);
+  if (spec.sequences > 1) text += strfmt("%d sequences a sample, ", spec.sequences);
+  if (spec.reference_sums) text += "reference known, ";
+  if (spec.nll_weights) text += "with cross-entropy, ";
   if (spec.loss_weights) text += "loss weights, ";
   text += strfmt("layout %016lx, ", hash_of(plan.layout));
   for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";

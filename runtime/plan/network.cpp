@@ -99,7 +99,7 @@ TrafficCount priced(const RunPlan& plan, const Volume& volume, const GroupCosts&
   if (volume.swapped > 0) add(sent, group.traffic(member, CollectiveKind::all_to_all, volume.swapped), 0);
   sent.collectives += volume.exchanges;
   const auto counters =
-      shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->router.num_losses());
+      shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->num_extra_sums());
   add(sent, group.counters_traffic(member, counters), volume.sums + volume.norms, volume.norms);
   return sent;
 }

@@ -28,9 +28,11 @@ constexpr std::int64_t max_module_executions = std::int64_t{1} << 20;  // module
 
 void check_size(const RunSpec& spec) {
   const BatchPlan& batch = spec.batch;
-  const std::int64_t rows = std::max(batch.micro_batch, spec.eval_batch);
+  const std::int64_t samples = std::max(batch.micro_batch, spec.eval_batch),
+                     rows = std::min(samples, max_rows) * spec.sequences;
   if (rows > max_rows / spec.tokens)
-    throw Error(ExitCode::usage, strfmt("a micro-batch of %ld samples of %ld tokens is too large", rows, spec.tokens),
+    throw Error(ExitCode::usage,
+                strfmt("a micro-batch of %ld samples of %ld tokens is too large", samples, spec.tokens),
                 "per_device_train_batch_size", strfmt("Give at most %ld tokens per micro-batch", max_rows));
   const auto modules = static_cast<std::int64_t>(spec.model->modules.size());
   if (batch.accumulation > max_module_executions / modules)
@@ -107,7 +109,8 @@ void check(const RunSpec& spec) {
                 "reduce_dtype",
                 strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(data_ranks)))
-    throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", data_ranks),
+    throw Error(ExitCode::usage,
+                strfmt("reproducible runs need a world that is a power of two, not %d ranks", data_ranks),
                 "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
     throw Error(ExitCode::usage, "reproducible runs reduce after each micro-batch, not after the last",
@@ -161,14 +164,14 @@ void price(RunPlan& plan) {
     sum.across_nodes += costs.traffic[g].across_nodes;
     sum.collectives += costs.traffic[g].collectives;
   }
-  const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
+  const auto tokens = static_cast<double>(spec.batch.global_batch * spec.sequences) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
   // Nothing before the first backward is recomputed.
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
     if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))
       costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
-          {spec.batch.global_batch, spec.tokens}, use.saves && use.saves_again);
+          {spec.batch.global_batch * spec.sequences, spec.tokens}, use.saves && use.saves_again);
 }
 
 /// Refuses a run whose exact sums could overflow.
@@ -180,7 +183,7 @@ void check_sums(const RunPlan& plan) {
   shard::require_within_bounds(
       {.layout = &plan.layout,
        .mesh = spec.strategy.mesh,
-       .tokens = spec.purpose == Purpose::generate ? 0 : std::max(trained, evaluated) * spec.tokens,
+       .tokens = spec.purpose == Purpose::generate ? 0 : std::max(trained, evaluated) * spec.sequences * spec.tokens,
        .trains = trains});
 }
 

@@ -40,11 +40,15 @@ struct RunSpec {
   std::int64_t tokens = 0;        // T; generate: of the longest prompt
   std::int64_t cache_tokens = 0;  // generate: of the longest row, prompt and new tokens
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
-  bool packed = false;            // rows hold several documents, which do not attend to one another
+  /// Rows of a sample: 2 for pairs, chosen and rejected one after the other. Batches are counted in samples.
+  int sequences = 1;
+  bool packed = false;  // rows hold several documents, which do not attend to one another
   /// With `packed`: the samples of a micro-batch are one row, end to end, of at most so many tokens in training and in
   /// evaluation; T at least. 0: each sample is a row of T, or less.
   std::int64_t flat_tokens = 0, flat_eval_tokens = 0;
   bool loss_weights = false;      // targets have weights (models::Batch)
+  bool reference_sums = false;    // the log-probabilities of a reference model are known beforehand
+  bool nll_weights = false;       // a loss of pairs has cross-entropy in it
   std::vector<StateSpec> states;  // of the optimizer, in training
   Snapshot snapshot = Snapshot::none;
   int rank = 0;
@@ -62,7 +66,8 @@ struct RunSpec {
   [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
 
  private:
-  [[nodiscard]] models::BatchShape shape_of(std::int64_t rows, std::int64_t flat) const {
+  [[nodiscard]] models::BatchShape shape_of(std::int64_t samples, std::int64_t flat) const {
+    const std::int64_t rows = samples * sequences;
     models::BatchShape shape =
         flat > 0 ? models::BatchShape{1, flat, device, tokens} : models::BatchShape{rows, tokens, device};
     shape.packed = packed;

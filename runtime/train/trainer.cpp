@@ -60,7 +60,7 @@ struct Trainer::Parts : exec::RunContext {
   std::unique_ptr<exec::Executor::BoundSchedule> load, train, eval, logits;  // load: null if there is nothing to load
   exec::Executor executor;  // after the bound schedules: its streams end before them
   exec::SampleBatches batches;
-  std::vector<std::int64_t> balance;  // exec::StepBlock::balance, and the same as losses
+  std::vector<std::int64_t> extra;  // exec::StepBlock::extra, and its balance losses
   std::vector<double> aux_losses;
   StepsDone done;
   std::optional<LossScale> loss_scale;
@@ -74,9 +74,9 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       options(options_),
       optimizer(make_optimizer(options.optimizer, plan.spec.model->params)),
       executor({&plan, &manager, optimizer.get(), arena.get(), options.comm_streams}),
-      batches(plan.spec.batch, data_rank(), plan.spec.tokens, plan.spec.flat_tokens),
-      balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
-      aux_losses(balance.size()) {
+      batches(plan.spec.batch, data_rank(), plan.spec.tokens, plan.spec.flat_tokens, plan.spec.sequences),
+      extra(static_cast<std::size_t>(plan.spec.model->num_extra_sums())),
+      aux_losses(static_cast<std::size_t>(plan.spec.model->router.num_losses())) {
   if (options.loss_scale) loss_scale.emplace(*options.loss_scale);
   if (!plan.load.list.empty()) load = executor.bind(plan.load, models::Phase::eval);
   train = executor.bind(plan.train, models::Phase::train);
@@ -89,14 +89,14 @@ exec::StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedCoun
   block.step = step;
   block.seed = options.seed;
   block.max_grad_norm = options.max_grad_norm;
-  block.loss_scale = 1.0 / static_cast<double>(work.targets);
+  block.loss_scale = 1.0 / static_cast<double>(batches.num_terms(work));
   if (loss_scale) {
     block.skips = true;
     block.gradient_scale = loss_scale->scale();
     block.loss_scale *= block.gradient_scale;
   }
-  std::ranges::fill(balance, 0);
-  block.balance = balance;
+  std::ranges::fill(extra, 0);
+  block.extra = extra;
   return block;
 }
 
@@ -118,6 +118,7 @@ void Trainer::initialize_adapters() {
 }
 
 std::vector<io::ShardView> Trainer::shards() { return parts_->shards(); }
+std::vector<io::ShardView> Trainer::reference_shards() { return parts_->shards(exec::RunContext::Units::reference); }
 
 io::TrainingState Trainer::state() {
   io::TrainingState state{parts_->plan.saved_states(), {}};
@@ -200,12 +201,18 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   p.done.steps = step;
   report.skipped = block.skipped;
   if (p.loss_scale) end_scaled_step(p, report);
-  std::ranges::transform(p.balance, p.aux_losses.begin(),
+  std::ranges::transform(std::span(p.extra).first(p.aux_losses.size()), p.aux_losses.begin(),
                          [](std::int64_t n) { return static_cast<double>(n) * exec::StepBlock::balance_unit; });
   if (!p.aux_losses.empty()) report.aux_loss = p.aux_losses.front();
   report.tokens = block.sums.tokens;
   report.loss = block.sums.loss.value() / static_cast<double>(block.sums.tokens);
   report.token_accuracy = static_cast<double>(block.sums.correct) / static_cast<double>(block.sums.tokens);
+  if (p.plan.spec.model->num_metrics > 0) {
+    infer::PreferenceReport::Sums sums{};
+    std::ranges::copy(std::span(p.extra).last(sums.size()), sums.begin());
+    report.preference = infer::PreferenceReport::of(sums, report.tokens, block.sums.correct);
+    if (p.options.nll_weight != 0) report.loss += p.options.nll_weight * report.preference.nll;
+  }
   report.grad_norm = block.grad_norm;
   report.data_seconds = block.data_seconds;
   report.comm_seconds = block.comm_seconds;
@@ -274,7 +281,8 @@ std::vector<double> Trainer::unit_gradient_norms() {
 infer::EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
                                     const infer::EvalProgress& progress) {
   Parts& p = *parts_;
-  return infer::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback}, tokens, max_samples);
+  return infer::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback, p.options.nll_weight},
+                         tokens, max_samples);
 }
 
 std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::int32_t> prompt, int count,

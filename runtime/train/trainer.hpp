@@ -31,6 +31,7 @@ struct TrainerOptions {
   LrSchedule lr;
   double max_grad_norm = 1.0;                  // 0: no clipping
   std::optional<LossScaleOptions> loss_scale;  // fp16: dynamic loss scaling
+  double nll_weight = 0;                       // of pairs: PreferenceSpec::nll
   std::uint64_t seed = 42;
   // Tests:
   Stream::Mode comm_streams = Stream::Mode::threaded;
@@ -56,6 +57,8 @@ struct StepReport {
   double update_seconds = 0;                  // the host updated
   io::ScratchTimes disk;                      // of this rank's scratch file, within the step
   shard::ControlFlags flags;                  // summed over the ranks' callbacks
+  infer::PreferenceReport preference;         // of pairs: then `tokens` counts pairs, and token_accuracy is the share
+                                              // of those whose chosen sequence has the larger reward
   double loss_scale = 1;                      // of this step
   bool skipped = false;                       // a gradient overflowed: nothing was updated
 };
@@ -99,6 +102,8 @@ class Trainer {
   void initialize_adapters();
   /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
+  /// The same of the units that only a reference model reads: frozen, in no checkpoint.
+  [[nodiscard]] std::vector<io::ShardView> reference_shards();
   void parameters_changed();
   /// This rank's master shards, optimizer states, and the sum of the residuals of int8 gradients
   /// (plan().saved_states()). After loading into them: parameters_changed(), resume_at().

@@ -84,7 +84,29 @@ TEST(Stage, TheCommandAndTheOptionAgree) {
   EXPECT_EQ(parsed({"sft", "--stage", "sft"}).options.text("stage"), "sft");
   EXPECT_EQ(error_line({"sft", "--stage", "pt"}),
             "tessera sft is --stage sft, but --stage is pt [command line]. Drop one of the two, or use tessera train");
-  EXPECT_THAT(error_line({"train", "--stage", "dpo"}), HasSubstr("expected pt or sft"));
+  EXPECT_THAT(error_line({"train", "--stage", "dpo"}), HasSubstr("Use --stage rlhf --rlhf_type"));
+}
+
+TEST(Stage, TypesOfPreferencesAreCommands) {
+  const auto chosen = [](const std::vector<std::string>& line) {
+    const Options options = parsed(line).options;
+    return options.text("stage") + " " + options.text("rlhf_type");
+  };
+  EXPECT_EQ(chosen({"rlhf"}), "rlhf dpo");
+  EXPECT_EQ(chosen({"simpo"}), "rlhf simpo");
+  EXPECT_EQ(chosen({"plan", "cpo"}), "rlhf cpo");
+  EXPECT_EQ(chosen({"plan", "rlhf", "--rlhf_type", "orpo"}), "rlhf orpo");
+  EXPECT_EQ(error_line({"dpo", "--rlhf_type", "cpo"}),
+            "tessera dpo is --rlhf_type dpo, but --rlhf_type is cpo [command line]. Drop one of the two, or use "
+            "tessera rlhf");
+  EXPECT_THAT(error_line({"rlhf", "--rlhf_type", "kto"}), HasSubstr("Not built yet"));
+  EXPECT_THAT(error_line({"dpo", "--loss_type", "apo_zero"}), HasSubstr("Not built yet"));
+  EXPECT_THAT(error_line({"dpo", "--ld_alpha", "0.5"}), HasSubstr("not built yet"));
+  const Options options = parsed({"dpo", "--tuner_type", "lora"}).options;
+  EXPECT_EQ(options.real("learning_rate"), 1e-4);
+  EXPECT_EQ(options.real("lora_dropout"), 0);
+  EXPECT_EQ(options.text("loss_scale"), "last_round");
+  EXPECT_EQ(parsed({"dpo", "--loss_scale", "all"}).options.text("loss_scale"), "all");
 }
 
 TEST(OtherTools, OptionsAreMappedOrHarmless) {

@@ -8,6 +8,7 @@
 #include "kernels/embedding.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/moe.hpp"
+#include "kernels/preference_loss.hpp"
 #include "kernels/update.hpp"
 #include "tests/simulated_device/device.hpp"
 namespace tessera::kernels::cuda {
@@ -56,6 +57,10 @@ inline void take(QuantizedMoment& moment) {
 inline void take(TokenFields& fields) {
   take(fields.positions);
   take(fields.targets);
+}
+inline void take(SequenceRows& rows) {
+  take(rows.log_probs);
+  take(rows.targets);
 }
 inline void take(Dispatch& dispatch) {
   take(dispatch.slots);

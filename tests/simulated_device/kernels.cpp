@@ -27,6 +27,7 @@
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 #include "kernels/moe.hpp"
+#include "kernels/preference_loss.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"

@@ -87,9 +87,9 @@ TEST(Reference, TenStepsOfDpo) {
 /// Copies the units of the base to those of a reference with parameters of its own.
 void copy_base(train::Trainer& trainer) {
   const auto& layout = trainer.plan().layout;
-  const std::vector<io::ShardView> shards = trainer.shards();
+  const std::vector<io::ShardView> shards = trainer.shards(), references = trainer.reference_shards();
   int copied = 0;
-  for (const io::ShardView& to : shards)
+  for (const io::ShardView& to : references)
     for (const io::ShardView& from : shards) {
       if (layout.unit_name(to.unit) != models::reference_prefix + layout.unit_name(from.unit)) continue;
       ASSERT_EQ(to.data.nbytes(), from.data.nbytes());

@@ -269,8 +269,8 @@ void print_head(const plan::RunPlan& plan, const PlanOf& of) {
                      human_bytes(plan::frozen_bytes(plan)).c_str(), frozen_types(model).c_str()));
   if (plan.spec.device != host_device) print_device(plan, of.trains);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone",
-                   human_bytes(io::state_bytes(model.params, plan.saved_states(), saved)).c_str(),
-                   human_bytes(io::state_bytes(model.params, {}, saved)).c_str()));
+                   human_bytes(io::state_bytes(model.own_params(), plan.saved_states(), saved)).c_str(),
+                   human_bytes(io::state_bytes(model.own_params(), {}, saved)).c_str()));
 }
 
 /// With several micro-batches: what a rank sends in a step, and what it would with the other modes of reduction.

@@ -16,6 +16,7 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/start_stop.hpp"
@@ -119,6 +120,8 @@ void TrainRun::start() {
   peak_ = world_.device() != host_device
               ? gpu_peak(world_, trainer_options_.run.strategy.policy.param_dtype)
               : cpu_peak(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  if (trainer_options_.run.reference_sums)
+    precompute_reference({options_, world_, config_, trainer_options_.run}, data_);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   warn_of_unplanned_memory(trainer_->plan(), trainer_->measured_memory());
@@ -130,6 +133,7 @@ void TrainRun::start() {
       log::warn(36,
                 path + ": the file system has no O_DIRECT: the system keeps what is read and written in memory too");
   }
+  read_reference(world_, options_, config_, *trainer_);
   if (!resume()) {
     warn_of_replaced_run(world_, options_);
     read_parameters();
@@ -167,8 +171,8 @@ std::string TrainRun::base_path() const {
 }
 
 io::BaseModel TrainRun::frozen_checksum() const {
-  return io::base_model(world_, model_.params, trainer_->plan().layout, trainer_->state(),
-                        io::frozen_names(model_.params), model_.dtype);
+  return io::base_model(world_, model_.own_params(), trainer_->plan().layout, trainer_->state(),
+                        io::frozen_names(model_.own_params()), model_.dtype);
 }
 
 void TrainRun::lock() {
@@ -183,7 +187,7 @@ void TrainRun::lock() {
 std::uint64_t TrainRun::final_model_bytes() const {
   if (!options_.flag("save_model")) return 0;
   const bool adapter_alone = model_.lora && !options_.flag("from_scratch");
-  const auto count = adapter_alone ? num_trainable(model_.params) : model_.num_params();
+  const auto count = adapter_alone ? num_trainable(model_.params) : model_.num_own_params();
   return static_cast<std::uint64_t>(count) * size_of(adapter_alone ? DType::f32 : save_dtype_);
 }
 
@@ -238,8 +242,8 @@ std::string TrainRun::run_json() const {
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
   json["settings"].update(text_settings(options_));
-  json["parameters"] = model_.num_params();
-  if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_params())
+  json["parameters"] = model_.num_own_params();
+  if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_own_params())
     json["trainable_parameters"] = trainable;
   if (base_) json[base_model_key] = base_directory_;
   json["total_steps"] = length_.total_steps;
@@ -300,6 +304,7 @@ void TrainRun::announce() {
        .recompute = recompute_line_,
        .output = output_->path(),
        .stage = stage_line(options_),
+       .preferences = learns_preferences(options_) ? preference_line(options_, model_) : "",
        .external_keys = &options_.external_keys});
   for (const std::string& line : lines) log::info(line);
   for (const std::string& line : resume_lines_) log::info(line);

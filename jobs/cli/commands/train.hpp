@@ -62,6 +62,7 @@ class TrainRun {
   infer::EvalReport evaluate(std::int64_t done);
   [[nodiscard]] infer::EvalReport evaluate(const ValidationSet& set);
   void require_metric() const;
+  [[nodiscard]] Figures figures_of_run() const;
   void load_best();
   /// What follows the last step. False: stopped early, with a checkpoint.
   [[nodiscard]] bool finish();

@@ -8,6 +8,7 @@
 #include "io/corpus/chat_turn.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
@@ -19,7 +20,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// An evaluation's figures, "eval_loss" and so on.
-Json eval_figures(const std::string& prefix, const infer::EvalReport& report) {
+Json eval_figures(const std::string& prefix, const infer::EvalReport& report, Figures of) {
+  if (of == Figures::pairs) {
+    Json figures = {{prefix + "loss", json_number(report.loss)}};
+    for (const auto& [name, value] : preference_figures(report.preference()))
+      figures[prefix + name] = json_number(value);
+    figures[prefix + "pairs"] = report.tokens;
+    return figures;
+  }
   return {{prefix + "loss", json_number(report.loss)},
           {prefix + "ppl", json_number(std::exp(report.loss))},
           {prefix + "token_acc", report.token_accuracy},
@@ -28,11 +36,14 @@ Json eval_figures(const std::string& prefix, const infer::EvalReport& report) {
 
 }  // namespace
 
+Figures TrainRun::figures_of_run() const { return model_.num_metrics > 0 ? Figures::pairs : Figures::tokens; }
+
 void TrainRun::require_metric() const {
   if (!best_metric_) return;
-  Json figures = eval_figures("eval_", {});
+  Json figures = eval_figures("eval_", {}, figures_of_run());
   if (data_.validation.size() > 1)
-    for (const ValidationSet& set : data_.validation) figures.update(eval_figures("eval_" + set.name + "_", {}));
+    for (const ValidationSet& set : data_.validation)
+      figures.update(eval_figures("eval_" + set.name + "_", {}, figures_of_run()));
   if (figures.contains(best_metric_->name)) return;
   std::string list;
   for (const auto& [name, value] : figures.items()) list += (list.empty() ? "" : ", ") + name.substr(5);
@@ -75,15 +86,16 @@ infer::EvalReport TrainRun::evaluate(std::int64_t done) {
     report.add(one);
     if (one.flags.stop > 0 && &set != &data_.validation.back()) report.complete = false;
     if (!report.complete) {
-      log::info(strfmt("eval %ld/%ld | stopped after %ld tokens: it is not recorded", done, total, report.tokens));
+      log::info(strfmt("eval %ld/%ld | stopped after %ld %s: it is not recorded", done, total, report.tokens,
+                       figures_of_run() == Figures::pairs ? "pairs" : "tokens"));
       return report;
     }
     if (!several) continue;
-    log::info(eval_line(done, total, one, set.name));
-    of_sets.update(eval_figures("eval_" + set.name + "_", one));
+    log::info(eval_line(done, total, one, set.name, figures_of_run()));
+    of_sets.update(eval_figures("eval_" + set.name + "_", one, figures_of_run()));
   }
-  log::info(eval_line(done, total, report));
-  Json json = eval_figures("eval_", report);
+  log::info(eval_line(done, total, report, "", figures_of_run()));
+  Json json = eval_figures("eval_", report, figures_of_run());
   json.update(of_sets);
   json.update({{"global_step", done}, {"max_steps", total}, {"eval_runtime", report.seconds}});
   world_.run_and_agree([&] { output_->log(json); });
@@ -93,6 +105,13 @@ infer::EvalReport TrainRun::evaluate(std::int64_t done) {
     checkpoint_manager_->evaluated(done, value != json.end() && value->is_number() ? value->get<double>() : NAN);
   }
   return report;
+}
+
+void TrainRun::warn_of_loss() const {
+  const double log_vocabulary =
+      data_.weighted() || figures_of_run() == Figures::pairs ? 0 : std::log(static_cast<double>(model_.vocab));
+  const std::string why = loss_trend_.not_fallen({log_vocabulary, first_step_ > 0});
+  if (!why.empty()) log::warn(62, why);
 }
 
 /// The weights of the best checkpoint, for what follows the last step.
@@ -108,7 +127,7 @@ void TrainRun::load_best() {
   const io::CheckpointReader reader(world_, best->path);
   io::TrainingState state = trainer_->state();
   state.states.clear();
-  const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
+  const io::LoadReport report = reader.load(model_.own_params(), trainer_->plan().layout, state);
   trainer_->parameters_changed();
   log::info("best      " + best->path + figure + " | " + human_bytes(report.bytes) +
             strfmt(" read in %.1f s", report.seconds));
@@ -117,6 +136,7 @@ void TrainRun::load_best() {
 /// A model that is trained on conversations stops where an answer ends, and its samples are answers.
 void TrainRun::read_chat() {
   if (data_.tokenizer == nullptr || data_.tokenized.empty() || !data_.train->masked()) return;
+  if (learns_preferences(options_) && !has_chat_template(options_, config_.directory)) return;  // its pairs are texts
   world_.run_and_agree([&] {
     chat_ = chat_template(options_, config_.directory);
     system_ = system_text(options_);

@@ -111,12 +111,6 @@ train::StepReport TrainRun::one_step() {
   return report;
 }
 
-void TrainRun::warn_of_loss() const {
-  const double log_vocabulary = data_.weighted() ? 0 : std::log(static_cast<double>(model_.vocab));
-  const std::string why = loss_trend_.not_fallen({log_vocabulary, first_step_ > 0});
-  if (!why.empty()) log::warn(62, why);
-}
-
 void TrainRun::log_step(const train::StepReport& report) {
   StepLine line{.experts = model_.router.layers > 0,
                 .scaled = progress_.loss_scale.has_value(),
@@ -125,6 +119,7 @@ void TrainRun::log_step(const train::StepReport& report) {
                 .total_steps = length_.total_steps};
   line.mfu = peak_.mfu(world_, interval_.flops, interval_.seconds);
   line.masked = data_.train->masked();
+  line.pairs = figures_of_run() == Figures::pairs;
   const auto largest = [&](std::uint64_t mine) {
     return static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(mine)));
   };
@@ -140,8 +135,8 @@ void TrainRun::log_step(const train::StepReport& report) {
   log::info(step_line(line));
   Json json = {{"loss", json_number(report.loss)},
                {"grad_norm", json_number(report.grad_norm)},
-               {"learning_rate", report.learning_rate},
-               {"token_acc", json_number(report.token_accuracy)}};
+               {"learning_rate", report.learning_rate}};
+  for (const auto& [name, value] : step_figures(report, figures_of_run())) json[name] = json_number(value);
   if (line.scaled)
     json.update(
         {{"loss_scale", report.loss_scale}, {"skipped", int{report.skipped}}, {"skipped_steps", progress_.skipped}});
@@ -161,9 +156,10 @@ void TrainRun::log_step(const train::StepReport& report) {
                  {"host_memory(GiB)", static_cast<double>(line.memory) / gib_of_log}});
   const double seconds = std::max(interval_.seconds, 1e-12);
   json["tokens_per_second"] = static_cast<double>(line.masked ? interval_.processed : interval_.tokens) / seconds;
-  if (line.masked) json["loss_tokens_per_second"] = static_cast<double>(interval_.tokens) / seconds;
+  const char* const with_loss = line.pairs ? "pairs_per_second" : "loss_tokens_per_second";
+  if (line.masked) json[with_loss] = static_cast<double>(interval_.tokens) / seconds;
   if (line.mfu) json["mfu"] = *line.mfu;
-  json.update({{"tokens", report.tokens},
+  json.update({{line.pairs ? "pairs" : "tokens", report.tokens},
                {"time_step", interval_.seconds / steps},
                {"time_data", interval_.data_seconds / steps},
                {"time_comm", interval_.comm_seconds / std::max(static_cast<double>(interval_.comm_steps), 1.0)}});
@@ -290,7 +286,7 @@ void TrainRun::write_final_model(const std::string& directory) {
                   {.auxiliary_source = config_.directory, .auxiliary_files = changed_files_},
                   {&model_, &trainer_->plan().layout, shards});
   if (model_.lora && !options_.flag("from_scratch")) return;
-  io::write_model(world_, directory, io::config_for_dtype(config_.text, save_dtype_), model_.params,
+  io::write_model(world_, directory, io::config_for_dtype(config_.text, save_dtype_), model_.own_params(),
                   trainer_->plan().layout, shards,
                   {.max_shard_bytes = options_.bytes("max_shard_size"),
                    .auxiliary_source = config_.directory,
@@ -371,7 +367,8 @@ void TrainRun::print_done(double seconds) const {
     return log::info(steps + "no step was left: the checkpoint is the run's end" + path);
   const bool masked = data_.train->masked();
   const auto processed = static_cast<double>(masked ? processed_ : tokens_);
-  const std::string with_loss = masked ? ", " + human_count(static_cast<double>(tokens_)) + " with loss" : "";
+  const char* const unit = figures_of_run() == Figures::pairs ? " pairs" : " with loss";
+  const std::string with_loss = masked ? ", " + human_count(static_cast<double>(tokens_)) + unit : "";
   log::info(steps +
             (tokens_ > 0 ? strfmt("train_loss %.4f", loss_sum_ / static_cast<double>(tokens_))
                          : "every step overflowed and was skipped") +

@@ -49,7 +49,7 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
     changes_.push_back(std::move(change));
   if (const std::string list = unknown_settings(manifest, settings); !list.empty())
     unknown_settings_ += (unknown_settings_.empty() ? "" : "; ") + ("whether these differ is unknown: " + list);
-  frozen_change_ = frozen_change(manifest.frozen, model_.params);
+  frozen_change_ = frozen_change(manifest.frozen, model_.own_params());
 }
 
 /// Loads the parameters, and the optimizer's states unless --resume_only_model. Throws Error.
@@ -70,7 +70,7 @@ void TrainRun::load_candidate(const io::CheckpointReader& reader, const std::str
   if (reader.manifest().base)
     read_base(world_.text_of_rank_0([&] { return base_directory(reader.manifest(), path, config_.directory); }));
   else if (saves_only_trainable(options_)) read_base(config_.directory);
-  const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
+  const io::LoadReport report = reader.load(model_.own_params(), trainer_->plan().layout, state);
   resume_lines_.insert(
       resume_lines_.begin(),
       strfmt("resume    %s | step %ld, sample %ld | ", path.c_str(), progress_.step, progress_.samples) +

@@ -12,6 +12,7 @@ constexpr Example examples[] = {
     {for_train, "sft", "fine-tune a model of the local cache in bf16, resuming where the last run stopped", "tessera launch -n 8 -- sft --model Qwen/Qwen2.5-0.5B --dataset chats.jsonl --bf16 --resume_from_checkpoint auto"},
     {for_train, "sft", "LoRA on one rank, evaluated on a tenth of the rows", "tessera sft --model DIR --tuner_type lora --dataset chats.jsonl --split_dataset_ratio 0.1"},
     {for_train, "sft", "QLoRA: the base model in 4 bits", "tessera sft --model DIR --tuner_type lora --quant_method bnb --quant_bits 4 --bf16 --dataset chats.jsonl"},
+    {for_train, "rlhf", "DPO of a fine-tuned model on pairs of answers, with LoRA", "tessera launch -n 8 -- rlhf --rlhf_type dpo --model DIR --tuner_type lora --dataset pairs.jsonl --bf16"},
     {for_train, "", "with a file of accelerate or DeepSpeed", "tessera launch -n 8 -- train accelerate.yaml --model DIR --dataset text.txt"},
     {for_launch, "", "four ranks on this host", "tessera launch -n 4 -- sft --model DIR --dataset chats.jsonl"},
     {for_launch, "", "two hosts with eight ranks each", "tessera launch -n 16 -H a:8,b:8 -- train run.yaml"},

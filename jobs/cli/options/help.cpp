@@ -93,9 +93,11 @@ std::string help_text(const CommandSpec* command, bool all, const std::string& s
   out = "tessera " + (stage.empty() ? command->name : stage) +
         (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") +
         (launches || command->bit == for_job_script ? "\n\n" : " [--options]\n\n") +
-        (stage == "sft"  ? "fine-tune a model on conversations: train --stage sft"
-         : stage == "pt" ? "train a model on text: train --stage pt"
-                         : command->help) +
+        (stage == "sft"    ? "fine-tune a model on conversations: train --stage sft"
+         : stage == "pt"   ? "train a model on text: train --stage pt"
+         : stage == "rlhf" ? "train a model on preferences: train --stage rlhf"
+         : stage.empty()   ? command->help
+                           : "train a model on preferences: train --stage rlhf --rlhf_type " + stage) +
         "\n";
   if (launches) out += "What stands before -- goes to mpirun (mpirun --help): tessera launch -n 4 -- train run.yaml\n";
   else if (!all)

@@ -175,7 +175,7 @@ inline constexpr long sft_global_batch = 16;
 /// A parsed command line.
 struct Invocation {
   std::string command;                // "" if none was given
-  std::string stage;                  // "sft", "pt": the command that stands for train --stage; else ""
+  std::string stage;                  // "sft", "dpo": the command that stands for train --stage; else ""
   std::vector<std::string> operands;  // "gemm"; configuration files are read, not kept
   Options options;
   std::vector<std::string> ranks_command = {};  // job-script: what follows "--", as it is

@@ -123,9 +123,18 @@ void take_export_names(std::vector<std::string>& arguments) {
   }
 }
 
-/// The commands sft and pt are train with that --stage.
-void assign_stage(Options& options, const std::string& stage) {
-  const Source source{precedence::command_line, "command tessera " + stage};
+/// The commands sft, pt and rlhf are train with that --stage, and those of preferences (dpo, …) with their --rlhf_type.
+void assign_stage(Options& options, const std::string& command) {
+  const Source source{precedence::command_line, "command tessera " + command};
+  const std::string stage = stage_of(command);
+  if (stage != command) {
+    if (options.given("rlhf_type") && options.text("rlhf_type") != command)
+      throw Error(
+          ExitCode::usage,
+          "tessera " + command + " is --rlhf_type " + command + ", but --rlhf_type is " + options.text("rlhf_type"),
+          options.value("rlhf_type").source.text, "Drop one of the two, or use tessera rlhf");
+    options.assign("rlhf_type", {command}, source);
+  }
   if (options.given("stage") && options.text("stage") != stage)
     throw Error(ExitCode::usage,
                 "tessera " + stage + " is --stage " + stage + ", but --stage is " + options.text("stage"),
@@ -148,7 +157,11 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     if (command == nullptr)
       throw Error(ExitCode::usage, "unknown command \"" + rest[0] + "\"", "command line", command_hint(rest[0]));
     result.command = command->name;
-    if (rest[0] == "sft" || rest[0] == "pt") result.stage = rest[0];
+    if (is_stage_command(rest[0])) result.stage = rest[0];
+    if (command->bit == for_plan && rest.size() > 1 && is_stage_command(rest[1])) {
+      result.stage = rest[1];
+      rest.erase(rest.begin() + 1);
+    }
     result.options.commands = command->bit;
     if (rest[0] == "export") take_export_names(rest);
     rest.erase(rest.begin());

@@ -134,7 +134,7 @@ std::vector<std::string> option_names(unsigned commands) {
 std::span<const CommandSpec> command_table() {
   static const CommandSpec commands[] = {
       {"train", for_train, "[CONFIG.yaml|json ...]",
-       "train a model (also: pt, sft, which are train --stage pt and --stage sft)"},
+       "train a model (also: pt, sft, rlhf, which are train with that --stage)"},
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
       {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a dataset"},
@@ -171,9 +171,18 @@ std::string command_names() {
   return names;
 }
 
+bool is_stage_command(std::string_view name) {
+  const std::vector<std::string> types = split_words(find_option("rlhf_type")->values, '|');
+  return name == "sft" || name == "pt" || name == "rlhf" || std::ranges::find(types, name) != types.end();
+}
+
+std::string stage_of(std::string_view command) {
+  return std::string(command == "sft" || command == "pt" ? command : std::string_view("rlhf"));
+}
+
 const CommandSpec* find_command(std::string_view name) {
   for (const CommandSpec& command : command_table()) {
-    const bool by_stage = command.bit == for_train && (name == "sft" || name == "pt");
+    const bool by_stage = command.bit == for_train && is_stage_command(name);
     const bool by_swift =
         (name == "infer" && command.bit == for_generate) || (name == "export" && command.bit == for_convert);
     if (name == command.name || by_stage || by_swift) return &command;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defaults that depend on --stage and --tuner_type, those that ms-swift documents for fine-tuning, and those of bench.
+#include <algorithm>
+
 #include "jobs/cli/options/options.hpp"
 
 namespace tessera::jobs {
@@ -20,20 +22,36 @@ constexpr StageDefault sft_defaults[] = {
     {"save_steps", "500", "500"},
 };
 
+/// Those of TRL, and with LoRA ms-swift's learning rate. Dropout would make a model differ from its own reference.
+constexpr StageDefault preference_defaults[] = {
+    {"learning_rate", "1e-6", "1e-4"},
+    {"loss_scale", "last_round", "last_round"},
+    {"lora_dropout", "0", "0"},
+};
+
 }  // namespace
 
 void Options::resolve_stage() {
-  if (text("stage") != "sft") return;
+  const bool preferences = text("stage") == "rlhf";
+  if (text("stage") == "pt") return;
   const bool lora = text("tuner_type") == "lora" || has("adapters");
   const auto set = [this](const char* option, const std::string& value) {
     if (given(option)) return;
     Value& slot = values_.find(option)->second;
     slot.items = {value};
     slot.positions = {0};
-    slot.source.text = "default of --stage sft";
+    slot.source.text = "default of --stage " + text("stage");
     stage_defaults.push_back(std::string(option) + " " + value);
   };
-  for (const StageDefault& entry : sft_defaults) set(entry.option, lora ? entry.lora : entry.full);
+  const auto replaced = [&](const StageDefault& entry) {
+    return preferences && std::ranges::any_of(preference_defaults, [&](const StageDefault& other) {
+             return std::string_view(other.option) == entry.option;
+           });
+  };
+  for (const StageDefault& entry : sft_defaults)
+    if (!replaced(entry)) set(entry.option, lora ? entry.lora : entry.full);
+  for (const StageDefault& entry : preference_defaults)
+    if (preferences) set(entry.option, lora ? entry.lora : entry.full);
   if (!given("gradient_accumulation_steps") && !given("global_batch_size"))
     stage_defaults.push_back(strfmt("gradient_accumulation_steps for at least %ld samples a step", sft_global_batch));
   if (has("val_dataset") || real("split_dataset_ratio") > 0) set("eval_steps", text("save_steps"));
@@ -46,17 +64,23 @@ void Options::resolve_bench() {
   if (!given("gradient_checkpointing")) decide("gradient_checkpointing", "none", "bench");
 }
 
-std::string stage_default(const OptionSpec& spec, const std::string& stage) {
+std::string stage_default(const OptionSpec& spec, const std::string& command) {
+  const std::string stage = command.empty() ? "" : stage_of(command);
   if (!stage.empty() && std::string_view(spec.name) == "stage") return stage;
   const std::string_view name = spec.name;
-  if (stage == "sft" && name == "gradient_accumulation_steps")
-    return strfmt("for at least %ld samples a step", sft_global_batch);
-  if (stage == "sft" && name == "eval_steps") return "save_steps, if there is validation data";
-  if (stage == "sft")
-    for (const StageDefault& entry : sft_defaults)
-      if (std::string_view(entry.option) == spec.name)
-        return std::string_view(entry.full) == entry.lora ? entry.full
-                                                          : std::string(entry.full) + ", with LoRA " + entry.lora;
+  const auto of = [&](const StageDefault& entry) {
+    return std::string_view(entry.full) == entry.lora ? entry.full
+                                                      : std::string(entry.full) + ", with LoRA " + entry.lora;
+  };
+  if (stage == "rlhf" && stage != command && name == "rlhf_type") return command;
+  if (stage == "rlhf")
+    for (const StageDefault& entry : preference_defaults)
+      if (name == entry.option) return of(entry);
+  if (stage != "sft" && stage != "rlhf") return spec.default_value;
+  if (name == "gradient_accumulation_steps") return strfmt("for at least %ld samples a step", sft_global_batch);
+  if (name == "eval_steps") return "save_steps, if there is validation data";
+  for (const StageDefault& entry : sft_defaults)
+    if (name == entry.option) return of(entry);
   return spec.default_value;
 }
 

@@ -372,6 +372,7 @@ std::vector<OptionSpec> all_options() {
   append(model_and_data);
   append(batch_and_optimizer);
   append(tuning_options());
+  append(preference_options());
   append(sharding_options);
   append(device_options());
   append(precision_options());

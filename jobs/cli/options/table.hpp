@@ -96,6 +96,11 @@ struct CommandSpec {
 /// "train, plan, …"
 [[nodiscard]] std::string command_names();
 [[nodiscard]] const CommandSpec* find_command(std::string_view name);
+/// True for the names of stages, "sft", "pt" and "rlhf", and of types of the latter, "dpo", …: each stands for train
+/// with that option, or before the other operands of plan for plan with it.
+[[nodiscard]] bool is_stage_command(std::string_view name);
+/// "rlhf" of a type's name; a stage's own.
+[[nodiscard]] std::string stage_of(std::string_view command);
 
 /// Up to three of `names` nearest to `word` by edit distance, nearest first; none if all are far from it.
 [[nodiscard]] std::vector<std::string> nearest(const std::string& word, const std::vector<std::string>& names);

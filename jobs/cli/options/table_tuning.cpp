@@ -10,9 +10,10 @@ namespace {
 // clang-format off
 
 const OptionSpec tuning_table[] = {
-    {.name = "stage", .type = Type::choice, .default_value = "pt", .values = "pt|sft", .group = "Tuning",
+    {.name = "stage", .type = Type::choice, .default_value = "pt", .values = "pt|sft|rlhf", .group = "Tuning",
      .help = "pt: pre-training on text; sft: supervised fine-tuning, with other defaults (docs/fine-tuning.md), which "
-             "are printed at the start", .equivalents = "ms-swift sft, pt"},
+             "are printed at the start; rlhf: learning from preferences (docs/preferences.md)",
+     .equivalents = "ms-swift sft, pt, rlhf"},
     {.name = "freeze_parameters", .aliases = "freeze", .type = Type::list, .values = "GLOB ...", .group = "Tuning",
      .help = "parameters that are not trained: globs over their names (transformer.wte.weight, *.bias) or leading parts "
              "of names (h.0)", .equivalents = "ms-swift --freeze_parameters"},

@@ -13,7 +13,8 @@ namespace tessera::jobs {
 namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
-constexpr const char* preferences_missing = "Preference training is missing: tessera train trains on plain text";
+constexpr const char* pairs_only = "Of preference training, --rlhf_type dpo, cpo, simpo and orpo are built";
+constexpr const char* one_loss = "Of DPO, --loss_type sigmoid, hinge, ipo and robust are built, one at a time";
 
 }  // namespace
 
@@ -104,16 +105,23 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"adapter_act adapter_length use_swift_lora", "false|none", "Only full training and LoRA are built"},
       {"use_galore", off_values, "GaLore is missing: use --optim adamw_8bit"},
       {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
-      {"rlhf_type", "", preferences_missing},
-      {"beta", "", preferences_missing},
-      {"loss_type", "", preferences_missing},
-      {"label_smoothing", "0|0.0", "Targets are not smoothed"},
-      {"rpo_alpha", "", preferences_missing},
-      {"ref_model", "", preferences_missing},
-      {"precompute_ref_log_probs", off_values, preferences_missing},
-      {"desirable_weight", "", preferences_missing},
-      {"undesirable_weight", "", preferences_missing},
-      {"center_rewards_coefficient", "", preferences_missing},
+      {"desirable_weight", "", pairs_only},
+      {"undesirable_weight", "", pairs_only},
+      {"center_rewards_coefficient", "", pairs_only},
+      {"loss_weights", "", one_loss},
+      {"ld_alpha discopop_tau", "none", one_loss},
+      {"f_divergence_type", "reverse_kl", "The divergence of DPO is reverse_kl"},
+      {"f_alpha_divergence_coef", "", "The divergence of DPO is reverse_kl"},
+      {"use_weighting", off_values, one_loss},
+      {"sync_ref_model", off_values, "The reference model stays as it is"},
+      {"ref_model_mixup_alpha ref_model_sync_steps", "", "The reference model stays as it is"},
+      {"ref_adapters ref_adapter_name", "none", "Merge the adapter (tessera convert --merge_lora true), and give it with --ref_model"},
+      {"ref_model_type ref_model_revision", "none", "Give a directory with --ref_model"},
+      {"ref_model_init_kwargs", "none", "Give a directory with --ref_model"},
+      {"reference_free", off_values, "Use --rlhf_type cpo, simpo or orpo, which have no reference"},
+      {"disable_dropout", "true|1|yes", "Use --lora_dropout"},
+      {"precompute_ref_batch_size", "none", "It is per_device_train_batch_size"},
+      {"alpha", "0|0.0", "AlphaPO is missing: use --rlhf_type simpo"},
       // Logging.
       {"log_ranks", "0", "Rank 0 prints for all: use --profile_steps for a trace of each rank"},
       {"profile_memory", off_values, "Use tessera plan for a rank's memory; each step line has the memory in use"},
@@ -140,7 +148,9 @@ void check_unsupported(const UnsupportedOption& option, const std::string& name,
 }
 
 std::string unsupported_command(std::string_view command) {
-  if (command == "rlhf" || command == "dpo") return std::string(command) + " is not built yet. Use tessera sft";
+  for (const char* missing : {"kto", "rm", "grpo", "ppo", "gkd"})
+    if (command == missing)
+      return std::string(command) + " is not built yet. Use tessera dpo, cpo, simpo or orpo (tessera rlhf --rlhf_type)";
   if (command == "merge_lora" || command == "merge-lora") return "Use tessera convert --merge_lora true";
   if (command == "chat" || command == "inference") return "Use tessera generate --chat";
   if (command == "preprocess") return "Use tessera tokenize";

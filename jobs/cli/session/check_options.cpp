@@ -10,6 +10,7 @@
 #include "jobs/cli/session/best_checkpoint.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
@@ -207,6 +208,7 @@ void check_options(const Options& options) {
                           check_scratch,
                           check_int8,
                           check_lora_options,
+                          check_preference_options,
                           check_quantization_options,
                           check_save_only_trainable,
                           check_samples,

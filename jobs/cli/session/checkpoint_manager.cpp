@@ -63,7 +63,7 @@ void CheckpointManager::check_free_space() {
   const std::vector<StateSpec> states =
       options.flag("save_only_model") ? std::vector<StateSpec>() : parts_.trainer->plan().saved_states();
   const double needed =
-      1.01 * static_cast<double>(io::state_bytes(run.model->params, states,
+      1.01 * static_cast<double>(io::state_bytes(run.model->own_params(), states,
                                                  parts_.base ? io::SavedParams::trainable : io::SavedParams::all)) +
       (1 << 20);
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
@@ -202,7 +202,7 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   io::SaveRequest request;
   request.directory = saving_path_ = parts_.output->file(io::checkpoint_name(progress.step));
   request.step = saving_step_ = progress.step;
-  request.params = trainer.plan().spec.model->params;
+  request.params = trainer.plan().spec.model->own_params();
   request.layout = &trainer.plan().layout;
   if (!options.flag("save_only_model")) trainer.collect_residuals();
   request.state = trainer.state();

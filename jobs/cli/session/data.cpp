@@ -11,6 +11,7 @@
 #include "io/tokenizer/document_ids.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/packed_samples.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
@@ -119,6 +120,17 @@ void refuse_repaired(const io::Dataset& data, const std::string& path) {
                 "Correct the text and tokenize it again, or give --strict false");
 }
 
+/// Throws unless the files hold pairs, where the run learns from them, and no pairs where it does not.
+void require_pairs(const Options& options, const io::Dataset& data, const std::string& path) {
+  const auto files = static_cast<std::int64_t>(data.files.size());
+  if (learns_preferences(options) && data.rows.files_of_pairs != files)
+    throw Error(ExitCode::data, path + " does not hold pairs of a chosen and a rejected answer", "--stage rlhf",
+                "Give rows of pairs (docs/preferences.md), which tessera rlhf tokenizes");
+  if (!learns_preferences(options) && data.rows.files_of_pairs > 0)
+    throw Error(ExitCode::data, path + " holds pairs of a chosen and a rejected answer", "--dataset",
+                "Train on it with tessera rlhf");
+}
+
 /// Opens the files. `files` receives those that the option names, for the log.
 io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
                          std::vector<io::DatasetFile>& files) {
@@ -130,6 +142,7 @@ io::Dataset open_checked(const Options& options, const NamedFiles& of, const mod
   warn_of_encoding(data.repairs);
   report_skipped(data.rows.skipped);
   warn_of_left_out(data.rows);
+  require_pairs(options, data, names.front());
   files = data.files;
   const std::vector<io::DataFile> named = io::data_files(names);
   if (!std::ranges::equal(named, prepared.files, {}, &io::DataFile::path, &io::DataFile::path)) {
@@ -167,6 +180,9 @@ class Samples {
         !std::ranges::equal(named.prepared.files, selected, {}, &io::DataFile::path, &io::DataFile::path) ||
         std::ranges::none_of(selected, &io::DataFile::selects))
       return files;
+    if (learns_preferences(options_))
+      throw Error(ExitCode::usage, "FILE#N and FILE:SHARE of token files would part pairs", "--dataset",
+                  "Name the files without, or select rows of the text");
     if (options_.real("split_dataset_ratio") > 0 || options_.text("baseline") == "bigram")
       throw options_.refuse(options_.real("split_dataset_ratio") > 0 ? "split_dataset_ratio" : "baseline",
                             "it does not go with FILE#N or FILE:SHARE of token files",
@@ -253,7 +269,7 @@ std::string set_name(const std::string& file, const std::vector<ValidationSet>& 
 std::int64_t RunData::row_tokens(std::int64_t tokens) const {
   std::int64_t longest = 0;
   for (const auto& stream : packed) {
-    if (stream->packing() != io::Packing::padded) return tokens;
+    if (!stream->has_rows()) return tokens;
     longest = std::max(longest, stream->count().longest);
   }
   return longest > 0 ? exec::padded_tokens(longest, tokens) : tokens;

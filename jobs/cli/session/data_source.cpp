@@ -10,6 +10,7 @@
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/options/model_cache.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/hash.hpp"
@@ -24,11 +25,15 @@ std::vector<io::DataFile> files_of(const Options& options, const char* option) {
 io::Columns columns_of(const Options& options) { return io::parse_columns(options.text("columns"), "--columns"); }
 
 io::RowSettings row_settings(const Options& options) {
-  return {.strict = options.flag("strict"), .chat = nullptr, .seed = data_seed(options)};
+  return {.strict = options.flag("strict"),
+          .chat = nullptr,
+          .seed = data_seed(options),
+          .pairs = learns_preferences(options)};
 }
 
 std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) {
   std::uint64_t hash = chat != nullptr ? chat->hash() : 0;
+  if (learns_preferences(options)) hash = io::mix(hash, hash64("pairs"));
   for (const auto& [from, to] : columns_of(options)) hash = hash64(to, hash64(from, io::mix(hash, 1)));
   const std::vector<std::string>* const lists[] = {&options.list("dataset"), &options.list("val_dataset")};
   bool selects = false;
@@ -38,6 +43,7 @@ std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) 
 }
 
 std::string packing_word(const Options& options) {
+  if (learns_preferences(options)) return "pairs";
   return options.flag("packing") ? options.text("packing_strategy") : "padded";
 }
 
@@ -123,6 +129,10 @@ void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, 
 }
 
 void warn_of_left_out(const io::RowReport& report) {
+  if (report.equal_pairs > 0)
+    log::warn(75, strfmt("in %ld of %ld pairs the chosen and the rejected answer are the same: nothing is learned from "
+                         "them. Leave them out of the data",
+                         report.equal_pairs, report.pairs));
   if (report.without_tools > 0)
     log::warn(45,
               strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "

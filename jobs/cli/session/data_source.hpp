@@ -27,7 +27,8 @@ namespace tessera::jobs {
 /// A hash of what the documents made of rows depend on, beside the rows and the tokenizer.
 [[nodiscard]] std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat);
 
-/// "binpack" or "sequential" with --packing, else "padded": of samples that hold complete documents.
+/// "pairs" with --stage rlhf, "binpack" or "sequential" with --packing, else "padded": of samples that hold complete
+/// documents.
 [[nodiscard]] std::string packing_word(const Options& options);
 /// --truncation_strategy; if it is not given, "delete" for conversations and "split" for texts.
 [[nodiscard]] std::string truncation_word(const Options& options, bool conversations);
@@ -68,8 +69,8 @@ void warn_of_encoding(const io::Repairs& repairs);
 /// that have Python literals. W080: keys of rows
 /// and messages that nothing reads.
 void report_skipped(const io::SkippedRows& skipped);
-/// W045: so many conversations have tools, or reasoning, that the chat template leaves out. W073: --columns names keys
-/// that no row has.
+/// W075: so many pairs have two equal answers. W045: so many conversations have tools, or reasoning, that the chat
+/// template leaves out. W073: --columns names keys that no row has.
 void warn_of_left_out(const io::RowReport& report);
 
 }  // namespace tessera::jobs

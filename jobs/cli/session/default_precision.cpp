@@ -83,7 +83,7 @@ DefaultPrecision choose(const Options& options, const ModelConfig& config, const
     read_weights_type(config, facts);
     const bool has_weights = !config.directory.empty() && holds_weights(config.directory);
     const bool computes_loss_or_text = (options.commands & for_inference) != 0;
-    if (!has_weights && !computes_loss_or_text && options.text("stage") != "sft") facts.from_scratch = true;
+    if (!has_weights && !computes_loss_or_text && options.text("stage") == "pt") facts.from_scratch = true;
   }
   return default_precision(facts);
 }

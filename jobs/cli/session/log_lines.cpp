@@ -39,18 +39,21 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
-    text += strfmt("%s tokens in %ld documents, ", human_count(c.tokens).c_str(), c.documents) +
+    const bool pairs = packed->packing() == io::Packing::pairs;
+    const char* const of = pairs ? "pairs" : "documents";
+    text += strfmt("%s tokens in %ld %s, ", human_count(c.tokens).c_str(), c.documents, of) +
             (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
-            (packed->packing() == io::Packing::padded
+            (pairs ? strfmt("each a sample of two rows of up to %ld", c.longest)
+             : packed->packing() == io::Packing::padded
                  ? strfmt("each a sample: %ld of up to %ld tokens", c.samples, c.longest)
                  : strfmt("packed into %ld samples of %ld, %.1f%% full", c.samples, length,
                           100 * static_cast<double>(c.tokens) /
                               (static_cast<double>(c.samples) * static_cast<double>(length))));
     if (c.cut > 0)
       text += strfmt(", %ld of them %s", c.cut, packed->truncation() == io::Truncation::split ? "split" : "shortened");
-    if (c.too_long > 0) text += strfmt(", %ld documents of more tokens left out", c.too_long);
-    if (c.no_loss > 0) text += strfmt(", %ld documents without loss left out", c.no_loss);
-    return text + (c.dropped > 0 ? strfmt(", %ld documents of one token dropped", c.dropped) : "");
+    if (c.too_long > 0) text += strfmt(", %ld %s of more tokens left out", c.too_long, of);
+    if (c.no_loss > 0) text += strfmt(", %ld %s without loss left out", c.no_loss, of);
+    return text + (c.dropped > 0 ? strfmt(", %ld %s of one token dropped", c.dropped, of) : "");
   }
   return text + strfmt("%s tokens, %ld samples of %ld, %ld tokens left over", human_count(tokens.size()).c_str(),
                        count.samples, length, count.dropped_tokens);
@@ -109,7 +112,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   const World& world = *start.world;
   std::vector<std::string> lines{version_line()};
   lines.push_back(strfmt("model     %s %s | %s | vocabulary %ld | T %ld of %ld", model.family.c_str(),
-                         start.config->path.c_str(), parameters_text(model.params).c_str(), model.vocab,
+                         start.config->path.c_str(), parameters_text(model.own_params()).c_str(), model.vocab,
                          plan.spec.tokens, model.max_tokens));
   if (plan.spec.tokens == default_max_length && model.max_tokens > default_max_length)
     lines.back() += strfmt(", the default of --max_length");
@@ -167,6 +170,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   }
   if (more > 0)
     lines.push_back(strfmt("config    %zu more keys of other tools; tessera config explain FILE lists them", more));
+  if (!start.preferences.empty()) lines.push_back("loss      " + start.preferences);
   if (!start.stage.empty()) lines.push_back("stage     " + start.stage);
   lines.push_back("output    " + start.output);
   lines.push_back(strfmt("ready     %.2f s after the start", start.ready_seconds));
@@ -215,6 +219,9 @@ std::string memory_word(const StepLine& line) {
 std::string token_rates(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
   const auto rate = [&](std::int64_t tokens) { return human_count(static_cast<double>(tokens) / seconds); };
+  if (line.pairs)
+    return rate(line.interval.processed) +
+           strfmt(", %.3g pairs/s", static_cast<double>(line.interval.tokens) / seconds);
   return line.masked ? rate(line.interval.processed) + ", " + rate(line.interval.tokens) + " with loss"
                      : rate(line.interval.tokens);
 }
@@ -232,12 +239,37 @@ std::vector<std::string> memory_lines(const MemoryUse& use) {
       "          host: " + host};
 }
 
+std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report) {
+  return {{"rewards/chosen", report.chosen_reward},
+          {"rewards/rejected", report.rejected_reward},
+          {"rewards/accuracies", report.accuracy},
+          {"rewards/margins", report.margin},
+          {"logps/chosen", report.chosen_logp},
+          {"logps/rejected", report.rejected_logp},
+          {"nll_loss", report.nll}};
+}
+
+std::vector<std::pair<std::string, double>> step_figures(const train::StepReport& report, Figures of) {
+  if (of == Figures::pairs) return preference_figures(report.preference);
+  return {{"token_acc", report.token_accuracy}};
+}
+
+namespace {
+std::string preference_words(const infer::PreferenceReport& report) {
+  std::string text;
+  for (const auto& [name, value] : preference_figures(report))
+    text += strfmt(name.starts_with("logps") ? " | %s %.2f" : " | %s %.4f", name.c_str(), value);
+  return text;
+}
+}  // namespace
+
 std::string step_line(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
   return strfmt(
-      "step %ld/%ld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s | data %.1f%% comm "
+      "step %ld/%ld | loss %.4f%s%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s | data %.1f%% comm "
       "%.1f%% | %s<%s",
       line.report.step, line.total_steps, line.report.loss,
+      line.pairs ? preference_words(line.report.preference).c_str() : "",
       line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
       line.scaled
           ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "")
@@ -250,7 +282,12 @@ std::string step_line(const StepLine& line) {
       human_time(line.remaining).c_str());
 }
 
-std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report, const std::string& set) {
+std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report, const std::string& set,
+                      Figures figures) {
+  if (figures == Figures::pairs)
+    return strfmt("eval %ld/%ld%s | loss %.4f%s | %ld pairs in %.1f s", step, total,
+                  set.empty() ? "" : (" | " + set).c_str(), report.loss, preference_words(report.preference()).c_str(),
+                  report.tokens, report.seconds);
   return strfmt("eval %ld/%ld%s | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", step, total,
                 set.empty() ? "" : (" | " + set).c_str(), report.loss, std::exp(report.loss), report.token_accuracy,
                 human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());

@@ -31,7 +31,8 @@ struct StartUp {
   std::string reduction;           // why the program chose --reduce_gradients; "": it did not
   std::string recompute;           // what --gradient_checkpointing auto has chosen; "": nothing
   std::string output;
-  std::string stage;  // the stage and the defaults that it chose; "": none
+  std::string stage;        // the stage and the defaults that it chose; "": none
+  std::string preferences;  // the loss of pairs and its reference; "": another loss
   const std::vector<ExternalKey>* external_keys = nullptr;
 };
 /// At most 40 lines.
@@ -64,6 +65,7 @@ struct StepLine {
   Interval interval;
   std::int64_t total_steps = 0;
   std::optional<double> mfu;                   // 1 is the peak; none: unknown
+  bool pairs = false;                          // the loss is of pairs: report.preference, and tokens counts pairs
   bool masked = false;                         // of the tokens processed some have no loss: fine-tuning
   std::uint64_t memory = 0, memory_limit = 0;  // PSS of the largest rank, and what a rank may use
   GpuMemory gpu;                               // of the largest rank; zeros: the run is on the CPU
@@ -91,9 +93,15 @@ struct StepShares {
 };
 /// What took most of them: "most waits for states to move".
 [[nodiscard]] std::string step_bound(const StepShares& shares);
+/// What a line says of an evaluation's figures: of tokens, or of pairs.
+enum class Figures : unsigned char { tokens, pairs };
 /// `set`: the data set's name; "": all.
 [[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report,
-                                    const std::string& set = {});
+                                    const std::string& set = {}, Figures figures = Figures::tokens);
+/// The metrics of pairs by TRL's names: "rewards/chosen", ….
+[[nodiscard]] std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report);
+/// What a step's record has beside loss, norm and learning rate: these, or "token_acc".
+[[nodiscard]] std::vector<std::pair<std::string, double>> step_figures(const train::StepReport& report, Figures of);
 /// For a terminal: bytes that are not UTF-8, and control characters except newline and tab, become '?'.
 [[nodiscard]] std::string printable_text(const std::string& bytes);
 /// The same of token ids that are bytes; others become '?'.

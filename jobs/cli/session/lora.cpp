@@ -31,7 +31,8 @@ io::TrainingState state_of(const AdapterShards& shards) {
 }
 
 io::BaseModel checksum_of(World& world, const AdapterShards& of, DType dtype) {
-  return io::base_model(world, of.model->params, *of.layout, state_of(of), io::frozen_names(of.model->params), dtype);
+  return io::base_model(world, of.model->own_params(), *of.layout, state_of(of),
+                        io::frozen_names(of.model->own_params()), dtype);
 }
 
 /// The base that a file of ours names; nothing in a file of PEFT's.
@@ -206,7 +207,7 @@ void read_adapter_of_checkpoint(World& world, const std::string& directory, cons
   const DType dtype = to.model->dtype;
   std::optional<io::BaseModel> before;
   if (!reader.manifest().base) before = checksum_of(world, to, dtype);
-  (void)reader.load(to.model->params, *to.layout, state_of(to));
+  (void)reader.load(to.model->own_params(), *to.layout, state_of(to));
   if (!before) return;
   if (const io::BaseModel after = checksum_of(world, to, dtype); after != *before)
     throw Error(ExitCode::data,
@@ -222,7 +223,7 @@ void read_adapter(World& world, const std::string& directory, const AdapterShard
   if (!world.text_of_rank_0(is_checkpoint).empty()) return read_adapter_of_checkpoint(world, directory, to);
   const std::string file = directory + "/" + io::adapter_file_name;
   check_base_of_adapter(world, directory, file, to);
-  io::read_adapter(world, file, to.model->params, *to.layout, to.shards,
+  io::read_adapter(world, file, to.model->own_params(), *to.layout, to.shards,
                    [&](const std::string& name) { return models::adapter_tensor_use(*to.model, name); });
 }
 
@@ -240,7 +241,7 @@ void write_adapter(World& world, const std::string& directory, const std::string
   options.metadata = adapter_metadata(checksum_of(world, from, from.model->dtype));
   for (const models::AdapterTensor& tensor : models::adapter_tensors(*from.model))
     options.tensors.push_back({tensor.name, tensor.param});
-  io::write_model(world, directory, models::lora_config_text(*from.model, base), from.model->params, *from.layout,
+  io::write_model(world, directory, models::lora_config_text(*from.model, base), from.model->own_params(), *from.layout,
                   from.shards, options);
 }
 

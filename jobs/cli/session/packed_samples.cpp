@@ -71,10 +71,10 @@ std::uint64_t SampleDocuments::selection() const {
   return hash;
 }
 
-std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, World& world,
-                                                       const std::shared_ptr<const io::TokenStream>& tokens,
-                                                       SampleDocuments& documents, DocumentPart part,
-                                                       std::int64_t position, const io::PackingRule& rule) {
+std::shared_ptr<io::PackedStream> packed_samples(const Options& options, World& world,
+                                                 const std::shared_ptr<const io::TokenStream>& tokens,
+                                                 SampleDocuments& documents, DocumentPart part, std::int64_t position,
+                                                 const io::PackingRule& rule) {
   std::uint64_t key = hash64(documents.selection(), documents.key());
   for (const std::int64_t number :
        {static_cast<std::int64_t>(part), position, rule.tokens, static_cast<std::int64_t>(rule.packing),
@@ -85,7 +85,8 @@ std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, W
     if (io::has_packed_index(path, tokens->size(), rule)) return;
     io::make_directories(io::directory_of(path));
     const io::DocumentEnds& ends = documents.ends();
-    const std::int64_t kept = part == DocumentPart::all ? 0 : std::min(ends.find(position) + 1, ends.size());
+    std::int64_t kept = part == DocumentPart::all ? 0 : std::min(ends.find(position) + 1, ends.size());
+    if (rule.packing == io::Packing::pairs) kept -= kept % 2;  // a pair is not divided
     const std::int64_t first = part == DocumentPart::behind ? kept : 0,
                        last = part == DocumentPart::before ? kept : ends.size();
     io::write_packed_index(
@@ -96,7 +97,7 @@ std::shared_ptr<const io::PackedStream> packed_samples(const Options& options, W
   world.run_and_agree([&] {
     if (world.node_rank() == 0) make();
   });
-  std::shared_ptr<const io::PackedStream> packed;
+  std::shared_ptr<io::PackedStream> packed;
   world.run_and_agree([&] { packed = std::make_shared<io::PackedStream>(tokens, path, rule, documents.selection()); });
   world.require_equal("the packed samples", strfmt("%016lx", packed->hash()));
   return packed;

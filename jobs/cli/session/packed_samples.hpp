@@ -47,8 +47,9 @@ enum class DocumentPart : unsigned char { all, before, behind };
 /// Collective: the packed samples of some documents of `tokens`. Their index is packed-<hash>.index in --cache_dir;
 /// rank 0 makes it unless it is there, and so does the first rank of a host that does not see that directory. Throws
 /// Error (data) on every rank.
-[[nodiscard]] std::shared_ptr<const io::PackedStream> packed_samples(
-    const Options& options, World& world, const std::shared_ptr<const io::TokenStream>& tokens,
-    SampleDocuments& documents, DocumentPart part, std::int64_t position, const io::PackingRule& rule);
+[[nodiscard]] std::shared_ptr<io::PackedStream> packed_samples(const Options& options, World& world,
+                                                               const std::shared_ptr<const io::TokenStream>& tokens,
+                                                               SampleDocuments& documents, DocumentPart part,
+                                                               std::int64_t position, const io::PackingRule& rule);
 
 }  // namespace tessera::jobs

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/schedule_state.hpp"
 #include "models/module.hpp"
@@ -70,6 +71,14 @@ nlohmann::ordered_json training_settings(const train::TrainerOptions& options) {
 nlohmann::ordered_json text_settings(const Options& options) {
   SettingsJson json;
   for (const char* name : {"loss_scale", "template", "system", "truncation_strategy"}) json[name] = options.text(name);
+  if (learns_preferences(options)) {
+    const kernels::PreferenceSpec spec = preference_spec(options);
+    for (const char* name : {"rlhf_type", "loss_type", "ref_model"}) json[name] = options.text(name);
+    json.update({{"beta", spec.beta},
+                 {"label_smoothing", spec.label_smoothing},
+                 {"nll_weight", spec.nll},
+                 {"gamma", spec.gamma}});
+  }
   return json;
 }
 

@@ -21,6 +21,7 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
@@ -247,7 +248,7 @@ plan::BatchPlan batch_of(const Options& options, int world) {
           strfmt("Set gradient_accumulation_steps=%ld or drop one of the three", needed));
     }
   }
-  if (!global && !accumulation && options.text("stage") == "sft") {
+  if (!global && !accumulation && options.text("stage") != "pt") {
     const std::int64_t per_pass = micro.value_or(1) * world;
     return plan::solve_batch(global, micro, (sft_global_batch + per_pass - 1) / per_pass, world);
   }
@@ -268,6 +269,7 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
     spec.flat_tokens = spec.batch.micro_batch * spec.tokens;
     spec.flat_eval_tokens = spec.eval_rows() * spec.tokens;
   }
+  set_preferences(spec, options);
   const train::OptimizerOptions optimizer = optimizer_options(options);
   spec.states = train::optimizer_states(optimizer);
   (void)param_rates(options, model, optimizer.weight_decay);  // refuses what the run would refuse
@@ -371,6 +373,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));
   result.loss_scale = loss_scale_of(options);
+  if (learns_preferences(options)) result.nll_weight = preference_spec(options).nll;
   return result;
 }
 

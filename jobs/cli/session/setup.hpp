@@ -77,7 +77,7 @@ struct RunData {
   std::shared_ptr<const io::TokenStream> train;
   io::SampleCount train_count;
   std::vector<ValidationSet> validation;
-  std::vector<std::shared_ptr<const io::PackedStream>> packed;  // the packed ones of train and validation
+  std::vector<std::shared_ptr<io::PackedStream>> packed;  // the packed ones of train and validation
 
   /// True if some tokens have weights in the loss (RunSpec::loss_weights).
   [[nodiscard]] bool weighted() const;

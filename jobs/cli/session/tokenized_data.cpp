@@ -14,6 +14,7 @@
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/log.hpp"
@@ -32,7 +33,7 @@ std::string directory_of_tokenizer(const std::string& path) {
 
 /// Throws for a plain text in supervised fine-tuning; "": there is none.
 void refuse_plain_text(const Options& options, const std::string& path) {
-  if (path.empty() || options.text("stage") != "sft") return;
+  if (path.empty() || options.text("stage") == "pt") return;
   throw Error(ExitCode::usage, path + " is plain text, and supervised fine-tuning learns from rows", "--stage sft",
               "Give rows of conversations (docs/data.md), or train on the text by --stage pt (tessera pt)");
 }
@@ -154,11 +155,17 @@ std::function<void(const io::CorpusProgress&)> tokenizing_progress() {
   };
 }
 
+static std::string template_directory(const Options& options, const std::string& model_directory) {
+  return options.text("tokenizer") == "auto" ? model_directory
+                                             : directory_of_tokenizer(tokenizer_path(options, model_directory));
+}
+
+bool has_chat_template(const Options& options, const std::string& model_directory) {
+  return options.given("template") || io::ChatTemplate::is_in(template_directory(options, model_directory));
+}
+
 io::ChatTemplate chat_template(const Options& options, const std::string& model_directory) {
-  const std::string directory = options.text("tokenizer") == "auto"
-                                    ? model_directory
-                                    : directory_of_tokenizer(tokenizer_path(options, model_directory));
-  return io::ChatTemplate::load(directory, options.text("template"));
+  return io::ChatTemplate::load(template_directory(options, model_directory), options.text("template"));
 }
 
 namespace {
@@ -219,7 +226,7 @@ CacheEntry cache_entry(const CachedCorpus& of, std::unique_ptr<io::ChatFormat> c
     io::make_directories(directory);
     there = io::exists(entry.file) && io::exists(io::document_file_name(entry.file)) &&
             io::exists(io::row_report_name(entry.file)) &&
-            (entry.chat == nullptr || io::exists(io::loss_file_name(entry.file)));
+            ((entry.chat == nullptr && !learns_preferences(of.options)) || io::exists(io::loss_file_name(entry.file)));
   });
   entry.found = of.world.max(there ? 1 : 0) == 1;
   return entry;
@@ -239,6 +246,15 @@ std::optional<CacheEntry> late_conversations(const CachedCorpus& of) {
 /// Collective. Rows behind the first one of each file are searched for conversations only where the cache has tokens of
 /// the corpus neither with nor without.
 CacheEntry find_tokens(const CachedCorpus& of) {
+  if (learns_preferences(of.options)) {
+    std::unique_ptr<io::ChatFormat> chat;
+    of.world.run_and_agree([&] {
+      if (!has_chat_template(of.options, of.model_directory)) return;  // rows that need one are refused by name
+      warn_of_markers(of.options, of.tokenizer);
+      chat = template_format(of.options, of.model_directory);
+    });
+    return cache_entry(of, std::move(chat));
+  }
   if (!of.corpus.has_conversations()) {
     std::optional<CacheEntry> found = cache_entry(of, nullptr);
     if (!found->found) found = late_conversations(of);

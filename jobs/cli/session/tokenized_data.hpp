@@ -56,6 +56,8 @@ struct TokenizedData {
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                                       const std::vector<io::DataFile>& files, const std::string& model_directory);
 
+/// Whether chat_template has one. Throws Error (data): a file of it is not valid.
+[[nodiscard]] bool has_chat_template(const Options& options, const std::string& model_directory);
 /// The chat template of `model_directory`, or --template. Throws Error (usage, data): there is none, or it is not
 /// valid.
 [[nodiscard]] io::ChatTemplate chat_template(const Options& options, const std::string& model_directory);

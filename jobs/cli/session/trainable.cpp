@@ -6,6 +6,7 @@
 
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
 #include "models/param_selector.hpp"
 #include "models/row_parts.hpp"
@@ -61,10 +62,11 @@ models::Model make_training_model(const Options& options, const std::string& con
   quantize_base(model, options, config_json, source, /*trains=*/true);
   if (options.has("max_unit_size"))
     models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
+  add_preferences(model, options, config_json, source);
   return model;
 }
 
-FrozenChange frozen_change(const std::vector<std::string>& then, const std::vector<ParamSpec>& params) {
+FrozenChange frozen_change(const std::vector<std::string>& then, std::span<const ParamSpec> params) {
   const std::set<std::string> frozen_then(then.begin(), then.end());
   FrozenChange change;
   for (const ParamSpec& param : params)
@@ -86,13 +88,13 @@ std::string FrozenChange::text() const {
   return text;
 }
 
-std::int64_t num_trainable(const std::vector<ParamSpec>& params) {
+std::int64_t num_trainable(std::span<const ParamSpec> params) {
   std::int64_t sum = 0;
   for (const ParamSpec& param : params) sum += param.trainable ? param.elements() : 0;
   return sum;
 }
 
-std::string parameters_text(const std::vector<ParamSpec>& params) {
+std::string parameters_text(std::span<const ParamSpec> params) {
   std::int64_t all = 0;
   for (const ParamSpec& param : params) all += param.elements();
   const std::int64_t trainable = num_trainable(params);

@@ -2,6 +2,7 @@
 #pragma once
 // Which parameters are trained: --freeze_parameters and --trainable_parameters.
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,10 +46,10 @@ struct FrozenChange {
   [[nodiscard]] std::string text() const;
 };
 /// `then`: what was frozen when the checkpoint was saved.
-[[nodiscard]] FrozenChange frozen_change(const std::vector<std::string>& then, const std::vector<ParamSpec>& params);
+[[nodiscard]] FrozenChange frozen_change(const std::vector<std::string>& then, std::span<const ParamSpec> params);
 
-[[nodiscard]] std::int64_t num_trainable(const std::vector<ParamSpec>& params);
+[[nodiscard]] std::int64_t num_trainable(std::span<const ParamSpec> params);
 /// "124.4M parameters, 38.6M trainable (31.0 %)"; without the share if all are trained.
-[[nodiscard]] std::string parameters_text(const std::vector<ParamSpec>& params);
+[[nodiscard]] std::string parameters_text(std::span<const ParamSpec> params);
 
 }  // namespace tessera::jobs

@@ -17,7 +17,7 @@ namespace {
 void read_weights_of(World& world, const std::string& directory, const WeightsTarget& target, int depth) {
   const auto is_checkpoint = [&] { return std::string(io::exists(directory + "/" + io::manifest_name) ? "yes" : ""); };
   if (world.text_of_rank_0(is_checkpoint).empty()) {
-    io::read_model(world, directory, target.model->params, *target.layout, target.shards,
+    io::read_model(world, directory, target.model->own_params(), *target.layout, target.shards,
                    [&](const std::string& name) { return models::tensor_use(*target.model, name); });
     return;
   }
@@ -30,7 +30,7 @@ void read_weights_of(World& world, const std::string& directory, const WeightsTa
   }
   io::TrainingState state;
   for (const io::ShardView& view : target.shards) state.shards.push_back({view.unit, view.shard, {view.data}});
-  (void)reader.load(target.model->params, *target.layout, state, target.threads);
+  (void)reader.load(target.model->own_params(), *target.layout, state, target.threads);
 }
 
 }  // namespace

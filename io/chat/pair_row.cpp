@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recognizes the two answers by their keys.
+#include "io/chat/pair_row.hpp"
+
+#include <algorithm>
+
+#include "io/data/row_json.hpp"
+#include "io/data/rows.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool has_value(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && !found->is_null();
+}
+
+/// A list of messages in a cell of a table is a text.
+Json take_list(Json& row, const char* key) {
+  Json value = take_key(row, {key});
+  if (!value.is_string()) return value;
+  if (std::optional<Json> parsed = parse_json_text(value.get_ref<const std::string&>()); parsed && parsed->is_array())
+    return std::move(*parsed);
+  return value;
+}
+
+/// The conversation `base` with the last answer replaced by a text.
+ConversationRow with_answer(const ConversationRow& base, const std::string& answer) {
+  ConversationRow row = base;
+  const std::size_t last = row.messages.size() - 1;
+  if (row.role(last) != "assistant")
+    throw RowError{"the last message is not the assistant's, and \"rejected_response\" is in the place of its answer"};
+  row.messages[last] = {{"role", "assistant"}, {"content", answer}};
+  std::erase_if(row.argument_texts, [&](const ArgumentsText& text) { return text.message == last; });
+  return row;
+}
+
+/// The same but for the messages.
+ConversationRow with_messages(const ConversationRow& base, Json messages) {
+  ConversationRow row = read_messages(std::move(messages));
+  if (base.has_system()) row.set_system(base.content(0));
+  row.tools = base.tools;
+  row.variables = base.variables;
+  return row;
+}
+
+void require_answer(const ConversationRow& row, const char* which) {
+  if (row.messages.empty() || row.role(row.messages.size() - 1) != "assistant")
+    throw RowError{std::string("the ") + which + " conversation does not end with an answer of the assistant"};
+}
+
+/// ms-swift's forms.
+PairRow read_rejected(Json row) {
+  if (has_value(row, "rejected_response") && has_value(row, "rejected_messages"))
+    throw RowError{"the row has \"rejected_response\" and \"rejected_messages\""};
+  const Json response = take_key(row, {"rejected_response"});
+  Json messages = take_list(row, "rejected_messages");
+  if (!form_of(row) || form_of(row) == RowForm::text)
+    throw RowError{"the row has a rejected answer, and no conversation (\"messages\") with the chosen one"};
+  const RowForm form = *form_of(row);
+  PairRow pair{.chosen = read_conversation(std::move(row), form), .rejected = {}, .text = {}};
+  if (!messages.is_null()) {
+    pair.rejected = with_messages(pair.chosen, std::move(messages));
+  } else {
+    if (!response.is_string()) throw RowError{"\"rejected_response\" is not a string"};
+    pair.rejected = with_answer(pair.chosen, response.get<std::string>());
+  }
+  return pair;
+}
+
+/// Texts without a prompt: it is what they begin with alike. A blank before the first difference belongs to the answers
+/// (TRL's extract_prompt).
+TextPair without_prompt(const std::string& chosen, const std::string& rejected) {
+  const auto differ = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
+  auto common = static_cast<std::size_t>(differ.first - chosen.begin());
+  while (common > 0 && common < chosen.size() && (static_cast<unsigned char>(chosen[common]) & 0xC0) == 0x80) --common;
+  if (common > 0 && chosen[common - 1] == ' ') --common;
+  return {chosen.substr(0, common), chosen.substr(common), rejected.substr(common)};
+}
+
+/// True if the messages of an answer begin with the prompt, which is a text.
+bool begins_with(const Json& answer, const Json& prompt) {
+  if (!answer.is_array() || !prompt.is_string()) return false;
+  for (const Json& message : answer)
+    if (message.is_object() && message.value("role", Json()) == "user")
+      return message.value("content", Json()) == prompt;
+  return false;
+}
+
+Json answer_list(Json prompt, const Json& answer) {
+  if (prompt.is_null() || begins_with(answer, prompt)) prompt = Json::array();
+  if (prompt.is_string()) prompt = Json::array({{{"role", "user"}, {"content", prompt}}});
+  if (answer.is_string()) prompt.push_back({{"role", "assistant"}, {"content", answer}});
+  else
+    for (const Json& message : answer) prompt.push_back(message);
+  return prompt;
+}
+
+/// TRL's forms.
+PairRow read_chosen(Json row) {
+  for (const auto& [key, other] : {std::pair{"chosen", "rejected"}, std::pair{"rejected", "chosen"}})
+    if (!has_value(row, key))
+      throw RowError{std::string("the row has \"") + other + "\" and no \"" + key + "\": a pair has both"};
+  const Json chosen = take_list(row, "chosen"), rejected = take_list(row, "rejected");
+  Json prompt = take_list(row, "prompt");
+  const auto is_known = [](const Json& answer) { return answer.is_string() || answer.is_array(); };
+  if (!is_known(chosen) || !is_known(rejected) || chosen.type() != rejected.type())
+    throw RowError{"\"chosen\" and \"rejected\" are not two texts, or two lists of messages"};
+  if (!prompt.is_null() && !is_known(prompt)) throw RowError{"\"prompt\" is not a text or a list of messages"};
+  PairRow pair;
+  if (chosen.is_string() && prompt.is_null()) {
+    pair.text = without_prompt(chosen.get<std::string>(), rejected.get<std::string>());
+    pair.has_template = false;
+    for (std::string& key : keys_with_values(row, {})) pair.chosen.unread.push_back(std::move(key));
+    return pair;
+  }
+  if (chosen.is_string() && prompt.is_string())
+    pair.text = {prompt.get<std::string>(), chosen.get<std::string>(), rejected.get<std::string>()};
+  Json rest = std::move(row);
+  rest["messages"] = answer_list(prompt, chosen);
+  pair.chosen = read_conversation(std::move(rest), RowForm::messages);
+  pair.rejected = with_messages(pair.chosen, answer_list(std::move(prompt), rejected));
+  return pair;
+}
+
+}  // namespace
+
+bool is_pair(const Json& row) {
+  return has_value(row, "rejected_response") || has_value(row, "rejected_messages") || has_value(row, "chosen") ||
+         has_value(row, "rejected");
+}
+
+PairRow read_pair(Json row) {
+  const bool swift = has_value(row, "rejected_response") || has_value(row, "rejected_messages");
+  if (!swift && !is_pair(row)) {
+    std::string keys;
+    for (const auto& [key, value] : row.items())
+      if (keys.size() < 200) keys += " \"" + key.substr(0, 40) + "\"";
+    throw RowError{
+        "the row has no rejected answer: expected \"chosen\" and \"rejected\", or a conversation with "
+        "\"rejected_response\" or \"rejected_messages\"; its keys:" +
+        keys};
+  }
+  PairRow pair = swift ? read_rejected(std::move(row)) : read_chosen(std::move(row));
+  if (!pair.has_template) return pair;
+  require_answer(pair.chosen, "chosen");
+  require_answer(pair.rejected, "rejected");
+  return pair;
+}
+
+}  // namespace tessera::io

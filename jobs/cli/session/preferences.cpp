@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options to the loss of pairs and its reference model.
+#include "jobs/cli/session/preferences.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
+#include "io/model/model_files.hpp"
+#include "jobs/cli/session/lora.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/quantization.hpp"
+#include "models/preference_loss.hpp"
+#include "models/reference.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr const char* preference_names[] = {"rlhf_type",       "beta",        "loss_type",
+                                            "label_smoothing", "rpo_alpha",   "cpo_alpha",
+                                            "ref_model",       "simpo_gamma", "precompute_ref_log_probs"};
+
+/// Throws Error (usage) for an option that is given and is of other types than the run's.
+void require_type(const Options& options, const char* name, bool has_effect, const char* of) {
+  if (has_effect || !options.given(name)) return;
+  throw options.refuse(name,
+                       strfmt("--%s is for %s, and --rlhf_type is %s", name, of, options.text("rlhf_type").c_str()),
+                       strfmt("Drop --%s", name));
+}
+
+void refuse_beside(const Options& options, const char* name, const std::string& why) {
+  if (options.given(name))
+    throw options.refuse(name, strfmt("--%s does not go with --stage rlhf: ", name) + why, strfmt("Drop --%s", name));
+}
+
+/// config.json of the reference model, and its name for messages.
+std::pair<std::string, std::string> reference_config(const Options& options) {
+  const std::string directory = options.text("ref_model"), path = directory + "/config.json";
+  if (!io::exists(path))
+    throw options.refuse("ref_model", "there is no config.json in " + directory,
+                         "Give the directory of a model; tessera convert --to hf makes one of a checkpoint");
+  return {io::read_text(path), path};
+}
+
+models::Model reference_model(const Options& options, const std::string& config_json, const std::string& source,
+                              DType dtype) {
+  if (!options.has("ref_model")) return models::make(config_json, source, dtype);
+  const auto [text, path] = reference_config(options);
+  return models::make(text, path, dtype);
+}
+
+}  // namespace
+
+bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
+
+void check_preference_options(const Options& options) {
+  if (!learns_preferences(options)) {
+    for (const char* name : preference_names)
+      if (options.given(name))
+        throw options.refuse(name, std::string("--") + name + " has no effect without --stage rlhf",
+                             "Use tessera rlhf, or drop it");
+    return;
+  }
+  const std::string type = options.text("rlhf_type"), loss = options.text("loss_type");
+  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo";
+  require_type(options, "loss_type", dpo || type == "cpo", "dpo and cpo");
+  if (loss == "robust") require_type(options, "loss_type", dpo, "robust DPO");
+  require_type(options, "label_smoothing", !orpo, "dpo, cpo and simpo");
+  if (options.real("label_smoothing") > 0 && (loss == "hinge" || loss == "ipo"))
+    throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
+                         "Drop it, or use --loss_type sigmoid or robust");
+  require_type(options, "rpo_alpha", dpo, "dpo");
+  require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
+  require_type(options, "simpo_gamma", simpo, "simpo");
+  require_type(options, "ref_model", dpo, "dpo: the other types have no reference model");
+  require_type(options, "precompute_ref_log_probs", dpo, "dpo: the other types have no reference model");
+  refuse_beside(options, "packing", "a row is one answer");
+  refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");
+  refuse_beside(options, "max_unit_size", "the head's loss needs the whole vocabulary");
+  if (options.flag("from_scratch"))
+    throw options.refuse("from_scratch",
+                         "--from_scratch does not go with --stage rlhf: preferences move a model that "
+                         "has learned to answer",
+                         "Give --model DIR with weights");
+  if (options.text("truncation_strategy") == "split")
+    throw options.refuse("truncation_strategy", "--truncation_strategy split would part an answer",
+                         "Use delete, right or left");
+  if (options.text("baseline") == "bigram")
+    throw options.refuse("baseline", "--baseline bigram is a loss of texts", "Drop --baseline");
+}
+
+kernels::PreferenceSpec preference_spec(const Options& options) {
+  using kernels::PreferenceKind;
+  const std::string type = options.text("rlhf_type");
+  const std::string loss = type == "dpo" || type == "cpo" ? options.text("loss_type") : type;
+  kernels::PreferenceSpec spec;
+  spec.kind = loss == "hinge"    ? PreferenceKind::hinge
+              : loss == "ipo"    ? PreferenceKind::ipo
+              : loss == "robust" ? PreferenceKind::robust
+              : loss == "simpo"  ? PreferenceKind::simpo
+              : loss == "orpo"   ? PreferenceKind::orpo
+                                 : PreferenceKind::sigmoid;
+  spec.beta = options.has("beta") ? options.real("beta") : type == "simpo" ? 2.0 : 0.1;
+  spec.label_smoothing = options.real("label_smoothing");
+  if (type == "simpo") spec.gamma = options.has("simpo_gamma") ? options.real("simpo_gamma") : 1.0;
+  spec.mean = loss == "ipo" || loss == "simpo" || loss == "orpo";
+  spec.rewards_mean = spec.mean && type != "dpo";
+  if (type == "dpo") spec.nll = options.has("rpo_alpha") ? options.real("rpo_alpha") : 0.0;
+  else if (type == "orpo") spec.nll = 1;
+  else spec.nll = options.real("cpo_alpha");
+  return spec;
+}
+
+ReferenceSource reference_source(const Options& options, const models::Model& model) {
+  if (options.text("rlhf_type") != "dpo") return ReferenceSource::none;
+  if (options.flag("precompute_ref_log_probs")) return ReferenceSource::known;
+  if (options.has("ref_model") || !model.lora) return ReferenceSource::own;
+  const bool base_is_frozen = std::ranges::none_of(
+      model.own_params(), [](const ParamSpec& param) { return param.trainable && !param.adapter; });
+  return base_is_frozen ? ReferenceSource::shared : ReferenceSource::own;
+}
+
+std::string reference_directory(const Options& options, const std::string& model_directory) {
+  return options.has("ref_model") ? options.text("ref_model") : model_directory;
+}
+
+void add_preferences(models::Model& model, const Options& options, const std::string& config_json,
+                     const std::string& source) {
+  if (!learns_preferences(options)) return;
+  if (model.router.layers > 0)
+    throw Error(ExitCode::usage, "a mixture of experts is not trained on preferences yet: " + source, "--stage rlhf",
+                "Use a dense model, or --stage sft");
+  models::set_loss(model, models::preference_loss(preference_spec(options)));
+  const ReferenceSource from = reference_source(options, model);
+  if (from == ReferenceSource::none) return;
+  models::Model reference = reference_model(options, config_json, source, model.dtype);
+  if (reference.vocab != model.vocab)
+    throw options.refuse(
+        "ref_model",
+        strfmt("the reference model has a vocabulary of %ld, and the model one of %ld", reference.vocab, model.vocab),
+        "Give a reference model with the same tokenizer");
+  if (from == ReferenceSource::known) return;
+  if (reference.hidden != model.hidden)
+    throw options.refuse("ref_model",
+                         strfmt("the reference model has the hidden size %ld, and the model %ld: they do not share "
+                                "buffers",
+                                reference.hidden, model.hidden),
+                         "Add --precompute_ref_log_probs true");
+  if (from == ReferenceSource::shared) quantize_base(reference, options, config_json, source, /*trains=*/true);
+  models::set_loss(reference, models::target_log_probs());
+  models::add_reference(model, std::move(reference),
+                        from == ReferenceSource::own ? models::ReferenceParams::own : models::ReferenceParams::shared);
+}
+
+void set_preferences(plan::RunSpec& spec, const Options& options) {
+  if (!learns_preferences(options)) return;
+  spec.sequences = 2;
+  spec.packed = true;  // a row is a document and its padding
+  spec.reference_sums = reference_source(options, *spec.model) == ReferenceSource::known;
+  spec.nll_weights = preference_spec(options).nll != 0;
+}
+
+void read_reference(World& world, const Options& options, const ModelConfig& config, train::Trainer& trainer) {
+  const models::Model& model = *trainer.plan().spec.model;
+  if (model.reference_params == 0) return;
+  const std::string directory = reference_directory(options, config.directory);
+  world.run_and_agree([&] {
+    if (io::exists(directory + "/" + io::manifest_name))
+      throw Error(ExitCode::data,
+                  directory + " is a checkpoint, and a reference model is read from a model's directory",
+                  options.has("ref_model") ? "--ref_model" : "--model",
+                  "Make one of it: tessera convert --in " + directory + " --to hf --out DIR");
+  });
+  const models::Model reference = reference_model(options, config.text, config.path, model.dtype);
+  std::vector<ParamSpec> params = model.params;  // the model's own as what is not looked for
+  for (std::size_t p = 0; p < model.own_params().size(); ++p) params[p].adapter = true;
+  (void)io::read_model(world, directory, params, trainer.plan().layout, trainer.reference_shards(),
+                       [&](const std::string& name) {
+                         TensorUse use = models::tensor_use(reference, name);
+                         for (std::string& part : use.parts) part = models::reference_prefix + part;
+                         if (!use.same_as.empty()) use.same_as = models::reference_prefix + use.same_as;
+                         return use;
+                       });
+}
+
+std::string preference_line(const Options& options, const models::Model& model) {
+  const kernels::PreferenceSpec spec = preference_spec(options);
+  const std::string type = options.text("rlhf_type");
+  std::string text = type;
+  if (type == "dpo" || type == "cpo") text += " " + (options.has("loss_type") ? options.text("loss_type") : "sigmoid");
+  text += strfmt(", beta %g", spec.beta);
+  if (spec.label_smoothing > 0) text += strfmt(", label_smoothing %g", spec.label_smoothing);
+  if (type == "simpo") text += strfmt(", gamma %g", spec.gamma);
+  if (spec.nll != 0) text += strfmt(", and %g times the cross-entropy of chosen answers", spec.nll);
+  switch (reference_source(options, model)) {
+    case ReferenceSource::none: break;
+    case ReferenceSource::known: text += " | reference: log-probabilities computed before training"; break;
+    case ReferenceSource::shared: text += " | reference: the model without its adapters"; break;
+    case ReferenceSource::own:
+      text += " | reference: " + (options.has("ref_model") ? options.text("ref_model") : "a frozen copy of the start");
+  }
+  return text;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// --stage rlhf: the loss of pairs, and where its reference's log-probabilities come from.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "jobs/cli/session/setup.hpp"
+#include "kernels/preference_loss.hpp"
+#include "models/module.hpp"
+
+namespace tessera::jobs {
+
+/// Where the log-probabilities of the reference come from: the loss has none; they are computed before training; the
+/// model without its adapters; a second frozen model.
+enum class ReferenceSource : unsigned char { none, known, shared, own };
+
+/// True with --stage rlhf.
+[[nodiscard]] bool learns_preferences(const Options& options);
+/// Throws Error (usage) for options of preferences that contradict one another, have no effect, or do not go with what
+/// else a run does.
+void check_preference_options(const Options& options);
+
+/// The loss that the options ask for, with their defaults.
+[[nodiscard]] kernels::PreferenceSpec preference_spec(const Options& options);
+/// `model`: with its adapters.
+[[nodiscard]] ReferenceSource reference_source(const Options& options, const models::Model& model);
+/// The directory of the reference model: --ref_model, or the model's own.
+[[nodiscard]] std::string reference_directory(const Options& options, const std::string& model_directory);
+
+/// Gives a training model the loss of pairs and its reference model, if the run has --stage rlhf. `config_json`: the
+/// model's. Throws Error (usage): the model or the reference is not supported.
+void add_preferences(models::Model& model, const Options& options, const std::string& config_json,
+                     const std::string& source);
+/// What the plan of such a run needs to know.
+void set_preferences(plan::RunSpec& spec, const Options& options);
+
+/// Collective. Reads the weights of a reference model of its own into its shards. Throws Error (data) on every rank.
+void read_reference(World& world, const Options& options, const ModelConfig& config, train::Trainer& trainer);
+
+/// What precompute_reference needs of a run.
+struct ReferencePass {
+  const Options& options;
+  World& world;
+  const ModelConfig& config;
+  const plan::RunSpec& run;  // of training
+};
+/// Collective. Gives all samples of a run the reference's log-probabilities: from --cache_dir, under a hash of model,
+/// samples and precision, or computed now with the reference alone in memory. Throws Error.
+void precompute_reference(const ReferencePass& of, RunData& data);
+
+/// "dpo sigmoid, beta 0.1 | reference: the model without its adapters".
+[[nodiscard]] std::string preference_line(const Options& options, const models::Model& model);
+
+}  // namespace tessera::jobs

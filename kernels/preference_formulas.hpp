@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a pair contributes to loss, sums and gradient, for host and device, in fp64.
+
+#include <cmath>
+
+#include "kernels/host_device.hpp"
+#include "kernels/preference_loss.hpp"
+
+namespace tessera::kernels {
+
+/// log σ(x).
+TESSERA_HD double log_sigmoid(double x) { return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x)); }
+TESSERA_HD double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+/// log(p / (1 - p)) of a = log p < 0. Both branches of log(1 - e^a) are exact near their end.
+TESSERA_HD double log_odds(double a) {
+  constexpr double log_half = -0.6931471805599453;
+  return a - (a < log_half ? log1p(-exp(a)) : log(-expm1(a)));
+}
+
+/// Of a sequence: its log-probability, the reference's, and its number of targets.
+struct SequenceSums {
+  double policy, reference;
+  std::int64_t targets;
+  TESSERA_HD double count() const { return targets > 0 ? static_cast<double>(targets) : 1.0; }
+};
+
+struct PairTerms {
+  double loss;
+  double chosen_reward, rejected_reward, chosen_logp, rejected_logp;
+  double chosen_slope, rejected_slope;  // ∂loss/∂(log-probability of a target) of each sequence
+};
+
+/// The loss of z = βΔ, and its derivative.
+TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slope) {
+  const double e = spec.label_smoothing;
+  switch (spec.kind) {
+    case PreferenceKind::hinge: slope = z < 1 ? -1.0 : 0.0; return z < 1 ? 1 - z : 0.0;
+    case PreferenceKind::ipo: {  // (Δ - 1/(2β))² = ((z - 1/2)/β)²
+      const double d = (z - 0.5) / spec.beta;
+      slope = 2 * d / spec.beta;
+      return d * d;
+    }
+    case PreferenceKind::robust:
+      slope = (-(1 - e) * sigmoid(-z) - e * sigmoid(z)) / (1 - 2 * e);
+      return (-(1 - e) * log_sigmoid(z) + e * log_sigmoid(-z)) / (1 - 2 * e);
+    case PreferenceKind::simpo: z -= spec.gamma; break;
+    default: break;
+  }
+  slope = -(1 - e) * sigmoid(-z) + e * sigmoid(z);
+  return -(1 - e) * log_sigmoid(z) - e * log_sigmoid(-z);
+}
+
+TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
+  PairTerms t;
+  const double nc = spec.mean ? chosen.count() : 1.0, nr = spec.mean ? rejected.count() : 1.0;
+  const double mc = spec.rewards_mean ? chosen.count() : 1.0, mr = spec.rewards_mean ? rejected.count() : 1.0;
+  const double rc = chosen.policy - chosen.reference, rr = rejected.policy - rejected.reference;
+  t.chosen_reward = spec.beta * (rc / mc);
+  t.rejected_reward = spec.beta * (rr / mr);
+  t.chosen_logp = chosen.policy / mc;
+  t.rejected_logp = rejected.policy / mr;
+  if (spec.kind == PreferenceKind::orpo) {
+    const double ac = rc / nc, ar = rr / nr, odds = log_odds(ac) - log_odds(ar);
+    t.loss = -spec.beta * log_sigmoid(odds);
+    const double slope = -spec.beta * sigmoid(-odds);  // d log_odds(a)/da = 1/(1 - e^a)
+    t.chosen_slope = slope / -expm1(ac) / nc;
+    t.rejected_slope = -slope / -expm1(ar) / nr;
+    return t;
+  }
+  double slope = 0;
+  t.loss = margin_loss(spec, spec.beta * (rc / nc - rr / nr), slope);
+  t.chosen_slope = slope * spec.beta / nc;
+  t.rejected_slope = -slope * spec.beta / nr;
+  return t;
+}
+
+/// 0 if a logit was not finite: the step's loss and norm report that.
+TESSERA_HD std::int64_t preference_units(double value) {
+  const double units = value / preference_unit;
+  return units > -9e18 && units < 9e18 ? llround(units) : 0;
+}
+
+}  // namespace tessera::kernels

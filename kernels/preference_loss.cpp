@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/preference_loss.hpp"
+
+#include "kernels/cuda/ops.hpp"
+#include "kernels/host/ops.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+void check_rows(const SequenceRows& rows) {
+  TESSERA_ASSERT(rows.log_probs.shape.rank() == 2 && rows.log_probs.shape == rows.targets.shape &&
+                     rows.log_probs.dtype == DType::f32 && rows.targets.dtype == DType::i32,
+                 "log-probabilities %s, targets %s", rows.log_probs.shape.str().c_str(),
+                 rows.targets.shape.str().c_str());
+}
+
+void check_column(const TensorView& column, const SequenceRows& rows, DType dtype) {
+  TESSERA_ASSERT(!column || (column.numel() == rows.targets.shape[0] && column.dtype == dtype), "%s of %ld rows",
+                 column.shape.str().c_str(), rows.targets.shape[0]);
+}
+
+}  // namespace
+
+void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
+  check_rows(args.rows);
+  check_column(args.reference_sums, args.rows, DType::f64);
+  check_column(args.nll_weights, args.rows, DType::f32);
+  TESSERA_ASSERT(args.rows.targets.shape[0] % 2 == 0, "pairs of %ld rows", args.rows.targets.shape[0]);
+  TESSERA_ASSERT(!args.weights || (args.weights.shape == args.rows.targets.shape && args.weights.dtype == DType::f32 &&
+                                   (args.spec.nll == 0 || args.nll_weights)),
+                 "weights %s", args.weights.shape.str().c_str());
+  TESSERA_DISPATCH(args.rows.log_probs, preference_loss, args);
+}
+
+void sum_sequences(const SumSequencesArgs& args, StreamView stream) {
+  check_rows(args.rows);
+  TESSERA_ASSERT(args.sums, "sums of sequences without memory");
+  check_column(args.sums, args.rows, DType::f64);
+  TESSERA_DISPATCH(args.rows.log_probs, sum_sequences, args);
+}
+
+}  // namespace tessera::kernels

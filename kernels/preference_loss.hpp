@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Losses of pairs of sequences, as functions of the log-probabilities of their tokens: DPO, CPO, SimPO and their kind.
+// Rows 2k and 2k + 1 are the chosen and the rejected sequence of pair k. The gradient with respect to logits is that of
+// cross-entropy with a weight for each token (linear_cross_entropy), which is computed here.
+
+#include "kernels/linear_cross_entropy.hpp"
+
+namespace tessera::kernels {
+
+/// The function of a pair's margin Δ = ρ(chosen) - ρ(rejected), ρ being the log-probability less the reference's; σ is
+/// the logistic function, ε label_smoothing. Formulas and names are TRL's; label_smoothing of sigmoid is ms-swift's.
+///   sigmoid  -(1-ε)·log σ(βΔ) - ε·log σ(-βΔ)
+///   robust   (-(1-ε)·log σ(βΔ) + ε·log σ(-βΔ)) / (1-2ε)
+///   hinge    max(0, 1 - βΔ)
+///   ipo      (Δ - 1/(2β))²
+///   simpo    sigmoid of βΔ - γ in place of βΔ
+///   orpo     -β·log σ(log-odds of chosen - log-odds of rejected), of mean log-probabilities; no reference
+enum class PreferenceKind : unsigned char { sigmoid, robust, hinge, ipo, simpo, orpo };
+
+struct PreferenceSpec {
+  PreferenceKind kind = PreferenceKind::sigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  double gamma = 0;           // of simpo
+  bool mean = false;          // log-probabilities are divided by the sequence's number of targets (ipo, simpo, orpo)
+  bool rewards_mean = false;  // so are those that rewards and logps are made of
+  double nll = 0;             // weight of the chosen sequences' cross-entropy, a mean over their targets
+};
+
+/// Sums over pairs that a step adds up, as integers in units of preference_unit, so that order does not change them.
+/// nll: -log p of the chosen sequences' targets, and how many there are (a plain count).
+enum class PreferenceSum : unsigned char {
+  chosen_reward,
+  rejected_reward,
+  chosen_logp,
+  rejected_logp,
+  nll,
+  nll_targets,
+};
+inline constexpr int num_preference_sums = 6;
+inline constexpr double preference_unit = 0x1p-24;
+
+/// Log-probabilities of the targets of R rows, 0 where a target is ignored.
+struct SequenceRows {
+  TensorView log_probs;  // (R, T) fp32
+  TensorView targets;    // (R, T) int32, ignore_index where there is none
+};
+
+struct PreferenceLossArgs {
+  PreferenceSpec spec;
+  SequenceRows rows;  // R even
+  /// (R) fp64: the reference's log-probability of each sequence; absent: 0.
+  TensorView reference_sums;
+  /// (R) fp32, of the chosen rows alone: pairs of the global batch over targets of its chosen sequences, by which the
+  /// cross-entropy is a mean over these; read if spec.nll is not 0.
+  TensorView nll_weights;
+  /// (R, T) fp32, written: the cross-entropy weight of each target; absent: not wanted.
+  TensorView weights;
+  LossSums* sums = nullptr;  // adds each pair: its loss without the cross-entropy, one token, right if ρ is larger
+  std::int64_t* metrics = nullptr;  // (num_preference_sums), added to; null: not wanted
+};
+void preference_loss(const PreferenceLossArgs& args, StreamView stream);
+
+/// The log-probability of each sequence: the sum over its targets, in fp64, in an order that T does not change.
+struct SumSequencesArgs {
+  SequenceRows rows;
+  TensorView sums;  // (R) fp64, written
+};
+void sum_sequences(const SumSequencesArgs& args, StreamView stream);
+
+}  // namespace tessera::kernels

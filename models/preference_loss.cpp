@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-probabilities by the kernel of cross-entropy, then the loss of pairs, then gradients by the same kernel.
+#include "models/preference_loss.hpp"
+
+#include "models/head.hpp"
+#include "models/scratch_allocator.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::models {
+
+namespace {
+
+/// Cross-entropy of the rows of a head, as kernels take it, without gradients.
+kernels::LinearCrossEntropyArgs forward_args(const LossArgs& args, const TensorView& workspace,
+                                             const TensorView& log_probs) {
+  kernels::LinearCrossEntropyArgs made{.x = args.x,
+                                       .weight = args.weight,
+                                       .targets = args.batch->targets.reshape(Shape{args.x.shape[0]}),
+                                       .weights = {},
+                                       .log_probs = log_probs.reshape(Shape{args.x.shape[0]}),
+                                       .workspace = workspace,
+                                       .dx = {},
+                                       .dweight = {},
+                                       .low = args.low};
+  made.low.dx = made.low.dweight = {};
+  return made;
+}
+
+std::size_t cross_entropy_bytes(BatchShape shape, std::int64_t vocab, DType dtype) {
+  return kernels::linear_cross_entropy_workspace(shape.batch * shape.tokens, vocab, dtype, shape.device);
+}
+
+class PairsLoss final : public Loss {
+ public:
+  explicit PairsLoss(const kernels::PreferenceSpec& spec) : spec_(spec) {}
+
+  void compute(const LossArgs& args) const override {
+    const Batch& batch = *args.batch;
+    ScratchAllocator allocator(args.workspace);
+    const Scratch w = scratch(allocator, args.shape, args.weight.shape[0], args.x.dtype);
+    kernels::linear_cross_entropy(forward_args(args, w.logits, w.log_probs), args.stream);
+    const bool trains = args.dx || args.dweight || args.low.dx || args.low.dweight;
+    TensorView reference = batch.reference_sums;
+    if (!reference && batch.reference) {
+      reference = w.reference;
+      kernels::sum_sequences({{batch.reference, batch.targets}, reference}, args.stream);
+    }
+    kernels::preference_loss({.spec = spec_,
+                              .rows = {w.log_probs, batch.targets},
+                              .reference_sums = reference,
+                              .nll_weights = batch.nll_weights,
+                              .weights = trains ? w.weights : TensorView{},
+                              .sums = batch.sums,
+                              .metrics = batch.metrics},
+                             args.stream);
+    if (!trains) return;
+    kernels::LinearCrossEntropyArgs backward = forward_args(args, w.logits, w.log_probs);
+    backward.log_probs = {};
+    backward.weights = w.weights.reshape(Shape{args.x.shape[0]});
+    backward.loss_scale = batch.loss_scale;
+    backward.dx = args.dx;
+    backward.dweight = args.dweight;
+    backward.accumulate = args.accumulate;
+    backward.low = args.low;
+    kernels::linear_cross_entropy(backward, args.stream);
+  }
+  [[nodiscard]] int num_metrics() const override { return kernels::num_preference_sums; }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {
+    return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, vocab, dtype); });
+  }
+
+ private:
+  struct Scratch {
+    TensorView log_probs, weights;  // (B, T) fp32
+    TensorView reference;           // (B) fp64
+    TensorView logits;              // of cross-entropy
+  };
+  static Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t vocab, DType dtype) {
+    Scratch s;
+    s.log_probs = allocator.take(DType::f32, {shape.batch, shape.tokens});
+    s.weights = allocator.take(DType::f32, {shape.batch, shape.tokens});
+    s.reference = allocator.take(DType::f64, {shape.batch});
+    s.logits = allocator.take_bytes(cross_entropy_bytes(shape, vocab, dtype));
+    return s;
+  }
+
+  kernels::PreferenceSpec spec_;
+};
+
+class TargetLogProbs final : public Loss {
+ public:
+  void compute(const LossArgs& args) const override {
+    kernels::linear_cross_entropy(forward_args(args, args.workspace, args.batch->reference), args.stream);
+  }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {
+    return cross_entropy_bytes(shape, vocab, dtype);
+  }
+};
+
+class SequenceLogProbs final : public Loss {
+ public:
+  void compute(const LossArgs& args) const override {
+    ScratchAllocator allocator(args.workspace);
+    const TensorView log_probs = allocator.take(DType::f32, {args.shape.batch, args.shape.tokens});
+    const TensorView logits = allocator.take_bytes(cross_entropy_bytes(args.shape, args.weight.shape[0], args.x.dtype));
+    kernels::LinearCrossEntropyArgs forward = forward_args(args, logits, log_probs);
+    forward.sums = args.batch->sums;
+    kernels::linear_cross_entropy(forward, args.stream);
+    kernels::sum_sequences({{log_probs, args.batch->targets}, args.batch->sequence_log_probs}, args.stream);
+  }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {
+    return bytes_of([&](ScratchAllocator& allocator) {
+      (void)allocator.take(DType::f32, {shape.batch, shape.tokens});
+      (void)allocator.take_bytes(cross_entropy_bytes(shape, vocab, dtype));
+    });
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Loss> preference_loss(const kernels::PreferenceSpec& spec) {
+  return std::make_shared<const PairsLoss>(spec);
+}
+
+std::shared_ptr<const Loss> target_log_probs() {
+  static const auto loss = std::make_shared<const TargetLogProbs>();
+  return loss;
+}
+
+std::shared_ptr<const Loss> sequence_log_probs() {
+  static const auto loss = std::make_shared<const SequenceLogProbs>();
+  return loss;
+}
+
+void set_loss(Model& model, const std::shared_ptr<const Loss>& loss) {
+  auto* const head = model.in_row_parts ? nullptr : dynamic_cast<Head*>(model.modules.back().get());
+  if (head == nullptr)
+    throw Error(ExitCode::usage, "a head in parts computes cross-entropy and no other loss", "--max_unit_size",
+                "Drop --max_unit_size");
+  head->set_loss(loss);
+  model.num_metrics = loss->num_metrics();
+  model.writes_sequences = loss == sequence_log_probs();
+}
+
+}  // namespace tessera::models

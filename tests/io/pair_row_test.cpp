@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairs of answers: forms of rows, what a row lacks, and samples whose two sequences never part.
+#include "io/chat/pair_row.hpp"
+
+#include "io/data/packing.hpp"
+#include "io/data/rows.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string turns_of(const io::ConversationRow& row) {
+  std::string all;
+  for (std::size_t i = 0; i < row.messages.size(); ++i)
+    all += std::string(i == 0 ? "" : "|") + row.role(i)[0] + row.content(i);
+  return all;
+}
+
+/// "chosen / rejected" by first letters of roles, "text: prompt + chosen / rejected", or why the row is refused.
+std::string pair_of(const std::string& text) {
+  std::int64_t repaired = 0;
+  try {
+    const io::PairRow pair = io::read_pair(io::parse_row(text, repaired));
+    const std::string raw =
+        pair.text ? "text: " + pair.text->prompt + "+" + pair.text->chosen + "/" + pair.text->rejected : "";
+    if (!pair.has_template) return raw;
+    return turns_of(pair.chosen) + " / " + turns_of(pair.rejected) + (raw.empty() ? "" : " " + raw);
+  } catch (const io::RowError& error) { return "refused: " + error.why; }
+}
+
+TEST(PairRow, Forms) {
+  const std::string expected = "uq|ayes / uq|ano";
+  EXPECT_EQ(pair_of(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+                     "rejected_response": "no"})"),
+            expected);
+  EXPECT_EQ(pair_of(R"({"query": "q", "response": "yes", "rejected_response": "no"})"), expected);
+  EXPECT_EQ(pair_of(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+                     "rejected_messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no"}]})"),
+            expected);
+  EXPECT_EQ(
+      pair_of(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "yes"}],
+                     "rejected": [{"role": "assistant", "content": "no"}]})"),
+      expected);
+  EXPECT_EQ(pair_of(R"({"chosen": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "yes"}],
+                     "rejected": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "no"}]})"),
+            expected);
+  EXPECT_EQ(pair_of(R"({"prompt": "q", "chosen": "yes", "rejected": "no"})"), expected + " text: q+yes/no");
+  // A prompt beside conversations that have it is not read twice.
+  EXPECT_EQ(
+      pair_of(R"({"prompt": "q", "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+                     "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no"}]})"),
+      expected);
+  EXPECT_EQ(
+      pair_of(R"({"system": "s", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+                     {"role": "user", "content": "r"}, {"role": "assistant", "content": "yes"}], "rejected_response": "no"})"),
+      "ss|uq|aa|ur|ayes / ss|uq|aa|ur|ano");
+}
+
+TEST(PairRow, ThePromptOfTextsIsWhatTheyBeginWith) {
+  EXPECT_EQ(pair_of(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: three"})"), "text: Q: 1+1 A: t+wo/hree");
+  EXPECT_EQ(pair_of(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: one"})"), "text: Q: 1+1 A:+ two/ one");
+  EXPECT_EQ(pair_of(R"({"chosen": "é", "rejected": "è"})"), "text: +é/è");  // not within a character
+}
+
+TEST(PairRow, WhatIsLackingIsNamed) {
+  EXPECT_EQ(pair_of(R"({"chosen": "a"})"), "refused: the row has \"chosen\" and no \"rejected\": a pair has both");
+  EXPECT_EQ(pair_of(R"({"rejected": "a", "chosen": null})"),
+            "refused: the row has \"rejected\" and no \"chosen\": a pair has both");
+  EXPECT_NE(pair_of(R"({"rejected_response": "a"})").find("no conversation (\"messages\") with the chosen one"),
+            std::string::npos);
+  EXPECT_NE(pair_of(R"({"query": "q", "response": "a"})").find("no rejected answer"), std::string::npos);
+  EXPECT_NE(pair_of(R"({"prompt": "q", "chosen": "a", "rejected": ["b"]})").find("not two texts"), std::string::npos);
+  EXPECT_NE(pair_of(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "user", "content": "a"}],
+                     "rejected": [{"role": "assistant", "content": "b"}]})")
+                .find("the chosen conversation does not end with an answer"),
+            std::string::npos);
+  EXPECT_NE(
+      pair_of(R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})").find("last message"),
+      std::string::npos);
+}
+
+/// Token i of the stream is i; those of `masked` have no loss.
+class MaskedPairs final : public io::TokenStream {
+ public:
+  MaskedPairs(std::int64_t size, std::int64_t without) : size_(size), without_(without) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] bool masked() const override { return true; }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::int32_t>(first + i);
+  }
+  /// The first `without_` tokens of each ten have none.
+  void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = (first + i) % 10 >= without_ ? 1 : 0;
+  }
+
+ private:
+  std::int64_t size_, without_;
+};
+
+TEST(PairPacking, ASampleIsTwoRowsAndBothAreLeftOutTogether) {
+  // Lengths of chosen and rejected: 10 8 | 10 12 | 10 1 | 10 6.
+  const std::vector<std::int64_t> ends = {10, 18, 28, 40, 50, 51, 61, 67};
+  const auto stream = std::make_shared<MaskedPairs>(70, 4);
+  const auto packed = [&](io::Truncation truncation) {
+    return std::make_unique<io::PackedStream>(stream, io::Documents{0, ends}, 10, io::Packing::pairs, truncation);
+  };
+  const auto removed = packed(io::Truncation::remove);
+  EXPECT_EQ(removed->count().samples, 2);
+  EXPECT_EQ(removed->count().documents, 2);
+  EXPECT_EQ(removed->count().too_long, 1);
+  EXPECT_EQ(removed->count().dropped, 1);
+  EXPECT_EQ(removed->count().longest, 10);
+  EXPECT_EQ(removed->sequences(), 2);
+  EXPECT_EQ(removed->tokens_of(1), 16);
+  EXPECT_EQ(removed->longest_row(1), 10);
+  io::PackedCounts counts;
+  removed->add_counts(0, counts);
+  EXPECT_EQ(counts.tokens, 18);
+  EXPECT_EQ(counts.first_targets, 6);  // tokens 4 to 9
+  std::vector<std::int32_t> ids(12, -1), targets(12, -1), positions(12, -1);
+  removed->read_sequence(1, 1, {12, ids.data(), targets.data(), positions.data(), nullptr, -100});
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{61, 62, 63, 64, 65, 66, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(targets, (std::vector<std::int32_t>{-100, -100, 64, 65, 66, -100, -100, -100, -100, -100, -100, -100}));
+  EXPECT_EQ(packed(io::Truncation::right)->count().samples, 3);
+  EXPECT_EQ(packed(io::Truncation::right)->count().cut, 1);
+  EXPECT_NE(packed(io::Truncation::right)->hash(), packed(io::Truncation::left)->hash());
+}
+
+TEST(PairPacking, ATruncationThatLeavesNoAnswerLeavesOutThePair) {
+  const std::vector<std::int64_t> ends = {10, 20};
+  const io::PackedStream packed(std::make_shared<MaskedPairs>(20, 6), {0, ends}, 5, io::Packing::pairs,
+                                io::Truncation::right);
+  EXPECT_EQ(packed.count().samples, 0);
+  EXPECT_EQ(packed.count().no_loss, 1);
+  EXPECT_EQ(packed.count().cut_no_loss, 1);
+}
+
+TEST(PairPacking, AnOddNumberOfDocumentsIsRefused) {
+  const std::vector<std::int64_t> ends = {10, 20, 30};
+  test::expect_error(ExitCode::data, "odd number of documents", [&] {
+    const io::PackedStream packed(std::make_shared<MaskedPairs>(30, 1), {0, ends}, 10, io::Packing::pairs,
+                                  io::Truncation::right);
+  });
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses of pairs on a device against the host: weights, sums and metrics, and log-probabilities of targets.
+#include "kernels/preference_loss.hpp"
+
+#include "host_device_tensor.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::int64_t rows = 6, tokens = 300;
+
+struct Sums {
+  LossSums loss;
+  std::int64_t metrics[num_preference_sums] = {};
+};
+
+/// Whether every kind has the host's figures; the sums of a sequence are added in another order.
+TEST(CudaPreferenceLoss, AsOnTheHost) {
+  std::vector<float> log_probs(rows * tokens);
+  std::vector<std::int32_t> targets(rows * tokens, 1);
+  std::vector<double> reference(rows);
+  for (std::size_t i = 0; i < log_probs.size(); ++i) {
+    log_probs[i] = static_cast<float>(-0.02 * uniform(1, i));
+    if (i % 7 == 3 || i % tokens > 280) targets[i] = ignore_index, log_probs[i] = 0;
+  }
+  for (std::size_t r = 0; r < reference.size(); ++r) reference[r] = -2.0 - uniform(2, r);
+  HostDeviceTensor<float> p(log_probs, Shape{rows, tokens}), w(Shape{rows, tokens}, 5.0F),
+      nll(std::vector<float>(rows, 0.25F), Shape{rows});
+  HostDeviceTensor<std::int32_t> t(targets, Shape{rows, tokens});
+  HostDeviceTensor<double> r(reference, Shape{rows}), s(Shape{rows}, 0.0);
+  DeviceMemory memory(sizeof(Sums));
+  auto* const on_device = static_cast<Sums*>(memory.view().data);
+  for (const PreferenceKind kind : {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::hinge,
+                                    PreferenceKind::ipo, PreferenceKind::simpo, PreferenceKind::orpo}) {
+    const bool mean = kind == PreferenceKind::ipo || kind == PreferenceKind::simpo || kind == PreferenceKind::orpo;
+    PreferenceLossArgs args{
+        .spec = {.kind = kind, .beta = 0.4, .label_smoothing = 0.1, .gamma = 0.5, .mean = mean, .nll = 0.5}};
+    Sums host, device;
+    PreferenceLossArgs here = args, there = args;
+    here.rows = {p.on_host(), t.on_host()};
+    here.nll_weights = nll.on_host(), here.weights = w.on_host(), here.sums = &host.loss, here.metrics = host.metrics;
+    there.rows = {p.on_device(), t.on_device()};
+    there.nll_weights = nll.on_device(), there.weights = w.on_device();
+    there.sums = &on_device->loss, there.metrics = on_device->metrics;
+    if (kind != PreferenceKind::orpo) here.reference_sums = r.on_host(), there.reference_sums = r.on_device();
+    fill_now(test_device(), on_device, 0, sizeof(Sums));
+    preference_loss(here, host_stream);
+    {
+      const DeviceStream stream;
+      preference_loss(there, stream.view());
+    }
+    copy_now(test_device(), &device, on_device, sizeof device);
+    EXPECT_NEAR(device.loss.loss.value(), host.loss.loss.value(), 1e-9) << static_cast<int>(kind);
+    EXPECT_EQ(device.loss.tokens, 3);
+    EXPECT_EQ(device.loss.correct, host.loss.correct);
+    for (int i = 0; i < num_preference_sums; ++i) EXPECT_NEAR(device.metrics[i], host.metrics[i], 2) << i;
+    const std::vector<float> weights = w.download();
+    for (std::size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(weights[i], w.host()[i], 1e-6) << i;
+  }
+  sum_sequences({{p.on_host(), t.on_host()}, s.on_host()}, host_stream);
+  {
+    const DeviceStream stream;
+    sum_sequences({{p.on_device(), t.on_device()}, s.on_device()}, stream.view());
+  }
+  const std::vector<double> sums = s.download();
+  for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(sums[i], s.host()[i], 1e-12);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

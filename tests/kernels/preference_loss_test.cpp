@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses of pairs: gradients by finite differences, log-probabilities of targets, padding, and what is added up.
+#include "kernels/preference_loss.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "reference.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::int64_t rows = 4, tokens = 6;
+
+/// Log-probabilities of four sequences; those at even tokens of the first row have no target.
+struct Batch {
+  std::vector<float> log_probs;
+  std::vector<std::int32_t> targets;
+  std::vector<double> reference;
+  std::vector<float> nll_weights;
+  Batch() : log_probs(rows * tokens), targets(rows * tokens, 1), reference(rows), nll_weights(rows, 0.4F) {
+    for (std::size_t i = 0; i < log_probs.size(); ++i) {
+      log_probs[i] = static_cast<float>(-0.1 - uniform(1, i));
+      if ((i < tokens && i % 2 == 0) || i == rows * tokens - 1) targets[i] = ignore_index, log_probs[i] = 0;
+    }
+    for (std::size_t r = 0; r < reference.size(); ++r) reference[r] = -2.0 - uniform(2, r);
+  }
+  [[nodiscard]] SequenceRows view() {
+    return {{log_probs.data(), Shape{rows, tokens}}, {targets.data(), Shape{rows, tokens}}};
+  }
+};
+
+/// The loss of the batch as the gradient has it: pairs, and the weighted cross-entropy of chosen targets.
+double total(const PreferenceSpec& spec, Batch& batch) {
+  LossSums sums;
+  preference_loss({.spec = spec,
+                   .rows = batch.view(),
+                   .reference_sums = {batch.reference.data(), Shape{rows}},
+                   .nll_weights = {batch.nll_weights.data(), Shape{rows}},
+                   .weights = {},
+                   .sums = &sums},
+                  host_stream);
+  double loss = sums.loss.value();
+  for (std::int64_t r = 0; r < rows; r += 2)
+    for (std::int64_t t = 0; t < tokens; ++t)
+      if (const auto i = static_cast<std::size_t>(r * tokens + t); batch.targets[i] != ignore_index)
+        loss -= spec.nll * 0.4F * static_cast<double>(batch.log_probs[i]);
+  return loss;
+}
+
+TEST(PreferenceLoss, WeightsAreTheNegatedGradient) {
+  const PreferenceSpec specs[] = {{.kind = PreferenceKind::sigmoid, .beta = 0.7},
+                                  {.kind = PreferenceKind::sigmoid, .beta = 0.7, .label_smoothing = 0.2, .nll = 0.5},
+                                  {.kind = PreferenceKind::robust, .beta = 0.3, .label_smoothing = 0.1},
+                                  {.kind = PreferenceKind::hinge, .beta = 0.2},
+                                  {.kind = PreferenceKind::ipo, .beta = 0.5, .mean = true},
+                                  {.kind = PreferenceKind::simpo, .beta = 2, .gamma = 1, .mean = true, .nll = 1},
+                                  {.kind = PreferenceKind::orpo, .beta = 0.3, .mean = true, .nll = 1}};
+  for (const PreferenceSpec& spec : specs) {
+    Batch batch;
+    if (spec.kind == PreferenceKind::orpo) batch.reference.assign(rows, 0);
+    std::vector<float> weights(rows * tokens);
+    preference_loss({.spec = spec,
+                     .rows = batch.view(),
+                     .reference_sums = {batch.reference.data(), Shape{rows}},
+                     .nll_weights = {batch.nll_weights.data(), Shape{rows}},
+                     .weights = {weights.data(), Shape{rows, tokens}}},
+                    host_stream);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (batch.targets[i] == ignore_index) continue;
+      constexpr float h = 1.0F / 1024;
+      Batch above, below;
+      above.reference = below.reference = batch.reference;
+      above.log_probs[i] += h, below.log_probs[i] -= h;
+      const double slope = (total(spec, above) - total(spec, below)) /
+                           (static_cast<double>(above.log_probs[i]) - static_cast<double>(below.log_probs[i]));
+      EXPECT_NEAR(static_cast<double>(weights[i]), -slope, 2e-5) << static_cast<int>(spec.kind) << " " << i;
+    }
+  }
+}
+
+TEST(PreferenceLoss, KnownValues) {
+  Batch batch;
+  batch.log_probs.assign(rows * tokens, -1);  // 3 targets in the first row, 5 in the last, 6 in the others
+  for (std::size_t i = 0; i < batch.targets.size(); ++i)
+    if (batch.targets[i] == ignore_index) batch.log_probs[i] = 0;
+  LossSums sums;
+  std::int64_t metrics[num_preference_sums] = {};
+  preference_loss(
+      {.spec = {.beta = 0.5}, .rows = batch.view(), .reference_sums = {}, .sums = &sums, .metrics = metrics},
+      host_stream);
+  // Margins are 0.5·(-3 + 6) and 0.5·(-6 + 5).
+  EXPECT_NEAR(sums.loss.value(), std::log1p(std::exp(-1.5)) + std::log1p(std::exp(0.5)), 1e-12);
+  EXPECT_EQ(sums.tokens, 2);
+  EXPECT_EQ(sums.correct, 1);
+  const auto value = [&](PreferenceSum sum) {
+    return static_cast<double>(metrics[static_cast<std::size_t>(sum)]) * preference_unit;
+  };
+  EXPECT_EQ(value(PreferenceSum::chosen_reward), 0.5 * (-3 - 6));
+  EXPECT_EQ(value(PreferenceSum::rejected_reward), 0.5 * (-6 - 5));
+  EXPECT_EQ(value(PreferenceSum::chosen_logp), -9);
+  EXPECT_EQ(value(PreferenceSum::rejected_logp), -11);
+  EXPECT_EQ(value(PreferenceSum::nll), 9);
+  EXPECT_EQ(metrics[static_cast<std::size_t>(PreferenceSum::nll_targets)], 9);
+}
+
+TEST(PreferenceLoss, ExtremeMarginsStayFinite) {
+  for (const float value : {-1e4F, -1e-6F}) {
+    Batch batch;
+    batch.log_probs.assign(rows * tokens, value);
+    for (const PreferenceKind kind : {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::orpo}) {
+      LossSums sums;
+      std::vector<float> weights(rows * tokens);
+      preference_loss({.spec = {.kind = kind, .beta = 1, .mean = kind == PreferenceKind::orpo},
+                       .rows = batch.view(),
+                       .reference_sums = {},
+                       .weights = {weights.data(), Shape{rows, tokens}},
+                       .sums = &sums},
+                      host_stream);
+      EXPECT_TRUE(std::isfinite(sums.loss.value())) << static_cast<int>(kind) << " " << value;
+      for (const float weight : weights) EXPECT_TRUE(std::isfinite(weight)) << static_cast<int>(kind) << " " << value;
+    }
+  }
+}
+
+TEST(PreferenceLoss, PaddingChangesNoBit) {
+  Batch batch;
+  std::vector<double> sums(rows), padded_sums(rows);
+  sum_sequences({batch.view(), {sums.data(), Shape{rows}}}, host_stream);
+  std::vector<float> log_probs(rows * 16);
+  std::vector<std::int32_t> targets(rows * 16, ignore_index);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      log_probs[static_cast<std::size_t>(r * 16 + t)] = batch.log_probs[static_cast<std::size_t>(r * tokens + t)];
+      targets[static_cast<std::size_t>(r * 16 + t)] = batch.targets[static_cast<std::size_t>(r * tokens + t)];
+    }
+  sum_sequences(
+      {{{log_probs.data(), Shape{rows, 16}}, {targets.data(), Shape{rows, 16}}}, {padded_sums.data(), Shape{rows}}},
+      host_stream);
+  EXPECT_EQ(sums, padded_sums);
+}
+
+TEST(PreferenceLoss, CrossEntropyLeavesTheLogProbabilityOfEachTarget) {
+  constexpr std::int64_t n = 37, c = 5, vocab = 301;
+  std::vector<float> x(n * c), weight(vocab * c), log_probs(n, 7);
+  std::vector<std::int32_t> targets(n);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(2 * uniform(3, i) - 1);
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(4 * uniform(4, i) - 2);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    targets[i] = i % 4 == 3 ? ignore_index : static_cast<std::int32_t>(uniform(5, i) * vocab);
+  std::vector<std::byte> memory(linear_cross_entropy_workspace(n, vocab, DType::f32));
+  linear_cross_entropy({.x = {x.data(), Shape{n, c}},
+                        .weight = {weight.data(), Shape{vocab, c}},
+                        .targets = {targets.data(), Shape{n}},
+                        .log_probs = {log_probs.data(), Shape{n}},
+                        .workspace = {memory.data(), DType::u8, Shape{static_cast<std::int64_t>(memory.size())}}},
+                       host_stream);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    double largest = -INFINITY, sum = 0, target = 0;
+    std::vector<double> logits(vocab);
+    for (std::size_t v = 0; v < logits.size(); ++v) {
+      for (std::size_t k = 0; k < c; ++k) logits[v] += static_cast<double>(x[i * c + k]) * weight[v * c + k];
+      largest = std::max(largest, logits[v]);
+    }
+    for (const double logit : logits) sum += std::exp(logit - largest);
+    if (targets[i] != ignore_index) target = logits[static_cast<std::size_t>(targets[i])] - largest - std::log(sum);
+    EXPECT_NEAR(static_cast<double>(log_probs[i]), target, 2e-6) << i;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

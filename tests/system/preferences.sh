@@ -1,0 +1,147 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Preferences: five steps of each type against TRL, on 1 and 3 ranks; forms of rows; the three references, ZeRO stages and a
+# resume agree to the bit; evaluation and the best checkpoint; what is refused.
+#   preferences.sh TESSERA MPIRUN GOLDEN EXAMPLES SIMULATED
+# SIMULATED: libraries of the simulated device; "": there is none.
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
+golden=$3/preferences examples=$4 simulated=$5
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+cp -r "$golden" model
+cp "$examples"/chat/tokenizer*.json model
+cd model || exit 1
+
+common=(--stage rlhf --model . --dataset_shuffle false --learning_rate 1e-3 --lr_scheduler_type constant --adam_beta2 0.999
+        --weight_decay 0 --logging_steps 1 --max_length 256 --mixed_precision no --add_version false --cache_dir cache)
+train=(train "${common[@]}" --dataset pairs.jsonl --global_batch_size 4 --max_steps 5)
+
+# steps DIRECTORY: "step name value" of every figure of a run, and of its evaluation.
+steps() {
+  sed -n 's/^{"loss"/{"global_loss"/; s/^{"eval_loss"/{"eval_global_loss"/; /"global_step"/p' "$1/logging.jsonl" |
+    awk '{ match($0, /"global_step":[0-9]+/); step = substr($0, RSTART + 14, RLENGTH - 14); if ($0 ~ /"eval_global_loss"/) step = "eval"
+           gsub(/[{}"]/, ""); n = split($0, field, ","); for (i = 1; i <= n; ++i) { split(field[i], pair, ":"); sub(/^eval_/, "", pair[1])
+             sub(/^global_loss/, "loss", pair[1]); print step, pair[1], pair[2] } }'
+}
+# as_trl RUN DIRECTORY: every figure of golden.txt within 1e-5 of its size.
+as_trl() {
+  steps "$2" > figures
+  awk -v run="$1" 'NR == FNR { value[$1 " " $2] = $3; next } $1 == run && $2 != "options" {
+      ++n; key = $2 " " $3; d = value[key] - $4; size = $4 < 0 ? -$4 : $4; if (size < 1) size = 1
+      if (!(key in value) || d > 1e-5 * size || d < -1e-5 * size) { print run, key, value[key], "and not", $4; bad = 1 } }
+      END { exit bad || n < 40 }' figures "$golden/golden.txt" > differences || fail "$1: $(head -5 differences)"
+}
+losses() { steps "$1" | grep -E ' (loss|grad_norm|rewards/margins|logps/chosen) '; }
+
+while read -r run _ line; do
+  read -ra options <<< "$line"
+  for ranks in 1 3; do
+    good $ranks "${train[@]}" "${options[@]}" --val_dataset valid.jsonl --eval_steps 5 --zero_stage 3 --output_dir "$run-$ranks"
+    ! grep -q W029 log || fail "$run: $(grep W029 log)"
+    as_trl "$run" "$run-$ranks"
+  done
+done < <(grep ' options ' "$golden/golden.txt")
+expect '^eval 5/5 \| loss .* \| rewards/accuracies .* \| 6 pairs in' log
+expect '^loss      orpo, beta 0.3, and 1 times the cross-entropy of chosen answers' log
+
+# The loss is a mean over the global batch: not the mean of micro-batches' means, which TRL has.
+good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --output_dir split
+as_trl_first=$(sed -n 's/^# the first loss of cpo.*: //p' "$golden/golden.txt")
+awk -v parts="$(steps split | sed -n 's/^1 loss //p')" -v full="$(steps cpo-1 | sed -n 's/^1 loss //p')" -v means="$as_trl_first" \
+  'BEGIN { d = parts - full; e = parts - means; exit !(full > 0 && d < 1e-6 && d > -1e-6 && (e > 1e-3 || e < -1e-3)) }' ||
+  fail "a loss of split batches"
+
+# Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
+sigmoid=(--rlhf_type dpo --beta 0.5 --per_device_train_batch_size 2)
+for form in swift implicit; do
+  good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset "pairs.$form.jsonl" --output_dir "$form"
+  diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses "$form") > /dev/null || fail "rows of the form $form"
+done
+
+# The reference by adapters that are switched off, by a second model, computed beforehand, and from the cache.
+lora=("${train[@]}" "${sigmoid[@]}" --adapters adapter)
+good 2 "${lora[@]}" --output_dir shared
+expect 'reference: the model without its adapters' log
+good 2 "${lora[@]}" --ref_model . --output_dir own
+good 2 "${lora[@]}" --precompute_ref_log_probs true --output_dir known
+expect '^reference log-probabilities of 40 answers computed' log
+good 2 "${lora[@]}" --precompute_ref_log_probs true --output_dir cached
+expect '^reference log-probabilities of 40 answers found in' log
+for other in own known cached; do
+  diff <(losses shared) <(losses $other) > /dev/null || fail "the reference \"$other\" has other losses"
+  cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
+done
+
+# On a device: the fields of sequences and the sums of metrics are in its memory.
+if [ -n "$simulated" ]; then
+  for reference in "" "--precompute_ref_log_probs true"; do
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$simulated good 2 "${lora[@]}" $reference --backend cuda --comm mpi --val_dataset valid.jsonl --eval_steps 5 --output_dir device
+    as_trl dpo_lora device
+    rm -r device
+  done
+  LD_LIBRARY_PATH=$simulated good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --backend cuda \
+    --output_dir device
+  diff <(losses split | cut -c1-12) <(losses device | cut -c1-12) > /dev/null || fail "cross-entropy on a device"
+fi
+
+# ZeRO stages, and a resume in the middle of an epoch.
+for stage in 0 1 2 3; do
+  good 2 "${train[@]}" "${sigmoid[@]}" --zero_stage $stage --save_steps 3 --output_dir "stage$stage"
+  cmp -s stage0/model.safetensors "stage$stage/model.safetensors" || fail "stage $stage differs"
+done
+! tar -cf - stage3/checkpoint-3 | grep -qa 'reference\.' || fail "a checkpoint has the reference"
+good 2 "${train[@]}" "${sigmoid[@]}" --zero_stage 3 --save_steps 3 --output_dir again --resume_from_checkpoint stage3/checkpoint-3
+cmp -s stage3/model.safetensors again/model.safetensors || fail "a resumed run differs"
+# The last batch of an epoch has fewer pairs, and ranks have none.
+good 3 "${train[@]}" "${sigmoid[@]}" --global_batch_size 8 --max_steps 3 --output_dir partial
+expect '"pairs":4,' partial/logging.jsonl
+
+# The best checkpoint by a metric of pairs; a data set that splits off whole pairs.
+good 1 "${train[@]}" "${sigmoid[@]}" --split_dataset_ratio 0.3 --eval_steps 1 --save_steps 1 --load_best_model_at_end true \
+  --metric_for_best_model rewards/margins --output_dir best
+expect '^best .*eval_rewards/margins' log
+refused 2 'Choose one of loss, rewards/chosen' 1 "${train[@]}" --val_dataset valid.jsonl --metric_for_best_model token_acc --output_dir no
+
+# Pairs that cannot be used are named; equal ones are counted; those that truncation leaves without an answer are left out.
+{ head -3 pairs.jsonl; echo '{"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}]}'
+  echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "rejected_response": "b"}'
+  echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'; } > some.jsonl
+good 1 train "${common[@]}" "${sigmoid[@]}" --dataset some.jsonl --max_steps 1 --output_dir some
+expect 'some.jsonl:4: the row has "chosen" and no "rejected"' log
+expect 'some.jsonl:6: the row has no rejected answer' log
+expect 'warning W075: in 1 of 4 pairs' log
+good 1 "${train[@]}" "${sigmoid[@]}" --max_length 40 --truncation_strategy right --output_dir short
+expect 'pairs without loss left out' log
+refused 3 'can be used' 1 "${train[@]}" "${sigmoid[@]}" --max_length 4 --output_dir no
+refused 3 'is a chosen and a rejected answer' 1 sft --model . --dataset pairs.jsonl --output_dir no
+
+# Texts after one beginning: no template.
+echo '{"chosen": "Question: one? Answer: yes", "rejected": "Question: one? Answer: no, never"}' > texts.jsonl
+good 1 train "${common[@]}" "${sigmoid[@]}" --dataset texts.jsonl --max_steps 1 --output_dir texts
+
+refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.jsonl --beta 0.2
+refused 2 '--ref_model is for dpo: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 rlhf --rlhf_type kto --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 dpo --loss_type apo_zero --model . --dataset pairs.jsonl
+refused 2 'desirable_weight' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
+mkdir other && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > other/config.json
+refused 2 'vocabulary of 1100' 1 dpo --ref_model other --model . --dataset pairs.jsonl --output_dir no
+mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json
+refused 3 'there is no chat template' 1 dpo --model plain --dataset pairs.jsonl --max_length 256 --output_dir no
+
+# The plan is the run's.
+good 1 plan dpo --model . --world_size 2 --zero_stage 3 --max_length 112 --json
+planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head -1)
+[ -n "$planned" ] || fail "no plan"
+
+# The example: after a few steps on answers, pairs raise margin and share of right preferences on those that are held out.
+cd "$(dirname "$examples")/.." || exit 1
+good 2 sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat"
+good 2 dpo jobs/examples/dpo.yaml --model "$work/chat" --output_dir "$work/dpo" --cache_dir "$work/cache"
+awk '/"eval_loss"/ { match($0, /"eval_rewards\/margins":[-0-9.e]+/); margin = substr($0, RSTART + 23, RLENGTH - 23)
+       match($0, /"eval_rewards\/accuracies":[-0-9.e]+/); share = substr($0, RSTART + 26, RLENGTH - 26); if (!n++) first = margin }
+     END { exit !(n >= 3 && first == 0 && margin > 0.2 && share > 0.9) }' "$work/dpo/logging.jsonl" || fail "dpo.yaml does not learn"
+
+[ $failures = 0 ] && echo "preferences.sh: passed"
+exit $((failures > 0))
