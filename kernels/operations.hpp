@@ -37,7 +37,7 @@
   X(attention_backward, AttentionBackwardArgs, &A::of, &A::dout, &A::out, &A::lse, &A::dqkv, &A::dsinks,             \
     &A::workspace)                                                                                                   \
   X(cache_append, CacheAppendArgs, &A::k, &A::v, &A::positions, &A::cache)                                           \
-  X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::workspace)                                \
+  X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::lse, &A::workspace)                       \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
     &A::loss_scale, &A::dx, &A::dweight)                                                                             \
   X(route, RouteArgs, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums, &A::fields)             \
