@@ -53,6 +53,9 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   check_new(args.of.qkv.q, s.batch * s.tokens, s.heads * s.head_dim, args.cache);
   TESSERA_ASSERT(s.num_keys() == s.tokens && s.query_offset == 0 && s.window >= 0 && s.soft_cap >= 0);
   TESSERA_ASSERT(args.of.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * s.head_dim);
+  TESSERA_ASSERT(!args.lse || (args.lse.numel() == s.batch * s.tokens * s.heads &&
+                               args.lse.dtype == stat_dtype(args.cache.keys.dtype)),
+                 "lse %s", args.lse.shape.str().c_str());
   TESSERA_ASSERT(
       !s.sinks || (args.of.sinks && args.of.sinks.numel() == s.heads && args.of.sinks.dtype == args.cache.keys.dtype),
       "sinks %s", args.of.sinks.shape.str().c_str());

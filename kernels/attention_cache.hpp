@@ -26,7 +26,8 @@ struct CachedAttentionArgs {
   /// or the last `window` of them. Keys and values are read only if the call appends.
   AttentionArgs of;
   AttentionCache cache;
-  TensorView out;  // (B, T, nh·d)
+  TensorView out;       // (B, T, nh·d)
+  TensorView lse = {};  // (B, nh, T) of stat_dtype: log of the softmax denominator; absent: not written
   TensorView workspace;
   bool appends = false;  // first cache_append of the same arguments: for one token per row in the same kernel
 };

@@ -37,7 +37,7 @@
   X(attention_backward, AttentionBackwardArgs, &A::of, &A::dout, &A::out, &A::lse, &A::dqkv, &A::dsinks,             \
     &A::workspace)                                                                                                   \
   X(cache_append, CacheAppendArgs, &A::k, &A::v, &A::positions, &A::cache)                                           \
-  X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::workspace)                                \
+  X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::lse, &A::workspace)                       \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
     &A::loss_scale, &A::dx, &A::dweight, &A::log_probs)                                                              \
   X(preference_loss, PreferenceLossArgs, &A::rows, &A::reference_sums, &A::nll_weights, &A::weights, &A::sums,       \

@@ -22,6 +22,7 @@ struct CacheCall {
   const std::int32_t* positions;  // (B, T), or null: 0 … T-1
   HeadRowsOf<const T> q, k, v;    // of the new tokens; q not to append
   T *keys, *values, *out = nullptr;
+  float* lse = nullptr;  // (B, nh, T), or null
   float scale = 1;
   SoftCap soft_cap;
   const T* sinks = nullptr;  // (nh), or null
@@ -158,14 +159,20 @@ __device__ __forceinline__ void add_keys(OnlineSoftmax<Heads, R::elements>& s, c
 /// The weight of a partial softmax with maximum `max` beside others with the common maximum `largest`.
 TESSERA_HD float weight_of(float max, float largest) { return max == -INFINITY ? 0.0F : expf(max - largest); }
 
-/// A sink joins a softmax with maximum `largest`, sum `sum` and output `out`, as a key whose value is zero.
+/// Writes an element of a softmax with maximum `largest`, sum `sum` and output `out`, which a sink joins as a key whose
+/// value is zero.
 template <class T>
-__device__ __forceinline__ void add_sink(const CacheCall<T>& c, std::int64_t head, float largest, float& sum,
-                                         float& out) {
-  if (c.sinks == nullptr) return;
-  const float sink = to_float(c.sinks[head]), most = fmaxf(largest, sink), own = expf(largest - most);
-  sum = fmaf(sum, own, expf(sink - most));
-  out *= own;
+__device__ __forceinline__ void write_element(const CacheCall<T>& c, std::int64_t row, std::int64_t head,
+                                              std::int64_t column, float largest, float sum, float out) {
+  const std::int64_t b = row / c.map.tokens, t = row % c.map.tokens;
+  if (c.sinks != nullptr) {
+    const float sink = to_float(c.sinks[head]), most = fmaxf(largest, sink), own = expf(largest - most);
+    sum = fmaf(sum, own, expf(sink - most));
+    out *= own;
+    largest = most;
+  }
+  c.out[c.map.out(b, head, t) + column] = rounded<T>(out * div(1.0F, sum));
+  if (c.lse != nullptr && column == 0) c.lse[c.map.lse(b, head, t)] = largest + logf(sum);
 }
 
 /// Block ((row · kv heads + kv head) · parts of its group + part) · splits + split: up to Heads queries, and tiles
@@ -247,8 +254,7 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
       out = fmaf(weight, outs[g][h][column], out);
     }
     if (c.splits == 1) {
-      add_sink(c, head, largest, sum, out);
-      c.out[c.map.out(b, head, t) + column] = rounded<T>(out * div(1.0F, sum));
+      write_element(c, row, head, column, largest, sum, out);
     } else {
       float* const to = c.partial_of(row, head, split);
       to[column] = out;
@@ -278,8 +284,7 @@ __global__ void __launch_bounds__(max_device_head_dim) merge_kernel(const CacheC
     sum = fmaf(weight, from[d + 1], sum);
     out = fmaf(weight, from[column], out);
   }
-  add_sink(c, head, largest, sum, out);
-  c.out[c.map.out(row / c.map.tokens, head, row % c.map.tokens) + column] = rounded<T>(out * div(1.0F, sum));
+  write_element(c, row, head, column, largest, sum, out);
 }
 
 template <class T>
@@ -349,6 +354,7 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
     CacheCall<T> call = call_of<T>(append);
     call.q = rows_of<T>(of.qkv.q, s);
     call.out = data_of<T>(args.out);
+    call.lse = args.lse ? args.lse.as<float>() : nullptr;
     call.scale = static_cast<float>(of.scale);
     call.soft_cap = {s.soft_cap, of.scale};
     call.sinks = s.sinks ? data_of<T>(of.sinks) : nullptr;

@@ -56,6 +56,7 @@ void cached_attention(const CachedAttentionArgs& args) {
         TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
         const std::int64_t count = s.window > 0 ? std::min(s.window, position + 1) : position + 1;
         const std::int64_t first = ((row / s.tokens * s.kv_heads + h) * capacity + position + 1 - count) * d;
+        const std::int64_t lse = (row / s.tokens * s.heads + h * group) * s.tokens + row % s.tokens;
         cached_attention<T>().run({.q = of.qkv.q.data.as<T>() + row * of.qkv.q.pitch + h * group * d,
                                    .keys = args.cache.keys.as<T>() + first,
                                    .values = args.cache.values.as<T>() + first,
@@ -66,6 +67,8 @@ void cached_attention(const CachedAttentionArgs& args) {
                                    .soft_cap = static_cast<Acc<T>>(s.soft_cap),
                                    .sinks = s.sinks ? of.sinks.as<T>() + h * group : nullptr,
                                    .out = args.out.as<T>() + (row * s.heads + h * group) * d,
+                                   .lse = args.lse ? args.lse.as<Acc<T>>() + lse : nullptr,
+                                   .lse_stride = s.tokens,
                                    .scratch = scratch});
       }
     });

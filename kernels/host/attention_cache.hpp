@@ -17,7 +17,9 @@ struct CachedAttentionGroup {
   Acc<T> scale, soft_cap;  // soft_cap: 0: none
   const T* sinks;          // (group), or null
   T* out;                  // (group, d)
-  Acc<T>* scratch;         // cached_attention_scratch
+  Acc<T>* lse;             // one of every head lse_stride apart; null: not written
+  std::int64_t lse_stride;
+  Acc<T>* scratch;  // cached_attention_scratch
 };
 
 template <class T>

@@ -297,6 +297,10 @@ double cache_distance(const RuleCase& c, std::int64_t fresh) {
   auto q = part(r.q, c.q_width(), before, fresh), k = part(r.k, c.kv_width(), before, fresh),
        v = part(r.v, c.kv_width(), before, fresh);
   std::vector<T> out(q.size());
+  std::vector<Wide<T>> lse(static_cast<std::size_t>(s.batch * s.heads * fresh)), expected_lse;
+  for (std::int64_t i = 0; i < s.batch * s.heads; ++i)
+    for (std::int64_t t = before; t < s.tokens; ++t)
+      expected_lse.push_back(r.lse[static_cast<std::size_t>(i * s.tokens + t)]);
   std::vector<std::int32_t> positions;
   for (std::int64_t i = 0; i < s.batch * fresh; ++i) positions.push_back(static_cast<std::int32_t>(before + i % fresh));
   Workspace workspace(cached_attention_workspace(of, dtype_of<T>::value));
@@ -307,10 +311,12 @@ double cache_distance(const RuleCase& c, std::int64_t fresh) {
                            .positions = view(positions)},
                     .cache = cache,
                     .out = view(out),
+                    .lse = view(lse),
                     .workspace = workspace.view(),
                     .appends = true},
                    host_stream);
   EXPECT_TRUE(workspace.intact());
+  EXPECT_LT(relative_error(lse, expected_lse), sizeof(T) == 8 ? 1e-13 : 2e-6);
   return relative_error(out, part(r.out, c.q_width(), before, fresh));
 }
 

@@ -111,6 +111,7 @@ void run(const CachedAttentionGroup<T>& g) {
     T* const to = g.out + i * d;
     for_each_register<T>(d,
                          [=](std::int64_t c, const auto& part) { part.store(to + c, part.load(from + c) * inverse); });
+    if (g.lse) g.lse[i * g.lse_stride] = largest[i] + log(sums[i]) + (sums[i] - sums[i]);  // log() loses NaN
   }
 }
 

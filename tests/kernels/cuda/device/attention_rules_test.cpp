@@ -130,6 +130,7 @@ void expect_cache_as_host(const AttentionShape& s, std::int64_t capacity, std::v
   Rows<T> q(c.queries(), c.q_width(), 8, 1), k(c.queries(), c.kv_width(), 0, 2), v(c.queries(), c.kv_width(), 8, 3);
   HostDeviceTensor<T> keys(normals_of<T>(shape.numel(), 4), shape), values(normals_of<T>(shape.numel(), 5), shape),
       sinks(normals_of<T>(s.heads, 6), Shape{s.heads}), out(Shape{c.queries(), c.q_width()}, T(7.0F));
+  HostDeviceTensor<float> lse(Shape{s.batch, s.heads, s.tokens}, 0);
   HostDeviceTensor<std::int32_t> positions(std::move(places), Shape{s.batch, s.tokens});
   Workspace host_workspace(cached_attention_workspace(s, dtype_of<T>::value));
   const DeviceMemory workspace(cached_attention_workspace(s, dtype_of<T>::value, test_device()));
@@ -141,6 +142,7 @@ void expect_cache_as_host(const AttentionShape& s, std::int64_t capacity, std::v
                              .positions = on(positions, device)},
                       .cache = {on(keys, device), on(values, device)},
                       .out = on(out, device),
+                      .lse = on(lse, device),
                       .workspace = device ? workspace.view() : host_workspace.view(),
                       .appends = true},
                      stream);
@@ -152,6 +154,7 @@ void expect_cache_as_host(const AttentionShape& s, std::int64_t capacity, std::v
   EXPECT_EQ(bytes_of(keys.download()), bytes_of(keys.host()));
   EXPECT_EQ(bytes_of(values.download()), bytes_of(values.host()));
   EXPECT_LE(device_error(out), 2 * tolerance<T>);
+  EXPECT_LE(device_error(lse), 1e-5);
 }
 
 TYPED_TEST(CudaAttentionRules, OverACacheAreTheHosts) {
