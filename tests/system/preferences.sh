@@ -136,7 +136,7 @@ planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head
 [ -n "$planned" ] || fail "no plan"
 
 # The example: after a few steps on answers, pairs raise margin and share of right preferences on those that are held out.
-cd "$(dirname "$examples")/.." || exit 1
+cd "$work" && ln -s "$(dirname "$examples")" jobs || exit 1
 good 2 sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat"
 good 2 dpo jobs/examples/dpo.yaml --model "$work/chat" --num_train_epochs 2 --eval_steps 12 --output_dir "$work/dpo" --cache_dir "$work/cache"
 awk '/"eval_loss"/ { match($0, /"eval_rewards\/margins":[-0-9.e]+/); margin = substr($0, RSTART + 23, RLENGTH - 23) + 0
