@@ -136,11 +136,11 @@ planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head
 [ -n "$planned" ] || fail "no plan"
 
 # The example: after a few steps on answers, pairs raise margin and share of right preferences on those that are held out.
-cd "$(dirname "$examples")/.." || exit 1
+cd "$work" && ln -s "$(dirname "$examples")" jobs || exit 1
 good 2 sft jobs/examples/chat.yaml --max_steps 12 --warmup_steps 2 --output_dir "$work/chat"
-good 2 dpo jobs/examples/dpo.yaml --model "$work/chat" --output_dir "$work/dpo" --cache_dir "$work/cache"
-awk '/"eval_loss"/ { match($0, /"eval_rewards\/margins":[-0-9.e]+/); margin = substr($0, RSTART + 23, RLENGTH - 23)
-       match($0, /"eval_rewards\/accuracies":[-0-9.e]+/); share = substr($0, RSTART + 26, RLENGTH - 26); if (!n++) first = margin }
+good 2 dpo jobs/examples/dpo.yaml --model "$work/chat" --num_train_epochs 2 --eval_steps 12 --output_dir "$work/dpo" --cache_dir "$work/cache"
+awk '/"eval_loss"/ { match($0, /"eval_rewards\/margins":[-0-9.e]+/); margin = substr($0, RSTART + 23, RLENGTH - 23) + 0
+       match($0, /"eval_rewards\/accuracies":[-0-9.e]+/); share = substr($0, RSTART + 26, RLENGTH - 26) + 0; if (!n++) first = margin }
      END { exit !(n >= 3 && first == 0 && margin > 0.2 && share > 0.9) }' "$work/dpo/logging.jsonl" || fail "dpo.yaml does not learn"
 
 [ $failures = 0 ] && echo "preferences.sh: passed"
