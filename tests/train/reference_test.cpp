@@ -185,7 +185,7 @@ TEST(Reference, ModulesHaveTheirOwnNamesInASchedule) {
   for (const models::ReferenceParams params : {models::ReferenceParams::shared, models::ReferenceParams::own}) {
     models::Model model = models::make(config_json({}), "test");
     models::add_reference(model, models::make(config_json({}), "test"), params);
-    const auto references = plan::references(model, plan::make_units(model, {}));
+    const auto references = plan::references(model, plan::make_units(model, {}), Mesh(1, 1));
     ASSERT_EQ(references.size(), 1U);
     ASSERT_EQ(references[0].modules.size(), model.modules.size());
     for (std::size_t m = 0; m < model.modules.size(); ++m)
