@@ -49,7 +49,8 @@ enum class SlotUse : unsigned char {
   loss_rows,
   router,
   logits,
-  chosen,
+  chosen,  // on a device, in generation: (B) int32, the next tokens
+  draws,   // and (B) fp64, the random numbers that draw them
   norm,
   step,
   snapshot,

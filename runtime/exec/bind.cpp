@@ -183,6 +183,8 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
   program.host_logits = arena.data_if(SlotId{SlotUse::logits}.pinned());
   program.chosen = reinterpret_cast<std::int32_t*>(arena.data_if({SlotUse::chosen}));
   program.host_chosen = reinterpret_cast<std::int32_t*>(arena.data_if(SlotId{SlotUse::chosen}.pinned()));
+  program.draws = reinterpret_cast<double*>(arena.data_if({SlotUse::draws}));
+  program.host_draws = reinterpret_cast<double*>(arena.data_if(SlotId{SlotUse::draws}.pinned()));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
     if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);

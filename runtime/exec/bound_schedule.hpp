@@ -2,6 +2,8 @@
 #pragma once
 // BoundSchedule: a schedule bound to a run's memory. Internal to the executor.
 
+#include <optional>
+
 #include "kernels/dequantize.hpp"
 #include "kernels/step.hpp"
 #include "runtime/base/graph.hpp"
@@ -54,7 +56,8 @@ class Executor::BoundSchedule {
   // On a device:
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device
-  std::int32_t *chosen = nullptr, *host_chosen = nullptr;        // generation: BatchSource::take_largest
+  std::int32_t *chosen = nullptr, *host_chosen = nullptr;        // generation: BatchSource::take_chosen
+  double *draws = nullptr, *host_draws = nullptr;                // and draw
   Event logits_copied;                                           // to host_logits, or host_chosen
   int norm = -1;                                                 // its instruction; -1: none
   bool replays = false;  // nothing but forwards of generation before `norm`, and Parts::replays
@@ -62,6 +65,7 @@ class Executor::BoundSchedule {
   struct Decode {
     std::int64_t rows = 0;
     bool wants_logits = true, captured = false;
+    std::optional<kernels::SampleRule> rule;  // BatchSource::sampling
     LaunchGraph graph;
   } decode;
   /// Waits of the compute stream for instructions of other streams, in list order.

@@ -5,6 +5,7 @@
 
 #include "kernels/argmax.hpp"
 #include "kernels/gemm_choice.hpp"
+#include "kernels/sample.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/plan/activations.hpp"
@@ -101,6 +102,12 @@ static void write_positions(const Executor::BoundSchedule& program, std::int64_t
     std::copy_n(positions, rows, program.host_buffers.positions());
 }
 
+/// The random numbers of a pass, in pinned memory.
+static void write_draws(const Executor::BoundSchedule& program, std::int64_t rows) {
+  if (program.draws != nullptr && program.source->sampling() != nullptr)
+    program.source->draw({program.host_draws, static_cast<std::size_t>(rows)});
+}
+
 void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micro, std::int64_t rows,
                                 StreamView stream) {
   const std::int64_t first = micro * program.tokens_per_micro, row = micro * program.rows_per_micro;
@@ -133,13 +140,17 @@ bool DeviceBackend::replay(Executor::BoundSchedule& program) {
   const std::int64_t rows = source.rows(0);
   if (!program.replays || trace_.on() || rows == 0 || source.positions() == nullptr) return false;
   Executor::BoundSchedule::Decode& decode = program.decode;
-  const bool warm = decode.rows == rows && decode.wants_logits == source.wants_logits();
+  const kernels::SampleRule* const rule = source.sampling();
+  const std::optional<kernels::SampleRule> now = rule ? std::optional(*rule) : std::nullopt;
+  const bool warm = decode.rows == rows && decode.wants_logits == source.wants_logits() && decode.rule == now;
   if (!warm) decode.captured = false;
   decode.rows = rows;
   decode.wants_logits = source.wants_logits();
+  decode.rule = now;
   if (!warm) return false;
   load(program, 0);
   write_positions(program, rows);
+  write_draws(program, rows);
   if (!decode.captured) decode.graph.capture(compute_, [&] { issue_decode(program); });
   decode.captured = true;
   decode.graph.launch(compute_);
@@ -156,28 +167,43 @@ void DeviceBackend::issue_decode(Executor::BoundSchedule& program) {
   copy_result(program);
 }
 
-/// The logits, or the largest of each row, to pinned memory.
+/// The logits, or the next token of each row, to pinned memory.
 void DeviceBackend::copy_result(Executor::BoundSchedule& program) {
   const TensorView logits = logits_of(program);
   if (program.source->wants_logits() || program.chosen == nullptr)
     return copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
   const TensorView chosen(program.chosen, DType::i32, Shape{logits.shape[0]}, device_);
-  kernels::argmax({.x = logits, .out = chosen}, compute_.view());
+  if (const kernels::SampleRule* rule = program.source->sampling()) {
+    const TensorView draws(program.draws, DType::f64, Shape{logits.shape[0]}, device_);
+    copy_bytes(draws.data, program.host_draws, draws.nbytes(), compute_.view());
+    kernels::sample({.x = logits, .draws = draws, .rule = *rule, .out = chosen}, compute_.view());
+  } else {
+    kernels::argmax({.x = logits, .out = chosen}, compute_.view());
+  }
   copy_bytes(program.host_chosen, chosen.data, chosen.nbytes(), compute_.view());
 }
 
-/// Waits for what copy_result has copied: the host chooses the next tokens, or gets them.
+/// Waits for what copy_result has copied: the host chooses the next tokens, or gets them. If a draw is undecided, it
+/// gets the logits after all.
 std::int64_t DeviceBackend::receive(Executor::BoundSchedule& program) {
-  compute_.record(program.logits_copied);
-  program.logits_copied.wait();
+  const auto await = [&] {
+    compute_.record(program.logits_copied);
+    program.logits_copied.wait();
+  };
+  await();
   BatchSource& source = *program.source;
   const TensorView logits = logits_of(program);
-  if (!source.wants_logits() && program.chosen != nullptr)
-    return source.take_largest({program.host_chosen, static_cast<std::size_t>(logits.shape[0])});
+  if (!source.wants_logits() && program.chosen != nullptr) {
+    const std::span<const std::int32_t> ids(program.host_chosen, static_cast<std::size_t>(logits.shape[0]));
+    if (std::ranges::find(ids, kernels::undecided_token) == ids.end()) return source.take_chosen(ids);
+    copy_bytes(program.host_logits, logits.data, logits.nbytes(), compute_.view());
+    await();
+  }
   return source.take({reinterpret_cast<float*>(program.host_logits), static_cast<std::size_t>(logits.numel())});
 }
 
 std::int64_t DeviceBackend::take(Executor::BoundSchedule& program) {
+  write_draws(program, program.source->rows(0));
   copy_result(program);
   return receive(program);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sample.hpp"
 #include "models/module.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/base/stream.hpp"
@@ -84,11 +85,15 @@ class BatchSource {
   /// Receives the logits (rows, V) of a pass. Returns how many rows need another pass; StepBlock::sums.tokens is then
   /// the sum over the ranks.
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
-  /// False: on a device take_largest is called in place of take, and the logits stay there. May change from
-  /// pass to pass.
+  /// False: on a device take_chosen is called in place of take, and the logits stay there, unless a draw is undecided
+  /// (kernels/sample.hpp). May change from pass to pass.
   [[nodiscard]] virtual bool wants_logits() const { return true; }
-  /// By row, the index of the largest logit, the lowest of equals; -1: one of the row is not finite.
-  virtual std::int64_t take_largest(std::span<const std::int32_t> ids) { return (void)ids, 0; }
+  /// How the device then chooses; null: the largest logit, the lowest index of equals.
+  [[nodiscard]] virtual const kernels::SampleRule* sampling() const { return nullptr; }
+  /// With sampling(), a number in [0, 1) for each row.
+  virtual void draw(std::span<double> numbers) const { (void)numbers; }
+  /// By row; -1: a logit of the row is not finite.
+  virtual std::int64_t take_chosen(std::span<const std::int32_t> ids) { return (void)ids, 0; }
 };
 
 /// Called during training steps, on the thread that runs the executor and no other; must not allocate.

@@ -16,6 +16,8 @@ GenerationShape generation_shape(const GenerateRequest& request, std::int64_t ro
 
 GenerationBatch::GenerationBatch(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab)
     : request_(request), picker_(request.sampling, vocab), rows_(static_cast<std::size_t>(rows)) {
+  if (const train::Sampling& s = request.sampling; s.temperature > 0) rule_ = {s.temperature, s.top_k, s.top_p};
+  on_host_ = picker_.penalizes() || (rule_ && vocab > kernels::max_sampled_vocab);
   positions_.resize(rows_.size());
   lengths_.resize(rows_.size());
   const GenerationShape shape = generation_shape(request, rows);
@@ -89,7 +91,11 @@ std::int64_t GenerationBatch::take(std::span<float> logits) {
   });
 }
 
-std::int64_t GenerationBatch::take_largest(std::span<const std::int32_t> ids) {
+void GenerationBatch::draw(std::span<double> numbers) const {
+  for (std::size_t r = 0; r < numbers.size(); ++r) numbers[r] = picker_.draw(first_ + r, rows_[r].made.ids.size());
+}
+
+std::int64_t GenerationBatch::take_chosen(std::span<const std::int32_t> ids) {
   return continue_rows([&](std::size_t r) {
     if (ids[r] < 0) TokenPicker::refuse_logits(first_ + r, rows_[r].made.ids.size());
     return ids[r];

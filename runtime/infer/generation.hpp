@@ -3,6 +3,7 @@
 // Generation: prompts in, tokens out; and the micro-batch of unfinished rows that the executor runs.
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,8 +55,10 @@ class GenerationBatch final : public exec::BatchSource {
   [[nodiscard]] const std::int32_t* positions() const override { return prefill_ ? nullptr : positions_.data(); }
   [[nodiscard]] const std::int32_t* lengths() const override { return prefill_ ? lengths_.data() : nullptr; }
   std::int64_t take(std::span<float> logits) override;
-  [[nodiscard]] bool wants_logits() const override { return !picker_.takes_largest(); }
-  std::int64_t take_largest(std::span<const std::int32_t> ids) override;
+  [[nodiscard]] bool wants_logits() const override { return on_host_; }
+  [[nodiscard]] const kernels::SampleRule* sampling() const override { return rule_ ? &*rule_ : nullptr; }
+  void draw(std::span<double> numbers) const override;
+  std::int64_t take_chosen(std::span<const std::int32_t> ids) override;
 
   [[nodiscard]] const Completion& completion(std::size_t row) const { return rows_[row].made; }
   /// Input tokens of the next pass, without padding.
@@ -75,6 +78,8 @@ class GenerationBatch final : public exec::BatchSource {
 
   const GenerateRequest& request_;
   TokenPicker picker_;
+  std::optional<kernels::SampleRule> rule_;  // absent: greedy
+  bool on_host_ = false;                     // tokens are chosen there
   std::vector<Row> rows_;
   std::vector<std::int32_t> positions_, lengths_;  // by row
   std::size_t first_ = 0, count_ = 0;

@@ -72,14 +72,21 @@ void TokenPicker::refuse_logits(std::uint64_t prompt, std::uint64_t position) {
               "Check the weights: one is not finite, or far too large");
 }
 
+static std::uint64_t key_of(std::uint64_t seed, std::uint64_t prompt) {
+  return seed ^ (prompt * 0x9E3779B97F4A7C15ull);
+}
+
+double TokenPicker::draw(std::uint64_t prompt, std::uint64_t position) const {
+  return uniform(key_of(sampling_.seed, prompt), position);
+}
+
 std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt,
                                std::uint64_t position) {
   float probe = 0;
   for (const float logit : logits) probe += 0 * logit;
   if (probe != 0) refuse_logits(prompt, position);
   if (sampling_.repetition_penalty != 1) penalize(logits, row);
-  const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);
-  if (sampling_.temperature <= 0) return pick_token(logits, 0, key, position);
+  if (sampling_.temperature <= 0) return pick_token(logits, 0, key_of(sampling_.seed, prompt), position);
   const float largest = *std::max_element(logits.begin(), logits.end());
   candidates_.clear();
   for (std::size_t i = 0; i < logits.size(); ++i)
@@ -89,7 +96,7 @@ std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int
   keep_top_p();
   double total = 0;
   for (const Candidate& c : candidates_) total += c.weight;
-  double left = uniform(key, position) * total;
+  double left = draw(prompt, position) * total;
   for (const Candidate& c : candidates_)
     if ((left -= c.weight) < 0) return c.id;
   return candidates_.back().id;

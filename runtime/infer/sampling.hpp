@@ -26,8 +26,10 @@ struct Sampling {
 class TokenPicker {
  public:
   TokenPicker(const Sampling& sampling, std::int64_t vocab);
-  /// True if pick() is the largest logit, as pick_token() of temperature 0.
-  [[nodiscard]] bool takes_largest() const { return sampling_.temperature <= 0 && sampling_.repetition_penalty == 1; }
+  /// Whether pick() changes logits by the row's tokens, which only the host has.
+  [[nodiscard]] bool penalizes() const { return sampling_.repetition_penalty != 1; }
+  /// The number in [0, 1) that draws the token; not with temperature 0.
+  [[nodiscard]] double draw(std::uint64_t prompt, std::uint64_t position) const;
   /// Throws Error (data): a logit of the row is not finite.
   [[noreturn]] static void refuse_logits(std::uint64_t prompt, std::uint64_t position);
   /// The next token of a row with the tokens `row`. `prompt` and `position` select the random number. Overwrites the

@@ -244,6 +244,7 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
     both(batch_slot(models::BatchField::positions), "positions", rows, rows);
     both({SlotUse::chosen}, "chosen", rows, rows);
+    both({SlotUse::draws}, "draws", 2 * rows, 2 * rows);
   }
   const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->num_extra_sums());
   both({SlotUse::norm}, "norm", (counters + 2 * ExactSum::num_counters) * sizeof(std::int64_t),

@@ -15,6 +15,7 @@
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
+#include "kernels/cuda/sample.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/dequantize.hpp"
 #include "kernels/dropout.hpp"
@@ -31,6 +32,7 @@
 #include "kernels/reduce.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/sample.hpp"
 #include "kernels/sgd.hpp"
 #include "kernels/step.hpp"
 #include "kernels/swiglu.hpp"
@@ -56,6 +58,11 @@ void rope_at_positions(const RopeTableArgs& table, const RopeArgs& given, Stream
 void argmax(const ArgmaxArgs& given, StreamView stream) {
   simulated::launch(stream,
                     [args = taken(given, &ArgmaxArgs::x, &ArgmaxArgs::out)] { kernels::argmax(args, host_stream); });
+}
+
+void sample(const SampleArgs& given, StreamView stream) {
+  using A = SampleArgs;
+  simulated::launch(stream, [args = taken(given, &A::x, &A::draws, &A::out)] { kernels::sample(args, host_stream); });
 }
 
 void gemm_few_rows(const GemmArgs& given, StreamView stream) {
