@@ -1,14 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward of RMSNorm on a device, one pass over x and dy: a block takes a range of norms (rows, or heads in them), a
-// warp or the whole block one at a time, and reads it twice, the second time from cache. Each thread keeps the sums of
-// its columns of the weight's gradient in registers and writes them once for the range; a second kernel adds the
-// ranges, which depend on the number of norms alone. dx may be dy: a thread reads an element before it writes it.
+// warp or the whole block one at a time. Its threads keep their columns in registers, with the residual's gradient, so
+// that a norm is one wait for memory; of more than held_columns they read x and dy again, from cache. Each thread keeps
+// the sums of its columns of the weight's gradient in registers and writes them once for the range; a second kernel
+// adds the ranges, which depend on the number of norms alone. dx may be dy: a thread reads an element before it writes
+// it.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/rms_norm.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
+
+constexpr int held_columns = 16;  // of a thread
+
+/// N elements as they lie in memory: 16 bytes, or one element.
+template <int N, class T>
+using Raw = std::conditional_t<N == 1, T, uint4>;
+
+template <int N, class T>
+__device__ __forceinline__ Raw<N, T> read_raw(const T* p) {
+  return *reinterpret_cast<const Raw<N, T>*>(p);
+}
+template <int N, class T>
+__device__ __forceinline__ void widen(const Raw<N, T>& raw, float (&v)[N]) {
+  T parts[N];
+  memcpy(parts, &raw, sizeof raw);
+#pragma unroll
+  for (int i = 0; i < N; ++i) v[i] = to_float(parts[i]);
+}
 
 template <class T>
 struct Backward {
@@ -18,6 +38,57 @@ struct Backward {
   float* partial;  // (blocks, channels); null: the weight's gradient is not wanted
   std::int64_t norms, height, groups, channels, stride_dy, stride_x, stride_dx;  // height: norms of a block
   bool add_to_dx;
+
+  /// take and write of a norm, each element read once. `w`: the thread's columns of the weight.
+  template <int N, int K, class Group>
+  __device__ void run_held(const T* x_row, const T* dy_row, T* dx_row, float scale, std::int64_t own, std::int64_t step,
+                           const Raw<N, T> (&w)[K], float (&sums)[K][N]) const {
+    Raw<N, T> held_x[K], held_dy[K], held_dx[K];
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const std::int64_t c = own + k * step;
+      if (c >= channels) break;
+      held_x[k] = read_raw<N>(x_row + c);
+      held_dy[k] = read_raw<N>(dy_row + c);
+      if (add_to_dx) held_dx[k] = read_raw<N>(dx_row + c);
+    }
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (own + k * step >= channels) break;
+      float v[N], d[N], weights[N];
+      widen<N, T>(held_x[k], v);
+      widen<N, T>(held_dy[k], d);
+      widen<N, T>(w[k], weights);
+#pragma unroll
+      for (int i = 0; i < N; ++i) add_element(v[i], d[i], weights[i], scale, sums[k][i], dot);
+    }
+    if (dx == nullptr) return;
+    const float mean = div(Group::sum(dot), static_cast<float>(channels));
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const std::int64_t c = own + k * step;
+      if (c >= channels) break;
+      float v[N], d[N], weights[N], old[N] = {};
+      widen<N, T>(held_x[k], v);
+      widen<N, T>(held_dy[k], d);
+      widen<N, T>(w[k], weights);
+      if (add_to_dx) widen<N, T>(held_dx[k], old);
+#pragma unroll
+      for (int i = 0; i < N; ++i) d[i] = gradient(v[i], d[i], weights[i], scale, mean, old[i]);
+      store<N>(dx_row + c, d);
+    }
+  }
+
+  __device__ static void add_element(float v, float d, float w, float scale, float& sum, float& dot) {
+    const float hat = mul(v, scale);
+    sum = fused(d, hat, sum);
+    dot = fused(mul(d, w), hat, dot);
+  }
+  __device__ float gradient(float v, float d, float w, float scale, float mean, float old) const {
+    const float slope = mul(scale, fused(d, w, -mul(mul(v, scale), mean)));
+    return add_to_dx ? old + slope : slope;
+  }
 
   /// Adds a thread's columns of a norm to `sums`; returns their part of Σ dy·weight·x·rstd.
   template <int N, int K>
@@ -33,11 +104,7 @@ struct Backward {
       load<N>(dy_row + c, d);
       load<N>(weight + c, w);
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float hat = mul(v[i], scale);
-        sums[k][i] = fused(d[i], hat, sums[k][i]);
-        dot = fused(mul(d[i], w[i]), hat, dot);
-      }
+      for (int i = 0; i < N; ++i) add_element(v[i], d[i], w[i], scale, sums[k][i], dot);
     }
     return dot;
   }
@@ -47,16 +114,13 @@ struct Backward {
   __device__ void write(const T* x_row, const T* dy_row, T* dx_row, float scale, float mean, std::int64_t own,
                         std::int64_t step) const {
     for (std::int64_t c = own; c < channels; c += step) {
-      float v[N], d[N], w[N], old[N];
+      float v[N], d[N], w[N], old[N] = {};
       load<N>(x_row + c, v);
       load<N>(dy_row + c, d);
       load<N>(weight + c, w);
       if (add_to_dx) load<N>(dx_row + c, old);
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float slope = mul(scale, fused(d[i], w[i], -mul(mul(v[i], scale), mean)));
-        d[i] = add_to_dx ? old[i] + slope : slope;
-      }
+      for (int i = 0; i < N; ++i) d[i] = gradient(v[i], d[i], w[i], scale, mean, old[i]);
       store<N>(dx_row + c, d);
     }
   }
@@ -92,17 +156,28 @@ __device__ void write_sums(const float (&sums)[K][N], std::int64_t own, std::int
 template <int N, int K, class Group, class T>
 __global__ void __launch_bounds__(group_block) backward_kernel(const Backward<T> r) {
   constexpr int threads = group_block / Group::per_block;
+  constexpr bool held = N * K <= held_columns;
   constexpr std::int64_t step = threads * N;
   const std::int64_t own = Group::lane() * N, first = blockIdx.x * r.height,
                      end = first + r.height < r.norms ? first + r.height : r.norms;
   float sums[K][N] = {};
+  Raw<N, T> w[K];
+#pragma unroll
+  for (int k = 0; k < K && held; ++k)
+    if (own + k * step < r.channels) w[k] = read_raw<N>(r.weight + own + k * step);
   for (std::int64_t index = first + threadIdx.x / threads; index < end; index += Group::per_block) {
     const std::int64_t row = index / r.groups, at = index % r.groups * r.channels;
     const T *const x = r.x + row * r.stride_x + at, *const dy = r.dy + row * r.stride_dy + at;
-    const float rstd = r.rstd[index], dot = r.template take<N, K>(x, dy, rstd, own, step, sums);
-    if (r.dx == nullptr) continue;
-    const float mean = div(Group::sum(dot), static_cast<float>(r.channels));
-    r.template write<N>(x, dy, r.dx + row * r.stride_dx + at, rstd, mean, own, step);
+    T* const dx = r.dx == nullptr ? nullptr : r.dx + row * r.stride_dx + at;
+    const float rstd = r.rstd[index];
+    if constexpr (held) {
+      r.template run_held<N, K, Group>(x, dy, dx, rstd, own, step, w, sums);
+    } else {
+      const float dot = r.template take<N, K>(x, dy, rstd, own, step, sums);
+      if (dx == nullptr) continue;
+      const float mean = div(Group::sum(dot), static_cast<float>(r.channels));
+      r.template write<N>(x, dy, dx, rstd, mean, own, step);
+    }
   }
   if (r.partial == nullptr) return;
   write_sums<N, K, Group>(sums, own, step, r.channels, r.partial + blockIdx.x * r.channels);
