@@ -39,12 +39,29 @@ struct One {
 /// exp((logit - largest) / temperature).
 struct Softmax {
   float largest;
-  double temperature;
+  double inverse;  // of the temperature: a rounding more is far below a unit
   __device__ Weight operator()(float logit) const {
-    const double w = exp(div(sub(static_cast<double>(logit), static_cast<double>(largest)), temperature));
-    return static_cast<Weight>(add(mul(w, weight_units), 0.5));
+    const double x = mul(sub(static_cast<double>(logit), static_cast<double>(largest)), inverse);
+    return x < -31.5 ? 0 : static_cast<Weight>(add(mul(exp(x), weight_units), 0.5));  // below half a unit
   }
 };
+
+/// f(logit, id) for a thread's share of a row, of which a few are read at once.
+template <class F>
+__device__ __forceinline__ void for_share(const SampleCall& c, const float* row, const F& f) {
+  constexpr int at_once = 4;
+  for (std::int64_t first = threadIdx.x; first < c.width; first += sample_threads * at_once) {
+    float v[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const std::int64_t at = first + i * sample_threads;
+      v[i] = at < c.width ? row[at] : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (const std::int64_t at = first + i * sample_threads; at < c.width) f(v[i], at);
+  }
+}
 
 /// f(value, other) over the block's values, in every thread.
 template <class V, class F>
@@ -76,16 +93,16 @@ __device__ Selected select(const SampleCall& c, const float* row, std::uint32_t 
     __syncthreads();
     std::uint32_t bin = 0;
     Weight pending = 0;  // of neighbours in one bin: fewer atomics
-    for (std::int64_t i = threadIdx.x; i < c.width; i += sample_threads) {
-      const std::uint32_t key = key_of(row[i]), now = key >> shift & 255u;
-      if (key < least || (shift < 24 && (key ^ prefix) >> (shift + 8) != 0)) continue;
+    for_share(c, row, [&](float logit, std::int64_t) {
+      const std::uint32_t key = key_of(logit), now = key >> shift & 255u;
+      if (key < least || (shift < 24 && (key ^ prefix) >> (shift + 8) != 0)) return;
       if (now != bin) {
         if (pending != 0) atomicAdd(&sums[bin], pending);
         bin = now;
         pending = 0;
       }
-      pending += weigh(row[i]);
-    }
+      pending += weigh(logit);
+    });
     if (pending != 0) atomicAdd(&sums[bin], pending);
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -152,8 +169,9 @@ __device__ std::int32_t draw_by_id(const SampleCall& c, const float* row, std::u
 __device__ std::int32_t next_id(const SampleCall& c, const float* row, std::uint32_t key, std::int32_t after) {
   __shared__ std::int32_t ids[sample_warps];
   auto id = static_cast<std::int32_t>(c.width);
-  for (std::int64_t i = threadIdx.x; i < c.width; i += sample_threads)
-    if (key_of(row[i]) == key && i > after && i < id) id = static_cast<std::int32_t>(i);
+  for_share(c, row, [&](float logit, std::int64_t i) {
+    if (key_of(logit) == key && i > after && i < id) id = static_cast<std::int32_t>(i);
+  });
   return of_block(id, ids, [](std::int32_t a, std::int32_t b) { return a < b ? a : b; });
 }
 
@@ -162,8 +180,9 @@ __device__ std::int32_t draw_by_size(const SampleCall& c, const float* row, std:
                                      double draw, Weight (&sums)[sample_bins], Weight (&parts)[sample_warps],
                                      Selected& found) {
   Weight own = 0;
-  for (std::int64_t i = threadIdx.x; i < c.width; i += sample_threads)
-    if (key_of(row[i]) >= least) own += weigh(row[i]);
+  for_share(c, row, [&](float logit, std::int64_t) {
+    if (key_of(logit) >= least) own += weigh(logit);
+  });
   const Weight total = of_block(own, parts, [](Weight a, Weight b) { return a + b; }), slack = slack_of(c.width, total),
                wanted = static_cast<Weight>(mul(c.top_p, static_cast<double>(total)));
   const Selected cut = select(c, row, least, wanted, weigh, sums, found);
@@ -194,10 +213,10 @@ __global__ void __launch_bounds__(sample_threads) sample_kernel(const SampleCall
   __shared__ std::int32_t chosen;
   const float* const row = c.x + static_cast<std::int64_t>(blockIdx.x) * c.width;
   float largest = -INFINITY, probe = 0;
-  for (std::int64_t i = threadIdx.x; i < c.width; i += sample_threads) {
-    largest = fmaxf(largest, row[i]);
-    probe += 0 * row[i];
-  }
+  for_share(c, row, [&](float logit, std::int64_t) {
+    largest = fmaxf(largest, logit);
+    probe += 0 * logit;
+  });
   largest = of_block(largest, values, [](float a, float b) { return fmaxf(a, b); });
   probe = of_block(probe, values, [](float a, float b) { return a + b; });
   std::int32_t id = -1;
@@ -205,7 +224,7 @@ __global__ void __launch_bounds__(sample_threads) sample_kernel(const SampleCall
     std::uint32_t least = 0;
     if (c.top_k > 0 && c.top_k < c.width)
       least = select(c, row, 0, static_cast<Weight>(c.top_k), One{}, sums, found).key;
-    const Softmax weigh{largest, c.temperature};
+    const Softmax weigh{largest, div(1.0, c.temperature)};
     const double draw = c.draws[blockIdx.x];
     id = c.top_p < 1 ? draw_by_size(c, row, least, weigh, draw, sums, parts, found)
                      : draw_by_id(c, row, least, weigh, draw, runs, chosen);

@@ -9,7 +9,7 @@ namespace {
 
 TEST(CudaArgmax, IsTheHostsAndTheFirstOfEquals) {
   TESSERA_NEEDS_DEVICE();
-  for (const std::int64_t width : {1, 31, 1000, 5003}) {
+  for (const std::int64_t width : {1, 31, 1000, 5003, 33000}) {
     const std::int64_t rows = 6;
     auto x = normals_of<float>(rows * width, 1);
     const auto at = [&](std::int64_t row, std::int64_t i) -> float& {
