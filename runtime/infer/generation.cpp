@@ -16,7 +16,7 @@ GenerationShape generation_shape(const GenerateRequest& request, std::int64_t ro
 
 GenerationBatch::GenerationBatch(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab)
     : request_(request), picker_(request.sampling, vocab), rows_(static_cast<std::size_t>(rows)) {
-  if (const train::Sampling& s = request.sampling; s.temperature > 0) rule_ = {s.temperature, s.top_k, s.top_p};
+  if (const Sampling& s = request.sampling; s.temperature > 0) rule_ = {s.temperature, s.top_k, s.top_p};
   on_host_ = picker_.penalizes() || (rule_ && vocab > kernels::max_sampled_vocab);
   positions_.resize(rows_.size());
   lengths_.resize(rows_.size());
