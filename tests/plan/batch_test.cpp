@@ -21,7 +21,7 @@ void expect(Count G, Count B, Count A, int world, std::int64_t global, std::int6
   EXPECT_EQ(plan.global_batch, global);
   EXPECT_EQ(plan.micro_batch, micro);
   EXPECT_EQ(plan.accumulation, steps);
-  EXPECT_EQ(plan.world, world);
+  EXPECT_EQ(plan.data_ranks, world);
 }
 
 std::string refused(Count G, Count B, Count A, int world) {

@@ -30,7 +30,7 @@ plan::RunPlan plan_of(const Case& c) {
   spec.topology = c.topology;
   spec.batch = {.global_batch = 4 * c.accumulation,
                 .micro_batch = 1,
-                .world = 4,
+                .data_ranks = 4,
                 .accumulation = static_cast<int>(c.accumulation)};
   spec.tokens = 16;
   spec.states = {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};

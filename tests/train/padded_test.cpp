@@ -48,7 +48,7 @@ TEST(PaddedRows, AreAsLongAsTheLongestOfTheirMicroBatch) {
   for (const std::int64_t micro : {1, 2, 5}) {
     const plan::BatchPlan batch{.global_batch = 12,
                                 .micro_batch = micro,
-                                .world = 1,
+                                .data_ranks = 1,
                                 .accumulation = static_cast<int>((12 + micro - 1) / micro)};
     exec::SampleBatches batches(batch, 0, row_limit);
     batches.set(stream, nullptr, 0, 12);
