@@ -18,11 +18,12 @@ bool has_value(const Json& row, const char* key) {
   return found != row.end() && !found->is_null();
 }
 
-/// A list of messages in a cell of a table is a text.
+/// A list of messages in a cell of a table is a text; a text that is another list stays one.
 Json take_list(Json& row, const char* key) {
   Json value = take_key(row, {key});
   if (!value.is_string()) return value;
-  if (std::optional<Json> parsed = parse_json_text(value.get_ref<const std::string&>()); parsed && parsed->is_array())
+  if (std::optional<Json> parsed = parse_json_text(value.get_ref<const std::string&>());
+      parsed && parsed->is_array() && !parsed->empty() && parsed->front().is_object())
     return std::move(*parsed);
   return value;
 }
@@ -30,6 +31,7 @@ Json take_list(Json& row, const char* key) {
 /// The conversation `base` with the last answer replaced by a text.
 ConversationRow with_answer(const ConversationRow& base, const std::string& answer) {
   ConversationRow row = base;
+  row.unread.clear();  // the keys of a row are counted once
   const std::size_t last = row.messages.size() - 1;
   if (row.role(last) != "assistant")
     throw RowError{"the last message is not the assistant's, and \"rejected_response\" is in the place of its answer"};
@@ -50,6 +52,9 @@ ConversationRow with_messages(const ConversationRow& base, Json messages) {
 void require_answer(const ConversationRow& row, const char* which) {
   if (row.messages.empty() || row.role(row.messages.size() - 1) != "assistant")
     throw RowError{std::string("the ") + which + " conversation does not end with an answer of the assistant"};
+  if (row.messages.size() < 2)
+    throw RowError{std::string("the ") + which + " conversation has no message before its answer",
+                   "Give its prompt under \"prompt\""};
 }
 
 /// ms-swift's forms.
@@ -81,13 +86,36 @@ TextPair without_prompt(const std::string& chosen, const std::string& rejected) 
   return {chosen.substr(0, common), chosen.substr(common), rejected.substr(common)};
 }
 
-/// True if the messages of an answer begin with the prompt, which is a text.
+std::string trimmed(const std::string& text) {
+  constexpr const char* blanks = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(blanks);
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+/// True if the messages of an answer have a user's message, which is then the prompt, a text. Blanks around it do not
+/// count.
 bool begins_with(const Json& answer, const Json& prompt) {
   if (!answer.is_array() || !prompt.is_string()) return false;
-  for (const Json& message : answer)
-    if (message.is_object() && message.value("role", Json()) == "user")
-      return message.value("content", Json()) == prompt;
+  for (const Json& message : answer) {
+    if (!message.is_object() || message.value("role", Json()) != "user") continue;
+    const Json content = message.value("content", Json());
+    if (content.is_string() && trimmed(content.get<std::string>()) == trimmed(prompt.get<std::string>())) return true;
+    throw RowError{"\"prompt\" is not the first message of the user in \"chosen\" and \"rejected\"",
+                   "Drop one of the two"};
+  }
   return false;
+}
+
+/// Keys that hold a prompt in other forms of rows: beside "chosen" and "rejected" they would be left out. Messages that
+/// are the chosen ones once more say nothing new.
+void refuse_other_prompts(const Json& row, const Json& chosen, bool has_prompt) {
+  for (const char* key : {"messages", "conversations", "conversation", "instruction", "query", "question", "input"}) {
+    if (!has_value(row, key) || row.at(key) == "" || row.at(key) == chosen) continue;
+    const std::string name = std::string("\"") + key + "\"";
+    if (has_prompt) throw RowError{"the row has " + name + " beside \"prompt\", \"chosen\" and \"rejected\""};
+    throw RowError{"the row has " + name + " beside \"chosen\" and \"rejected\", whose prompt is \"prompt\"",
+                   std::string("Name it: --columns '{\"") + key + "\": \"prompt\"}'"};
+  }
 }
 
 Json answer_list(Json prompt, const Json& answer) {
@@ -110,6 +138,7 @@ PairRow read_chosen(Json row) {
   if (!is_known(chosen) || !is_known(rejected) || chosen.type() != rejected.type())
     throw RowError{"\"chosen\" and \"rejected\" are not two texts, or two lists of messages"};
   if (!prompt.is_null() && !is_known(prompt)) throw RowError{"\"prompt\" is not a text or a list of messages"};
+  refuse_other_prompts(row, chosen, !prompt.is_null());
   PairRow pair;
   if (chosen.is_string() && prompt.is_null()) {
     pair.text = without_prompt(chosen.get<std::string>(), rejected.get<std::string>());

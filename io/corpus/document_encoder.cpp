@@ -178,6 +178,10 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   if (!as_text && settings_.chat == nullptr)
     throw RowError{"the row is a conversation, and there is no chat template",
                    "Give a model with a chat template, or one with --template"};
+  if (as_text && pair.has_template &&
+      (pair.chosen.has_system() || !pair.chosen.tools.is_null() || !pair.chosen.variables.empty()))
+    throw RowError{"the row has a system message, tools or chat_template_kwargs, and there is no chat template",
+                   "Give a model with a chat template, or one with --template"};
   try {
     if (as_text) {
       const std::vector<std::string> keys = checked(std::move(pair.chosen.unread));

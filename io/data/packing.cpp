@@ -70,7 +70,7 @@ class Packer {
   PackingSummary finish() {
     if (chosen_)
       throw Error(ExitCode::data, "the data set has an odd number of documents, and pairs need two each", {},
-                  "Give files that tessera has tokenized for preferences");
+                  "Give rows of pairs: files of tokens hold none");
     pack();
     close();
     return summary_;

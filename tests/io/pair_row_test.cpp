@@ -58,6 +58,28 @@ TEST(PairRow, Forms) {
       "ss|uq|aa|ur|ayes / ss|uq|aa|ur|ano");
 }
 
+TEST(PairRow, NoPromptIsLeftOut) {
+  const std::string answers = R"("chosen": [{"role": "assistant", "content": "yes"}],
+                                 "rejected": [{"role": "assistant", "content": "no"}])",
+                    refused = "refused: the row has ";
+  EXPECT_EQ(pair_of(R"({"messages": [{"role": "user", "content": "q"}], )" + answers + "}"),
+            refused + R"("messages" beside "chosen" and "rejected", whose prompt is "prompt")");
+  EXPECT_EQ(pair_of(R"({"question": "q", "system": "s", "chosen": "yes", "rejected": "no"})"),
+            refused + R"("question" beside "chosen" and "rejected", whose prompt is "prompt")");
+  EXPECT_EQ(pair_of(R"({"prompt": "q", "instruction": "r", "input": "", "chosen": "yes", "rejected": "no"})"),
+            refused + R"("instruction" beside "prompt", "chosen" and "rejected")");
+  EXPECT_EQ(pair_of("{" + answers + "}"), "refused: the chosen conversation has no message before its answer");
+  // Messages that are the chosen ones, and blanks around the prompt, are common.
+  const std::string with_prompt = R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}])";
+  EXPECT_EQ(pair_of(R"({"prompt": "q ", "messages": )" + with_prompt + R"(, "chosen": )" + with_prompt +
+                    R"(, "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no"}]})"),
+            "uq|ayes / uq|ano");
+  EXPECT_EQ(pair_of(R"({"prompt": "other", "chosen": )" + with_prompt + R"(, "rejected": )" + with_prompt + "}"),
+            R"(refused: "prompt" is not the first message of the user in "chosen" and "rejected")");
+  EXPECT_EQ(pair_of(R"({"prompt": "[1, 2]", "chosen": "[3]", "rejected": "no"})"),
+            "u[1, 2]|a[3] / u[1, 2]|ano text: [1, 2]+[3]/no");
+}
+
 TEST(PairRow, ThePromptOfTextsIsWhatTheyBeginWith) {
   EXPECT_EQ(pair_of(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: three"})"), "text: Q: 1+1 A: t+wo/hree");
   EXPECT_EQ(pair_of(R"({"chosen": "Q: 1+1 A: two", "rejected": "Q: 1+1 A: one"})"), "text: Q: 1+1 A:+ two/ one");

@@ -96,6 +96,9 @@ void TrainRun::prepare() {
 void TrainRun::open_data() {
   max_length_ = trainer_options_.run.tokens;
   data_ = jobs::open_data(options_, world_, model_, max_length_, config_.directory);
+  if (learns_preferences(options_) && data_.weighted())
+    throw Error(ExitCode::data, "some messages have a weight other than 0 and 1, and losses of pairs have none",
+                "--dataset", "Drop \"weight\" and \"loss_scale\" from the messages");
   if (options_.flag("group_by_length") && data_.train->packed() == nullptr)
     throw options_.refuse("group_by_length", "--group_by_length has no effect: all samples have --max_length tokens",
                           "Drop it: texts are one stream, cut into samples");

@@ -140,7 +140,9 @@ void refuse_saved_experts(const models::Model& model) {
 void add_adapters(models::Model& model, const Options& options, const AdapterConfig& config) {
   const double dropout = options.real("lora_dropout");
   if (!config.text.empty()) {
-    add_adapters(model, config, options.given("lora_dropout") ? std::optional(dropout) : std::nullopt);
+    // Of preferences, too, dropout is what the option says, 0 by default, and not what the adapters were trained with.
+    const bool said = options.given("lora_dropout") || options.text("stage") == "rlhf";
+    add_adapters(model, config, said ? std::optional(dropout) : std::nullopt);
     return refuse_saved_experts(model);
   }
   models::LoraSpec spec;

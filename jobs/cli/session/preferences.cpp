@@ -67,7 +67,8 @@ void check_preference_options(const Options& options) {
   const std::string type = options.text("rlhf_type"), loss = options.text("loss_type");
   const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo";
   require_type(options, "loss_type", dpo || type == "cpo", "dpo and cpo");
-  if (loss == "robust") require_type(options, "loss_type", dpo, "robust DPO");
+  if (loss == "robust" && !dpo)
+    throw options.refuse("loss_type", "--loss_type robust is for dpo, and --rlhf_type is " + type, "Use another one");
   require_type(options, "label_smoothing", !orpo, "dpo, cpo and simpo");
   if (options.real("label_smoothing") > 0 && (loss == "hinge" || loss == "ipo"))
     throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
@@ -149,6 +150,9 @@ void add_preferences(models::Model& model, const Options& options, const std::st
                                 "buffers",
                                 reference.hidden, model.hidden),
                          "Add --precompute_ref_log_probs true");
+  if (from == ReferenceSource::own && quantization_of_run(options, config_json, source) != QuantFormat::none)
+    throw Error(ExitCode::usage, "a second reference model in 4 or 8 bits is not supported yet", "--quant_method",
+                "Add --precompute_ref_log_probs true, or train adapters alone, whose base is the reference");
   if (from == ReferenceSource::shared) quantize_base(reference, options, config_json, source, /*trains=*/true);
   models::set_loss(reference, models::target_log_probs());
   models::add_reference(model, std::move(reference),

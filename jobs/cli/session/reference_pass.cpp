@@ -89,6 +89,21 @@ void write_cache(const std::string& path, std::uint64_t key, std::string_view su
   io::write_text(path, text);
 }
 
+ModelConfig config_of_reference(const ReferencePass& of) {
+  ModelConfig config = of.config;
+  if (of.options.has("ref_model")) {
+    config.directory = of.options.text("ref_model");
+    config.path = config.directory + "/config.json";
+    config.text = io::read_text(config.path);
+  }
+  return config;
+}
+
+QuantFormat reference_quantization(const ReferencePass& of) {
+  const ModelConfig config = config_of_reference(of);
+  return quantization_of_run(of.options, config.text, config.path);
+}
+
 /// The reference model alone, without gradients; made when the first samples are not in the cache.
 class Pass {
  public:
@@ -101,12 +116,7 @@ class Pass {
 
  private:
   void start() {
-    ModelConfig config = of_.config;
-    if (of_.options.has("ref_model")) {
-      config.directory = of_.options.text("ref_model");
-      config.path = config.directory + "/config.json";
-      config.text = io::read_text(config.path);
-    }
+    const ModelConfig config = config_of_reference(of_);
     require_weights(of_.world, config.directory);
     model_ = models::make(config.text, config.path, of_.run.model->dtype);
     for (ParamSpec& param : model_.params) param.storage_dtype = model_.dtype;
@@ -153,6 +163,7 @@ void precompute_reference(const ReferencePass& of, RunData& data) {
     std::string path, bytes;
     const std::string found = world.text_of_rank_0([&] {
       key = hash64(name_of(of.run.model->dtype), reference_form);
+      key = hash64(name_of(reference_quantization(of)), key);
       key = token_hash(*samples, directory_stamp(directory, key));
       path = cache_directory(of.options) + strfmt("/reference-%016lx.bin", key);
       return read_cache(path, key, count);

@@ -34,8 +34,12 @@ std::string directory_of_tokenizer(const std::string& path) {
 /// Throws for a plain text in supervised fine-tuning; "": there is none.
 void refuse_plain_text(const Options& options, const std::string& path) {
   if (path.empty() || options.text("stage") == "pt") return;
-  throw Error(ExitCode::usage, path + " is plain text, and supervised fine-tuning learns from rows", "--stage sft",
-              "Give rows of conversations (docs/data.md), or train on the text by --stage pt (tessera pt)");
+  const bool pairs = options.text("stage") == "rlhf";
+  throw Error(
+      ExitCode::usage,
+      path + " is plain text, and " + (pairs ? "preferences are" : "supervised fine-tuning is") + " learned from rows",
+      pairs ? "--stage rlhf" : "--stage sft",
+      "Give rows of conversations (docs/data.md), or train on the text by --stage pt (tessera pt)");
 }
 
 /// Throws unless files that are not tokenized need no tokenizer: token files, and texts as bytes.
