@@ -16,6 +16,7 @@ struct Sums {
 
 /// Whether every kind has the host's figures; the sums of a sequence are added in another order.
 TEST(CudaPreferenceLoss, AsOnTheHost) {
+  TESSERA_NEEDS_DEVICE();
   std::vector<float> log_probs(rows * tokens);
   std::vector<std::int32_t> targets(rows * tokens, 1);
   std::vector<double> reference(rows);
