@@ -110,7 +110,8 @@ bool begins_with(const Json& answer, const Json& prompt) {
 /// are the chosen ones once more say nothing new.
 void refuse_other_prompts(const Json& row, const Json& chosen, bool has_prompt) {
   for (const char* key : {"messages", "conversations", "conversation", "instruction", "query", "question", "input"}) {
-    if (!has_value(row, key) || row.at(key) == "" || row.at(key) == chosen) continue;
+    if (!has_value(row, key) || row.at(key) == chosen) continue;
+    if (row.at(key).is_string() && row.at(key).get_ref<const std::string&>().empty()) continue;
     const std::string name = std::string("\"") + key + "\"";
     if (has_prompt) throw RowError{"the row has " + name + " beside \"prompt\", \"chosen\" and \"rejected\""};
     throw RowError{"the row has " + name + " beside \"chosen\" and \"rejected\", whose prompt is \"prompt\"",

@@ -65,7 +65,7 @@ void Options::resolve_bench() {
 }
 
 std::string stage_default(const OptionSpec& spec, const std::string& command) {
-  const std::string stage = command.empty() ? "" : stage_of(command);
+  std::string stage = command.empty() ? "" : stage_of(command);
   if (!stage.empty() && std::string_view(spec.name) == "stage") return stage;
   const std::string_view name = spec.name;
   const auto of = [&](const StageDefault& entry) {
