@@ -217,12 +217,15 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dqkv.q.data.data != q.data &&
                  args.workspace.nbytes() >= attention_backward_workspace(s, q.dtype, q.device));
   if constexpr (cuda::cudnn_built)
-    if (is_fused_call(args) && args.dqkv.q.pitch == args.of.qkv.q.pitch && args.dqkv.k.pitch == args.of.qkv.k.pitch &&
-        args.dqkv.v.pitch == args.of.qkv.v.pitch) {
+    if (is_fused_call(args)) {
+      const QkvHeads &of = args.of.qkv, &to = args.dqkv;
+      const bool same = to.q.pitch == of.q.pitch && to.k.pitch == of.k.pitch && to.v.pitch == of.v.pitch;
+      // Our own kernels could not read the log-sum-exp that cuDNN has written of documents.
+      TESSERA_ASSERT(same || s.longest == 0, "gradients of documents by cuDNN have the pitches of q, k and v");
       TESSERA_ASSERT(
-          is_aligned_16(args.of.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
+          !same || (is_aligned_16(of) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(to)),
           "cuDNN's attention needs memory aligned to 16 bytes");
-      if (accepted_by_cudnn([&] { cuda::cudnn::attention_backward(args, stream); })) return;
+      if (same && accepted_by_cudnn([&] { cuda::cudnn::attention_backward(args, stream); })) return;
     }
   TESSERA_DISPATCH(q, attention_backward, args);
 }

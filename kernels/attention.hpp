@@ -66,7 +66,7 @@ struct AttentionArgs {
 struct AttentionForwardArgs {
   AttentionArgs of;
   TensorView out;  // (B, T, nh·d)
-  /// B·nh·T of stat_dtype: log of the softmax denominator, for backward and to merge parts of the keys, (B, nh, T) or,
+  /// B·nh·T of stat_dtype: log of the softmax denominator, for backward, (B, nh, T) or,
   /// where cuDNN takes documents, (B, T, nh); absent: not written.
   TensorView lse;
   TensorView workspace;

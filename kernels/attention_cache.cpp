@@ -51,6 +51,9 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   if (s.batch * s.tokens == 0) return;
   check_cache(s, args.of.positions, args.cache);
   check_new(args.of.qkv.q, s.batch * s.tokens, s.heads * s.head_dim, args.cache);
+  if (args.appends)
+    for (const HeadRows* heads : {&args.of.qkv.k, &args.of.qkv.v})
+      check_new(*heads, s.batch * s.tokens, s.kv_heads * s.head_dim, args.cache);
   TESSERA_ASSERT(s.num_keys() == s.tokens && s.query_offset == 0 && s.window >= 0 && s.soft_cap >= 0);
   TESSERA_ASSERT(args.of.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * s.head_dim);
   TESSERA_ASSERT(!args.lse || (args.lse.numel() == s.batch * s.tokens * s.heads &&

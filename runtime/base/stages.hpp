@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-/// What becomes of an activation in a group of ranks. `from` is each member's; sums are fp32, in the order of
-/// Communicator::reduce_scatter, and take values of the activations' type.
+/// What becomes of an activation in a group of ranks. `from` is each member's; sums are of the host, in fp32 and in
+/// the order of Communicator::reduce_scatter; NCCL's have its own order and type. They take values of the activations'
+/// type, and may overwrite `from`.
 enum class ExchangeKind : unsigned char {
   copy,            // to = from
   all_gather,      // to = the `from` of all members, in member order

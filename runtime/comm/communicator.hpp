@@ -75,7 +75,7 @@ class Communicator {
   [[nodiscard]] virtual Device device() const { return host_device; }
   /// On a GPU: the stream in whose order later calls work; set before the first one. The caller orders the earlier
   /// calls before the later ones (by events of the schedule). The communicators of a rank use two streams at most, so
-  /// that at most two of their collectives are in flight at a time.
+  /// that at most two of their collectives are in flight at a time; a schedule with exchanges adds a third.
   virtual void run_on(StreamView stream) { (void)stream; }
 
   /// Collective, start-up only: allocates `bytes_per_rank` for each member, in member order, without gaps, zero-filled.

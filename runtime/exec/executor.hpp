@@ -55,13 +55,15 @@ class BatchMemory {
   std::array<std::byte*, models::batch_fields.size()> data_{};
 };
 
-/// Source of micro-batches, in host memory. Called on the compute stream; must not allocate.
+/// Source of micro-batches, in host memory. Called on the compute stream, rows() and tokens() on every stream; must not
+/// allocate.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
   /// Rows of micro-batch `micro` on this rank; 0: an empty one.
   [[nodiscard]] virtual std::int64_t rows(int micro) const = 0;
-  /// T of its rows: RunSpec::tokens at most. Nothing that ranks exchange depends on it, so each has its own.
+  /// T of its rows: RunSpec::tokens at most. No gradient or parameter that ranks
+  /// exchange depends on it, so each has its own.
   [[nodiscard]] virtual std::int64_t tokens(int micro) const = 0;
   /// The first row of a micro-batch, in the numbering of the global batch.
   [[nodiscard]] virtual std::int64_t first_row(int micro) const { return (void)micro, 0; }

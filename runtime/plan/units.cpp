@@ -166,7 +166,7 @@ static std::map<std::pair<int, std::int64_t>, int> units_of_params(const std::ve
 
 static AxisSet axes_of(models::RankGroup group, const Mesh& mesh) {
   switch (group) {
-    case models::RankGroup::data: return mesh.used(Axis::replicate | Axis::shard);
+    case models::RankGroup::data: return mesh.used(Mesh::data_axes());
     case models::RankGroup::context: return mesh.used(Axis::context);
     case models::RankGroup::tensor: return mesh.used(Axis::tensor);
     case models::RankGroup::expert: return mesh.used(Axis::expert);

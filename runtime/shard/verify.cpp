@@ -369,11 +369,15 @@ std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const 
       form.push_back(
           {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
                       unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});
-  for (const ModuleUse& module : schedule.modules)
-    for (const ModuleExchange& exchange : module.exchanges)
-      if (mesh.used(exchange.axes) != exchange.axes)
-        form.push_back({-1, strfmt("module %s exchanges over %s, on the mesh %s", module.name.c_str(),
-                                   exchange.axes.str().c_str(), mesh.str().c_str())});
+  const auto check_axes = [&](const std::vector<ModuleUse>& modules) {
+    for (const ModuleUse& module : modules)
+      for (const ModuleExchange& exchange : module.exchanges)
+        if (mesh.used(exchange.axes) != exchange.axes)
+          form.push_back({-1, strfmt("module %s exchanges over %s, on the mesh %s", module.name.c_str(),
+                                     exchange.axes.str().c_str(), mesh.str().c_str())});
+  };
+  check_axes(schedule.modules);
+  for (const ReferenceModel& reference : schedule.references) check_axes(reference.modules);
   if (!form.empty() || schedule.list.empty()) return form;
   return Replay(schedule, mesh, load).run();
 }

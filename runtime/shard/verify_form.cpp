@@ -94,24 +94,27 @@ class Form {
     activation_tables();
   }
 
-  /// A value is written by one stage or exchange; an exchange has both ends, and leaves what it sums to nobody else.
+  /// A value is written by one stage or exchange, and read by one: a second reader would overwrite its gradient, and
+  /// might read what an exchange has summed. An exchange has both ends.
   void stages(const ModuleUse& m) {
     const auto value = [&](int v) { return v >= 0 && at(v) < m.values.size(); };
     const auto refuse = [&](const char* what) { fail(-1, "module " + m.name + " " + what); };
-    std::vector<int> writers(m.values.size()), written_in(m.values.size(), -1);
+    std::vector<int> writers(m.values.size()), readers(m.values.size()), written_in(m.values.size(), -1);
     for (int p = 0; p < static_cast<int>(m.stages.size()); ++p) {
       const ModuleStage& stage = m.stages[at(p)];
       if (!std::ranges::all_of(stage.reads, value) || !std::ranges::all_of(stage.writes, value))
         return refuse("has a stage that names no value");
+      for (const int v : stage.reads) ++readers[at(v)];
       for (const int v : stage.writes) ++writers[at(v)], written_in[at(v)] = p;
     }
     for (const ModuleExchange& e : m.exchanges) {
       if (!value(e.from) || !value(e.to) || e.from == e.to || e.after < 0 || e.after + 1 >= m.num_stages())
         return refuse("has an exchange between no stages, or of no value");
-      ++writers[at(e.to)], written_in[at(e.to)] = e.after;
+      ++readers[at(e.from)], ++writers[at(e.to)], written_in[at(e.to)] = e.after;
       if (is_sum(e.forward) && m.values[at(e.from)].kept) refuse("keeps a value that an exchange sums");
     }
     if (std::ranges::any_of(writers, [](int n) { return n != 1; })) refuse("has a value that not one stage writes");
+    if (std::ranges::any_of(readers, [](int n) { return n != 1; })) refuse("has a value that not one stage reads");
     for (const ModuleExchange& e : m.exchanges)
       if (written_in[at(e.from)] > e.after) refuse("exchanges a value that is written later");
   }

@@ -106,6 +106,9 @@ TEST(Exchanges, RefusesWhatIsNoExchange) {
   in.modules[1].values[2].kept = true;
   EXPECT_EQ(broken_exchange(build_train(in)), "module h.0 keeps a value that an exchange sums");
   in = exchanging();
+  in.modules[1].stages.back().reads.push_back(0);
+  EXPECT_EQ(broken_exchange(build_train(in)), "module h.0 has a value that not one stage reads");
+  in = exchanging();
   in.modules[1].exchanges[1].axes = Axis::context;
   EXPECT_EQ(broken_exchange(build_train(in)), "module h.0 exchanges over context, on the mesh {replicate 1, shard 2}");
 }

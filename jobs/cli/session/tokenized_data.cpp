@@ -39,7 +39,8 @@ void refuse_plain_text(const Options& options, const std::string& path) {
       ExitCode::usage,
       path + " is plain text, and " + (pairs ? "preferences are" : "supervised fine-tuning is") + " learned from rows",
       pairs ? "--stage rlhf" : "--stage sft",
-      "Give rows of conversations (docs/data.md), or train on the text by --stage pt (tessera pt)");
+      pairs ? "Give rows of pairs (docs/preferences.md)"
+            : "Give rows of conversations (docs/data.md), or train on the text by --stage pt (tessera pt)");
 }
 
 /// Throws unless files that are not tokenized need no tokenizer: token files, and texts as bytes.
