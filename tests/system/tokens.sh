@@ -191,7 +191,7 @@ ls packed/decompressed-*.data > log 2>&1 || fail "tokenize removed what a run ha
 { cat short.jsonl; echo '{"text": "odd", "number": NaN}'; } > odd.jsonl
 "$tessera" tokenize --model model --dataset odd.jsonl --out odd.bin > log 2>&1 || fail "tokenizing NaN"
 refuse 3 'rows with 1 lone surrogates, NaN or Infinity \[odd.bin\]' train "${common[@]}" --dataset odd.bin --strict true
-refuse 2 'long.txt is plain text, and supervised fine-tuning learns from rows' train "${common[@]}" --stage sft --dataset long.txt
+refuse 2 'long.txt is plain text, and supervised fine-tuning is learned from rows' train "${common[@]}" --stage sft --dataset long.txt
 
 refuse 2 'needs --out' tokenize --model model --dataset long.txt
 refuse 2 'ends in \.bin' tokenize --model model --dataset long.txt --out x.txt
