@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program that differences.py compares: `tokenizer_differences TOKENIZER` reads texts as lines of hexadecimal digits,
-// and prints "ID ID … | TEXT", the ids of each and the text that they decode to; or "error: …".
+// The program that differences.py compares: `tokenizer_differences TOKENIZER` reads texts as lines of hexadecimal
+// digits, and prints "ID ID … | TEXT", the ids of each and the text that they decode to.
 
 #include <iostream>
 

@@ -174,7 +174,7 @@ def split(regex, behavior="Isolated", invert=False):
     return {"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert}
 
 
-def chain(stages, merges=300, specials=("<|endoftext|>",), normalizer=None):
+def chain(stages, merges=150, specials=("<|endoftext|>",), normalizer=None):
     """Byte-level BPE behind a Sequence as the real file has it."""
     data = json.loads(byte_level(None, merges, list(specials), None).to_str())
     data["normalizer"] = normalizer
@@ -183,7 +183,23 @@ def chain(stages, merges=300, specials=("<|endoftext|>",), normalizer=None):
     trainer = trainers.BpeTrainer(vocab_size=256 + merges, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     trained.train_from_iterator(text(), trainer)
     trained.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    return trained
+    return with_pairs(trained, b"\n /!.,'aAs12_$" + "\u00e9\u4e2d\u0301".encode())
+
+
+def with_pairs(tokenizer, members, seed=3):
+    """Before all other merges, in an order of chance, one for each pair of these bytes: otherwise few ids show where pieces end."""
+    data, alphabet = json.loads(tokenizer.to_str()), byte_alphabet()
+    vocab = data["model"]["vocab"]
+    pairs = [(alphabet[a], alphabet[b]) for a in members for b in members]
+    random.Random(seed).shuffle(pairs)
+    data["model"]["merges"] = [list(p) for p in pairs] + data["model"]["merges"]
+    for token in data["added_tokens"]:
+        vocab.pop(token["content"], None)
+    for token in [a + b for a, b in pairs if a + b not in vocab]:
+        vocab[token] = len(vocab)
+    for i, token in enumerate(data["added_tokens"]):
+        token["id"] = len(vocab) + i
+    return Tokenizer.from_str(json.dumps(data))
 
 
 def o200k():
