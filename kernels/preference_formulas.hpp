@@ -76,6 +76,33 @@ TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& 
   return t;
 }
 
+struct LabelledTerms {
+  double loss, reward;
+  double slope;  // ∂loss/∂(log-probability of a target)
+};
+
+/// label: 1 desirable, -1 undesirable, 0 none, whose loss is 0; kl: z₀.
+TESSERA_HD LabelledTerms labelled_terms(const PreferenceSpec& spec, const SequenceSums& row, double label, double kl) {
+  const double ratio = row.policy - row.reference;
+  const double z = spec.beta * label * (ratio - (spec.kind == PreferenceKind::kto ? kl : 0.0));
+  const double weight = label > 0 ? spec.desirable_weight : label < 0 ? spec.undesirable_weight : 0.0;
+  return {weight * sigmoid(-z), spec.beta * ratio, -weight * label * spec.beta * sigmoid(z) * sigmoid(-z)};
+}
+
+/// What a row adds to a sum; `terms`: its own.
+TESSERA_HD double labelled_value(PreferenceSum sum, const LabelledTerms& terms, const SequenceSums& row, double label) {
+  switch (sum) {
+    case PreferenceSum::chosen_reward: return label > 0 ? terms.reward : 0.0;
+    case PreferenceSum::rejected_reward: return label < 0 ? terms.reward : 0.0;
+    case PreferenceSum::chosen_logp: return label > 0 ? row.policy : 0.0;
+    case PreferenceSum::rejected_logp: return label < 0 ? row.policy : 0.0;
+    case PreferenceSum::kl: return label == 0 ? row.policy - row.reference : 0.0;
+    case PreferenceSum::chosen_rows: return label > 0 ? preference_unit : 0.0;
+    case PreferenceSum::rejected_rows: return label < 0 ? preference_unit : 0.0;
+    default: return 0.0;
+  }
+}
+
 /// 0 if a logit was not finite: the step's loss and norm report that.
 TESSERA_HD std::int64_t preference_units(double value) {
   const double units = value / preference_unit;

@@ -6,6 +6,8 @@
 # SIMULATED: libraries of the simulated device; "": there is none.
 # shellcheck source=tests/system/commands.sh
 . "$(dirname "$0")/commands.sh"
+# shellcheck source=tests/system/preference_figures.sh
+. "$(dirname "$0")/preference_figures.sh"
 golden=$3/preferences examples=$4 simulated=$5
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 cp -r "$golden" model
@@ -16,29 +18,12 @@ common=(--stage rlhf --model . --dataset_shuffle false --learning_rate 1e-3 --lr
         --weight_decay 0 --logging_steps 1 --max_length 256 --mixed_precision no --add_version false --cache_dir cache)
 train=(train "${common[@]}" --dataset pairs.jsonl --global_batch_size 4 --max_steps 5)
 
-# steps DIRECTORY: "step name value" of every figure of a run, and of its evaluation.
-steps() {
-  sed -n 's/^{"loss"/{"global_loss"/; s/^{"eval_loss"/{"eval_global_loss"/; /"global_step"/p' "$1/logging.jsonl" |
-    awk '{ match($0, /"global_step":[0-9]+/); step = substr($0, RSTART + 14, RLENGTH - 14); if ($0 ~ /"eval_global_loss"/) step = "eval"
-           gsub(/[{}"]/, ""); n = split($0, field, ","); for (i = 1; i <= n; ++i) { split(field[i], pair, ":"); sub(/^eval_/, "", pair[1])
-             sub(/^global_loss/, "loss", pair[1]); print step, pair[1], pair[2] } }'
-}
-# as_trl RUN DIRECTORY: every figure of golden.txt within 1e-5 of its size.
-as_trl() {
-  steps "$2" > figures
-  awk -v run="$1" 'NR == FNR { value[$1 " " $2] = $3; next } $1 == run && $2 != "options" {
-      ++n; key = $2 " " $3; d = value[key] - $4; size = $4 < 0 ? -$4 : $4; if (size < 1) size = 1
-      if (!(key in value) || d > 1e-5 * size || d < -1e-5 * size) { print run, key, value[key], "and not", $4; bad = 1 } }
-      END { exit bad || n < 40 }' figures "$golden/golden.txt" > differences || fail "$1: $(head -5 differences)"
-}
-losses() { steps "$1" | grep -E ' (loss|grad_norm|rewards/margins|logps/chosen) '; }
-
 while read -r run _ line; do
   read -ra options <<< "$line"
   for ranks in 1 3; do
     good $ranks "${train[@]}" "${options[@]}" --val_dataset valid.jsonl --eval_steps 5 --zero_stage 3 --output_dir "$run-$ranks"
     ! grep -q W029 log || fail "$run: $(grep W029 log)"
-    as_trl "$run" "$run-$ranks"
+    as_trl "$run" "$run-$ranks" "$golden/golden.txt"
   done
 done < <(grep ' options ' "$golden/golden.txt")
 expect '^eval 5/5 \| loss .* \| rewards/accuracies .* \| 6 pairs in' log
@@ -77,7 +62,7 @@ if [ -n "$simulated" ]; then
   for reference in "" "--precompute_ref_log_probs true"; do
     # shellcheck disable=SC2086
     LD_LIBRARY_PATH=$simulated good 2 "${lora[@]}" $reference --backend cuda --comm mpi --val_dataset valid.jsonl --eval_steps 5 --output_dir device
-    as_trl dpo_lora device
+    as_trl dpo_lora device "$golden/golden.txt"
     rm -r device
   done
   LD_LIBRARY_PATH=$simulated good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --backend cuda \
@@ -121,10 +106,10 @@ echo '{"chosen": "Question: one? Answer: yes", "rejected": "Question: one? Answe
 good 1 train "${common[@]}" "${sigmoid[@]}" --dataset texts.jsonl --max_steps 1 --output_dir texts
 
 refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.jsonl --beta 0.2
-refused 2 '--ref_model is for dpo: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 rlhf --rlhf_type kto --model . --dataset pairs.jsonl
+refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 dpo --loss_type apo_zero --model . --dataset pairs.jsonl
-refused 2 'desirable_weight' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
+refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
 mkdir other && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > other/config.json
 refused 2 'vocabulary of 1100' 1 dpo --ref_model other --model . --dataset pairs.jsonl --output_dir no
 mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json

@@ -99,6 +99,7 @@ void TrainRun::open_data() {
   if (learns_preferences(options_) && data_.weighted())
     throw Error(ExitCode::data, "some messages have a weight other than 0 and 1, and losses of pairs have none",
                 "--dataset", "Drop \"weight\" and \"loss_scale\" from the messages");
+  if (learns_labels(options_)) world_.run_and_agree([&] { check_labels(options_, *data_.train->packed()); });
   if (options_.flag("group_by_length") && data_.train->packed() == nullptr)
     throw options_.refuse("group_by_length", "--group_by_length has no effect: all samples have --max_length tokens",
                           "Drop it: texts are one stream, cut into samples");
