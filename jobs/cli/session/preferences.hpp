@@ -34,6 +34,12 @@ void check_preference_options(const Options& options);
 /// The directory of the reference model: --ref_model, or the model's own.
 [[nodiscard]] std::string reference_directory(const Options& options, const std::string& model_directory);
 
+/// What the settings of a checkpoint call it.
+inline constexpr const char* reference_setting = "reference_files";
+/// Of the files of a reference that is read from a directory: names, sizes and times; "": there is none.
+[[nodiscard]] std::string reference_stamp(const Options& options, const models::Model& model,
+                                          const std::string& model_directory);
+
 /// Gives a training model the loss of pairs and its reference model, if the run has --stage rlhf. `config_json`: the
 /// model's. Throws Error (usage): the model or the reference is not supported.
 void add_preferences(models::Model& model, const Options& options, const std::string& config_json,
