@@ -14,19 +14,46 @@ namespace tessera::kernels {
 ///   sigmoid  -(1-ε)·log σ(βΔ) - ε·log σ(-βΔ)
 ///   robust   (-(1-ε)·log σ(βΔ) + ε·log σ(-βΔ)) / (1-2ε)
 ///   hinge    max(0, 1 - βΔ)
+///   exo_pair  σ(βΔ)·(log σ(βΔ) - log(1-ε)) + σ(-βΔ)·(log σ(-βΔ) - log ε)
+///   discopop  -log σ(βΔ)·(1-m) + e^(-βΔ)·m, m = σ(βΔ/discopop_tau)
 ///   ipo      (Δ - 1/(2β))²
 ///   simpo    sigmoid of βΔ - γ in place of βΔ
+/// Of the two ρ, and not of their difference alone:
+///   nca_pair   -log σ(βρ) - ½·log σ(-βρ) of chosen, -½·log σ(-βρ) of rejected
+///   bco_pair   -log σ(βρ) of chosen, -log σ(-βρ) of rejected
+///   sppo_hard  (ρ - 1/(2β))² of chosen, (ρ + 1/(2β))² of rejected
+///   apo_zero   1 - σ(βρ) of chosen, σ(βρ) of rejected
+///   apo_down   σ(βρ) of chosen, 1 - σ(βΔ)
+///   none       0: the cross-entropy is the loss (sft)
 ///   orpo     -β·log σ(log-odds of chosen - log-odds of rejected), of mean log-probabilities; no reference
 /// Of labelled sequences, λ being desirable_weight or undesirable_weight, z₀ LabelledLossArgs::kl:
 ///   kto                λ·(1 - σ(β(ρ - z₀))) of a desirable one, λ·(1 - σ(β(z₀ - ρ))) of an undesirable one
 ///   apo_zero_unpaired  the same with z₀ = 0
-enum class PreferenceKind : unsigned char { sigmoid, robust, hinge, ipo, simpo, orpo, kto, apo_zero_unpaired };
+enum class PreferenceKind : unsigned char {
+  sigmoid,
+  robust,
+  hinge,
+  ipo,
+  exo_pair,
+  discopop,
+  simpo,
+  nca_pair,
+  bco_pair,
+  sppo_hard,
+  apo_zero,
+  apo_down,
+  none,
+  orpo,
+  kto,
+  apo_zero_unpaired
+};
 
 struct PreferenceSpec {
   PreferenceKind kind = PreferenceKind::sigmoid;
   double beta = 0.1;
   double label_smoothing = 0;
-  double gamma = 0;           // of simpo
+  double gamma = 0;  // of simpo
+  double discopop_tau = 0.05;
   bool mean = false;          // log-probabilities are divided by the sequence's number of targets (ipo, simpo, orpo)
   bool rewards_mean = false;  // so are those that rewards and logps are made of
   double nll = 0;             // weight of the chosen sequences' cross-entropy, a mean over their targets

@@ -101,7 +101,7 @@ TEST(Stage, TypesOfPreferencesAreCommands) {
             "tessera dpo is --rlhf_type dpo, but --rlhf_type is cpo [command line]. Drop one of the two, or use "
             "tessera rlhf");
   EXPECT_THAT(error_line({"rlhf", "--rlhf_type", "ppo"}), HasSubstr("Not built yet"));
-  EXPECT_THAT(error_line({"dpo", "--loss_type", "apo_zero"}), HasSubstr("Not built yet"));
+  EXPECT_THAT(error_line({"dpo", "--loss_type", "aot"}), HasSubstr("Not built yet"));
   EXPECT_THAT(error_line({"dpo", "--ld_alpha", "0.5"}), HasSubstr("not built yet"));
   EXPECT_EQ(parsed({"kto"}).options.integer("per_device_train_batch_size"), 2);  // the KL of one answer is none
   const Options options = parsed({"dpo", "--tuner_type", "lora"}).options;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Preferences: five steps of each type against TRL, on 1 and 3 ranks; forms of rows; the three references, ZeRO stages and a
+# Preferences: five steps of each loss against TRL, on 1 and 3 ranks (of rarer ones, on 3); forms of rows; the three references, ZeRO stages and a
 # resume agree to the bit; evaluation and the best checkpoint; what is refused.
 #   preferences.sh TESSERA MPIRUN GOLDEN EXAMPLES SIMULATED
 # SIMULATED: libraries of the simulated device; "": there is none.
@@ -28,6 +28,13 @@ while read -r run _ line; do
 done < <(grep ' options ' "$golden/golden.txt")
 expect '^eval 5/5 \| loss .* \| rewards/accuracies .* \| 6 pairs in' log
 expect '^loss      orpo, beta 0.3, and 1 times the cross-entropy of chosen answers' log
+
+# The other losses of DPO and CPO.
+while read -r run _ line; do
+  read -ra options <<< "$line"
+  good 3 "${train[@]}" "${options[@]}" --val_dataset valid.jsonl --eval_steps 5 --zero_stage 3 --output_dir "$run"
+  as_trl "$run" "$run" "$golden/losses.txt"
+done < <(grep ' options ' "$golden/losses.txt")
 
 # The loss is a mean over the global batch: not the mean of micro-batches' means, which TRL has.
 good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --output_dir split
@@ -57,6 +64,14 @@ for other in own known cached; do
   cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
 done
 
+# QLoRA: the base in 4 bits is the reference, at any stage.
+qlora=("${lora[@]}" --quant_method bnb --quant_bits 4)
+good 2 "${qlora[@]}" --zero_stage 3 --output_dir four
+good 2 "${qlora[@]}" --zero_stage 0 --precompute_ref_log_probs true --output_dir four-known
+diff <(losses four) <(losses four-known) > /dev/null || fail "the quantized base has other losses computed beforehand"
+cmp -s four/adapter_model.safetensors four-known/adapter_model.safetensors || fail "QLoRA: stages differ"
+! diff <(losses four) <(losses shared) > /dev/null || fail "a quantized base has the losses of the full one"
+
 # On a device: the fields of sequences and the sums of metrics are in its memory.
 if [ -n "$simulated" ]; then
   for reference in "" "--precompute_ref_log_probs true"; do
@@ -78,6 +93,11 @@ done
 ! tar -cf - stage3/checkpoint-3 | grep -qa 'reference\.' || fail "a checkpoint has the reference"
 good 2 "${train[@]}" "${sigmoid[@]}" --zero_stage 3 --save_steps 3 --output_dir again --resume_from_checkpoint stage3/checkpoint-3
 cmp -s stage3/model.safetensors again/model.safetensors || fail "a resumed run differs"
+! grep -q W084 log || fail "the same reference: $(grep W084 log)"
+cp -r ref ref2 && touch -d '2001-01-01' ref2/model.safetensors
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --save_steps 3 --max_steps 3 --output_dir first
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref2 --max_steps 4 --output_dir other --resume_from_checkpoint first/checkpoint-3
+expect 'warning W084: the files of the reference model' log
 # The last batch of an epoch has fewer pairs, and ranks have none.
 good 3 "${train[@]}" "${sigmoid[@]}" --global_batch_size 8 --max_steps 3 --output_dir partial
 expect '"pairs":4,' partial/logging.jsonl
@@ -108,7 +128,7 @@ good 1 train "${common[@]}" "${sigmoid[@]}" --dataset texts.jsonl --max_steps 1 
 refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.jsonl --beta 0.2
 refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 dpo --loss_type apo_zero --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 dpo --loss_type aot --model . --dataset pairs.jsonl
 refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
 mkdir other && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > other/config.json
 refused 2 'vocabulary of 1100' 1 dpo --ref_model other --model . --dataset pairs.jsonl --output_dir no

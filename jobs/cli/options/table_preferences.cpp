@@ -21,14 +21,20 @@ const OptionSpec preference_table[] = {
      .help = "strength of the preference: of dpo, kto and cpo, how far the model may move from its reference; of "
              "orpo, the weight of the log-odds [0.1; simpo: 2]",
      .equivalents = "ms-swift, TRL --beta", .commands = for_preferences, .min = 1e-9},
-    {.name = "loss_type", .type = Type::choice, .values = "sigmoid|hinge|ipo|robust|kto|apo_zero_unpaired",
+    {.name = "loss_type", .type = Type::choice,
+     .values = "sigmoid|hinge|ipo|robust|exo_pair|nca_pair|bco_pair|sppo_hard|apo_zero|apo_down|discopop|sigmoid_norm|"
+               "sft|kto|apo_zero_unpaired",
      .group = "Preferences",
-     .help = "loss of a pair's margin, of dpo and cpo (robust: of dpo) [sigmoid]; of kto: kto or apo_zero_unpaired, "
-             "which has no KL [kto]",
+     .help = "loss of dpo [sigmoid]; of cpo: sigmoid, hinge or ipo; of kto: kto or apo_zero_unpaired, which has no KL "
+             "[kto]",
      .equivalents = "ms-swift, TRL --loss_type", .commands = for_preferences},
     {.name = "label_smoothing", .type = Type::real, .default_value = "0", .group = "Preferences",
-     .help = "probability that a pair is labelled the wrong way round: of sigmoid, simpo and robust",
+     .help = "probability that a pair is labelled the wrong way round: of sigmoid, simpo, robust and exo_pair (there "
+             "0.001, if it is not given)",
      .equivalents = "ms-swift, TRL --label_smoothing", .commands = for_preferences, .min = 0, .max = 0.499999},
+    {.name = "discopop_tau", .type = Type::real, .default_value = "0.05", .values = "X", .group = "Preferences",
+     .help = "dpo with --loss_type discopop: scale of the margins between its two losses",
+     .equivalents = "TRL, ms-swift --discopop_tau", .commands = for_preferences, .min = 1e-9},
     {.name = "rpo_alpha", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "dpo: adds X times the cross-entropy of the chosen answers [none]", .equivalents = "ms-swift --rpo_alpha",
      .commands = for_preferences, .min = 0},

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
 constexpr const char* pairs_only = "Of preference training, --rlhf_type dpo, kto, cpo, simpo and orpo are built";
-constexpr const char* one_loss = "Of DPO, --loss_type sigmoid, hinge, ipo and robust are built, one at a time";
+constexpr const char* one_loss = "Of DPO, one --loss_type at a time is built, without it";
 
 }  // namespace
 
@@ -107,7 +107,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
       {"center_rewards_coefficient", "", pairs_only},
       {"loss_weights", "", one_loss},
-      {"ld_alpha discopop_tau", "none", one_loss},
+      {"ld_alpha", "none", one_loss},
       {"f_divergence_type", "reverse_kl", "The divergence of DPO is reverse_kl"},
       {"f_alpha_divergence_coef", "", "The divergence of DPO is reverse_kl"},
       {"use_weighting", off_values, one_loss},

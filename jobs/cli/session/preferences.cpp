@@ -19,17 +19,9 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* preference_names[] = {"rlhf_type",
-                                            "beta",
-                                            "loss_type",
-                                            "label_smoothing",
-                                            "rpo_alpha",
-                                            "cpo_alpha",
-                                            "ref_model",
-                                            "simpo_gamma",
-                                            "desirable_weight",
-                                            "undesirable_weight",
-                                            "precompute_ref_log_probs"};
+constexpr const char* preference_names[] = {
+    "rlhf_type", "beta",      "loss_type",   "discopop_tau",     "label_smoothing",    "rpo_alpha",
+    "cpo_alpha", "ref_model", "simpo_gamma", "desirable_weight", "undesirable_weight", "precompute_ref_log_probs"};
 
 /// --loss_type, or the type's own.
 std::string loss_of(const Options& options) {
@@ -67,6 +59,31 @@ models::Model reference_model(const Options& options, const std::string& config_
   return models::make(text, path, dtype);
 }
 
+kernels::PreferenceKind kind_of(const std::string& loss) {
+  using kernels::PreferenceKind;
+  static constexpr std::pair<std::string_view, PreferenceKind> kinds[] = {
+      {"hinge", PreferenceKind::hinge},
+      {"ipo", PreferenceKind::ipo},
+      {"robust", PreferenceKind::robust},
+      {"exo_pair", PreferenceKind::exo_pair},
+      {"nca_pair", PreferenceKind::nca_pair},
+      {"bco_pair", PreferenceKind::bco_pair},
+      {"sppo_hard", PreferenceKind::sppo_hard},
+      {"apo_zero", PreferenceKind::apo_zero},
+      {"apo_down", PreferenceKind::apo_down},
+      {"discopop", PreferenceKind::discopop},
+      {"sft", PreferenceKind::none},
+      {"simpo", PreferenceKind::simpo},
+      {"orpo", PreferenceKind::orpo},
+      {"kto", PreferenceKind::kto},
+      {"sigmoid", PreferenceKind::sigmoid},
+      {"sigmoid_norm", PreferenceKind::sigmoid},
+      {"apo_zero_unpaired", PreferenceKind::apo_zero_unpaired}};
+  const auto* const found = std::ranges::find(kinds, loss, &std::pair<std::string_view, PreferenceKind>::first);
+  TESSERA_ASSERT(found != std::end(kinds), "loss %s", loss.c_str());
+  return found->second;
+}
+
 void check_kto(const Options& options) {
   if (options.text("loss_scale") != "last_round")
     throw options.refuse("loss_scale", "--rlhf_type kto has the loss of one answer, the last one of a row",
@@ -96,8 +113,12 @@ void check_preference_options(const Options& options) {
   const std::string type = options.text("rlhf_type"), loss = loss_of(options);
   const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto";
   require_type(options, "loss_type", dpo || kto || type == "cpo", "dpo, kto and cpo");
-  if (loss == "robust" && !dpo)
-    throw options.refuse("loss_type", "--loss_type robust is for dpo, and --rlhf_type is " + type, "Use another one");
+  if (type == "cpo" && loss != "sigmoid" && loss != "hinge" && loss != "ipo")
+    throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type cpo",
+                         "Use sigmoid, hinge or ipo");
+  require_type(options, "discopop_tau", loss == "discopop", "dpo with --loss_type discopop");
+  if (loss == "sft" && options.given("rpo_alpha"))
+    throw options.refuse("rpo_alpha", "the cross-entropy is the loss of --loss_type sft", "Drop --rpo_alpha");
   const bool is_labelled = loss == "kto" || loss == "apo_zero_unpaired";
   if (kto != is_labelled)
     throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type " + type,
@@ -106,9 +127,13 @@ void check_preference_options(const Options& options) {
   require_type(options, "desirable_weight", kto, "kto");
   require_type(options, "undesirable_weight", kto, "kto");
   require_type(options, "label_smoothing", !orpo && !kto, "dpo, cpo and simpo");
-  if (options.real("label_smoothing") > 0 && (loss == "hinge" || loss == "ipo"))
+  const bool smooths = loss == "sigmoid" || loss == "simpo" || loss == "robust" || loss == "exo_pair";
+  if (options.real("label_smoothing") > 0 && !smooths)
     throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
-                         "Drop it, or use --loss_type sigmoid or robust");
+                         "Drop it, or use --loss_type sigmoid, robust or exo_pair");
+  if (loss == "exo_pair" && options.given("label_smoothing") && options.real("label_smoothing") == 0)
+    throw options.refuse("label_smoothing", "--loss_type exo_pair takes the logarithm of label_smoothing",
+                         "Give more than 0, or drop it: then it is 0.001");
   require_type(options, "rpo_alpha", dpo, "dpo");
   require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
   require_type(options, "simpo_gamma", simpo, "simpo");
@@ -134,22 +159,18 @@ kernels::PreferenceSpec preference_spec(const Options& options) {
   const std::string type = options.text("rlhf_type");
   const std::string loss = loss_of(options);
   kernels::PreferenceSpec spec;
-  spec.kind = loss == "hinge"               ? PreferenceKind::hinge
-              : loss == "ipo"               ? PreferenceKind::ipo
-              : loss == "robust"            ? PreferenceKind::robust
-              : loss == "simpo"             ? PreferenceKind::simpo
-              : loss == "orpo"              ? PreferenceKind::orpo
-              : loss == "kto"               ? PreferenceKind::kto
-              : loss == "apo_zero_unpaired" ? PreferenceKind::apo_zero_unpaired
-                                            : PreferenceKind::sigmoid;
+  spec.kind = kind_of(loss);
   spec.beta = options.has("beta") ? options.real("beta") : type == "simpo" ? 2.0 : 0.1;
   spec.label_smoothing = options.real("label_smoothing");
+  if (spec.kind == PreferenceKind::exo_pair && !options.given("label_smoothing")) spec.label_smoothing = 1e-3;
+  spec.discopop_tau = options.real("discopop_tau");
   spec.desirable_weight = options.real("desirable_weight");
   spec.undesirable_weight = options.real("undesirable_weight");
   if (type == "simpo") spec.gamma = options.has("simpo_gamma") ? options.real("simpo_gamma") : 1.0;
-  spec.mean = loss == "ipo" || loss == "simpo" || loss == "orpo";
+  spec.mean = loss == "ipo" || loss == "simpo" || loss == "orpo" || loss == "sigmoid_norm";
   spec.rewards_mean = spec.mean && type != "dpo";
-  if (type == "dpo") spec.nll = options.has("rpo_alpha") ? options.real("rpo_alpha") : 0.0;
+  if (loss == "sft") spec.nll = 1;
+  else if (type == "dpo") spec.nll = options.has("rpo_alpha") ? options.real("rpo_alpha") : 0.0;
   else if (type == "orpo") spec.nll = 1;
   else if (type == "kto") spec.nll = 0;
   else spec.nll = options.real("cpo_alpha");

@@ -31,8 +31,11 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
   HostDeviceTensor<double> r(reference, Shape{rows}), s(Shape{rows}, 0.0);
   DeviceMemory memory(sizeof(Sums));
   auto* const on_device = static_cast<Sums*>(memory.view().data);
-  for (const PreferenceKind kind : {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::hinge,
-                                    PreferenceKind::ipo, PreferenceKind::simpo, PreferenceKind::orpo}) {
+  for (const PreferenceKind kind :
+       {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::hinge, PreferenceKind::ipo,
+        PreferenceKind::exo_pair, PreferenceKind::discopop, PreferenceKind::simpo, PreferenceKind::nca_pair,
+        PreferenceKind::bco_pair, PreferenceKind::sppo_hard, PreferenceKind::apo_zero, PreferenceKind::apo_down,
+        PreferenceKind::none, PreferenceKind::orpo}) {
     const bool mean = kind == PreferenceKind::ipo || kind == PreferenceKind::simpo || kind == PreferenceKind::orpo;
     PreferenceLossArgs args{
         .spec = {.kind = kind, .beta = 0.4, .label_smoothing = 0.1, .gamma = 0.5, .mean = mean, .nll = 0.5}};
