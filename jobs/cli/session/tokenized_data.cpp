@@ -12,6 +12,7 @@
 #include "io/data/row_report.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "io/tokenizer/other_kinds.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/preferences.hpp"
