@@ -52,6 +52,42 @@ TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slop
   return -(1 - e) * log_sigmoid(z) - e * log_sigmoid(-z);
 }
 
+/// A rare loss of a = βρ of the chosen and b = βρ of the rejected sequence, and its derivatives.
+struct RatioLoss {
+  double loss, chosen_slope, rejected_slope;
+};
+TESSERA_HD RatioLoss rare_loss(const PreferenceSpec& spec, double a, double b) {
+  const double e = spec.label_smoothing, z = a - b;
+  switch (spec.kind) {
+    case PreferenceKind::exo_pair: {
+      const double s = sigmoid(z), r = sigmoid(-z), slope = s * r * (z + log(e) - log1p(-e));
+      return {s * (log_sigmoid(z) - log1p(-e)) + r * (log_sigmoid(-z) - log(e)), slope, -slope};
+    }
+    case PreferenceKind::discopop: {
+      const double m = sigmoid(z / spec.discopop_tau), m_slope = m * (1 - m) / spec.discopop_tau;
+      const double l = log_sigmoid(z), x = exp(-z), slope = -sigmoid(-z) * (1 - m) + l * m_slope + x * (m_slope - m);
+      return {x * m - l * (1 - m), slope, -slope};
+    }
+    case PreferenceKind::nca_pair:
+      return {-log_sigmoid(a) - 0.5 * log_sigmoid(-a) - 0.5 * log_sigmoid(-b), 0.5 * sigmoid(a) - sigmoid(-a),
+              0.5 * sigmoid(b)};
+    case PreferenceKind::bco_pair: return {-log_sigmoid(a) - log_sigmoid(-b), -sigmoid(-a), sigmoid(b)};
+    case PreferenceKind::sppo_hard: {
+      const double x = (a - 0.5) / spec.beta, y = (b + 0.5) / spec.beta;
+      return {x * x + y * y, 2 * x / spec.beta, 2 * y / spec.beta};
+    }
+    case PreferenceKind::apo_zero:
+      return {sigmoid(-a) + sigmoid(b), -sigmoid(a) * sigmoid(-a), sigmoid(b) * sigmoid(-b)};
+    case PreferenceKind::apo_down: {
+      const double slope = sigmoid(z) * sigmoid(-z);
+      return {sigmoid(a) + sigmoid(-z), sigmoid(a) * sigmoid(-a) - slope, slope};
+    }
+    default: return {0, 0, 0};
+  }
+}
+
+/// `rare`: spec.rare(). Apart, so that a device's kernel has the registers of one of them.
+template <bool rare>
 TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
   PairTerms t;
   const double nc = spec.mean ? chosen.count() : 1.0, nr = spec.mean ? rejected.count() : 1.0;
@@ -61,6 +97,13 @@ TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& 
   t.rejected_reward = spec.beta * (rr / mr);
   t.chosen_logp = chosen.policy / mc;
   t.rejected_logp = rejected.policy / mr;
+  if constexpr (rare) {
+    const RatioLoss of = rare_loss(spec, spec.beta * (rc / nc), spec.beta * (rr / nr));
+    t.loss = of.loss;
+    t.chosen_slope = of.chosen_slope * spec.beta / nc;
+    t.rejected_slope = of.rejected_slope * spec.beta / nr;
+    return t;
+  }
   if (spec.kind == PreferenceKind::orpo) {
     const double ac = rc / nc, ar = rr / nr, odds = log_odds(ac) - log_odds(ar);
     t.loss = -spec.beta * log_sigmoid(odds);
@@ -74,6 +117,33 @@ TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& 
   t.chosen_slope = slope * spec.beta / nc;
   t.rejected_slope = -slope * spec.beta / nr;
   return t;
+}
+
+struct LabelledTerms {
+  double loss, reward;
+  double slope;  // ∂loss/∂(log-probability of a target)
+};
+
+/// label: 1 desirable, -1 undesirable, 0 none, whose loss is 0; kl: z₀.
+TESSERA_HD LabelledTerms labelled_terms(const PreferenceSpec& spec, const SequenceSums& row, double label, double kl) {
+  const double ratio = row.policy - row.reference;
+  const double z = spec.beta * label * (ratio - (spec.kind == PreferenceKind::kto ? kl : 0.0));
+  const double weight = label > 0 ? spec.desirable_weight : label < 0 ? spec.undesirable_weight : 0.0;
+  return {weight * sigmoid(-z), spec.beta * ratio, -weight * label * spec.beta * sigmoid(z) * sigmoid(-z)};
+}
+
+/// What a row adds to a sum; `terms`: its own.
+TESSERA_HD double labelled_value(PreferenceSum sum, const LabelledTerms& terms, const SequenceSums& row, double label) {
+  switch (sum) {
+    case PreferenceSum::chosen_reward: return label > 0 ? terms.reward : 0.0;
+    case PreferenceSum::rejected_reward: return label < 0 ? terms.reward : 0.0;
+    case PreferenceSum::chosen_logp: return label > 0 ? row.policy : 0.0;
+    case PreferenceSum::rejected_logp: return label < 0 ? row.policy : 0.0;
+    case PreferenceSum::kl: return label == 0 ? row.policy - row.reference : 0.0;
+    case PreferenceSum::chosen_rows: return label > 0 ? preference_unit : 0.0;
+    case PreferenceSum::rejected_rows: return label < 0 ? preference_unit : 0.0;
+    default: return 0.0;
+  }
 }
 
 /// 0 if a logit was not finite: the step's loss and norm report that.

@@ -40,6 +40,8 @@ struct Batch {
   /// (B) fp64: the reference's log-probability of each sequence, known beforehand, in place of `reference`.
   TensorView reference_sums;
   TensorView nll_weights;  // (B) fp32: pairs over targets of chosen sequences (kernels::PreferenceLossArgs)
+  TensorView labels;       // (B) fp32: of labelled sequences (kernels::LabelledLossArgs)
+  TensorView kl;           // (B) fp64: of each, z₀
   /// (B) fp64: written by a loss that computes the log-probability of each sequence and nothing else.
   TensorView sequence_log_probs;
   std::int64_t* metrics = nullptr;  // Model::num_metrics sums of the loss, which it adds to; null: not wanted
@@ -72,7 +74,9 @@ enum class BatchField : unsigned char {
   document_starts,
   document_lengths,
   reference_sums,
-  nll_weights
+  nll_weights,
+  labels,
+  kl
 };
 struct BatchFieldInfo {
   BatchField field;
@@ -85,7 +89,7 @@ struct BatchFieldInfo {
     return of_sequences ? rows : rows * tokens;
   }
 };
-inline constexpr std::array<BatchFieldInfo, 8> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 10> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
@@ -93,7 +97,9 @@ inline constexpr std::array<BatchFieldInfo, 8> batch_fields = {
      {BatchField::document_starts, "document_starts", DType::i32, &Batch::document_starts},
      {BatchField::document_lengths, "document_lengths", DType::i32, &Batch::document_lengths},
      {BatchField::reference_sums, "reference_sums", DType::f64, &Batch::reference_sums, true},
-     {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, true}}};
+     {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, true},
+     {BatchField::labels, "labels", DType::f32, &Batch::labels, true},
+     {BatchField::kl, "kl", DType::f64, &Batch::kl, true}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced with the arguments TESSERA MPIRUN … by scripts that end at the first failure, in a folder of their own, which is
-# removed at the end.
+# removed at the end. A script that has passed fails if one of its runs has written a key to logging.jsonl that
+# docs/monitoring.md does not list.
 # shellcheck disable=SC2034  # the scripts use them
 tessera=$1 mpirun=$2
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/system/record_keys.sh
+. "$(dirname "${BASH_SOURCE[0]}")/record_keys.sh"
+trap finish EXIT
 cd "$work" || exit 1
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
 # expect PATTERN [FILE]
