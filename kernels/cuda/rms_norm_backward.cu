@@ -219,7 +219,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
                         stride_of(args.dy, args.stride_dy),
                         stride_of(args.x, args.stride_x),
                         args.dx ? stride_of(args.dx, args.stride_dx) : 0,
-                        args.add_to_dx};
+                        args.dx && args.add_to_dx};
     constexpr int n = vector_length<T>;
     const bool vectors = channels % n == 0 && r.stride_x % n == 0 && r.stride_dy % n == 0 && r.stride_dx % n == 0 &&
                          aligned16(r.x) && aligned16(r.dy) && aligned16(r.dx) && aligned16(r.weight) &&

@@ -68,13 +68,14 @@ struct RmsProblem {
                       host_stream);
     backward_on_device(add, matrix(dx.on_device()), stream);
   }
+  /// Without `to`, dx is not wanted, and asked to be added to.
   void backward_on_device(bool add, TensorView to, DeviceStream& stream) {
     rms_norm_backward({.dy = matrix(dy.on_device()),
                        .x = matrix(x.on_device()),
                        .weight = weight.on_device(),
                        .rstd = rstd.on_device(),
                        .dx = to,
-                       .add_to_dx = add,
+                       .add_to_dx = add || !to,
                        .dweight = dweight.on_device(),
                        .accumulate = add,
                        .workspace = workspace.view(),
@@ -108,6 +109,9 @@ TYPED_TEST(CudaNorm, RmsNorm) {
       if (add) continue;
       const auto dx = p.dx.download();
       const auto dweight = p.dweight.download();
+      p.backward_on_device(false, {}, stream);
+      stream.synchronize();
+      EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(dweight));
       p.backward_on_device(false, p.matrix(p.dy.on_device()), stream);  // over dy
       stream.synchronize();
       EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(dweight));
