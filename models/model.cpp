@@ -6,6 +6,7 @@
 #include "models/config_keys.hpp"
 #include "models/family.hpp"
 #include "models/quantize.hpp"
+#include "models/reference.hpp"
 
 namespace tessera::models {
 
@@ -87,6 +88,14 @@ FlopsPerSequence left_out(const Model& model) {
 }
 
 }  // namespace
+
+double forward_flops(const Model& model, double tokens, double squares) {
+  FlopsPerSequence sum;
+  for (const auto* part : {&model.modules, &model.reference})
+    for (const auto& module : *part)
+      sum.add(terms_of([&](std::int64_t length) { return module->forward_flops({1, length}); }), 1);
+  return sum.of(tokens, squares);
+}
 
 double Model::train_flops(double tokens, double squares) const {
   const bool frozen = !reference.empty() || !std::ranges::all_of(params, &ParamSpec::trainable);
