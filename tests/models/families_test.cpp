@@ -280,7 +280,7 @@ TEST(Families, WindowsOfTheLayers) {
   // Of 4096 positions: a window that is not shorter masks nothing.
   for (const json& window : {json(nullptr), json(4096), json(5000)})
     EXPECT_EQ(with("mistral", {{"sliding_window", window}}), none) << window;
-  EXPECT_EQ(with("mistral", {}), none);  // 4096, where the key is absent
+  EXPECT_EQ(with("mistral", json::object()), none);  // 4096, where the key is absent
   EXPECT_EQ(with("mistral", {{"max_position_embeddings", 4097}}), (List{4096, 4096, 4096}));
   EXPECT_EQ(with("mistral", {{"sliding_window", 7}}), (List{7, 7, 7}));
   EXPECT_EQ(with("mixtral", {{"sliding_window", 7}}), (List{7, 7, 7}));

@@ -170,7 +170,10 @@ TEST_P(WantedGradients, RecomputeTakesTheGemmsThatFlopsCount) {
           (flops({1, 2}) - 2 * flops({1, 1})) / 2 * static_cast<double>(shape.batch * shape.tokens * shape.tokens);
       EXPECT_EQ(runner.recompute_gemm_flops[m], recomputes ? flops(shape) - attention : 0) << module.name();
       EXPECT_EQ(attention > 0, !keeps && module.name().find("experts") == std::string::npos) << module.name();
-      EXPECT_LT(recomputes ? flops(shape) : 0, module.forward_flops(shape)) << module.name();
+      const double again = recomputes ? flops(shape) : 0, all = module.forward_flops(shape);
+      // A norm after the last GEMM needs its output again.
+      const bool norms_after = std::string(GetParam().name).starts_with("olmo2") && !keeps;
+      EXPECT_TRUE(norms_after ? again == all : again < all) << module.name() << ": " << again << " of " << all;
     }
   }
 }

@@ -10,10 +10,12 @@ steps() {
              sub(/^global_loss/, "loss", pair[1]); print step, pair[1], pair[2] } }'
 }
 # as_trl RUN DIRECTORY GOLDEN: every figure of the file GOLDEN within 1e-5 of its size, and no reward nor log-probability that it lacks.
+# TRL's rewards and KL are differences of fp32 sums of about -150, whose steps are 1.5e-5.
 as_trl() {
   steps "$2" > figures
   awk -v run="$1" 'NR == FNR { value[$1 " " $2] = $3; next } $1 == run && $2 != "options" {
-      ++n; key = $2 " " $3; there[key]; at[$2]; d = value[key] - $4; size = $4 < 0 ? -$4 : $4; if (size < 1) size = 1
+      ++n; key = $2 " " $3; there[key]; at[$2]; d = value[key] - $4; size = $4 < 0 ? -$4 : $4; least = $3 ~ /^(rewards|kl)/ ? 2 : 1
+      if (size < least) size = least
       if (!(key in value) || d > 1e-5 * size || d < -1e-5 * size) { print run, key, value[key], "and not", $4; bad = 1 } }
       END { for (key in value) { split(key, part, " ")
               if (part[1] in at && part[2] ~ /^(rewards\/(chosen|rejected|margins)|logps\/)/ && !(key in there)) { print run, key, value[key], "and not there"; bad = 1 } }

@@ -4,10 +4,10 @@
 # resume agree to the bit; evaluation and the best checkpoint; what is refused.
 #   preferences.sh TESSERA MPIRUN GOLDEN EXAMPLES SIMULATED
 # SIMULATED: libraries of the simulated device; "": there is none.
-# shellcheck source=tests/system/commands.sh
-. "$(dirname "$0")/commands.sh"
 # shellcheck source=tests/system/preference_figures.sh
 . "$(dirname "$0")/preference_figures.sh"
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
 golden=$3/preferences examples=$4 simulated=$5
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 cp -r "$golden" model

@@ -34,7 +34,7 @@ constexpr const char* kto_micro_batch = "2";
 }  // namespace
 
 void Options::resolve_stage() {
-  const bool preferences = text("stage") == "rlhf";
+  const bool preferences = text("stage") == "rlhf", kto = preferences && text("rlhf_type") == "kto";
   if (text("stage") == "pt") return;
   const bool lora = text("tuner_type") == "lora" || has("adapters");
   const auto set = [this](const char* option, const std::string& value) {
@@ -46,16 +46,17 @@ void Options::resolve_stage() {
     stage_defaults.push_back(std::string(option) + " " + value);
   };
   const auto replaced = [&](const StageDefault& entry) {
+    // The KL of KTO is of answers to other prompts of a micro-batch.
+    if (kto && std::string_view(entry.option) == "per_device_train_batch_size") return true;
     return preferences && std::ranges::any_of(preference_defaults, [&](const StageDefault& other) {
              return std::string_view(other.option) == entry.option;
            });
   };
-  // The KL of KTO is of answers to other prompts of a micro-batch.
-  if (preferences && text("rlhf_type") == "kto") set("per_device_train_batch_size", kto_micro_batch);
   for (const StageDefault& entry : sft_defaults)
     if (!replaced(entry)) set(entry.option, lora ? entry.lora : entry.full);
   for (const StageDefault& entry : preference_defaults)
     if (preferences) set(entry.option, lora ? entry.lora : entry.full);
+  if (kto) set("per_device_train_batch_size", kto_micro_batch);
   if (!given("gradient_accumulation_steps") && !given("global_batch_size"))
     stage_defaults.push_back(strfmt("gradient_accumulation_steps for at least %ld samples a step", sft_global_batch));
   if (has("val_dataset") || real("split_dataset_ratio") > 0) set("eval_steps", text("save_steps"));

@@ -183,15 +183,16 @@ def chain(stages, merges=150, specials=("<|endoftext|>",), normalizer=None):
     trainer = trainers.BpeTrainer(vocab_size=256 + merges, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     trained.train_from_iterator(text(), trainer)
     trained.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    return with_pairs(trained, b"\n /!.,'aAs12_$" + "\u00e9\u4e2d\u0301".encode())
+    return with_pairs(trained, b"\n /!.,'aAs12_$" + "\u00e9\u4e2d\u0301\u00b2\u2026".encode(), first=(b"12", b"\n/", b"\xc2\xb2", b"\xa6a"))
 
 
-def with_pairs(tokenizer, members, seed=3):
+def with_pairs(tokenizer, members, first=(), seed=3):
     """Before all other merges, in an order of chance, one for each pair of these bytes: otherwise few ids show where pieces end."""
     data, alphabet = json.loads(tokenizer.to_str()), byte_alphabet()
     vocab = data["model"]["vocab"]
     pairs = [(alphabet[a], alphabet[b]) for a in members for b in members]
     random.Random(seed).shuffle(pairs)
+    pairs.sort(key=lambda pair: pair not in [(alphabet[a], alphabet[b]) for a, b in first])
     data["model"]["merges"] = [list(p) for p in pairs] + data["model"]["merges"]
     for token in data["added_tokens"]:
         vocab.pop(token["content"], None)
@@ -259,7 +260,7 @@ def tiktoken():
 
 def merged():
     """Behaviors of the engine's matches, empty ones among them, and of Punctuation."""
-    stages = [split(r"\d+|\b|(?=[A-Z])".replace(r"\b|", ""), "MergedWithPrevious"), split(r"[\p{Lu}\p{Pc}]", "MergedWithNext"), split(r"\W", "Contiguous", True),
+    stages = [split(r"\d|(?=[A-Z])", "MergedWithPrevious"), split(r"[\p{Lu}\p{Pc}]", "MergedWithNext"), split(r"\W", "Contiguous", True),
               {"type": "Punctuation", "behavior": "MergedWithNext"}, {"type": "Split", "pattern": {"String": "  "}, "behavior": "MergedWithPrevious", "invert": True}, bytes_alone]
     return chain(stages)
 
