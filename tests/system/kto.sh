@@ -116,7 +116,7 @@ refused 2 'is not one of --rlhf_type dpo' 1 dpo --model . --dataset pairs.jsonl 
 as_planned stage3 2 kto --zero_stage 3 --beta 0.5 --per_device_train_batch_size 2 --global_batch_size 4
 flops() { sed -n '/"chosen": true/,$s/.*"flops_per_step": \([0-9.e+]*\).*/\1/p' log | head -1; }
 with_kl=$(flops)
-good 1 plan kto --model . --world_size 2 --max_length 256 --zero_stage 3 --loss_type apo_zero_unpaired --per_device_train_batch_size 2 --global_batch_size 4 --json
+good 1 plan kto --model . --world_size 2 --max_length 112 --zero_stage 3 --loss_type apo_zero_unpaired --per_device_train_batch_size 2 --global_batch_size 4 --json
 awk -v with_kl="$with_kl" -v without="$(flops)" 'BEGIN { exit !(without > 0 && with_kl > 1.2 * without) }' || fail "a plan without the pass of the KL"
 
 [ $failures = 0 ] && echo "kto.sh: passed"

@@ -22,11 +22,12 @@ as_trl() {
             exit bad || n < 30 }' figures "$3" > differences || fail "$1: $(head -5 differences)"
 }
 losses() { steps "$1" | grep -E ' (loss|grad_norm|rewards/margins|logps/chosen) '; }
-# as_planned DIRECTORY RANKS COMMAND OPTIONS…: tessera plan has the memory that the run in DIRECTORY planned, in bytes.
+# as_planned DIRECTORY RANKS COMMAND OPTIONS…: tessera plan has the memory that the run in DIRECTORY planned, in bytes;
+# its longest row of at most 112 tokens is its max_length.
 as_planned() {
   local directory=$1 ranks=$2 command=$3 ours planned
   shift 3
-  good 1 plan "$command" --model . --world_size "$ranks" --max_length 256 --adam_beta2 0.999 --mixed_precision no "$@" --json
+  good 1 plan "$command" --model . --world_size "$ranks" --max_length 112 --adam_beta2 0.999 --mixed_precision no "$@" --json
   planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head -1)
   ours=$(sed -n '/"planned"/,/}/s/.*: \([0-9]*\),*$/\1/p' "$directory/run.json" | awk '{ sum += $1 } END { print sum }')
   [ -n "$planned" ] && [ "$planned" = "$ours" ] || fail "the plan has $planned bytes, and the run planned $ours"
