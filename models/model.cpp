@@ -36,53 +36,56 @@ Wanted Model::wanted(std::size_t module) const {
 
 namespace {
 
-constexpr std::int64_t no_window = 0;
+/// A count of FLOPs, of sequences of T tokens: per_token·T + per_square·T² + Σ per_key·T·min(T, window), the last
+/// summed over layers with windows.
+struct Flops {
+  double per_token = 0, per_square = 0;
+  double windowed = 0;  // the last term, of all sequences
 
-/// FLOPs of a sequence of T tokens: per_token·T + Σ over windows of per_square·T·min(T, window).
-struct FlopsPerSequence {
-  double per_token = 0;
-  std::map<std::int64_t, double> per_square = {};  // by window
-
-  void add(const FlopsPerSequence& other, double sign) {
+  void add(const Flops& other, double sign) {
     per_token += sign * other.per_token;
-    for (const auto& [window, flops] : other.per_square) per_square[window] += sign * flops;
+    per_square += sign * other.per_square;
+    windowed += sign * other.windowed;
   }
-  /// Of sequences of `tokens` in all, whose squared lengths sum to `squares`.
-  [[nodiscard]] double of(double tokens, double squares) const {
-    double sum = per_token * tokens;
-    for (const auto& [window, flops] : per_square)
-      sum += flops * (window == no_window ? squares : std::min(squares, static_cast<double>(window) * tokens));
-    return sum;
+};
+
+/// Sequences of `tokens` in all, whose squared lengths sum to `squares`.
+struct Sequences {
+  double tokens = 0, squares = 0;
+
+  [[nodiscard]] double keys(std::int64_t window) const {  // Σ T·min(T, window)
+    return std::min(squares, static_cast<double>(window) * tokens);
   }
 };
 
 /// The terms of `of(T)`, which has at most one window.
 template <class F>
-FlopsPerSequence terms_of(const F& of) {
+Flops terms_of(const F& of, const Sequences& sequences) {
   constexpr std::int64_t longer = std::int64_t{1} << 30;  // than any window
   const double one = of(1), two = of(2), square = (two - 2 * one) / 2, token = one - square;
-  if (square == 0) return {token, {}};
+  if (square == 0) return {.per_token = token};
   const double keys = (of(longer) / static_cast<double>(longer) - token) / square;
   const std::int64_t window = std::llround(keys);
-  return {token, {{window < longer ? window : no_window, square}}};
+  if (window >= longer) return {.per_token = token, .per_square = square};
+  return {.per_token = token, .windowed = square * sequences.keys(window)};
 }
 
 /// What backward leaves out for frozen parameters, less what a reference model adds; 0 if all are trainable and there
 /// is none.
-FlopsPerSequence left_out(const Model& model) {
-  FlopsPerSequence sum;
+Flops left_out(const Model& model, const Sequences& sequences) {
+  Flops sum;
   const std::size_t lowest = model.lowest_trainable();
   for (std::size_t m = 0; m < model.modules.size(); ++m) {
     const Module& module = *model.modules[m];
     const Wanted wanted(model.params, module.params(), /*dx=*/m > lowest);
-    const FlopsPerSequence terms = terms_of([&](std::int64_t tokens) {
+    const auto without = [&](std::int64_t tokens) {
       return 2 * module.forward_flops({1, tokens}) - module.backward_flops({1, tokens}, wanted);
-    });
-    sum.add(terms, 1);
+    };
+    sum.add(terms_of(without, sequences), 1);
   }
   for (const auto& module : model.reference) {
-    const FlopsPerSequence more = terms_of([&](std::int64_t tokens) { return module->forward_flops({1, tokens}); });
-    sum.add(more, -1);
+    const auto more = [&](std::int64_t tokens) { return module->forward_flops({1, tokens}); };
+    sum.add(terms_of(more, sequences), -1);
   }
   return sum;
 }
@@ -99,12 +102,13 @@ double forward_flops(const Model& model, double tokens, double squares) {
 
 double Model::train_flops(double tokens, double squares) const {
   const bool frozen = !reference.empty() || !std::ranges::all_of(params, &ParamSpec::trainable);
-  const FlopsPerSequence less = frozen ? left_out(*this) : FlopsPerSequence{};
-  FlopsPerSequence all{6.0 * static_cast<double>(matmul_params),
-                       {{no_window, 12.0 * static_cast<double>(attention_width)}}};
-  for (const auto& [window, width] : windowed_width) all.per_square[window] = 12.0 * static_cast<double>(width);
-  all.add(less, -1);
-  return all.of(tokens, squares);
+  const Sequences sequences{tokens, squares};
+  const Flops less = frozen ? left_out(*this, sequences) : Flops{};
+  double windowed = -less.windowed;
+  for (const auto& [window, width] : windowed_width)
+    windowed += 12.0 * static_cast<double>(width) * sequences.keys(window);
+  return (6.0 * static_cast<double>(matmul_params) - less.per_token) * tokens +
+         (12.0 * static_cast<double>(attention_width) - less.per_square) * squares + windowed;
 }
 
 namespace {

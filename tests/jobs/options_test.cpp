@@ -203,7 +203,7 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
   EXPECT_EQ(error_line({"train", "--task-type", "embedding"}),
             "--task-type embedding: not built yet [command line]. Classification, embedding and reranking are missing. "
             "Accepted: causal_lm");
-  EXPECT_THAT(error_line({"train", "--sliding_window", "128"}), HasSubstr("--max_length"));
+  EXPECT_THAT(error_line({"train", "--sliding_window", "128"}), HasSubstr("config.json has it"));
   EXPECT_THAT(error_line({"train", "--use-dora"}), HasSubstr("DoRA"));
   EXPECT_THAT(error_line({"train", "--target_parameters", "experts.gate_up_proj"}), HasSubstr("LoRA"));
   EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_NUM_LABELS=8"}),
