@@ -93,11 +93,16 @@ Flops left_out(const Model& model, const Sequences& sequences) {
 }  // namespace
 
 double forward_flops(const Model& model, double tokens, double squares) {
-  FlopsPerSequence sum;
+  Flops sum;
   for (const auto* part : {&model.modules, &model.reference})
     for (const auto& module : *part)
-      sum.add(terms_of([&](std::int64_t length) { return module->forward_flops({1, length}); }), 1);
-  return sum.of(tokens, squares);
+      sum.add(terms_of(
+                  [&](std::int64_t length) {
+                    return module->forward_flops({1, length});
+                  },
+                  Sequences{tokens, squares}),
+              1);
+  return sum.per_token * tokens + sum.per_square * squares + sum.windowed;
 }
 
 double Model::train_flops(double tokens, double squares) const {
