@@ -64,9 +64,10 @@ TESSERA_HD RatioLoss rare_loss(const PreferenceSpec& spec, double a, double b) {
       return {s * (log_sigmoid(z) - log1p(-e)) + r * (log_sigmoid(-z) - log(e)), slope, -slope};
     }
     case PreferenceKind::discopop: {
-      const double m = sigmoid(z / spec.discopop_tau), m_slope = m * (1 - m) / spec.discopop_tau;
-      const double l = log_sigmoid(z), x = exp(-z), slope = -sigmoid(-z) * (1 - m) + l * m_slope + x * (m_slope - m);
-      return {x * m - l * (1 - m), slope, -slope};
+      const double t = 1 / spec.discopop_tau, m = sigmoid(t * z), n = sigmoid(-t * z), l = log_sigmoid(z);
+      const double x = exp(log_sigmoid(t * z) - z);  // e^(-z)·m, whose factors may be infinite and 0
+      const double slope = -sigmoid(-z) * n + l * m * n * t + x * (n * t - 1);
+      return {x - l * n, slope, -slope};
     }
     case PreferenceKind::nca_pair:
       return {-log_sigmoid(a) - 0.5 * log_sigmoid(-a) - 0.5 * log_sigmoid(-b), 0.5 * sigmoid(a) - sigmoid(-a),

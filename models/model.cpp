@@ -6,6 +6,7 @@
 #include "models/config_keys.hpp"
 #include "models/family.hpp"
 #include "models/quantize.hpp"
+#include "models/reference.hpp"
 
 namespace tessera::models {
 
@@ -90,6 +91,19 @@ Flops left_out(const Model& model, const Sequences& sequences) {
 }
 
 }  // namespace
+
+double forward_flops(const Model& model, double tokens, double squares) {
+  Flops sum;
+  for (const auto* part : {&model.modules, &model.reference})
+    for (const auto& module : *part)
+      sum.add(terms_of(
+                  [&](std::int64_t length) {
+                    return module->forward_flops({1, length});
+                  },
+                  Sequences{tokens, squares}),
+              1);
+  return sum.per_token * tokens + sum.per_square * squares + sum.windowed;
+}
 
 double Model::train_flops(double tokens, double squares) const {
   const bool frozen = !reference.empty() || !std::ranges::all_of(params, &ParamSpec::trainable);

@@ -22,4 +22,7 @@ inline constexpr const char* reference_prefix = "reference.";  // of names of pa
 /// first ones of the model.
 void add_reference(Model& model, Model reference, ReferenceParams params);
 
+/// FLOPs of a forward pass of a model and of its reference, as Model::train_flops counts them.
+[[nodiscard]] double forward_flops(const Model& model, double tokens, double squares);
+
 }  // namespace tessera::models

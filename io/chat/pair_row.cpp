@@ -107,12 +107,23 @@ bool begins_with(const Json& answer, const Json& prompt) {
   return false;
 }
 
-/// Keys that hold a prompt in other forms of rows: beside "chosen" and "rejected" they would be left out. Messages that
-/// are the chosen ones once more say nothing new.
+/// Keys that hold a prompt in other forms of rows.
+constexpr const char* other_prompts[] = {"messages", "conversations", "conversation", "instruction",
+                                         "query",    "question",      "input"};
+
+bool is_filled(const Json& row, const char* key) {
+  if (!has_value(row, key)) return false;
+  const Json& value = row.at(key);
+  return value.is_string() ? !value.get_ref<const std::string&>().empty() : !value.is_array() || !value.empty();
+}
+
+/// Beside "chosen" and "rejected" they would be left out. Messages that are the chosen ones once more say nothing new.
 void refuse_other_prompts(const Json& row, const Json& chosen, bool has_prompt) {
-  for (const char* key : {"messages", "conversations", "conversation", "instruction", "query", "question", "input"}) {
-    if (!has_value(row, key) || row.at(key) == chosen) continue;
-    if (row.at(key).is_string() && row.at(key).get_ref<const std::string&>().empty()) continue;
+  if (is_filled(row, "history"))
+    throw RowError{"the row has \"history\" beside \"chosen\" and \"rejected\"",
+                   "Give its turns as messages of \"prompt\""};
+  for (const char* key : other_prompts) {
+    if (!is_filled(row, key) || row.at(key) == chosen) continue;
     const std::string name = std::string("\"") + key + "\"";
     if (has_prompt) throw RowError{"the row has " + name + " beside \"prompt\", \"chosen\" and \"rejected\""};
     throw RowError{"the row has " + name + " beside \"chosen\" and \"rejected\", whose prompt is \"prompt\"",
@@ -168,10 +179,19 @@ bool take_label(Json& row) {
   throw RowError{"\"label\" is not true or false"};
 }
 
-/// "prompt" and "completion", lists of messages or texts, become "messages"; two texts are also `text`.
+/// "prompt" and "completion", lists of messages or texts, become "messages"; two texts are also `text`, unless they
+/// have a history, with which they are a query and a response.
 void join_completion(Json& row, PairRow& made) {
-  if (has_value(row, "messages"))
-    throw RowError{"the row has \"messages\" beside \"prompt\" and \"completion\"", "Drop one of the two"};
+  for (const char* key : other_prompts)
+    if (is_filled(row, key))
+      throw RowError{std::string("the row has \"") + key + "\" beside \"prompt\" and \"completion\"",
+                     "Drop one of the two"};
+  if (is_filled(row, "history")) {
+    if (!row.at("prompt").is_string() || !row.at("completion").is_string())
+      throw RowError{"the row has \"history\" beside \"prompt\" and \"completion\", which are not texts",
+                     "Give its turns as messages of \"prompt\""};
+    return;
+  }
   Json prompt = take_list(row, "prompt");
   const Json completion = take_list(row, "completion");
   const auto is_known = [](const Json& part) { return part.is_string() || part.is_array(); };
@@ -180,6 +200,15 @@ void join_completion(Json& row, PairRow& made) {
   if (prompt.is_string() && completion.is_string())
     made.text = {prompt.get<std::string>(), completion.get<std::string>(), completion.get<std::string>()};
   row["messages"] = answer_list(std::move(prompt), completion);
+}
+
+/// The loss of a labelled answer begins where it does, so no other message has one.
+void require_last_answer(const ConversationRow& row) {
+  for (std::size_t i = 0; i + 1 < row.weights.size(); ++i)
+    if (row.weights[i].value_or(0) != 0)
+      throw RowError{"message " + std::to_string(i + 1) +
+                         " has a loss of its own, and that of a labelled row is of its last answer",
+                     "Drop its \"loss\", \"loss_scale\" or \"weight\""};
 }
 
 }  // namespace
@@ -210,7 +239,10 @@ PairRow read_pair(Json row) {
 PairRow read_labelled(Json row) {
   if (is_pair(row)) {
     if (has_value(row, "label")) throw RowError{"the row has \"label\" and two answers", "Drop one of the two"};
-    return read_pair(std::move(row));
+    PairRow pair = read_pair(std::move(row));
+    require_last_answer(pair.chosen);
+    require_last_answer(pair.rejected);
+    return pair;
   }
   if (!has_value(row, "label"))
     throw RowError{"the row has no \"label\" that says whether its answer is wanted, and no second answer"};
@@ -223,6 +255,7 @@ PairRow read_labelled(Json row) {
   ConversationRow& answer = is_wanted ? made.chosen : made.rejected;
   answer = read_conversation(std::move(row), form);
   require_answer(answer, "labelled");
+  require_last_answer(answer);
   return made;
 }
 

@@ -44,7 +44,7 @@ void EncodedDocuments::clear() {
   ends.clear();
   skipped = {};
   without_tools = without_reasoning = 0;
-  pairs = equal_pairs = 0;
+  pairs = equal_pairs = labelled = after_think = 0;
   read = {};
 }
 
@@ -147,7 +147,10 @@ void DocumentEncoder::encode_conversation(ConversationRow conversation, EncodedD
   ChatText chat = settings_.chat->render(conversation);
   add(chat.unread);
   const std::vector<std::string> keys = checked(std::move(unread));
+  const bool after_think = settings_.labels && !chat.loss.empty() &&
+                           std::string_view(chat.text).substr(0, chat.loss.back().begin).ends_with("</think>\n\n");
   encode_chat(std::move(chat), made);
+  made.after_think += after_think ? 1 : 0;
   note(keys, made);
 }
 
@@ -173,7 +176,8 @@ void DocumentEncoder::encode_answer(const std::string& prompt, const std::string
 /// Both documents, or none. The answer that a row with a label does not have is an empty one.
 void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   const std::size_t first = made.ids.size(), documents = made.ends.size();
-  const std::int64_t without_tools = made.without_tools, without_reasoning = made.without_reasoning;
+  const std::int64_t without_tools = made.without_tools, without_reasoning = made.without_reasoning,
+                     after_think = made.after_think;
   const bool as_text = pair.text && (settings_.chat == nullptr || !pair.has_template);
   if (!as_text && settings_.chat == nullptr)
     throw RowError{"the row is a conversation, and there is no chat template",
@@ -196,8 +200,10 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
     made.loss.resize(first);
     made.ends.resize(documents);
     made.without_tools = without_tools, made.without_reasoning = without_reasoning;
+    made.after_think = after_think;
     throw;
   }
+  made.labelled += pair.has_chosen && pair.has_rejected ? 0 : 1;
   if (!pair.has_chosen || !pair.has_rejected) return;
   const auto ids = std::span(made.ids).subspan(first);
   const std::size_t half = static_cast<std::size_t>(made.ends[documents]) - first;

@@ -241,7 +241,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   made.masks = loss.has_value();
   Counts all;
   std::uint64_t bytes_done = 0;
-  std::int64_t without_tools = 0, without_reasoning = 0, pairs = 0, equal_pairs = 0;  // of this rank
+  std::int64_t without_tools = 0, without_reasoning = 0, pairs = 0, equal_pairs = 0, labelled = 0,
+               after_think = 0;  // of this rank
   std::vector<std::int64_t> documents_of(corpus.files(), 0), characters_of = documents_of, invalid_of = documents_of;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
@@ -266,6 +267,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     without_reasoning += made.without_reasoning;
     pairs += made.pairs;
     equal_pairs += made.equal_pairs;
+    labelled += made.labelled;
+    after_think += made.after_think;
     for (const auto& [key, rows] : made.skipped.unread.counts) report.skipped.unread.add(key, rows);
     report.skipped.unread.others += made.skipped.unread.others;
     if (loss) agree_on_weights(world, made, weights);
@@ -284,6 +287,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.without_reasoning = world.sum(without_reasoning);
   report.pairs = world.sum(pairs);
   report.equal_pairs = world.sum(equal_pairs);
+  report.labelled = world.sum(labelled);
+  report.after_think = world.sum(after_think);
   report.files_of_pairs = options.rows.pairs ? 1 : 0;
   add_unread(world, report.skipped.unread);
   if (!corpus.columns().empty()) report.absent_columns = absent_columns(world, corpus.columns(), made.renamed);

@@ -127,15 +127,17 @@ class Packer {
     count.dropped += to - from < 2;
     count.too_long += longer && rule_.truncation == Truncation::remove;
     if (to - from < 2 || (longer && rule_.truncation == Truncation::remove)) return;
+    const std::int64_t whole = to;
     if (longer && rule_.truncation == Truncation::left) from = to - rule_.tokens;
     else if (longer) to = from + rule_.tokens;
     const std::int64_t targets = count_targets(from + 1, to - from - 1);
     if (targets == 0) ++count.no_loss, count.cut_no_loss += longer;
     if (targets == 0) return;
     ++count.documents, count.cut += longer;
-    group_.push_back({{from, static_cast<std::int32_t>(to - from), static_cast<std::int32_t>(2 * targets)},
-                      first_target(from + 1),
-                      is_chosen});
+    const TokenRange row{from, static_cast<std::int32_t>(to - from), static_cast<std::int32_t>(2 * targets)};
+    const TokenRange none{from, 0, 0};
+    if (rule_.group == 0) return close({is_chosen ? row : none, is_chosen ? none : row});
+    group_.push_back({row, first_target(from + 1), whole, is_chosen});
     if (std::ssize(group_) == rule_.group) close_group();
   }
   /// Each with the prompt of its own and the answer of the one before it, whose end is left out if it is too long.
@@ -143,8 +145,7 @@ class Packer {
     for (std::size_t i = 0; i < group_.size(); ++i) {
       const Labelled& own = group_[i];
       const Labelled& other = group_[(i + group_.size() - 1) % group_.size()];
-      const std::int64_t prompt = own.answer - own.row.first,
-                         answer = other.row.first + other.row.tokens - other.answer;
+      const std::int64_t prompt = own.answer - own.row.first, answer = other.end - other.answer;
       const std::int64_t kept = std::min(answer, rule_.tokens - prompt);
       const std::int64_t targets = kept < 2 ? 0 : count_targets(other.answer + 1, kept - 1);
       const TokenRange none{own.row.first, 0, 0};
@@ -297,7 +298,7 @@ class Packer {
   PackingSummary summary_{{}, hash64("packed samples")};
   struct Labelled {
     TokenRange row;
-    std::int64_t answer;  // its first token
+    std::int64_t answer, end;  // its first token; its end, also where the row has been shortened to less
     bool is_chosen;
   };
   std::optional<Document> chosen_;           // of a pair whose rejected document is next

@@ -38,6 +38,7 @@ void pad(const PackedSample& to, std::int64_t at) {
   std::fill(to.positions + at, to.positions + to.tokens, 0);
   if (to.weights != nullptr) std::fill(to.weights + at, to.weights + to.tokens, 1.0F);
 }
+
 }  // namespace
 
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
@@ -77,8 +78,9 @@ std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
   const std::int64_t first = begins_[static_cast<std::size_t>(sample)],
                      end = begins_[static_cast<std::size_t>(sample) + 1];
   const bool unpaired = rule_.packing == Packing::unpaired;
+  const std::int64_t number = unpaired ? 2 * sequences() : sequences();
   bool is_valid = first >= 0 && first < end && end <= static_cast<std::int64_t>(ranges_.size()) &&
-                  (sequences() == 1 || end - first == (unpaired ? 4 : 2));
+                  (number == 1 || end - first == number);
   std::int64_t tokens = 0;
   for (std::int64_t r = first; is_valid && r < end; ++r) {
     const TokenRange& range = ranges_[static_cast<std::size_t>(r)];
@@ -94,9 +96,16 @@ std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
   return ranges_.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first));
 }
 
-void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
-  const std::span<const TokenRange> ranges =
-      rule_.packing == Packing::unpaired ? sequence_of(sample, 0) : ranges_of(sample);
+void PackedStream::add_counts(std::int64_t sample, PackedCounts& work, int sequence) const {
+  const bool unpaired = rule_.packing == Packing::unpaired;
+  const std::span<const TokenRange> ranges = unpaired ? sequence_of(sample, sequence) : ranges_of(sample);
+  if (unpaired && sequence == 1) {  // its two ranges are one document
+    const std::int64_t tokens = tokens_of(sample, sequence);
+    work.targets += ranges[1].targets();
+    work.tokens += tokens;
+    work.squares += tokens * tokens;
+    return;
+  }
   work.first_targets += ranges.front().targets();
   for (const TokenRange& range : ranges) {
     work.targets += range.targets();
@@ -107,8 +116,8 @@ void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
 
 std::span<const TokenRange> PackedStream::sequence_of(std::int64_t sample, int sequence) const {
   const std::span<const TokenRange> ranges = ranges_of(sample);
-  if (sequences() == 1) return ranges;
   if (rule_.packing == Packing::pairs) return ranges.subspan(static_cast<std::size_t>(sequence), 1);
+  if (rule_.packing != Packing::unpaired) return ranges;
   return sequence == 1 ? ranges.subspan(2) : ranges.subspan(ranges[0].tokens > 0 ? 0 : 1, 1);
 }
 
@@ -157,12 +166,11 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
 }
 
 void PackedStream::read_sequence(std::int64_t sample, int sequence, const PackedSample& to) const {
-  if (sequences() == 1) return read_sample(sample, to);
   TESSERA_ASSERT(to.tokens >= tokens_of(sample, sequence), "a sequence of %ld tokens, and there is memory for %ld",
                  tokens_of(sample, sequence), to.tokens);
   const std::span<const TokenRange> ranges = sequence_of(sample, sequence);
-  if (ranges.size() == 1) read_ranges(ranges, to);
-  else read_joined(ranges[0], ranges[1], to);
+  if (rule_.packing == Packing::unpaired && sequence == 1) read_joined(ranges[0], ranges[1], to);
+  else read_ranges(ranges, to);
 }
 
 /// One document of two ranges; targets are of the second.

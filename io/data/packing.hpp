@@ -24,7 +24,7 @@ class MappedFile;  // io/file/file.hpp
 /// rejected answer, of which one may be empty; each that is not is a sample of its own. Of 1000 pairs of documents the
 /// rejected answers of those that have both come last, so that the answers to a prompt are apart (as in TRL). Such a
 /// sample has a second sequence, its prompt with the answer of the sample before it in its group: samples g·k to
-/// g·(k + 1) - 1, the first of which takes the answer of the last.
+/// g·(k + 1) - 1, the first of which takes the answer of the last. With g = 0 there are no second sequences.
 enum class Packing : unsigned char { binpack, sequential, padded, pairs, unpaired };
 /// From its name; asserts otherwise.
 [[nodiscard]] Packing packing_of(std::string_view word);
@@ -61,7 +61,7 @@ struct PackingRule {
   std::int64_t tokens = 0;  // T
   Packing packing = Packing::binpack;
   Truncation truncation = Truncation::split;
-  std::int64_t group = 0;  // of unpaired: g
+  std::int64_t group = 0;  // of unpaired: g, or 0
 };
 
 /// Of Packing::pairs, a document is here a pair, and has what one of the two has. Of unpaired, second sequences count
@@ -145,14 +145,16 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] std::int64_t tokens() const { return rule_.tokens; }  // T
   [[nodiscard]] Packing packing() const { return rule_.packing; }
   [[nodiscard]] Truncation truncation() const { return rule_.truncation; }
-  /// Sequences of a sample that are rows of their own: 2 of pairs and unpaired, else 1.
-  [[nodiscard]] int sequences() const { return has_rows() && rule_.packing != Packing::padded ? 2 : 1; }
+  /// Sequences of a sample that are rows of their own: 2 of pairs, and of unpaired in groups, else 1.
+  [[nodiscard]] int sequences() const {
+    return rule_.packing == Packing::pairs || (rule_.packing == Packing::unpaired && rule_.group > 0) ? 2 : 1;
+  }
   /// Whether a sample's sequences have a row each: padded, pairs and unpaired.
   [[nodiscard]] bool has_rows() const { return rule_.packing >= Packing::padded; }
   /// Of unpaired: whether the answer is a chosen one.
   [[nodiscard]] bool is_chosen(std::int64_t sample) const { return ranges_of(sample).front().tokens > 0; }
-  /// Adds the counts of `sample`; of unpaired, of its first sequence.
-  void add_counts(std::int64_t sample, PackedCounts& work) const;
+  /// Adds the counts of `sample`; of unpaired, of one of its sequences.
+  void add_counts(std::int64_t sample, PackedCounts& work, int sequence = 0) const;
   /// Tokens of a sample without padding; of unpaired, of its first sequence.
   [[nodiscard]] std::int64_t tokens_of(std::int64_t sample) const;
   /// Of one of its sequences, [0, sequences()).

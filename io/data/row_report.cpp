@@ -59,6 +59,8 @@ void RowReport::add(const RowReport& other) {
   files_of_pairs += other.files_of_pairs;
   pairs += other.pairs;
   equal_pairs += other.equal_pairs;
+  labelled += other.labelled;
+  after_think += other.after_think;
   absent_columns.insert(absent_columns.end(), other.absent_columns.begin(), other.absent_columns.end());
 }
 
@@ -100,6 +102,8 @@ std::string row_report_text(const RowReport& report, std::int64_t tokens) {
                                  {"without_reasoning", report.without_reasoning},
                                  {"absent_columns", report.absent_columns}};
   if (report.files_of_pairs > 0) json["pairs"] = {{"rows", report.pairs}, {"equal", report.equal_pairs}};
+  if (report.labelled > 0) json["pairs"]["labelled"] = report.labelled;
+  if (report.after_think > 0) json["pairs"]["after_empty_think"] = report.after_think;
   return report_text(json);
 }
 
@@ -124,6 +128,8 @@ RowReport parse_row_report(std::string_view text, std::int64_t tokens, const std
       report.files_of_pairs = 1;
       report.pairs = json.at("pairs").at("rows").get<std::int64_t>();
       report.equal_pairs = json.at("pairs").at("equal").get<std::int64_t>();
+      report.labelled = json.at("pairs").value("labelled", std::int64_t{0});
+      report.after_think = json.at("pairs").value("after_empty_think", std::int64_t{0});
     }
     return report;
   } catch (const nlohmann::json::exception&) { throw refuse("it is not a file that tessera tokenize has written"); }

@@ -49,6 +49,8 @@ struct RowReport {
   std::int64_t without_reasoning = 0;       // conversations with reasoning that it leaves out
   std::int64_t files_of_pairs = 0;          // files each of whose rows is two documents, a chosen and a rejected one
   std::int64_t pairs = 0, equal_pairs = 0;  // in them; of which the two documents are the same
+  std::int64_t labelled = 0;                // rows of such files that have one answer and a label
+  std::int64_t after_think = 0;  // of files made for labels: answers behind an empty think block without loss
   std::vector<std::string> absent_columns;  // keys of --columns that no row has
   /// Adds that of a later file.
   void add(const RowReport& other);

@@ -59,7 +59,7 @@ io::PackedCounts SampleBatches::work() {
   if (packed == nullptr)
     return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
   io::PackedCounts all;
-  for (std::int64_t i = 0; i < count_; ++i) packed->add_counts(sample(first_ + i), all);
+  for (std::int64_t i = 0; i < count_; ++i) packed->add_counts(sample(first_ + i), all, sequence_);
   if (sequences_ > 1)
     nll_weight_ = static_cast<float>(static_cast<double>(count_) / static_cast<double>(all.first_targets));
   return all;

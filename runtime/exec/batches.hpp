@@ -64,7 +64,7 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
   [[nodiscard]] bool has_sequences() const {
-    return stream_->packed() != nullptr && stream_->packed()->sequences() > 1;
+    return stream_->packed() != nullptr && stream_->packed()->packing() >= io::Packing::pairs;
   }
 
   plan::BatchPlan batch_;

@@ -348,7 +348,9 @@ const float* Executor::logits(const BoundSchedule& program) {
 }
 
 void Executor::start_trace(int runs) {
-  trace_.start(static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2);
+  const plan::RunPlan& plan = *parts_.plan;
+  const std::size_t passes = static_cast<std::size_t>(plan.spec.kl_passes()) * plan.eval.list.size();
+  trace_.start(static_cast<std::size_t>(runs) * (plan.main().list.size() + passes) * 2);
 }
 
 }  // namespace tessera::exec

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <vector>
 
 #include "runtime/base/transfer.hpp"
@@ -19,7 +20,7 @@ PreferenceReport PreferenceReport::of(const Sums& sums, std::int64_t pairs, std:
                rejected = count(kernels::PreferenceSum::rejected_rows);
   if (chosen + rejected == 0) chosen = rejected = pairs;
   const auto mean = [&](kernels::PreferenceSum sum, std::int64_t of) {
-    return of == 0 ? 0.0 : static_cast<double>(count(sum)) * kernels::preference_unit / static_cast<double>(of);
+    return of == 0 ? NAN : static_cast<double>(count(sum)) * kernels::preference_unit / static_cast<double>(of);
   };
   report.chosen_reward = mean(kernels::PreferenceSum::chosen_reward, chosen);
   report.rejected_reward = mean(kernels::PreferenceSum::rejected_reward, rejected);
@@ -27,7 +28,8 @@ PreferenceReport PreferenceReport::of(const Sums& sums, std::int64_t pairs, std:
   report.accuracy = static_cast<double>(right) / static_cast<double>(pairs);
   report.chosen_logp = mean(kernels::PreferenceSum::chosen_logp, chosen);
   report.rejected_logp = mean(kernels::PreferenceSum::rejected_logp, rejected);
-  report.nll = mean(kernels::PreferenceSum::nll, count(kernels::PreferenceSum::nll_targets));
+  const std::int64_t targets = count(kernels::PreferenceSum::nll_targets);
+  report.nll = targets == 0 ? 0.0 : mean(kernels::PreferenceSum::nll, targets);
   return report;
 }
 
@@ -73,7 +75,7 @@ static plan::BatchPlan eval_batch(const plan::RunSpec& spec) {
   return batch;
 }
 
-double estimate_kl(const Evaluation& evaluation, const SampleRange& samples) {
+KlEstimate estimate_kl(const Evaluation& evaluation, const SampleRange& samples) {
   exec::RunContext& parts = *evaluation.parts;
   const plan::RunSpec& spec = parts.plan.spec;
   const plan::BatchPlan batch = eval_batch(spec);
@@ -83,17 +85,31 @@ double estimate_kl(const Evaluation& evaluation, const SampleRange& samples) {
   const auto kl =
       static_cast<std::size_t>(spec.model->router.num_losses()) + static_cast<std::size_t>(kernels::PreferenceSum::kl);
   std::int64_t sum = 0;
+  KlEstimate estimate;
   for (std::int64_t done = 0; done < samples.count; done += batch.global_batch) {
     exec::StepBlock block;
     block.step = evaluation.step;
-    batches.set(samples.tokens, samples.sampler, samples.first + done,
-                std::min(batch.global_batch, samples.count - done));
+    block.callback = evaluation.callback;
+    block.times_waits = evaluation.times_waits;
+    const std::int64_t count = std::min(batch.global_batch, samples.count - done);
+    batches.set(samples.tokens, samples.sampler, samples.first + done, count);
+    const io::PackedCounts work = batches.work();
+    estimate.work.tokens += work.tokens;
+    estimate.work.squares += work.squares;
     std::ranges::fill(extra, 0);
     block.extra = extra;
     parts.abort_on_error(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
     sum += extra[kl];
+    estimate.data_seconds += block.data_seconds;
+    estimate.comm_seconds += block.comm_seconds;
+    estimate.move_seconds += block.move_seconds;
+    if (evaluation.progress) evaluation.progress(done + count, 2 * samples.count);
+    estimate.flags = block.sums.flags;
+    estimate.complete = estimate.flags.stop == 0;
+    if (!estimate.complete) return estimate;
   }
-  return std::max(0.0, static_cast<double>(sum) * kernels::preference_unit / static_cast<double>(samples.count));
+  estimate.kl = std::max(0.0, static_cast<double>(sum) * kernels::preference_unit / static_cast<double>(samples.count));
+  return estimate;
 }
 
 EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
@@ -106,8 +122,12 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences);
   EvalReport report, all;
   all.nll_weight = evaluation.nll_weight;
-  const double kl = evaluation.needs_kl ? estimate_kl(evaluation, {tokens, nullptr, 0, samples}) : 0;
-  batches.set_kl(kl);
+  KlEstimate kl;
+  if (evaluation.needs_kl) kl = estimate_kl(evaluation, {tokens, nullptr, 0, samples});
+  all.flags = kl.flags, all.complete = kl.complete;
+  if (!kl.complete) samples = 0;
+  batches.set_kl(kl.kl);
+  const std::int64_t before = evaluation.needs_kl ? samples : 0;  // that progress counts
   const auto balance = static_cast<std::size_t>(spec.model->router.num_losses());
   std::vector<std::int64_t> extra(spec.model->num_metrics > 0 ? static_cast<std::size_t>(spec.model->num_extra_sums())
                                                               : 0);
@@ -125,12 +145,12 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
     all.sums.correct += block.sums.correct;
     for (std::size_t i = balance; i < extra.size(); ++i) all.preference_sums[i - balance] += extra[i];
     if (evaluation.take_sequences) take_sequences(evaluation, batches);
-    if (evaluation.progress) evaluation.progress(first + count, samples);
+    if (evaluation.progress) evaluation.progress(before + first + count, before + samples);
     all.flags = block.sums.flags;
     all.complete = all.flags.stop == 0 || first + count >= samples;
     if (!all.complete) break;
   }
-  all.kl_sum = kl * static_cast<double>(all.sums.tokens);
+  all.kl_sum = kl.kl * static_cast<double>(all.sums.tokens);
   report.add(all);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

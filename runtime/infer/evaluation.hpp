@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "io/data/dataset.hpp"
+#include "io/data/packing.hpp"
 #include "kernels/preference_loss.hpp"
 #include "runtime/exec/executor.hpp"
 #include "runtime/exec/run_context.hpp"
@@ -14,6 +14,7 @@
 namespace tessera::infer {
 
 /// Metrics of pairs or of labelled sequences, as TRL names them, from the sums of their loss (kernels::PreferenceSum).
+/// Of labelled sequences, the figures of a label that none has are NaN, and so is then `margin`.
 struct PreferenceReport {
   using Sums = std::array<std::int64_t, kernels::num_preference_sums>;
   double chosen_reward = 0, rejected_reward = 0, margin = 0, accuracy = 0;
@@ -29,7 +30,7 @@ struct EvalReport {
   double seconds = 0;
   kernels::LossSums sums;  // of all ranks: what the figures above are computed from
   /// Of pairs: then `tokens` counts pairs, and `token_accuracy` is rewards/accuracies. Of labelled sequences it counts
-  /// these.
+  /// these, and `token_accuracy` means nothing.
   PreferenceReport::Sums preference_sums{};
   double nll_weight = 0;  // of their cross-entropy in `loss`
   double kl_sum = 0;      // of labelled sequences: of each, z₀ of its data set
@@ -41,7 +42,7 @@ struct EvalReport {
   void add(const EvalReport& other);
 };
 
-/// Called after every pass, with the samples done and their total; may be empty.
+/// Called after every pass, with the samples done and their total; may be empty. With a KL, a sample counts twice.
 using EvalProgress = std::function<void(std::int64_t done, std::int64_t samples)>;
 
 struct Evaluation {
@@ -52,6 +53,7 @@ struct Evaluation {
   EvalProgress progress;
   exec::StepCallback* callback = nullptr;  // its flags are asked for in every pass; null: none
   double nll_weight = 0;                   // PreferenceSpec::nll
+  bool times_waits = false;                // exec::StepBlock::times_waits, of the passes of the KL
   bool needs_kl = false;                   // the loss of labelled sequences has a KL in it
   /// Takes the log-probabilities of this rank's rows of a pass (models::sequence_log_probs), from a sample on.
   std::function<void(std::int64_t first_sample, std::span<const double> sums)> take_sequences = {};
@@ -70,9 +72,17 @@ struct SampleRange {
   const io::Sampler* sampler = nullptr;
   std::int64_t first = 0, count = 0;
 };
+/// What the passes over second sequences have given.
+struct KlEstimate {
+  double kl = 0;
+  shard::ControlFlags flags;  // of the last pass
+  bool complete = true;
+  io::PackedCounts work;                                        // of its sequences
+  double data_seconds = 0, comm_seconds = 0, move_seconds = 0;  // as in exec::StepBlock, of all passes
+};
 /// Collective, of labelled sequences. The mean over samples of log-probability less the reference's of their second
 /// sequences (io::Packing::unpaired), or 0 if that is below 0: TRL's estimate of the KL, over all these samples. Exact
-/// at any number of ranks, as evaluate.
-[[nodiscard]] double estimate_kl(const Evaluation& evaluation, const SampleRange& samples);
+/// at any number of ranks, as evaluate. A stop flag ends it as it ends evaluate; then it is not complete.
+[[nodiscard]] KlEstimate estimate_kl(const Evaluation& evaluation, const SampleRange& samples);
 
 }  // namespace tessera::infer

@@ -36,10 +36,8 @@ void add_exchange(const RunPlan& plan, const shard::Schedule& schedule, const sh
   ++volume.exchanges;
 }
 
-/// By group.
-std::vector<Volume> volumes_of(const RunPlan& plan) {
-  const shard::Schedule& schedule = plan.main();
-  std::vector<Volume> volumes(plan.groups.all.size());
+/// Of one run of a schedule, by group.
+void add_volumes(const RunPlan& plan, const shard::Schedule& schedule, std::vector<Volume>& volumes) {
   const auto of = [&](AxisSet axes) -> Volume& {
     return volumes[static_cast<std::size_t>(plan.groups.index_of(axes))];
   };
@@ -77,6 +75,13 @@ std::vector<Volume> volumes_of(const RunPlan& plan) {
       of(unit.replicate_axes).summed[unit.sharded() ? DType::f32 : unit.reduce_dtype] += shard;
     }
   }
+}
+
+/// Of what the run repeats, by group.
+std::vector<Volume> volumes_of(const RunPlan& plan) {
+  std::vector<Volume> volumes(plan.groups.all.size());
+  add_volumes(plan, plan.main(), volumes);
+  for (std::int64_t pass = 0; pass < plan.spec.kl_passes(); ++pass) add_volumes(plan, plan.eval, volumes);
   return volumes;
 }
 

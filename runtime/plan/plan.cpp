@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "models/experts.hpp"
+#include "models/reference.hpp"
 #include "runtime/plan/activations.hpp"
 #include "runtime/plan/exchanges.hpp"
 #include "runtime/plan/int8.hpp"
@@ -166,6 +167,8 @@ void price(RunPlan& plan) {
   const auto tokens = static_cast<double>(spec.batch.global_batch * spec.sequences) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
+  if (spec.kl_passes() > 0)
+    costs.flops_per_step += models::forward_flops(*spec.model, tokens, tokens * static_cast<double>(spec.tokens));
   // Nothing before the first backward is recomputed.
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
     if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))

@@ -50,6 +50,7 @@ struct RunSpec {
   bool reference_sums = false;    // the log-probabilities of a reference model are known beforehand
   bool nll_weights = false;       // a loss of pairs has cross-entropy in it
   bool labels = false;            // each sequence has a label (models::Batch::labels), and a KL
+  bool needs_kl = false;          // in training: a step begins with evaluation passes over its batch, for the KL
   std::vector<StateSpec> states;  // of the optimizer, in training
   Snapshot snapshot = Snapshot::none;
   int rank = 0;
@@ -64,6 +65,11 @@ struct RunSpec {
   }
   [[nodiscard]] bool saves_outputs() const { return strategy.policy.recompute == shard::Recompute::keep_all; }
   [[nodiscard]] std::int64_t eval_rows() const { return eval_batch > 0 ? eval_batch : batch.micro_batch; }
+  /// Evaluation passes that a training step begins with.
+  [[nodiscard]] std::int64_t kl_passes() const {
+    const std::int64_t samples = eval_rows() * batch.data_ranks;
+    return needs_kl && purpose == Purpose::train ? (batch.global_batch + samples - 1) / samples : 0;
+  }
   [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
 
  private:

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "kernels/gemm_choice.hpp"
+#include "models/reference.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/exec/batches.hpp"
 #include "runtime/exec/bound_schedule.hpp"
@@ -59,6 +60,7 @@ struct Trainer::Parts : exec::RunContext {
     infer::Evaluation made{.parts = this, .executor = &executor, .program = eval.get(), .step = done.steps};
     made.nll_weight = options.nll_weight;
     made.needs_kl = options.needs_kl;
+    made.times_waits = times_waits;
     return made;
   }
 
@@ -193,13 +195,17 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   const io::ScratchTimes disk_before = p.scratch != nullptr ? p.scratch->times() : io::ScratchTimes();
   StepReport report{.step = step, .learning_rate = p.options.lr.at(updates), .samples = count};
   p.world.set_step(step);
-  if (p.options.needs_kl)
-    p.batches.set_kl(report.preference.kl = infer::estimate_kl(p.evaluation(), {tokens, &sampler, first, count}));
+  infer::KlEstimate kl;
+  if (p.options.needs_kl) kl = infer::estimate_kl(p.evaluation(), {tokens, &sampler, first, count});
+  p.batches.set_kl(kl.kl);
   p.batches.set(tokens, &sampler, first, count);
 
   const io::PackedCounts work = p.batches.work();
   report.processed = work.tokens;
   report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
+  if (p.options.needs_kl)
+    report.flops += models::forward_flops(*p.plan.spec.model, static_cast<double>(kl.work.tokens),
+                                          static_cast<double>(kl.work.squares));
   exec::StepBlock block = p.block_of(step, work);
   block.optimizer = p.optimizer->scalars(updates - p.done.states_from + 1, report.learning_rate);
   block.callback = p.callback;
@@ -219,15 +225,14 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   if (p.plan.spec.model->num_metrics > 0) {
     infer::PreferenceReport::Sums sums{};
     std::ranges::copy(std::span(p.extra).last(sums.size()), sums.begin());
-    const double kl = report.preference.kl;
     report.preference = infer::PreferenceReport::of(sums, report.tokens, block.sums.correct);
-    report.preference.kl = kl;
+    report.preference.kl = kl.kl;
     if (p.options.nll_weight != 0) report.loss += p.options.nll_weight * report.preference.nll;
   }
   report.grad_norm = block.grad_norm;
-  report.data_seconds = block.data_seconds;
-  report.comm_seconds = block.comm_seconds;
-  report.move_seconds = block.move_seconds;
+  report.data_seconds = block.data_seconds + kl.data_seconds;
+  report.comm_seconds = block.comm_seconds + kl.comm_seconds;
+  report.move_seconds = block.move_seconds + kl.move_seconds;
   report.update_seconds = block.update_seconds;
   if (p.scratch != nullptr) report.disk = p.scratch->times().since(disk_before);
   report.flags = block.sums.flags;

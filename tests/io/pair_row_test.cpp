@@ -68,6 +68,8 @@ TEST(PairRow, NoPromptIsLeftOut) {
             refused + R"("question" beside "chosen" and "rejected", whose prompt is "prompt")");
   EXPECT_EQ(pair_of(R"({"prompt": "q", "instruction": "r", "input": "", "chosen": "yes", "rejected": "no"})"),
             refused + R"("instruction" beside "prompt", "chosen" and "rejected")");
+  EXPECT_EQ(pair_of(R"({"history": [["q1", "a1"]], "prompt": "q", "chosen": "yes", "rejected": "no"})"),
+            refused + R"("history" beside "chosen" and "rejected")");
   EXPECT_EQ(pair_of("{" + answers + "}"), "refused: the chosen conversation has no message before its answer");
   // Messages that are the chosen ones, and blanks around the prompt, are common.
   const std::string with_prompt = R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}])";
@@ -130,6 +132,29 @@ TEST(LabelledRow, Forms) {
   EXPECT_EQ(labelled(R"({"prompt": "q", "chosen": "a", "rejected": "b", "label": true})"),
             "refused: the row has \"label\" and two answers");
   EXPECT_NE(labelled(R"({"text": "q", "label": true})").find("no conversation"), std::string::npos);
+  // No prompt is left out.
+  EXPECT_EQ(labelled(R"({"history": [["q", "a"]], "prompt": "r", "completion": "b", "label": true})"),
+            "chosen uq|aa|ur|ab");
+  EXPECT_EQ(labelled(R"({"history": [], "prompt": "r", "completion": "b", "label": true})"), "chosen ur|ab text: r+b");
+  EXPECT_EQ(labelled(R"({"history": [["q", "a"]], "prompt": [{"role": "user", "content": "r"}],
+                      "completion": [{"role": "assistant", "content": "b"}], "label": true})"),
+            R"(refused: the row has "history" beside "prompt" and "completion", which are not texts)");
+  for (const char* key : {"messages", "conversations", "instruction", "question"})
+    EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a", "label": true, ")" + std::string(key) + R"(": "other"})"),
+              "refused: the row has \"" + std::string(key) + "\" beside \"prompt\" and \"completion\"");
+}
+
+TEST(LabelledRow, OnlyTheLastAnswerHasALoss) {
+  const auto row = [](const std::string& first, const std::string& answers) {
+    return R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")" + first +
+           R"(}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b", "loss": true}])" + answers +
+           "}";
+  };
+  const std::string refused =
+      "refused: message 2 has a loss of its own, and that of a labelled row is of its last answer";
+  EXPECT_EQ(labelled(row(R"(, "loss": true)", R"(, "label": true)")), refused);
+  EXPECT_EQ(labelled(row(R"(, "loss": true)", R"(, "rejected_response": "c")")), refused);
+  EXPECT_EQ(labelled(row(R"(, "loss": false)", R"(, "label": true)")), "chosen uq|aa|ur|ab");
 }
 
 /// Token i of the stream is i; those of `masked` have no loss.
@@ -216,6 +241,49 @@ TEST(UnpairedPacking, AnswersAreSamplesAndTakeThoseOfOthersOfTheirGroup) {
   EXPECT_EQ(positions, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0}));
   packed.read_sequence(3, 1, to);  // a group of one
   EXPECT_EQ(ids, (std::vector<std::int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 0, 0}));
+}
+
+TEST(UnpairedPacking, AnAnswerIsShortenedBehindItsNewPromptAlone) {
+  // Prompts of 8 and 3 tokens, answers of 6 and 3: no row keeps more than 10 tokens.
+  class Stream final : public io::TokenStream {
+   public:
+    [[nodiscard]] std::int64_t size() const override { return 20; }
+    [[nodiscard]] bool masked() const override { return true; }
+    void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::int32_t>(first + i);
+    }
+    void read_loss(std::int64_t first, std::int64_t count, std::uint8_t* out) const override {
+      for (std::int64_t i = first; i < first + count; ++i) *out++ = (i >= 8 && i < 14) || i >= 17 ? 1 : 0;
+    }
+  };
+  const std::vector<std::int64_t> documents = {14, 14, 20, 20};
+  const io::PackedStream packed(std::make_shared<Stream>(), {0, documents}, 10, io::Packing::unpaired,
+                                io::Truncation::right, 2);
+  ASSERT_EQ(packed.count().samples, 2);
+  EXPECT_EQ(packed.tokens_of(0, 0), 10);
+  EXPECT_EQ(packed.tokens_of(1, 1), 9);  // its prompt, and all 6 tokens of the answer of which its own row keeps 2
+  std::vector<std::int32_t> ids(10, -1), targets(10, -1), positions(10, -1);
+  packed.read_sequence(1, 1, {10, ids.data(), targets.data(), positions.data(), nullptr, -100});
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{14, 15, 16, 8, 9, 10, 11, 12, 13, 0}));
+  EXPECT_EQ(packed.tokens_of(0, 1), 10);  // of the 3 tokens of the other answer, 2
+  io::PackedCounts counts;
+  packed.add_counts(1, counts, 1);
+  EXPECT_EQ(counts.tokens, 9);
+  EXPECT_EQ(counts.squares, 81);
+}
+
+TEST(UnpairedPacking, WithoutGroupsThereAreNoSecondSequences) {
+  const auto stream = std::make_shared<MaskedPairs>(40, 4);
+  const std::vector<std::int64_t> documents = {10, 20, 20, 30};
+  const io::PackedStream packed(stream, {0, documents}, 10, io::Packing::unpaired, io::Truncation::remove);
+  ASSERT_EQ(packed.count().samples, 3);
+  EXPECT_EQ(packed.sequences(), 1);
+  EXPECT_TRUE(packed.is_chosen(0));
+  EXPECT_FALSE(packed.is_chosen(1));
+  std::vector<std::int32_t> ids(10, -1), targets(10, -1), positions(10, -1);
+  packed.read_sequence(1, 0, {10, ids.data(), targets.data(), positions.data(), nullptr, -100});
+  EXPECT_EQ(ids.front(), 20);
+  EXPECT_EQ(targets[3], 24);
 }
 
 TEST(PairPacking, AnOddNumberOfDocumentsIsRefused) {

@@ -7,6 +7,7 @@
 
 #include "io/corpus/tokenize_corpus.hpp"
 #include "io/data/dataset.hpp"
+#include "io/file/text_file.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera::row_report {
@@ -100,6 +101,25 @@ TEST(RowReport, CountsPythonLiteralsOnce) {
   const std::string alone = folder.file("alone.csv", csv.substr(0, csv.find('\n', 10) + 1));
   expect_error(ExitCode::data, "alone.csv:2: \"messages\" is a Python literal, not JSON: write it by json.dumps",
                [&] { (void)tokenize(1, {alone}, {.out = out, .eos = 7, .progress = {}}); });
+}
+
+TEST(RowReport, SaysHowManyAnswersHaveLabels) {
+  const TempDir folder;
+  const std::string rows = folder.file("rows.jsonl", R"({"query": "q", "response": "a", "label": true}
+{"query": "q", "response": "a", "rejected_response": "b"}
+{"query": "q</think>\n", "response": "a", "label": false}
+)"),
+                    out = folder / "out.bin";
+  const Lines format;
+  const io::CorpusReport report = tokenize(
+      2, {rows}, {.out = out, .eos = 7, .rows = {.chat = &format, .pairs = true, .labels = true}, .progress = {}});
+  const io::RowReport read =
+      io::parse_row_report(io::read_text(io::row_report_name(out)), report.tokens, io::row_report_name(out));
+  for (const io::RowReport& of : {static_cast<const io::RowReport&>(report), read}) {
+    EXPECT_EQ(of.labelled, 2);
+    EXPECT_EQ(of.pairs, 1);
+    EXPECT_EQ(of.after_think, 1);
+  }
 }
 
 }  // namespace

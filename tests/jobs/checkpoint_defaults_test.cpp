@@ -9,6 +9,7 @@
 
 #include "io/checkpoint/manifest.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
@@ -110,8 +111,25 @@ TEST(CheckpointDefaults, CheckpointingThatIsChosenAnewIsNotNamed) {
   EXPECT_EQ(kept_defaults(options, {}), "gradient_checkpointing selective");
 }
 
+TEST(CheckpointDefaults, TheGroupsOfTheKlStayAtAnyMicroBatch) {
+  const auto group = [](std::vector<std::string> given, int world) {
+    given.insert(given.begin(), {"kto", "--dataset", "d.jsonl", "--model", "m"});
+    Options options = parsed(std::move(given)).options;
+    keep_checkpoint_defaults(options, {.global_batch = 16, .kl_group = 4}, "out/checkpoint-20", world);
+    check_preference_options(options);
+    return kl_group(options, batch_of(options, world).micro_batch);
+  };
+  EXPECT_EQ(group({}, 2), 4);
+  EXPECT_EQ(group({}, 16), 4) << "a micro-batch of one";
+  EXPECT_EQ(group({"--per_device_train_batch_size", "2"}, 2), 4);
+  EXPECT_EQ(group({"--kl_group_size", "3"}, 2), 3);
+  EXPECT_EQ(group({"--loss_type", "apo_zero_unpaired"}, 2), 0);
+}
+
 TEST(CheckpointDefaults, AreReadFromNewAndOldManifests) {
   io::Manifest manifest;
+  manifest.run_metadata = R"({"settings": {"kl_group_size": 4}})";
+  EXPECT_EQ(checkpoint_defaults(manifest, "x").kl_group, 4);
   manifest.training = R"({"schedule": {"global_batch_size": 48, "learning_rate": 1e-3, "lr_scheduler_type": "constant",
                           "warmup_steps": 0}})";
   manifest.run_metadata = R"({"compute_dtype": "bf16", "settings": {"global_batch_size": 8}})";

@@ -189,7 +189,8 @@ TEST(PreferenceLoss, ExtremeMarginsStayFinite) {
   for (const float value : {-1e4F, -1e-6F}) {
     Batch batch;
     batch.log_probs.assign(rows * tokens, value);
-    for (const PreferenceKind kind : {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::orpo}) {
+    for (const PreferenceKind kind :
+         {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::orpo, PreferenceKind::discopop}) {
       LossSums sums;
       std::vector<float> weights(rows * tokens);
       preference_loss({.spec = {.kind = kind, .beta = 1, .mean = kind == PreferenceKind::orpo},

@@ -53,6 +53,10 @@ for other in own known; do
   cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
 done
 
+# Token files of labels are no pairs.
+tokens=$(grep -rl --include='*.bin.report' '"labelled"' cache | head -1)
+refused 3 'holds answers with labels' 1 dpo --model . --dataset "${tokens%.report}" --max_length 256 --output_dir no
+
 # On a device: labels and the KL are in its memory.
 if [ -n "$simulated" ]; then
   LD_LIBRARY_PATH=$simulated good 2 "${train[@]}" --beta 0.5 --per_device_train_batch_size 4 --adapters adapter --backend cuda --comm mpi \
@@ -66,8 +70,32 @@ for stage in 0 1 2 3; do
   cmp -s stage0/model.safetensors "stage$stage/model.safetensors" || fail "stage $stage differs"
 done
 good 2 train "${common[@]}" --dataset labelled.jsonl --beta 0.5 --zero_stage 3 --save_steps 3 --output_dir again \
-  --resume_from_checkpoint stage3/checkpoint-3
+  --resume_from_checkpoint stage3/checkpoint-3 --loss_type kto
 cmp -s stage3/model.safetensors again/model.safetensors || fail "a resumed run differs"
+! grep -q W060 log || fail "the same run: $(grep W060 log)"
+
+# Without options of the batch a resume has other micro-batches, and the groups of the checkpoint: also on ranks with one answer.
+unbatched=(train "${common[@]:0:${#common[@]}-4}" --dataset labelled.jsonl --beta 0.5 --max_steps 5)
+good 1 "${unbatched[@]}" --global_batch_size 4 --per_device_train_batch_size 4 --save_steps 3 --output_dir wide
+for ranks in 1 4; do
+  good $ranks "${unbatched[@]}" --output_dir "wide$ranks" --resume_from_checkpoint wide/checkpoint-3
+  expect 'kept from the checkpoint.* kl_group_size 4' log
+  ! grep -q W060 log || fail "kept groups: $(grep W060 log)"
+  for run in wide "wide$ranks"; do steps $run | grep -E '^[45] (kl|loss) '; done |
+    awk '{ if (!(($1, $2) in first)) first[$1, $2] = $3; else { d = first[$1, $2] - $3; ++n; if (d > 1e-5 || d < -1e-5) bad = 1 } }
+         END { exit bad || n != 4 }' || fail "a resume on $ranks ranks has other groups: $(steps "wide$ranks" | grep ' kl ')"
+done
+good 1 "${unbatched[@]}" --kl_group_size 2 --output_dir other-groups --resume_from_checkpoint wide/checkpoint-3
+expect 'warning W060: .*kl_group_size 4 -> 2' log
+
+# A stop cuts the KL pass of an evaluation short.
+for _ in $(seq 2000); do cat labelled.valid.jsonl; done > long.jsonl
+"$tessera" "${train[@]}" --max_steps 3 --eval_steps 1 --val_dataset long.jsonl --output_dir stopped > log 2>&1 < /dev/null & run=$!
+for _ in $(seq 600); do ! grep -q '^step 1/' log || break; sleep 0.1; done
+sleep 0.3
+kill -TERM $run
+wait $run
+expect '^eval 1/3 \| stopped after 0 answers: it is not recorded' log
 
 # Rows that cannot be used are named; one label only, and a micro-batch of one answer, are refused.
 { head -4 labelled.jsonl; echo '{"prompt": "a", "completion": "b"}'; echo '{"prompt": "a", "completion": "b", "label": "perhaps"}'; } > some.jsonl
@@ -77,15 +105,19 @@ expect 'some.jsonl:6: "label" is not true or false' log
 grep '"label": true' labelled.jsonl > wanted.jsonl
 refused 3 'answers of the training data are desirable' 1 "${in_order[@]}" --dataset wanted.jsonl --output_dir no
 refused 2 'this one would have one answer' 1 kto --model . --dataset labelled.jsonl --per_device_train_batch_size 1 --output_dir no
-good 1 "${train[@]}" --loss_type apo_zero_unpaired --per_device_train_batch_size 1 --output_dir one
+good 1 "${train[@]}" --loss_type apo_zero_unpaired --per_device_train_batch_size 1 --precompute_ref_log_probs true --output_dir one
+expect '^reference log-probabilities of 20 answers computed' log
+refused 2 'both weights' 1 kto --model . --dataset labelled.jsonl --desirable_weight 0 --undesirable_weight 0 --output_dir no
+refused 2 'has no figure eval_rewards/margins' 1 "${train[@]}" --val_dataset wanted.jsonl --metric_for_best_model rewards/margins --output_dir no
 refused 2 'the loss of one answer' 1 kto --model . --dataset labelled.jsonl --loss_scale all --output_dir no
 refused 2 'is not one of --rlhf_type kto' 1 kto --model . --dataset labelled.jsonl --loss_type hinge --output_dir no
 refused 2 'is not one of --rlhf_type dpo' 1 dpo --model . --dataset pairs.jsonl --loss_type kto --output_dir no
 
-# The plan is the run's.
-good 1 plan kto --model . --world_size 2 --zero_stage 3 --max_length 112 --json
-planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head -1)
-[ -n "$planned" ] || fail "no plan"
+as_planned stage3 2 kto --zero_stage 3 --beta 0.5 --per_device_train_batch_size 2 --global_batch_size 4
+flops() { sed -n '/"chosen": true/,$s/.*"flops_per_step": \([0-9.e+]*\).*/\1/p' log | head -1; }
+with_kl=$(flops)
+good 1 plan kto --model . --world_size 2 --max_length 112 --zero_stage 3 --loss_type apo_zero_unpaired --per_device_train_batch_size 2 --global_batch_size 4 --json
+awk -v with_kl="$with_kl" -v without="$(flops)" 'BEGIN { exit !(without > 0 && with_kl > 1.2 * without) }' || fail "a plan without the pass of the KL"
 
 [ $failures = 0 ] && echo "kto.sh: passed"
 exit $((failures > 0))

@@ -135,10 +135,15 @@ refused 2 'vocabulary of 1100' 1 dpo --ref_model other --model . --dataset pairs
 mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json
 refused 3 'there is no chat template' 1 dpo --model plain --dataset pairs.jsonl --max_length 256 --output_dir no
 
-# The plan is the run's.
-good 1 plan dpo --model . --world_size 2 --zero_stage 3 --max_length 112 --json
-planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head -1)
-[ -n "$planned" ] || fail "no plan"
+as_planned stage3 2 dpo --zero_stage 3 --beta 0.5 --per_device_train_batch_size 2 --global_batch_size 4
+
+# The cross-entropy of chosen answers alone is supervised fine-tuning on them.
+sed 's/, "rejected_response": .*/}/' pairs.swift.jsonl > chosen.jsonl
+good 2 "${train[@]}" --rlhf_type dpo --loss_type sft --output_dir chosen
+good 2 train --stage sft "${common[@]:2}" --loss_scale last_round --dataset chosen.jsonl --global_batch_size 4 --max_steps 5 --output_dir supervised
+for run in chosen supervised; do steps $run | grep -E '^[1-5] (loss|grad_norm) '; done |
+  awk '{ if (!(($1, $2) in first)) first[$1, $2] = $3; else { d = first[$1, $2] - $3; ++n; if (d > 1e-4 || d < -1e-4) bad = 1 } }
+       END { exit bad || n != 10 }' || fail "dpo --loss_type sft is not supervised fine-tuning"
 
 # The example: after a few steps on answers, pairs raise margin and share of right preferences on those that are held out.
 cd "$work" && ln -s "$(dirname "$examples")" jobs || exit 1

@@ -244,7 +244,7 @@ std::string TrainRun::run_json() const {
   json["reduce_dtype"] = reduce_name(plan.spec.strategy.policy);
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
-  json["settings"].update(text_settings(options_));
+  json["settings"].update(text_settings(options_, trainer_options_.run.batch.micro_batch));
   if (const std::string stamp = reference_stamp(options_, model_, config_.directory); !stamp.empty())
     json["settings"][reference_setting] = stamp;
   json["parameters"] = model_.num_own_params();

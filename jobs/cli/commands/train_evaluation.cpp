@@ -41,12 +41,32 @@ Figures TrainRun::figures_of_run() const {
   return model_.num_metrics > 0 ? Figures::pairs : Figures::tokens;
 }
 
+namespace {
+/// An evaluation of the data, as far as it says which labels they have.
+infer::EvalReport report_of_labels(const io::TokenStream& tokens) {
+  infer::EvalReport report;
+  if (tokens.packed() == nullptr || tokens.packed()->packing() != io::Packing::unpaired) return report;
+  report.sums.tokens = tokens.packed()->count().samples;
+  for (std::int64_t k = 0; k < report.sums.tokens; ++k) {
+    const bool chosen = tokens.packed()->is_chosen(k);
+    ++report.preference_sums[static_cast<std::size_t>(chosen ? kernels::PreferenceSum::chosen_rows
+                                                             : kernels::PreferenceSum::rejected_rows)];
+  }
+  return report;
+}
+}  // namespace
+
 void TrainRun::require_metric() const {
   if (!best_metric_) return;
-  Json figures = eval_figures("eval_", {}, figures_of_run());
-  if (data_.validation.size() > 1)
-    for (const ValidationSet& set : data_.validation)
-      figures.update(eval_figures("eval_" + set.name + "_", {}, figures_of_run()));
+  infer::EvalReport all;
+  Json figures = Json::object();
+  for (const ValidationSet& set : data_.validation) {
+    infer::EvalReport one;
+    one.add(report_of_labels(*set.tokens));
+    all.add(one);
+    if (data_.validation.size() > 1) figures.update(eval_figures("eval_" + set.name + "_", one, figures_of_run()));
+  }
+  figures.update(eval_figures("eval_", all, figures_of_run()));
   if (figures.contains(best_metric_->name)) return;
   std::string list;
   for (const auto& [name, value] : figures.items()) list += (list.empty() ? "" : ", ") + name.substr(5);

@@ -43,7 +43,7 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
   if (const std::string kept = kept_defaults(options_, trainer_options_.run.batch); !kept.empty())
     resume_lines_.push_back("resume    kept from the checkpoint, since no option sets others: " + kept);
   nlohmann::ordered_json settings = training_settings(trainer_options_);
-  if (data_.train->masked()) settings.update(text_settings(options_));
+  if (data_.train->masked()) settings.update(text_settings(options_, trainer_options_.run.batch.micro_batch));
   if (const std::string stamp = reference_stamp(options_, model_, config_.directory); !stamp.empty())
     settings[reference_setting] = stamp;
   changes_ = changed_settings(manifest, settings);

@@ -11,6 +11,7 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/schedule_state.hpp"
 #include "jobs/cli/session/setup.hpp"
@@ -86,6 +87,10 @@ CheckpointDefaults checkpoint_defaults(const io::Manifest& manifest, const std::
   if (form.empty() && args.is_object() && args.contains(checkpointing)) form = text_at(args.at(checkpointing), "value");
   constexpr std::array forms = {"keep_all", "none", "selective", "full", "auto"};
   if (std::ranges::find(forms, form) != forms.end()) defaults.gradient_checkpointing = form;
+  if (const auto settings = metadata.is_object() ? metadata.find("settings") : metadata.end();
+      settings != metadata.end() && settings->is_object() && settings->contains(kl_group_setting))
+    if (const DefaultsJson& group = settings->at(kl_group_setting); group.is_number_integer())
+      if (group.get<std::int64_t>() >= 2) defaults.kl_group = group.get<std::int64_t>();
   return defaults;
 }
 
@@ -105,6 +110,8 @@ void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaul
     options.decide("mixed_precision", defaults.compute_dtype, kept_from + directory);
   if (!defaults.gradient_checkpointing.empty() && !options.given(checkpointing))
     options.assign(checkpointing, {defaults.gradient_checkpointing}, source);
+  if (defaults.kl_group && needs_kl(options) && !options.given("kl_group_size"))
+    options.assign("kl_group_size", {std::to_string(*defaults.kl_group)}, source);
 }
 
 Options with_checkpoint_defaults(const Options& options, World& world) {
@@ -114,7 +121,8 @@ Options with_checkpoint_defaults(const Options& options, World& world) {
     return DefaultsJson{{"directory", found->directory},
                         {"global_batch", found->defaults.global_batch.value_or(0)},
                         {"compute_dtype", found->defaults.compute_dtype},
-                        {checkpointing, found->defaults.gradient_checkpointing}}
+                        {checkpointing, found->defaults.gradient_checkpointing},
+                        {kl_group_setting, found->defaults.kl_group.value_or(0)}}
         .dump(-1, ' ', false, DefaultsJson::error_handler_t::replace);
   });
   Options kept = options;
@@ -124,6 +132,7 @@ Options with_checkpoint_defaults(const Options& options, World& world) {
                               .compute_dtype = text_at(found, "compute_dtype"),
                               .gradient_checkpointing = text_at(found, checkpointing)};
   if (defaults.global_batch == 0) defaults.global_batch.reset();
+  if (const auto group = found.at(kl_group_setting).get<std::int64_t>(); group > 0) defaults.kl_group = group;
   keep_checkpoint_defaults(kept, defaults, text_at(found, "directory"), world.size());
   return kept;
 }
@@ -140,7 +149,7 @@ std::string kept_defaults(const Options& options, const plan::BatchPlan& batch) 
   if (is_kept(options, "global_batch_size"))
     text = strfmt("global_batch_size %ld (micro-batch %ld x accumulation %d on %d rank%s)", batch.global_batch,
                   batch.micro_batch, batch.accumulation, batch.data_ranks, batch.data_ranks == 1 ? "" : "s");
-  for (const char* name : {"mixed_precision", checkpointing})
+  for (const char* name : {"mixed_precision", checkpointing, kl_group_setting})
     if (is_kept(options, name) && options.text(name) != "auto")
       text += (text.empty() ? "" : ", ") + (std::string(name) + " " + options.text(name));
   return text;

@@ -21,7 +21,8 @@ struct CheckpointDefaults {
   std::optional<std::int64_t> global_batch;  // none: an older program did not write it
   std::string compute_dtype =
       "fp32";  // "fp32", "bf16", "fp16", which a program that did not write it lacked; "": another one
-  std::string gradient_checkpointing = {};  // as global_batch; "": unknown
+  std::string gradient_checkpointing = {};    // as global_batch; "": unknown
+  std::optional<std::int64_t> kl_group = {};  // as global_batch; none, too: the loss has no KL
 };
 /// `args_json`: the text of args.json beside the checkpoint, for what an older program did not write into the manifest;
 /// "": there is none.
@@ -30,9 +31,9 @@ struct CheckpointDefaults {
 
 /// Collective. The options of a run: as given, or, if it resumes, with the global batch of the checkpoint unless a
 /// batch is given (the micro-batch B is then min(B, ceil(G/W))), with its precision unless an option asks for one or
-/// says that it must not be this one (--bf16 false), and with its --gradient_checkpointing unless it is given. Of the
-/// newest checkpoint that --resume_from_checkpoint finds; if none can be read, as given:
-/// the resume says why.
+/// says that it must not be this one (--bf16 false), with its --gradient_checkpointing unless it is given, and with its
+/// --kl_group_size, whatever the batch. Of the newest checkpoint that --resume_from_checkpoint finds; if none can be
+/// read, as given: the resume says why.
 [[nodiscard]] Options with_checkpoint_defaults(const Options& options, World& world);
 /// The same in one process, for `world` ranks.
 [[nodiscard]] Options with_checkpoint_defaults(const Options& options, int world);

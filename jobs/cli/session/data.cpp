@@ -126,6 +126,9 @@ void require_pairs(const Options& options, const io::Dataset& data, const std::s
   if (learns_preferences(options) && data.rows.files_of_pairs != files)
     throw Error(ExitCode::data, path + " does not hold pairs of a chosen and a rejected answer", "--stage rlhf",
                 "Give rows of pairs (docs/preferences.md), which tessera rlhf tokenizes");
+  if (learns_preferences(options) && !learns_labels(options) && data.rows.labelled > 0)
+    throw Error(ExitCode::data, path + " holds answers with labels, and no pairs", "--rlhf_type",
+                "Train on it with tessera kto");
   if (!learns_preferences(options) && data.rows.files_of_pairs > 0)
     throw Error(ExitCode::data, path + " holds pairs of a chosen and a rejected answer", "--dataset",
                 "Train on it with tessera rlhf");
@@ -200,7 +203,7 @@ class Samples {
   /// Collective. Packs documents into samples; the run's data keep the stream.
   [[nodiscard]] std::shared_ptr<const io::TokenStream> pack(World& world, OpenedFiles& files, DocumentPart part,
                                                             std::int64_t position = 0) {
-    const std::int64_t group = learns_labels(options_) ? batch_of(options_, world.size()).micro_batch : 0;
+    const std::int64_t group = kl_group(options_, batch_of(options_, world.size()).micro_batch);
     const io::PackingRule rule{tokens_, io::packing_of(packing_word(options_)), truncation_, group};
     return data_.packed.emplace_back(
         packed_samples(options_, world, files.tokens, files.documents.value(), part, position, rule));

@@ -134,6 +134,11 @@ void warn_of_left_out(const io::RowReport& report) {
     log::warn(75, strfmt("in %ld of %ld pairs the chosen and the rejected answer are the same: nothing is learned from "
                          "them. Leave them out of the data",
                          report.equal_pairs, report.pairs));
+  if (const std::int64_t answers = report.labelled + 2 * report.pairs;
+      report.after_think > 0 && report.after_think < answers)
+    log::warn(88, strfmt("%ld of %ld labelled answers begin with an empty think block, which has no loss and counts as "
+                         "part of the prompt: beside answers with reasoning, the KL is of other texts than TRL's",
+                         report.after_think, answers));
   if (report.without_tools > 0)
     log::warn(45,
               strfmt("%ld conversations have \"tools\", which the chat template does not read: the model will not see "

@@ -244,10 +244,14 @@ const char* unit_of(Figures figures) {
 }
 
 std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report, Figures of) {
-  if (of == Figures::answers)
-    return {{"rewards/chosen", report.chosen_reward}, {"rewards/rejected", report.rejected_reward},
-            {"rewards/margins", report.margin},       {"logps/chosen", report.chosen_logp},
-            {"logps/rejected", report.rejected_logp}, {"kl", report.kl}};
+  if (of == Figures::answers) {
+    std::vector<std::pair<std::string, double>> figures = {
+        {"rewards/chosen", report.chosen_reward}, {"rewards/rejected", report.rejected_reward},
+        {"rewards/margins", report.margin},       {"logps/chosen", report.chosen_logp},
+        {"logps/rejected", report.rejected_logp}, {"kl", report.kl}};
+    std::erase_if(figures, [](const auto& figure) { return std::isnan(figure.second); });
+    return figures;
+  }
   return {{"rewards/chosen", report.chosen_reward},
           {"rewards/rejected", report.rejected_reward},
           {"rewards/accuracies", report.accuracy},

@@ -19,16 +19,19 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* preference_names[] = {
-    "rlhf_type", "beta",      "loss_type",   "discopop_tau",     "label_smoothing",    "rpo_alpha",
-    "cpo_alpha", "ref_model", "simpo_gamma", "desirable_weight", "undesirable_weight", "precompute_ref_log_probs"};
-
-/// --loss_type, or the type's own.
-std::string loss_of(const Options& options) {
-  const std::string type = options.text("rlhf_type");
-  if (type != "dpo" && type != "cpo" && type != "kto") return type;
-  return options.has("loss_type") ? options.text("loss_type") : type == "kto" ? "kto" : "sigmoid";
-}
+constexpr const char* preference_names[] = {"rlhf_type",
+                                            "beta",
+                                            "loss_type",
+                                            "discopop_tau",
+                                            "label_smoothing",
+                                            "rpo_alpha",
+                                            "cpo_alpha",
+                                            "ref_model",
+                                            "simpo_gamma",
+                                            "desirable_weight",
+                                            "undesirable_weight",
+                                            "kl_group_size",
+                                            "precompute_ref_log_probs"};
 
 /// Throws Error (usage) for an option that is given and is of other types than the run's.
 void require_type(const Options& options, const char* name, bool has_effect, const char* of) {
@@ -89,18 +92,33 @@ void check_kto(const Options& options) {
     throw options.refuse("loss_scale", "--rlhf_type kto has the loss of one answer, the last one of a row",
                          "Use --loss_scale last_round");
   const std::optional<std::int64_t> micro = options.optional_integer("per_device_train_batch_size");
-  if (needs_kl(options) && micro.value_or(1) < 2)
-    throw options.refuse("per_device_train_batch_size",
-                         "the KL of --rlhf_type kto is of the answers to other prompts of a micro-batch, and this one "
-                         "would have one answer",
-                         "Set it to 2 or more, or use --loss_type apo_zero_unpaired, which has no KL");
+  if (needs_kl(options) && !options.has("kl_group_size") && micro.value_or(1) < 2)
+    throw options.refuse(
+        "per_device_train_batch_size",
+        "the KL of --rlhf_type kto is of the answers to other prompts of a micro-batch, and this one "
+        "would have one answer",
+        "Set it to 2 or more, give --kl_group_size, or use --loss_type apo_zero_unpaired, which has no KL");
+  if (options.real("desirable_weight") == 0 && options.real("undesirable_weight") == 0)
+    throw options.refuse("undesirable_weight", "both weights of --rlhf_type kto are 0, and so would be the loss",
+                         "Set --desirable_weight or --undesirable_weight above 0");
 }
 
 }  // namespace
 
 bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
 bool learns_labels(const Options& options) { return learns_preferences(options) && options.text("rlhf_type") == "kto"; }
+std::string loss_of(const Options& options) {
+  const std::string type = options.text("rlhf_type");
+  if (type != "dpo" && type != "cpo" && type != "kto") return type;
+  return options.has("loss_type") ? options.text("loss_type") : type == "kto" ? "kto" : "sigmoid";
+}
+
 bool needs_kl(const Options& options) { return learns_labels(options) && loss_of(options) == "kto"; }
+
+std::int64_t kl_group(const Options& options, std::int64_t micro_batch) {
+  if (!needs_kl(options)) return 0;
+  return options.optional_integer("kl_group_size").value_or(micro_batch);
+}
 
 void check_preference_options(const Options& options) {
   if (!learns_preferences(options)) {
@@ -126,6 +144,7 @@ void check_preference_options(const Options& options) {
   if (kto) check_kto(options);
   require_type(options, "desirable_weight", kto, "kto");
   require_type(options, "undesirable_weight", kto, "kto");
+  require_type(options, "kl_group_size", needs_kl(options), "kto with --loss_type kto");
   require_type(options, "label_smoothing", !orpo && !kto, "dpo, cpo and simpo");
   const bool smooths = loss == "sigmoid" || loss == "simpo" || loss == "robust" || loss == "exo_pair";
   if (options.real("label_smoothing") > 0 && !smooths)
@@ -224,6 +243,7 @@ void add_preferences(models::Model& model, const Options& options, const std::st
 void set_preferences(plan::RunSpec& spec, const Options& options) {
   if (!learns_preferences(options)) return;
   spec.labels = learns_labels(options);
+  spec.needs_kl = needs_kl(options);
   spec.sequences = spec.labels ? 1 : 2;
   spec.packed = true;  // a row is a document and its padding
   spec.reference_sums = reference_source(options, *spec.model) == ReferenceSource::known;

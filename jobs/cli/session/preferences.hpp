@@ -23,6 +23,11 @@ enum class ReferenceSource : unsigned char { none, known, shared, own };
 [[nodiscard]] bool learns_labels(const Options& options);
 /// True if the loss of labelled answers has a KL in it.
 [[nodiscard]] bool needs_kl(const Options& options);
+/// How many answers form a group, whose prompts take one another's answers for the KL: --kl_group_size, or the
+/// micro-batch; 0: the loss has no KL.
+[[nodiscard]] std::int64_t kl_group(const Options& options, std::int64_t micro_batch);
+/// --loss_type, or the type's own.
+[[nodiscard]] std::string loss_of(const Options& options);
 /// Throws Error (usage) for options of preferences that contradict one another, have no effect, or do not go with what
 /// else a run does.
 void check_preference_options(const Options& options);
@@ -34,6 +39,8 @@ void check_preference_options(const Options& options);
 /// The directory of the reference model: --ref_model, or the model's own.
 [[nodiscard]] std::string reference_directory(const Options& options, const std::string& model_directory);
 
+/// What the settings of a checkpoint call the result of kl_group.
+inline constexpr const char* kl_group_setting = "kl_group_size";
 /// What the settings of a checkpoint call it.
 inline constexpr const char* reference_setting = "reference_files";
 /// Of the files of a reference that is read from a directory: names, sizes and times; "": there is none.

@@ -138,7 +138,7 @@ class Pass {
                   .data_ranks = of_.world.size(),
                   .accumulation = 1};
     spec.tokens = of_.run.tokens;
-    spec.sequences = of_.run.labels ? 2 : of_.run.sequences;  // of labelled samples, also those of the KL
+    spec.sequences = needs_kl(of_.options) ? 2 : of_.run.sequences;  // of labelled samples, also those of the KL
     spec.packed = of_.run.packed;
     spec.loss_weights = of_.run.loss_weights;
     spec.nvme_path = of_.run.nvme_path;

@@ -68,19 +68,21 @@ nlohmann::ordered_json training_settings(const train::TrainerOptions& options) {
   return json;
 }
 
-nlohmann::ordered_json text_settings(const Options& options) {
+nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_batch) {
   SettingsJson json;
   for (const char* name : {"loss_scale", "template", "system", "truncation_strategy"}) json[name] = options.text(name);
   if (learns_preferences(options)) {
     const kernels::PreferenceSpec spec = preference_spec(options);
-    for (const char* name : {"rlhf_type", "loss_type", "ref_model"}) json[name] = options.text(name);
-    json.update({{"beta", spec.beta},
+    for (const char* name : {"rlhf_type", "ref_model"}) json[name] = options.text(name);
+    json.update({{"loss_type", loss_of(options)},
+                 {"beta", spec.beta},
                  {"label_smoothing", spec.label_smoothing},
                  {"nll_weight", spec.nll},
                  {"gamma", spec.gamma}});
     if (spec.kind == kernels::PreferenceKind::discopop) json["discopop_tau"] = spec.discopop_tau;
     if (spec.labelled())
       json.update({{"desirable_weight", spec.desirable_weight}, {"undesirable_weight", spec.undesirable_weight}});
+    if (const std::int64_t group = kl_group(options, micro_batch); group > 0) json[kl_group_setting] = group;
   }
   return json;
 }
@@ -88,9 +90,12 @@ nlohmann::ordered_json text_settings(const Options& options) {
 std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const nlohmann::ordered_json& now) {
   const SettingsJson then = settings_of(manifest);
   std::vector<SettingChange> changes;
-  for (const auto& [name, value] : now.items())
+  for (const auto& [name, value] : now.items()) {
+    // An older program wrote "" for a loss type that was not given.
+    if (name == "loss_type" && then.contains(name) && then.at(name) == "") continue;
     if (then.contains(name) && then.at(name) != value)
       changes.push_back({shown_name(name), then.at(name).dump(), value.dump()});
+  }
   // What only some runs have: this one lacks it.
   for (const char* name : {"gather_dtype", "lora_dropout", "warmup_type"})
     if (then.contains(name) && !now.contains(name)) changes.push_back({name, then.at(name).dump(), "null"});

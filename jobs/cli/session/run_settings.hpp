@@ -17,7 +17,8 @@ namespace tessera::jobs {
 /// ("settings"), with text_settings.
 [[nodiscard]] nlohmann::ordered_json training_settings(const train::TrainerOptions& options);
 /// How conversations become samples and which of their text has loss, as far as the tokens of the data do not show it.
-[[nodiscard]] nlohmann::ordered_json text_settings(const Options& options);
+/// `micro_batch`: the run's.
+[[nodiscard]] nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_batch);
 
 struct SettingChange {
   std::string name, before, after;  // as JSON
