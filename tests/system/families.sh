@@ -62,6 +62,6 @@ sed 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' moe/config.json > s0/conf
 refused 'E112 .*missing: "model.layers.2.input_layernorm.weight"' --model s0
 sed 's/"intermediate_size": 20/"intermediate_size": 21/' moe/config.json > s0/config.json
 refused 'E113 .* is \[20, 24\], not \[21, 24\]' --model s0
-sed 's/"model_type"/"sliding_window": 16, "model_type"/' moe/config.json > s0/config.json
-refused '"sliding_window" is set' --model s0
+sed 's/"model_type"/"attention_multiplier": 16, "model_type"/' moe/config.json > s0/config.json
+refused '"attention_multiplier"' --model s0
 echo good

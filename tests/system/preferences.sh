@@ -130,8 +130,8 @@ refused 2 '--ref_model is for dpo and kto: the other types have no reference mod
 refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 dpo --loss_type aot --model . --dataset pairs.jsonl
 refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
-mkdir other && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > other/config.json
-refused 2 'vocabulary of 1100' 1 dpo --ref_model other --model . --dataset pairs.jsonl --output_dir no
+mkdir wider && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > wider/config.json
+refused 2 'vocabulary of 1100' 1 dpo --ref_model wider --model . --dataset pairs.jsonl --output_dir no
 mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json
 refused 3 'there is no chat template' 1 dpo --model plain --dataset pairs.jsonl --max_length 256 --output_dir no
 
