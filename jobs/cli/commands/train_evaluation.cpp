@@ -59,14 +59,15 @@ infer::EvalReport report_of_labels(const io::TokenStream& tokens) {
 void TrainRun::require_metric() const {
   if (!best_metric_) return;
   infer::EvalReport all;
-  Json figures = Json::object();
+  Json of_sets = Json::object();
   for (const ValidationSet& set : data_.validation) {
     infer::EvalReport one;
     one.add(report_of_labels(*set.tokens));
     all.add(one);
-    if (data_.validation.size() > 1) figures.update(eval_figures("eval_" + set.name + "_", one, figures_of_run()));
+    if (data_.validation.size() > 1) of_sets.update(eval_figures("eval_" + set.name + "_", one, figures_of_run()));
   }
-  figures.update(eval_figures("eval_", all, figures_of_run()));
+  Json figures = eval_figures("eval_", all, figures_of_run());
+  figures.update(of_sets);
   if (figures.contains(best_metric_->name)) return;
   std::string list;
   for (const auto& [name, value] : figures.items()) list += (list.empty() ? "" : ", ") + name.substr(5);
