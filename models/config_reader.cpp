@@ -52,7 +52,8 @@ void ConfigReader::refuse(const std::string& name, const std::string& what, cons
 }
 
 bool has_no_value(const nlohmann::json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
 bool ConfigReader::has(const std::string& name) const {

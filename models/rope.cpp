@@ -66,7 +66,7 @@ void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double thet
 
 /// A list of positive numbers, one for each frequency.
 std::vector<double> factors_of(const ConfigReader& scaling, const char* name, std::size_t count) {
-  const std::vector<double> factors = scaling.numbers(name, 1e-6, largest);
+  std::vector<double> factors = scaling.numbers(name, 1e-6, largest);
   if (factors.empty()) scaling.refuse(name, "is missing");
   if (factors.size() != count) scaling.refuse(name, strfmt("has %zu numbers, expected %zu", factors.size(), count));
   return factors;
@@ -111,7 +111,7 @@ std::int64_t rotated(const ConfigReader& config, const ConfigReader& scaling, co
 /// The config's object for scaling, and its type.
 ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   const auto type_of = [](const ConfigReader& object) {
-    const std::string word = object.text(object.has("rope_type") ? "rope_type" : "type", "default");
+    std::string word = object.text(object.has("rope_type") ? "rope_type" : "type", "default");
     if (object.has("rope_type") && object.has("type") && object.text("type") != word)
       object.refuse("type", "is \"" + object.text("type") + "\", but \"rope_type\" is \"" + word + "\"");
     return word;

@@ -90,7 +90,7 @@ FormTables make_tables(const icu::Normalizer2* (*form)(UErrorCode&), const char*
     throw Error(ExitCode::internal, std::string("ICU has no normal forms: ") + u_errorName(status), {},
                 "Install libicu with its data");
   marks.freeze();
-  return {std::make_unique<const icu::FilteredNormalizer2>(*full, known), std::move(marks)};
+  return {std::make_unique<const icu::FilteredNormalizer2>(*full, known), marks};
 }
 
 const FormTables& tables_of(Form form) {

@@ -108,7 +108,7 @@ void check_kto(const Options& options) {
 bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
 bool learns_labels(const Options& options) { return learns_preferences(options) && options.text("rlhf_type") == "kto"; }
 std::string loss_of(const Options& options) {
-  const std::string type = options.text("rlhf_type");
+  std::string type = options.text("rlhf_type");
   if (type != "dpo" && type != "cpo" && type != "kto") return type;
   return options.has("loss_type") ? options.text("loss_type") : type == "kto" ? "kto" : "sigmoid";
 }

@@ -92,7 +92,7 @@ std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const 
   std::vector<SettingChange> changes;
   for (const auto& [name, value] : now.items()) {
     // An older program wrote "" for a loss type that was not given.
-    if (name == "loss_type" && then.contains(name) && then.at(name) == "") continue;
+    if (name == "loss_type" && then.value(name, std::string("none")).empty()) continue;
     if (then.contains(name) && then.at(name) != value)
       changes.push_back({shown_name(name), then.at(name).dump(), value.dump()});
   }
