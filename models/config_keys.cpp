@@ -155,7 +155,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "use_cache"};
 
 /// Those that no family but the readers minds: without effect alone.
-constexpr std::string_view harmless_keys[] = {"max_window_layers", "quantization_config"};
+constexpr std::string_view harmless_where_unread[] = {"max_window_layers", "quantization_config"};
 
 /// Of the objects "rope_parameters" and "rope_scaling", whatever their type.
 constexpr std::string_view rope_keys[] = {"attention_factor",
@@ -185,7 +185,7 @@ bool has_key(const std::string_view (&keys)[N], const std::string& key) {
 
 void refuse_other_families_keys(const ConfigReader& config) {
   for (const std::string& key : config.unread())
-    if (has_key(read_keys, key) && !has_key(harmless_keys, key))
+    if (has_key(read_keys, key) && !has_key(harmless_where_unread, key))
       config.refuse(key, "is set, which is not supported in models of \"" + config.text("model_type") + "\"");
   for (const char* name : {"rope_parameters", "rope_scaling"})
     for (const std::string& key : config.object(name).unread())
