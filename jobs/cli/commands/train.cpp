@@ -70,7 +70,8 @@ void TrainRun::prepare() {
   for (const std::string& text : options_.list("profile_ranks")) {
     const std::optional<std::int64_t> rank = parse_integer(text);
     if (!rank || *rank < 0 || *rank >= world_.size()) {
-      throw options_.refuse("profile_ranks", "there is no rank " + text + " among " + std::to_string(world_.size()),
+      throw options_.refuse("profile_ranks",
+                            "there is no rank " + text + " in a run of " + std::to_string(world_.size()) + " ranks",
                             strfmt("Give ranks from 0 to %d", world_.size() - 1));
     }
   }

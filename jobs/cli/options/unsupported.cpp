@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
 constexpr const char* pairs_only = "Of preference training, --rlhf_type dpo, kto, cpo, simpo and orpo are built";
-constexpr const char* one_loss = "Of DPO, one --loss_type at a time is built, without it";
+constexpr const char* one_loss = "DPO is built with one --loss_type at a time, and without this option";
 
 }  // namespace
 

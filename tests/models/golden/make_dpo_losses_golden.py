@@ -4,7 +4,6 @@
 
     python3 make_dpo_losses_golden.py     # after make_preferences_golden.py, whose model, reference and rows it takes
 """
-import importlib.metadata
 import json
 import os
 
@@ -37,16 +36,8 @@ def main():
     shared.RUNS.update(RUNS)
     tokenizer = transformers.AutoTokenizer.from_pretrained(shared.CHAT)
     tokenizer.pad_token = "<|endoftext|>"
-    versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "peft")}
-    with open(os.path.join(shared.FOLDER, "losses.txt"), "w") as out:
-        out.write("# " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "\n")
-        for run in RUNS:
-            record = shared.train(run, read("pairs.jsonl"), read("valid.jsonl"), tokenizer)
-            options = " ".join(f"--{name} {value}" for name, value in record["options"].items())
-            out.write(f"{run} options --per_device_train_batch_size {record['per_device_train_batch_size']} {options}\n")
-            for step, figures in [*enumerate(record["steps"], 1), ("eval", record["eval"])]:
-                for name, value in figures.items():
-                    out.write(f"{run} {step} {name} {value!r}\n")
+    pairs, valid = read("pairs.jsonl"), read("valid.jsonl")
+    shared.write_golden("losses.txt", {run: shared.train(run, pairs, valid, tokenizer) for run in RUNS})
 
 
 if __name__ == "__main__":

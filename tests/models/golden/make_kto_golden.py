@@ -9,7 +9,6 @@ of an evaluation after the last step. kto.txt is written as golden.txt. The run 
 each: TRL shares the KL over them. It does not share it over accumulation: the first loss of that run with one process and two
 micro-batches is another one, and is noted.
 """
-import importlib.metadata
 import json
 import os
 import random
@@ -102,16 +101,8 @@ def main():
     shared.write_rows("labelled.valid.jsonl", labelled_rows(VALID, 8))
     golden = {run: in_processes(run, 2, 2) if run == "kto_ranks" else train(run, ROWS, 1) for run in RUNS}
     accumulated = train("kto_ranks", 2, 2)["steps"][0]["loss"]
-    versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "peft")}
-    with open(os.path.join(FOLDER, "kto.txt"), "w") as out:
-        out.write("# " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "\n")
-        out.write(f"# the first loss of kto_ranks in one process, whose micro-batches do not share the KL: {accumulated!r}\n")
-        for run, record in golden.items():
-            options = " ".join(f"--{name} {value}" for name, value in record["options"].items())
-            out.write(f"{run} options --per_device_train_batch_size {record['per_device_train_batch_size']} {options}\n")
-            for step, figures in [*enumerate(record["steps"], 1), ("eval", record["eval"])]:
-                for name, value in figures.items():
-                    out.write(f"{run} {step} {name} {value!r}\n")
+    shared.write_golden("kto.txt", golden,
+                        f"the first loss of kto_ranks in one process, whose micro-batches do not share the KL: {accumulated!r}")
 
 
 if __name__ == "__main__":

@@ -155,6 +155,20 @@ def train(run, data, valid, tokenizer):
             "eval": {"loss": evaluation["eval_loss"], **{name: evaluation["eval_" + name] for name in names}}}
 
 
+def write_golden(file, golden, *notes):
+    """Writes the runs {name: {options, per_device_train_batch_size, steps, eval}}, a figure a line, below the versions and the notes."""
+    versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "peft")}
+    with open(os.path.join(FOLDER, file), "w") as out:
+        for note in [", ".join(f"{name} {version}" for name, version in versions.items()), *notes]:
+            out.write(f"# {note}\n")
+        for run, record in golden.items():
+            options = " ".join(f"--{name} {value}" for name, value in record["options"].items())
+            out.write(f"{run} options --per_device_train_batch_size {record['per_device_train_batch_size']} {options}\n")
+            for step, figures in [*enumerate(record["steps"], 1), ("eval", record["eval"])]:
+                for name, value in figures.items():
+                    out.write(f"{run} {step} {name} {value!r}\n")
+
+
 def main():
     answers_alone()
     os.makedirs(os.path.join(FOLDER, "ref"), exist_ok=True)
@@ -185,18 +199,9 @@ def main():
     data, valid = write_rows("pairs.jsonl", rows), write_rows("valid.jsonl", make_rows(VALID, 6))
     tokenizer = transformers.AutoTokenizer.from_pretrained(CHAT)
     tokenizer.pad_token = "<|endoftext|>"
-    versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "peft")}
     golden = {run: train(run, data, valid, tokenizer) for run in RUNS}
     mean_of_means = train(MEAN_OF_MEANS, data, valid, tokenizer)["steps"][0]["loss"]
-    with open(os.path.join(FOLDER, "golden.txt"), "w") as out:
-        out.write("# " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "\n")
-        out.write(f"# the first loss of cpo in micro-batches of {MICRO}, a mean of means: {mean_of_means!r}\n")
-        for run, record in golden.items():
-            options = " ".join(f"--{name} {value}" for name, value in record["options"].items())
-            out.write(f"{run} options --per_device_train_batch_size {record['per_device_train_batch_size']} {options}\n")
-            for step, figures in [*enumerate(record["steps"], 1), ("eval", record["eval"])]:
-                for name, value in figures.items():
-                    out.write(f"{run} {step} {name} {value!r}\n")
+    write_golden("golden.txt", golden, f"the first loss of cpo in micro-batches of {MICRO}, a mean of means: {mean_of_means!r}")
 
 
 if __name__ == "__main__":
