@@ -176,6 +176,9 @@ constexpr std::string_view rope_keys[] = {"attention_factor",
                                           "truncate",
                                           "type"};
 
+/// In the rope objects of released models; transformers does not read them either (its name is attention_factor).
+constexpr std::string_view unread_rope_keys[] = {"attn_factor"};
+
 template <std::size_t N>
 bool has_key(const std::string_view (&keys)[N], const std::string& key) {
   return std::ranges::find(keys, key) != std::end(keys);
@@ -186,10 +189,11 @@ bool has_key(const std::string_view (&keys)[N], const std::string& key) {
 void refuse_other_families_keys(const ConfigReader& config) {
   for (const std::string& key : config.unread())
     if (has_key(read_keys, key) && !has_key(harmless_where_unread, key))
-      config.refuse(key, "is set, which is not supported in models of \"" + config.text("model_type") + "\"");
+      config.refuse(key, "is set, which is not supported in models of \"" + config.text("model_type") + "\"",
+                    "Remove it if it has no effect");
   for (const char* name : {"rope_parameters", "rope_scaling"})
     for (const std::string& key : config.object(name).unread())
-      if (!has_key(rope_keys, key))
+      if (!has_key(rope_keys, key) && !has_key(unread_rope_keys, key))
         config.object(name).refuse(key, "is set, which is not supported", "Remove it if it has no effect");
 }
 
@@ -200,6 +204,9 @@ std::vector<std::string> unknown_config_keys(const std::string& config_json) {
   if (find_family(json.at("model_type").get<std::string>()) == nullptr) return unknown;
   for (const auto& [key, value] : json.items()) {
     if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key)) unknown.push_back(key);
+    if ((key != "rope_parameters" && key != "rope_scaling") || !value.is_object()) continue;
+    for (const std::string_view inner : unread_rope_keys)
+      if (value.contains(std::string(inner))) unknown.push_back(key + "." + std::string(inner));
   }
   return unknown;
 }

@@ -158,6 +158,10 @@ std::vector<std::string> ConfigReader::texts(const std::string& name) const {
   return result;
 }
 
+bool ConfigReader::has_value_of(const ConfigReader& other, const std::string& name) const {
+  return json_.contains(name) && other.json_.contains(name) && json_.at(name) == other.json_.at(name);
+}
+
 std::vector<std::string> ConfigReader::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : json_.items())

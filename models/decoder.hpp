@@ -60,6 +60,7 @@ struct DecoderDefaults {
   bool tied = false;
   std::vector<std::string> rope_types = {};  // RopeShape::types
   bool partial_rope = false;
+  std::int64_t rope_original = 0;          // RopeShape::original
   std::optional<WindowRule> windows = {};  // absent: a window is refused
 };
 

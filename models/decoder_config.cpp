@@ -39,7 +39,8 @@ void parse_windows(const ConfigReader& config, const WindowRule& rule, DecoderCo
         config.refuse("layer_types", "has \"" + type + "\", which is not supported without a window");
       if (rule.by_type) slides = typed;
       else if (slides != typed && window < c.max_tokens)
-        config.refuse("layer_types", "has \"" + type + "\", which is not supported: every layer has a window");
+        config.refuse("layer_types", "has \"" + type + "\", and \"sliding_window\" is of every layer in this family",
+                      "Remove one of the two");
     }
     // One that is not shorter than the longest sequence masks nothing.
     c.layer[static_cast<std::size_t>(i)].window = slides && window < c.max_tokens ? window : 0;
@@ -91,8 +92,8 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.norm_eps = config.number("rms_norm_eps", 1e-12, 0.1, defaults.norm_eps);
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
   c.tied = config.boolean("tie_word_embeddings", defaults.tied);
-  c.rope =
-      parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta, defaults.rope_types, defaults.partial_rope});
+  c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta, defaults.rope_types,
+                               defaults.partial_rope, defaults.rope_original});
   c.layer.resize(static_cast<std::size_t>(c.layers));
   if (!defaults.windows) refuse_windows(config);
   parse_windows(config, defaults.windows.value_or(WindowRule{.switched = true}), c);

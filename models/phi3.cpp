@@ -11,6 +11,7 @@ Model make_phi3(const ConfigReader& config, DType dtype) {
                                            .norm_eps = 1e-5,
                                            .rope_types = {"default", "longrope", "su"},
                                            .partial_rope = true,
+                                           .rope_original = 4096,
                                            .windows = WindowRule{}});
   c.fused_names = true;
   return make_decoder(c, dtype);

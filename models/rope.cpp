@@ -20,16 +20,25 @@ std::vector<double> plain(std::int64_t head_dim, double theta) {
   return inv;
 }
 
-double original_length(const ConfigReader& scaling, const RopeShape& shape) {
-  return static_cast<double>(
-      scaling.integer({"original_max_position_embeddings"}, 1, std::int64_t{1} << 24, shape.max_tokens));
+/// As transformers, which prefers the config's number to that of the object. Where they are not the same, or the family
+/// has one of its own that a missing number is taken for, it is refused.
+std::int64_t original_length(const ConfigReader& config, const ConfigReader& scaling, const RopeShape& shape) {
+  const char* const key = "original_max_position_embeddings";
+  const bool is_fixed = config.has(key) || shape.original > 0;
+  const std::int64_t outer =
+      config.integer({key}, 2, std::int64_t{1} << 24, shape.original > 0 ? shape.original : shape.max_tokens);
+  const std::int64_t length = scaling.integer({key}, 2, std::int64_t{1} << 24, outer);
+  if (is_fixed && length != outer)
+    scaling.refuse(key, strfmt("is %ld, but that of the config is %ld%s", length, outer,
+                               config.has(key) ? "" : ", which transformers takes where it is missing"));
+  return length;
 }
 
 /// Long wavelengths are multiplied by `factor`, short ones kept, those between interpolated (Llama 3.1).
-void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rope) {
+void scale_llama3(const ConfigReader& scaling, std::int64_t original, Rope& rope) {
   const double factor = scaling.number("factor", 1, largest, {}),
                low = scaling.number("low_freq_factor", 1e-6, largest, {}),
-               high = scaling.number("high_freq_factor", 1e-6, largest, {}), length = original_length(scaling, shape);
+               high = scaling.number("high_freq_factor", 1e-6, largest, {}), length = static_cast<double>(original);
   if (high <= low) scaling.refuse("high_freq_factor", strfmt("is %g, not above \"low_freq_factor\" = %g", high, low));
   for (double& inv : rope.inv_freq) {
     const double wave = 2 * std::numbers::pi / inv;
@@ -40,8 +49,8 @@ void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rop
 }
 
 /// YaRN (Peng et al. 2023): high frequencies are kept, low ones interpolated, with a ramp between.
-void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double theta, Rope& rope) {
-  const double length = original_length(scaling, shape);
+void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, std::int64_t original, double theta, Rope& rope) {
+  const auto length = static_cast<double>(original);
   const double factor = scaling.number("factor", 1, largest, static_cast<double>(shape.max_tokens) / length);
   const double fast = scaling.number("beta_fast", 1e-6, largest, 32),
                slow = scaling.number("beta_slow", 1e-6, largest, 1);
@@ -73,12 +82,8 @@ std::vector<double> factors_of(const ConfigReader& scaling, const char* name, st
 }
 
 /// LongRoPE (Ding et al. 2024): a factor for each frequency, others for sequences longer than the original length.
-void scale_longrope(const ConfigReader& config, const ConfigReader& scaling, const RopeShape& shape, Rope& rope) {
-  const char* const key = "original_max_position_embeddings";
-  const std::int64_t outer = config.integer({key}, 2, std::int64_t{1} << 24, shape.max_tokens);
-  rope.original = scaling.integer({key}, 2, std::int64_t{1} << 24, outer);
-  if (config.has(key) && rope.original != outer)
-    scaling.refuse(key, strfmt("is %ld, but that of the config is %ld", rope.original, outer));
+void scale_longrope(const ConfigReader& scaling, const RopeShape& shape, std::int64_t length, Rope& rope) {
+  rope.original = length;
   rope.long_inv_freq = rope.inv_freq;
   const auto divide = [&](std::vector<double>& frequencies, const char* name) {
     const std::vector<double> factors = factors_of(scaling, name, frequencies.size());
@@ -122,6 +127,10 @@ ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   if (has_v5 && has_v4 && type_of(v4) != type)
     config.refuse("rope_scaling",
                   "is of type \"" + type_of(v4) + "\", but \"rope_parameters\" of type \"" + type + "\"", "Keep one");
+  if (has_v5 && has_v4)
+    for (const std::string& key : v4.unread())
+      if (!v4.has_value_of(v5, key))
+        config.refuse("rope_scaling", "has another \"" + key + "\" than \"rope_parameters\"", "Keep one");
   return has_v5 ? v5 : v4;
 }
 
@@ -137,7 +146,6 @@ double theta_of(const ConfigReader& config, const ConfigReader& scaling, double 
 }  // namespace
 
 Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
-  (void)config.has("original_max_position_embeddings");  // of longrope alone, as in transformers
   std::string type;
   const ConfigReader scaling = scaling_of(config, type);
   const std::vector<std::string> known =
@@ -150,17 +158,16 @@ Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
   }
   const double theta = theta_of(config, scaling, shape.default_theta);
   Rope rope{plain(rotated(config, scaling, shape), theta), 1};
-  if (type == "default") return rope;
-  if (type == "linear") {
-    const double factor = scaling.number("factor", 1e-6, largest, {});
+  if (type == "default" || type == "linear") {  // transformers' have no original length
+    (void)config.has("original_max_position_embeddings");
+    const double factor = type == "linear" ? scaling.number("factor", 1e-6, largest, {}) : 1;
     for (double& inv : rope.inv_freq) inv /= factor;
-  } else if (type == "llama3") {
-    scale_llama3(scaling, shape, rope);
-  } else if (type == "yarn") {
-    scale_yarn(scaling, shape, theta, rope);
-  } else {
-    scale_longrope(config, scaling, shape, rope);
+    return rope;
   }
+  const std::int64_t original = original_length(config, scaling, shape);
+  if (type == "llama3") scale_llama3(scaling, original, rope);
+  else if (type == "yarn") scale_yarn(scaling, shape, original, theta, rope);
+  else scale_longrope(scaling, shape, original, rope);
   return rope;
 }
 

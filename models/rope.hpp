@@ -30,11 +30,13 @@ struct RopeShape {
   /// The types that the family has, from those that are known; empty: all but su, an old name of longrope.
   std::vector<std::string> types = {};
   bool partial = false;  // "partial_rotary_factor" may be below 1
+  /// What transformers takes for a missing "original_max_position_embeddings"; 0: max_tokens.
+  std::int64_t original = 0;
 };
 
 /// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) with the key: an
 /// unknown rope_type, missing numbers, partial rotation where the family has none, contradictions between the two
-/// forms.
+/// forms, or between the object and the config.
 [[nodiscard]] Rope parse_rope(const ConfigReader& config, const RopeShape& shape);
 
 }  // namespace tessera::models

@@ -9,6 +9,7 @@ namespace tessera::models {
 Model make_smollm3(const ConfigReader& config, DType dtype) {
   const std::int64_t interval = config.integer({"no_rope_layer_interval"}, 1, max_layers, 4);
   const std::vector<std::int64_t> listed = config.integers("no_rope_layers", 0, 1);  // 1: with RoPE
+  if (config.has("no_rope_layers") && listed.empty()) config.refuse("no_rope_layers", "is empty", "Remove it");
   const auto rotates = [&](std::int64_t i) {
     if (listed.empty()) return (i + 1) % interval != 0;
     return i < static_cast<std::int64_t>(listed.size()) && listed[static_cast<std::size_t>(i)] != 0;

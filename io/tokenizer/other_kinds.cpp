@@ -10,9 +10,12 @@ namespace tessera::io {
 
 namespace {
 
-/// ModelProto's first field: the first piece, whose first field is its text.
+/// ModelProto's first field: the first piece, whose first fields are its text and its score.
 bool is_sentencepiece(std::string_view content) {
-  return content.size() > 4 && content[0] == '\n' && content[1] > 0 && content[2] == '\n' && content[3] < content[1];
+  constexpr char score = '\x15';
+  if (content.size() < 5 || content[0] != '\n' || content[1] <= 0 || content[2] != '\n') return false;
+  const auto behind_text = 4 + static_cast<std::size_t>(static_cast<unsigned char>(content[3]));
+  return content[3] < content[1] && behind_text < content.size() && content[behind_text] == score;
 }
 
 /// A token in base64, a space, its rank.
@@ -39,7 +42,8 @@ std::string tokenization_elsewhere(const std::string& directory) {
   return "Tokenize elsewhere: python3 -c 'import numpy, sys; from transformers import AutoTokenizer; "
          "t = AutoTokenizer.from_pretrained(\"" +
          directory +
-         "\"); ids = numpy.array([i for f in sys.argv[1:] for i in t(open(f).read()).input_ids], \"u4\"); "
+         "\"); ids = numpy.array([i for f in sys.argv[1:] for i in t(open(f, encoding=\"utf-8\").read()).input_ids], "
+         "\"u4\"); "
          "h = numpy.zeros(256, \"i4\"); h[:3] = 20240801, 7, len(ids); "
          "open(\"tokens.bin\", \"wb\").write(h.tobytes() + ids.tobytes())' FILE.txt ..., and give tokens.bin";
 }

@@ -140,6 +140,8 @@ const char* PieceReader::Chain::next() {
 
 void PieceReader::start(std::string_view section) {
   at_ = part_end_ = section.data();
+  chain_.allow(section.size());
+  behind_.allow(2 * section.size());  // the bytes of a spelled one
   chain_.start(at_, at_ + section.size());
 }
 

@@ -71,6 +71,9 @@ class PieceReader {
     explicit Chain(const std::vector<SplitStage>& stages)
         : cursors_(stages.begin(), stages.end()), ends_(stages.size() + 1) {}
     [[nodiscard]] bool empty() const { return cursors_.empty(); }
+    void allow(std::size_t bytes) {
+      for (StageCursor& cursor : cursors_) cursor.allow(bytes);
+    }
     void start(const char* at, const char* end);
     [[nodiscard]] const char* next();
 

@@ -84,11 +84,12 @@ Regex::Search::Search(const Regex& regex) : state_(std::make_unique<State>(regex
 Regex::Search::~Search() = default;
 Regex::Search::Search(Search&&) noexcept = default;
 
-void Regex::Search::start(std::string_view text) {
-  state_->text = text;
+void Regex::Search::allow(std::size_t bytes) { state_->steps_left = free_steps + steps_per_byte * bytes; }
+
+void Regex::Search::start(std::string_view part) {
+  state_->text = part;
   state_->at = 0;
   state_->last_end = std::string_view::npos;
-  state_->steps_left = free_steps + steps_per_byte * text.size();
 }
 
 std::optional<Regex::Match> Regex::Search::next() {
@@ -103,8 +104,10 @@ std::optional<Regex::Match> Regex::Search::next() {
       if (limit >= s.steps_left)
         throw Error(
             ExitCode::data,
-            strfmt("the tokenizer's split pattern takes more than %lu steps for each byte of a text of %zu bytes",
-                   steps_per_byte, s.text.size()),
+            strfmt(
+                "the tokenizer's split pattern takes more than %lu steps, and %lu for each byte, in a text with a part "
+                "of %zu bytes",
+                free_steps, steps_per_byte, s.text.size()),
             {}, "Remove long runs of white space or of one character from the text, or divide it");
       s.steps_left -= limit;
     }

@@ -28,10 +28,13 @@ class Regex {
     explicit Search(const Regex& regex);
     ~Search();
     Search(Search&&) noexcept;
-    /// Begins a text, which is UTF-8 and outlives the search.
-    void start(std::string_view text);
+    /// Allows the steps of a text of so many bytes, whose parts follow.
+    void allow(std::size_t bytes);
+    /// Begins a part, which is UTF-8 and outlives the search.
+    void start(std::string_view part);
     /// Throws Error (data) where a text takes more steps of backtracking than its length allows (steps_per_byte), or
-    /// more memory than longest_stack entries: a pattern must not take quadratic time.
+    /// more memory than longest_stack entries. Steps without backtracking are not counted: a pattern with a possessive
+    /// loop before what does not match, `[a-z]++[0-9]`, may take quadratic time.
     [[nodiscard]] std::optional<Match> next();
 
    private:

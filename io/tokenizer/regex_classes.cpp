@@ -34,6 +34,27 @@ std::vector<Range> category(std::string_view name) {
   return found;
 }
 
+/// Of \w in brackets: superscript digits and fractions of Latin-1 are word characters only outside of them, in
+/// `tokenizers`.
+std::vector<Range> words_in_brackets() {
+  constexpr Range left_out[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+  std::vector<Range> found;
+  for (Range range : unicode::pattern_word_ranges()) {
+    for (const Range& out : left_out) {
+      if (out.first < range.first || out.last > range.last) continue;
+      if (out.first > range.first) found.push_back({range.first, out.first - 1});
+      range.first = out.last + 1;
+    }
+    if (range.first <= range.last) found.push_back(range);
+  }
+  return found;
+}
+
+std::vector<Range> all_words() {
+  const auto ranges = unicode::pattern_word_ranges();
+  return {ranges.begin(), ranges.end()};
+}
+
 std::string spelled(std::span<const Range> ranges) {
   std::string out;
   for (const Range& range : ranges)
@@ -70,6 +91,8 @@ class ClassWriter {
   }
 
   void ranges(std::span<const Range> of, bool complement) {
+    if (depth_ > 0 && out_.ends_with('-') && !out_.ends_with("[-") && !out_.ends_with("[^-") && !out_.ends_with("\\-"))
+      throw UnsupportedRegex("a class as the end of a range");
     if (complement) out_ += "[^" + spelled(of) + "]";
     else out_ += depth_ > 0 ? spelled(of) : "[" + spelled(of) + "]";
   }
@@ -82,12 +105,18 @@ class ClassWriter {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), digit = c >= '0' && c <= '9';
     if (c == 'p' || c == 'P') return property(c == 'P');
     if (c == 's' || c == 'S') ranges(unicode::space_ranges(), c == 'S');
-    else if (c == 'w' || c == 'W') ranges(unicode::pattern_word_ranges(), c == 'W');
+    else if (c == 'w' || c == 'W') ranges(depth_ > 0 ? words_in_brackets() : all_words(), c == 'W');
     else if (c == 'd' || c == 'D') ranges(category("Nd"), c == 'D');
     else if (digit || (letter && std::string_view("nrtfvaexhHAzZ").find(c) == std::string_view::npos))
       throw UnsupportedRegex(std::string("the escape \\") + c);
     else return copy(2);
     at_ += 2;
+    refuse_range();
+  }
+  /// Behind a class in brackets: it begins no range.
+  void refuse_range() const {
+    if (depth_ > 0 && rest().starts_with('-') && !rest().starts_with("-]"))
+      throw UnsupportedRegex("a class as the beginning of a range");
   }
 
   void property(bool complement) {
@@ -104,6 +133,7 @@ class ClassWriter {
     if (found.empty()) throw UnsupportedRegex("the property " + whole);
     ranges(found, complement);
     at_ = end + 1;
+    refuse_range();
   }
 
   void open_class() {
@@ -131,7 +161,8 @@ class ClassWriter {
         if (rest()[at] == '-') on = false;
         if (rest()[at] == 'i') ignore = on;
       }
-      if (at < rest().size() && at > 2 && rest()[at] != ':' && rest()[at] != ')')
+      const std::string_view known = at > 2 ? ":)" : ":=!<>";
+      if (at < rest().size() && known.find(rest()[at]) == known.npos)
         throw UnsupportedRegex("a group that begins with " + std::string(rest().substr(0, at + 1)));
     }
     copy(1);

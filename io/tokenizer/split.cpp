@@ -239,10 +239,6 @@ const char* three_digits_piece(const char* at, const char* end) {
   return at;
 }
 
-}  // namespace
-
-namespace {
-
 struct KnownPattern {
   SplitPattern pattern;
   const char* name;

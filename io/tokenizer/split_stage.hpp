@@ -33,7 +33,10 @@ class SplitStage {
   /// True if its pieces end at every newline where find_split_point() splits a text.
   [[nodiscard]] bool ends_at_newlines() const { return pattern_ && io::ends_at_newlines(*pattern_); }
   /// True if its pieces may depend on what is behind such a newline.
-  [[nodiscard]] bool crosses_newlines() const { return regex_ != nullptr || string_.find('\n') != string_.npos; }
+  [[nodiscard]] bool crosses_newlines() const {
+    constexpr std::string_view spelled = "\u010A";  // behind ByteLevel
+    return regex_ != nullptr || string_.find('\n') != string_.npos || string_.find(spelled) != string_.npos;
+  }
 
  private:
   friend class StageCursor;
@@ -54,6 +57,10 @@ class SplitStage {
 class StageCursor {
  public:
   explicit StageCursor(const SplitStage& stage);
+  /// Allows a text of so many bytes, whose parts follow (Regex::Search::allow).
+  void allow(std::size_t bytes) {
+    if (search_) search_->allow(bytes);
+  }
   /// Begins the part [at, end), which is UTF-8 and not empty.
   void start(const char* at, const char* end);
   /// The end of the next piece, which is not empty; there must be one.

@@ -41,6 +41,10 @@ TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
                                      {"(?i)x(?:\u00E9)", "beyond ASCII whose case is ignored"},
                                      {"(?x: a)", "extended syntax"},
                                      {"(?~x)", "a group that begins with (?~"},
+                                     {R"((?D:\d))", "a group that begins with (?D"},
+                                     {"(?Wi:x)", "a group that begins with (?W"},
+                                     {R"([\s-x])", "a class as the beginning of a range"},
+                                     {R"([a-\s])", "a class as the end of a range"},
                                      {"a(b", "end pattern"},
                                      {"a)b", "closes nothing"},
                                      {"[a", "premature end of char-class"},
@@ -85,6 +89,7 @@ TEST(TokenizerRefusals, GiveTheCommandThatConverts) {
   refused("tokenizer.model", std::string("\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n\x0c", 18),
           "this is a SentencePiece model");
   refused("tokenizer.model", std::string("\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n\x0c", 18), convert);
+  refused("tokenizer.json", "\n{\n  \"version\": \"1.0\"}", "model is missing");
   refused("qwen.tiktoken", "IQ== 0\nIg== 1\n", "this is a tiktoken vocabulary");
   refused("qwen.tiktoken", "IQ== 0\nIg== 1\n", convert);
   Json json = file("gpt2");

@@ -252,6 +252,13 @@ TEST(Families, LongRopeIsReadAsTransformersDoes) {
   c["rope_scaling"]["long_factor"] = {3.0, 0};
   EXPECT_THAT(error_of(c), HasSubstr("\"rope_scaling.long_factor\" has 0, not between"));
   EXPECT_THAT(error_with("phi3", "partial_rotary_factor", 0.3), HasSubstr("1 numbers would be rotated"));
+  c.erase("original_max_position_embeddings");
+  c["rope_scaling"].update({{"long_factor", {3.0, 4.0}}, {"original_max_position_embeddings", 1024}});
+  EXPECT_THAT(error_of(c), HasSubstr("is 1024, but that of the config is 4096, which transformers takes"));
+  c = small("llama");
+  c.update({{"original_max_position_embeddings", 8},
+            {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 16}}}});
+  EXPECT_THAT(error_of(c), HasSubstr("is 16, but that of the config is 8"));
 }
 
 /// The windows of the layers of a small model with these keys; 0: none.
@@ -301,7 +308,7 @@ TEST(Families, WindowsOfTheLayers) {
   EXPECT_THAT(error_with("qwen2", "layer_types", {"full_attention"}), HasSubstr("\"layer_types\" has 1 entries"));
   json all_full = small("mistral");
   all_full.update({{"sliding_window", 7}, {"layer_types", {"full_attention", "full_attention", "full_attention"}}});
-  EXPECT_THAT(error_of(all_full), HasSubstr("every layer has a window"));
+  EXPECT_THAT(error_of(all_full), HasSubstr("is of every layer in this family"));
 }
 
 TEST(Families, FlopsOfAWindowAreThoseOfItsKeys) {
@@ -391,6 +398,8 @@ TEST(Families, ReadBothSpellingsAndTheyMustAgree) {
   both["rope_theta"] = 400.0;
   EXPECT_THAT(error_of(both), HasSubstr("\"rope_theta\" is 400, but"));
   both["rope_theta"] = 500.0;
+  both["rope_scaling"]["factor"] = 8.0;
+  EXPECT_THAT(error_of(both), HasSubstr("has another \"factor\" than \"rope_parameters\""));
   both["rope_scaling"]["type"] = "yarn";
   EXPECT_THAT(error_of(both), HasSubstr("Keep one"));
   for (const json& eos : {json(3), json::array({1, 2}), json(nullptr)})
