@@ -260,11 +260,12 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   build_schedules(plan, input);
   if (proof == Proof::full) {
     check_sums(plan);
+    check_exchanges(plan);
     for (const auto* schedule : plan.schedules()) shard::require_safe(*schedule, mesh, &plan.load);
   }
 
   const bool trains = spec.purpose == Purpose::train;
-  plan.groups = shard::groups_of(plan.main().units, mesh, plan.main().modules);
+  plan.groups = shard::groups_of(plan.main().units, mesh, plan.main().modules, plan.main().references);
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank,
                                    spec.states, largest_exchanges(plan)});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
