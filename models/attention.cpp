@@ -101,10 +101,13 @@ void Attention::adapt(AdapterMaker& adapters) {
 }
 
 SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
+  if (context_ranks_ > 1)
+    return saved_bytes_of([&](SavedAllocator& allocator) { (void)stage_saved(allocator, shape, dtype); });
   return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  if (context_ranks_ > 1) return stage_workspace_bytes(shape, dtype, phase);
   ScratchAllocator forward_allocator, backward_allocator;
   (void)forward_scratch(forward_allocator, {}, shape, dtype, phase);
   if (phase == Phase::train) (void)backward_scratch(backward_allocator, {}, shape, dtype);
@@ -153,6 +156,7 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
 }
 
 void Attention::forward(const ForwardArgs& args, const TensorView& residual) const {
+  if (context_ranks_ > 1) return forward_stage(args, residual);
   const DType dtype = args.x.dtype;
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
@@ -190,6 +194,7 @@ bool Attention::has_wanted(const Wanted& wanted) const {
 bool Attention::backward_reads_input(const Wanted& wanted) const { return qkv_.weight_wanted(wanted); }
 
 void Attention::backward(const BackwardArgs& args) const {
+  if (context_ranks_ > 1) return backward_stage(args);
   const Wanted wanted = args.wanted();
   const bool through = through_attention(wanted);
   const DType dtype = args.x.dtype;
@@ -249,8 +254,8 @@ double Attention::recompute_flops(BatchShape shape, const RecomputeTask& what) c
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);
   double per_row = qkv_.flops_per_row() + (what.writes_y ? out_.flops_per_row() : 0.0);
-  // QKᵀ and PV: 2·T·width each; the causal half is not subtracted
-  if (!what.keeps) per_row += 4.0 * static_cast<double>(shape.tokens) * width;
+  // QKᵀ and PV: 2·T·width each; the causal half is not subtracted. With stages nothing of it is kept.
+  if (!what.keeps || context_ranks_ > 1) per_row += 4.0 * static_cast<double>(shape.tokens * context_ranks_) * width;
   return rows * per_row;
 }
 
@@ -260,7 +265,7 @@ double Attention::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through = through_attention(wanted);
   double per_row = out_.backward_flops_per_row(wanted.with_dx(through)) + qkv_.backward_flops_per_row(wanted);
   // the gradients of V, P, Q and K: 2·T·width each
-  if (through) per_row += 8.0 * static_cast<double>(shape.tokens) * width;
+  if (through) per_row += 8.0 * static_cast<double>(shape.tokens * context_ranks_) * width;
   return rows * per_row;
 }
 

@@ -41,8 +41,9 @@ void Residual::forward(const ForwardArgs& args) const {
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, s.normed, args.shape, dtype, args.phase);
 
-  if (has_statistics) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
-  else norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
+  if (has_statistics && args.stage == 0) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
+  else if (args.stage == 0)
+    norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
   ForwardArgs inner = args;
   inner.x = w.normed;
   inner.saved = s.sublayer.saved;
@@ -61,7 +62,7 @@ void Residual::backward(const BackwardArgs& args) const {
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, s.normed, args.shape, dtype, Phase::train);
 
-  if (!args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
+  if (args.stage == 0 && !args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
     norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   BackwardArgs inner = args;
   inner.x = w.normed;
@@ -70,7 +71,7 @@ void Residual::backward(const BackwardArgs& args) const {
   inner.kept = s.sublayer.kept;
   inner.workspace = w.sublayer;
   sublayer_->backward(inner);
-  if (!through_norm) return;
+  if (!through_norm || args.stage > 0) return;
   if (args.dx && args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
   norm_.backward({.params = args.params,
                   .grads = args.grads(),

@@ -15,6 +15,12 @@ class Residual {
   Residual(Norm norm, std::unique_ptr<Sublayer> sublayer) : norm_(norm), sublayer_(std::move(sublayer)) {}
 
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
+  void set_context_ranks(int ranks) { sublayer_->set_context_ranks(ranks); }
+  /// Those of the sublayer. In backward every stage is given dy, the gradient of y.
+  [[nodiscard]] ModuleStages stages() const { return sublayer_->stages(); }
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
+    return sublayer_->value_bytes(value, shape, dtype);
+  }
   /// x and y are rows (B·T, C); `saved`: see Sublayer.
   void forward(const ForwardArgs& args) const;
   /// x, dy and dx are rows (B·T, C); dx may be dy. dx and dparams may be absent, as in Module::backward.

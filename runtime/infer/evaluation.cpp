@@ -67,7 +67,8 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   batch.accumulation = 1;
   batch.global_batch = batch.micro_batch * batch.data_ranks;
 
-  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences);
+  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences,
+                              parts.context());
   EvalReport report, all;
   all.nll_weight = evaluation.nll_weight;
   const auto balance = static_cast<std::size_t>(spec.model->router.num_losses());
