@@ -12,7 +12,7 @@ namespace tessera::kernels {
 /// A GEMM that stands for several: m, n or k is the sum of their sizes, since the operands that differ lie side by side
 /// in memory. A device computes one GEMM. The host computes one after the other and has the bits of separate calls; for
 /// parts of k the second and later ones add to C. Of 16-bit floats, where bits may depend on shapes, parts of n, and
-/// parts of a k up to 2,048, are one GEMM on the host too: measured, docs/performance.md.
+/// parts of a k up to 2,048, are one GEMM on the host too: measured, docs/measurements/kernels.md.
 struct GemmParts {
   static constexpr int most = 3;
   enum class Of : unsigned char { m, n, k };

@@ -42,6 +42,8 @@
     &A::loss_scale, &A::dx, &A::dweight, &A::log_probs)                                                              \
   X(preference_loss, PreferenceLossArgs, &A::rows, &A::reference_sums, &A::nll_weights, &A::weights, &A::sums,       \
     &A::metrics)                                                                                                     \
+  X(labelled_loss, LabelledLossArgs, &A::rows, &A::reference_sums, &A::labels, &A::kl, &A::weights, &A::sums,        \
+    &A::metrics)                                                                                                     \
   X(sum_sequences, SumSequencesArgs, &A::rows, &A::sums)                                                             \
   X(route, RouteArgs, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums, &A::fields)             \
   X(route_backward, RouteBackwardArgs, &A::dweights, &A::probs, &A::experts, &A::weights, &A::balance, &A::fields,   \

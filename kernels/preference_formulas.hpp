@@ -45,11 +45,42 @@ TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slop
     case PreferenceKind::robust:
       slope = (-(1 - e) * sigmoid(-z) - e * sigmoid(z)) / (1 - 2 * e);
       return (-(1 - e) * log_sigmoid(z) + e * log_sigmoid(-z)) / (1 - 2 * e);
+    case PreferenceKind::exo_pair:
+      slope = sigmoid(z) * sigmoid(-z) * (z + log(e) - log1p(-e));
+      return sigmoid(z) * (log_sigmoid(z) - log1p(-e)) + sigmoid(-z) * (log_sigmoid(-z) - log(e));
+    case PreferenceKind::discopop: {
+      const double m = sigmoid(z / spec.discopop_tau), m_slope = m * (1 - m) / spec.discopop_tau;
+      slope = -sigmoid(-z) * (1 - m) + log_sigmoid(z) * m_slope + exp(-z) * (m_slope - m);
+      return -log_sigmoid(z) * (1 - m) + exp(-z) * m;
+    }
     case PreferenceKind::simpo: z -= spec.gamma; break;
     default: break;
   }
   slope = -(1 - e) * sigmoid(-z) + e * sigmoid(z);
   return -(1 - e) * log_sigmoid(z) - e * log_sigmoid(-z);
+}
+
+/// Loss of a = βρ of the chosen and b = βρ of the rejected sequence, and its derivatives.
+struct RatioLoss {
+  double loss, chosen_slope, rejected_slope;
+};
+TESSERA_HD RatioLoss ratio_loss(const PreferenceSpec& spec, double a, double b) {
+  const double sa = sigmoid(a), sb = sigmoid(b), da = sa * sigmoid(-a), db = sb * sigmoid(-b);
+  switch (spec.kind) {
+    case PreferenceKind::nca_pair:
+      return {-log_sigmoid(a) - 0.5 * log_sigmoid(-a) - 0.5 * log_sigmoid(-b), 0.5 * sa - sigmoid(-a), 0.5 * sb};
+    case PreferenceKind::bco_pair: return {-log_sigmoid(a) - log_sigmoid(-b), -sigmoid(-a), sb};
+    case PreferenceKind::sppo_hard: {
+      const double x = (a - 0.5) / spec.beta, y = (b + 0.5) / spec.beta;
+      return {x * x + y * y, 2 * x / spec.beta, 2 * y / spec.beta};
+    }
+    case PreferenceKind::apo_zero: return {sigmoid(-a) + sb, -da, db};
+    case PreferenceKind::apo_down: {
+      const double margin = sigmoid(a - b) * sigmoid(b - a);
+      return {sa + sigmoid(b - a), da - margin, margin};
+    }
+    default: return {0, 0, 0};
+  }
 }
 
 TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
@@ -69,11 +100,45 @@ TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& 
     t.rejected_slope = -slope / -expm1(ar) / nr;
     return t;
   }
+  if (spec.kind >= PreferenceKind::nca_pair) {
+    const RatioLoss of = ratio_loss(spec, spec.beta * (rc / nc), spec.beta * (rr / nr));
+    t.loss = of.loss;
+    t.chosen_slope = of.chosen_slope * spec.beta / nc;
+    t.rejected_slope = of.rejected_slope * spec.beta / nr;
+    return t;
+  }
   double slope = 0;
   t.loss = margin_loss(spec, spec.beta * (rc / nc - rr / nr), slope);
   t.chosen_slope = slope * spec.beta / nc;
   t.rejected_slope = -slope * spec.beta / nr;
   return t;
+}
+
+struct LabelledTerms {
+  double loss, reward;
+  double slope;  // ∂loss/∂(log-probability of a target)
+};
+
+/// label: 1 desirable, -1 undesirable, 0 none, whose loss is 0; kl: z₀.
+TESSERA_HD LabelledTerms labelled_terms(const PreferenceSpec& spec, const SequenceSums& row, double label, double kl) {
+  const double ratio = row.policy - row.reference;
+  const double z = spec.beta * label * (ratio - (spec.kind == PreferenceKind::kto ? kl : 0.0));
+  const double weight = label > 0 ? spec.desirable_weight : label < 0 ? spec.undesirable_weight : 0.0;
+  return {weight * sigmoid(-z), spec.beta * ratio, -weight * label * spec.beta * sigmoid(z) * sigmoid(-z)};
+}
+
+/// What a row adds to a sum; `terms`: its own.
+TESSERA_HD double labelled_value(PreferenceSum sum, const LabelledTerms& terms, const SequenceSums& row, double label) {
+  switch (sum) {
+    case PreferenceSum::chosen_reward: return label > 0 ? terms.reward : 0.0;
+    case PreferenceSum::rejected_reward: return label < 0 ? terms.reward : 0.0;
+    case PreferenceSum::chosen_logp: return label > 0 ? row.policy : 0.0;
+    case PreferenceSum::rejected_logp: return label < 0 ? row.policy : 0.0;
+    case PreferenceSum::kl: return label == 0 ? row.policy - row.reference : 0.0;
+    case PreferenceSum::chosen_rows: return label > 0 ? preference_unit : 0.0;
+    case PreferenceSum::rejected_rows: return label < 0 ? preference_unit : 0.0;
+    default: return 0.0;
+  }
 }
 
 /// 0 if a logit was not finite: the step's loss and norm report that.

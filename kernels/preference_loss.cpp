@@ -32,6 +32,17 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
   TESSERA_DISPATCH(args.rows.log_probs, preference_loss, args);
 }
 
+void labelled_loss(const LabelledLossArgs& args, StreamView stream) {
+  check_rows(args.rows);
+  TESSERA_ASSERT(args.labels && args.kl, "labelled sequences without labels");
+  check_column(args.reference_sums, args.rows, DType::f64);
+  check_column(args.labels, args.rows, DType::f32);
+  check_column(args.kl, args.rows, DType::f64);
+  TESSERA_ASSERT(!args.weights || (args.weights.shape == args.rows.targets.shape && args.weights.dtype == DType::f32),
+                 "weights %s", args.weights.shape.str().c_str());
+  TESSERA_DISPATCH(args.rows.log_probs, labelled_loss, args);
+}
+
 void sum_sequences(const SumSequencesArgs& args, StreamView stream) {
   check_rows(args.rows);
   TESSERA_ASSERT(args.sums, "sums of sequences without memory");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Losses of pairs of sequences, as functions of the log-probabilities of their tokens: DPO, CPO, SimPO and their kind.
-// Rows 2k and 2k + 1 are the chosen and the rejected sequence of pair k. The gradient with respect to logits is that of
-// cross-entropy with a weight for each token (linear_cross_entropy), which is computed here.
+// Losses of pairs of sequences, and of single labelled ones, as functions of the log-probabilities of their tokens:
+// DPO, CPO, SimPO and their kind; KTO. Of pairs, rows 2k and 2k + 1 are the chosen and the rejected sequence of pair k.
+// The gradient with respect to logits is that of cross-entropy with a weight for each token (linear_cross_entropy),
+// which is computed here.
 
 #include "kernels/linear_cross_entropy.hpp"
 
@@ -13,23 +14,56 @@ namespace tessera::kernels {
 ///   sigmoid  -(1-ε)·log σ(βΔ) - ε·log σ(-βΔ)
 ///   robust   (-(1-ε)·log σ(βΔ) + ε·log σ(-βΔ)) / (1-2ε)
 ///   hinge    max(0, 1 - βΔ)
+///   exo_pair  σ(βΔ)·(log σ(βΔ) - log(1-ε)) + σ(-βΔ)·(log σ(-βΔ) - log ε)
+///   discopop  -log σ(βΔ)·(1-m) + e^(-βΔ)·m, m = σ(βΔ/discopop_tau)
 ///   ipo      (Δ - 1/(2β))²
 ///   simpo    sigmoid of βΔ - γ in place of βΔ
+/// Of the two ρ, and not of their difference alone:
+///   nca_pair   -log σ(βρ) - ½·log σ(-βρ) of chosen, -½·log σ(-βρ) of rejected
+///   bco_pair   -log σ(βρ) of chosen, -log σ(-βρ) of rejected
+///   sppo_hard  (ρ - 1/(2β))² of chosen, (ρ + 1/(2β))² of rejected
+///   apo_zero   1 - σ(βρ) of chosen, σ(βρ) of rejected
+///   apo_down   σ(βρ) of chosen, 1 - σ(βΔ)
+///   none       0: the cross-entropy is the loss (sft)
 ///   orpo     -β·log σ(log-odds of chosen - log-odds of rejected), of mean log-probabilities; no reference
-enum class PreferenceKind : unsigned char { sigmoid, robust, hinge, ipo, simpo, orpo };
+/// Of labelled sequences, λ being desirable_weight or undesirable_weight, z₀ LabelledLossArgs::kl:
+///   kto                λ·(1 - σ(β(ρ - z₀))) of a desirable one, λ·(1 - σ(β(z₀ - ρ))) of an undesirable one
+///   apo_zero_unpaired  the same with z₀ = 0
+enum class PreferenceKind : unsigned char {
+  sigmoid,
+  robust,
+  hinge,
+  ipo,
+  exo_pair,
+  discopop,
+  simpo,
+  nca_pair,
+  bco_pair,
+  sppo_hard,
+  apo_zero,
+  apo_down,
+  none,
+  orpo,
+  kto,
+  apo_zero_unpaired
+};
 
 struct PreferenceSpec {
   PreferenceKind kind = PreferenceKind::sigmoid;
   double beta = 0.1;
   double label_smoothing = 0;
-  double gamma = 0;           // of simpo
+  double gamma = 0;  // of simpo
+  double discopop_tau = 0.05;
   bool mean = false;          // log-probabilities are divided by the sequence's number of targets (ipo, simpo, orpo)
   bool rewards_mean = false;  // so are those that rewards and logps are made of
   double nll = 0;             // weight of the chosen sequences' cross-entropy, a mean over their targets
+  double desirable_weight = 1, undesirable_weight = 1;  // of labelled sequences
+  [[nodiscard]] bool labelled() const { return kind >= PreferenceKind::kto; }
 };
 
-/// Sums over pairs that a step adds up, as integers in units of preference_unit, so that order does not change them.
-/// nll: -log p of the chosen sequences' targets, and how many there are (a plain count).
+/// Sums over pairs or labelled sequences that a step adds up, as integers in units of preference_unit, so that order
+/// does not change them. nll: -log p of the chosen sequences' targets, and how many there are (a plain count). kl: ρ of
+/// the sequences without a label. chosen_rows, rejected_rows: plain counts of labelled sequences; 0 of pairs.
 enum class PreferenceSum : unsigned char {
   chosen_reward,
   rejected_reward,
@@ -37,8 +71,11 @@ enum class PreferenceSum : unsigned char {
   rejected_logp,
   nll,
   nll_targets,
+  kl,
+  chosen_rows,
+  rejected_rows,
 };
-inline constexpr int num_preference_sums = 6;
+inline constexpr int num_preference_sums = 9;
 inline constexpr double preference_unit = 0x1p-24;
 
 /// Log-probabilities of the targets of R rows, 0 where a target is ignored.
@@ -61,6 +98,18 @@ struct PreferenceLossArgs {
   std::int64_t* metrics = nullptr;  // (num_preference_sums), added to; null: not wanted
 };
 void preference_loss(const PreferenceLossArgs& args, StreamView stream);
+
+struct LabelledLossArgs {
+  PreferenceSpec spec;
+  SequenceRows rows;
+  TensorView reference_sums;  // (R) fp64; absent: 0
+  TensorView labels;         // (R) fp32: 1 desirable, -1 undesirable, 0 none: the row counts in PreferenceSum::kl alone
+  TensorView kl;             // (R) fp64: z₀ of each row
+  TensorView weights;        // (R, T) fp32, written: the cross-entropy weight of each target; absent: not wanted
+  LossSums* sums = nullptr;  // adds each labelled row: its loss, one token
+  std::int64_t* metrics = nullptr;  // (num_preference_sums), added to; null: not wanted
+};
+void labelled_loss(const LabelledLossArgs& args, StreamView stream);
 
 /// The log-probability of each sequence: the sum over its targets, in fp64, in an order that T does not change.
 struct SumSequencesArgs {

@@ -40,6 +40,8 @@ struct Batch {
   /// (B) fp64: the reference's log-probability of each sequence, known beforehand, in place of `reference`.
   TensorView reference_sums;
   TensorView nll_weights;  // (B) fp32: pairs over targets of chosen sequences (kernels::PreferenceLossArgs)
+  TensorView labels;       // (B) fp32: of labelled sequences (kernels::LabelledLossArgs)
+  TensorView kl;           // (B) fp64: of each, z₀
   /// (B) fp64: written by a loss that computes the log-probability of each sequence and nothing else.
   TensorView sequence_log_probs;
   std::int64_t* metrics = nullptr;  // Model::num_metrics sums of the loss, which it adds to; null: not wanted
@@ -77,6 +79,8 @@ enum class BatchField : unsigned char {
   document_lengths,
   reference_sums,
   nll_weights,
+  labels,
+  kl,
   row_positions
 };
 struct BatchFieldInfo {
@@ -94,7 +98,7 @@ struct BatchFieldInfo {
     return per == Per::sequence ? rows : rows * tokens * (per == Per::row_token ? ranks : 1);
   }
 };
-inline constexpr std::array<BatchFieldInfo, 9> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 11> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
@@ -105,6 +109,8 @@ inline constexpr std::array<BatchFieldInfo, 9> batch_fields = {
       BatchFieldInfo::Per::row_token},
      {BatchField::reference_sums, "reference_sums", DType::f64, &Batch::reference_sums, BatchFieldInfo::Per::sequence},
      {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, BatchFieldInfo::Per::sequence},
+     {BatchField::labels, "labels", DType::f32, &Batch::labels, BatchFieldInfo::Per::sequence},
+     {BatchField::kl, "kl", DType::f64, &Batch::kl, BatchFieldInfo::Per::sequence},
      {BatchField::row_positions, "row_positions", DType::i32, &Batch::row_positions, BatchFieldInfo::Per::row_token}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.

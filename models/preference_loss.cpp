@@ -30,9 +30,9 @@ std::size_t cross_entropy_bytes(BatchShape shape, std::int64_t vocab, DType dtyp
   return kernels::linear_cross_entropy_workspace(shape.batch * shape.tokens, vocab, dtype, shape.device);
 }
 
-class PairsLoss final : public Loss {
+class PreferenceLoss final : public Loss {
  public:
-  explicit PairsLoss(const kernels::PreferenceSpec& spec) : spec_(spec) {}
+  explicit PreferenceLoss(const kernels::PreferenceSpec& spec) : spec_(spec) {}
 
   void compute(const LossArgs& args) const override {
     const Batch& batch = *args.batch;
@@ -45,14 +45,14 @@ class PairsLoss final : public Loss {
       reference = w.reference;
       kernels::sum_sequences({{batch.reference, batch.targets}, reference}, args.stream);
     }
-    kernels::preference_loss({.spec = spec_,
-                              .rows = {w.log_probs, batch.targets},
-                              .reference_sums = reference,
-                              .nll_weights = batch.nll_weights,
-                              .weights = trains ? w.weights : TensorView{},
-                              .sums = batch.sums,
-                              .metrics = batch.metrics},
+    const kernels::SequenceRows rows{w.log_probs, batch.targets};
+    const TensorView weights = trains ? w.weights : TensorView{};
+    if (spec_.labelled())
+      kernels::labelled_loss({spec_, rows, reference, batch.labels, batch.kl, weights, batch.sums, batch.metrics},
                              args.stream);
+    else
+      kernels::preference_loss({spec_, rows, reference, batch.nll_weights, weights, batch.sums, batch.metrics},
+                               args.stream);
     if (!trains) return;
     kernels::LinearCrossEntropyArgs backward = forward_args(args, w.logits, w.log_probs);
     backward.log_probs = {};
@@ -119,7 +119,7 @@ class SequenceLogProbs final : public Loss {
 }  // namespace
 
 std::shared_ptr<const Loss> preference_loss(const kernels::PreferenceSpec& spec) {
-  return std::make_shared<const PairsLoss>(spec);
+  return std::make_shared<const PreferenceLoss>(spec);
 }
 
 std::shared_ptr<const Loss> target_log_probs() {

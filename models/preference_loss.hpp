@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Losses of a head that is trained on pairs of sequences, and what its reference model's head leaves for them.
+// Losses of a head that is trained on pairs of sequences or on labelled ones, and what its reference model's head
+// leaves for them.
 
 #include "kernels/preference_loss.hpp"
 #include "models/loss.hpp"
@@ -8,9 +9,10 @@
 namespace tessera::models {
 
 /// The loss of pairs (kernels/preference_loss.hpp): rows 2k and 2k + 1 of a micro-batch are the chosen and the rejected
-/// sequence of pair k. Log-probabilities of the reference: Batch::reference_sums, else Batch::reference, else 0.
-/// Adds kernels::num_preference_sums sums to Batch::metrics. Logits exist in pieces only, twice in training: for the
-/// log-probabilities, and for the gradient, whose weights depend on them.
+/// sequence of pair k; of a labelled kind, Batch::labels says what each row is. Log-probabilities of the reference:
+/// Batch::reference_sums, else Batch::reference, else 0. Adds kernels::num_preference_sums sums to Batch::metrics.
+/// Logits exist in pieces only, twice in training: for the log-probabilities, and for the gradient, whose weights
+/// depend on them.
 [[nodiscard]] std::shared_ptr<const Loss> preference_loss(const kernels::PreferenceSpec& spec);
 
 /// Of a reference model: leaves the log-probability of every target in Batch::reference.

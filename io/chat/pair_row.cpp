@@ -3,6 +3,7 @@
 #include "io/chat/pair_row.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "io/data/row_json.hpp"
 #include "io/data/rows.hpp"
@@ -156,6 +157,31 @@ PairRow read_chosen(Json row) {
   return pair;
 }
 
+/// Of a cell of a table, too, which is a text.
+bool take_label(Json& row) {
+  const Json label = take_key(row, {"label"});
+  if (label.is_boolean()) return label.get<bool>();
+  std::string word = label.is_string() ? label.get<std::string>() : label.is_number_integer() ? label.dump() : "";
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (word == "true" || word == "1") return true;
+  if (word == "false" || word == "0") return false;
+  throw RowError{"\"label\" is not true or false"};
+}
+
+/// "prompt" and "completion", lists of messages or texts, become "messages"; two texts are also `text`.
+void join_completion(Json& row, PairRow& made) {
+  if (has_value(row, "messages"))
+    throw RowError{"the row has \"messages\" beside \"prompt\" and \"completion\"", "Drop one of the two"};
+  Json prompt = take_list(row, "prompt");
+  const Json completion = take_list(row, "completion");
+  const auto is_known = [](const Json& part) { return part.is_string() || part.is_array(); };
+  if (!is_known(prompt) || !is_known(completion))
+    throw RowError{"\"prompt\" and \"completion\" are not texts or lists of messages"};
+  if (prompt.is_string() && completion.is_string())
+    made.text = {prompt.get<std::string>(), completion.get<std::string>(), completion.get<std::string>()};
+  row["messages"] = answer_list(std::move(prompt), completion);
+}
+
 }  // namespace
 
 bool is_pair(const Json& row) {
@@ -179,6 +205,25 @@ PairRow read_pair(Json row) {
   require_answer(pair.chosen, "chosen");
   require_answer(pair.rejected, "rejected");
   return pair;
+}
+
+PairRow read_labelled(Json row) {
+  if (is_pair(row)) {
+    if (has_value(row, "label")) throw RowError{"the row has \"label\" and two answers", "Drop one of the two"};
+    return read_pair(std::move(row));
+  }
+  if (!has_value(row, "label"))
+    throw RowError{"the row has no \"label\" that says whether its answer is wanted, and no second answer"};
+  const bool is_wanted = take_label(row);
+  PairRow made{.chosen = {}, .rejected = {}, .text = {}, .has_chosen = is_wanted, .has_rejected = !is_wanted};
+  if (has_value(row, "prompt") && has_value(row, "completion")) join_completion(row, made);
+  if (!form_of(row) || form_of(row) == RowForm::text)
+    throw RowError{"the row has a label, and no conversation (\"messages\", or \"prompt\" and \"completion\")"};
+  const RowForm form = *form_of(row);
+  ConversationRow& answer = is_wanted ? made.chosen : made.rejected;
+  answer = read_conversation(std::move(row), form);
+  require_answer(answer, "labelled");
+  return made;
 }
 
 }  // namespace tessera::io

@@ -20,6 +20,7 @@ struct PairRow {
   ConversationRow chosen, rejected;
   std::optional<TextPair> text;  // the row's prompt and answers are texts: conversations too, if there is a template
   bool has_template = true;      // false: of `text`, whose prompt is the beginning that the two texts have in common
+  bool has_chosen = true, has_rejected = true;  // of a row with a label, one of the two
 };
 
 /// True if a row has an answer that is rejected, or one that is chosen.
@@ -32,5 +33,10 @@ struct PairRow {
 ///     begin with.
 /// Throws RowError, which names what the row lacks.
 [[nodiscard]] PairRow read_pair(nlohmann::ordered_json row);
+
+/// One answer and whether it is wanted: "label" (true, false, 1, 0, or such a text) beside a conversation, a query and
+/// a response, or "prompt" and "completion" (TRL: lists of messages or texts). Rows with two answers are read by
+/// read_pair. Throws RowError, which names what the row lacks.
+[[nodiscard]] PairRow read_labelled(nlohmann::ordered_json row);
 
 }  // namespace tessera::io

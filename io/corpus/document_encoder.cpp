@@ -170,7 +170,7 @@ void DocumentEncoder::encode_answer(const std::string& prompt, const std::string
   made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
 }
 
-/// Both documents, or none.
+/// Both documents, or none. The answer that a row with a label does not have is an empty one.
 void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   const std::size_t first = made.ids.size(), documents = made.ends.size();
   const std::int64_t without_tools = made.without_tools, without_reasoning = made.without_reasoning;
@@ -178,20 +178,19 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   if (!as_text && settings_.chat == nullptr)
     throw RowError{"the row is a conversation, and there is no chat template",
                    "Give a model with a chat template, or one with --template"};
-  if (as_text && pair.has_template &&
-      (pair.chosen.has_system() || !pair.chosen.tools.is_null() || !pair.chosen.variables.empty()))
+  ConversationRow& one = pair.has_chosen ? pair.chosen : pair.rejected;
+  if (as_text && pair.has_template && (one.has_system() || !one.tools.is_null() || !one.variables.empty()))
     throw RowError{"the row has a system message, tools or chat_template_kwargs, and there is no chat template",
                    "Give a model with a chat template, or one with --template"};
   try {
-    if (as_text) {
-      const std::vector<std::string> keys = checked(std::move(pair.chosen.unread));
-      encode_answer(pair.text->prompt, pair.text->chosen, made);
-      encode_answer(pair.text->prompt, pair.text->rejected, made);
-      note(keys, made);
-    } else {
-      encode_conversation(std::move(pair.chosen), made);
-      encode_conversation(std::move(pair.rejected), made);
+    const std::vector<std::string> keys = as_text ? checked(std::move(one.unread)) : std::vector<std::string>();
+    for (const bool chosen : {true, false}) {
+      if (chosen ? !pair.has_chosen : !pair.has_rejected)
+        made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
+      else if (as_text) encode_answer(pair.text->prompt, chosen ? pair.text->chosen : pair.text->rejected, made);
+      else encode_conversation(std::move(chosen ? pair.chosen : pair.rejected), made);
     }
+    note(keys, made);
   } catch (const RowError&) {
     made.ids.resize(first);
     made.loss.resize(first);
@@ -199,6 +198,7 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
     made.without_tools = without_tools, made.without_reasoning = without_reasoning;
     throw;
   }
+  if (!pair.has_chosen || !pair.has_rejected) return;
   const auto ids = std::span(made.ids).subspan(first);
   const std::size_t half = static_cast<std::size_t>(made.ends[documents]) - first;
   ++made.pairs;
@@ -217,6 +217,7 @@ void DocumentEncoder::encode_row(nlohmann::ordered_json row, const Columns& colu
   for (const auto& [from, to] : columns)
     if (row.contains(from)) made.renamed.insert(from);
   rename_columns(row, columns);
+  if (settings_.labels) return encode_pair(read_labelled(std::move(row)), made);
   if (settings_.pairs) return encode_pair(read_pair(std::move(row)), made);
   const RowForm form = require_form(row);
   if (form != RowForm::text) return encode_conversation(read_conversation(std::move(row), form), made);

@@ -24,6 +24,7 @@ struct RowSettings {
   const ChatFormat* chat = nullptr;  // of conversations; needed if the corpus has some
   std::uint64_t seed = 0;            // chooses rows of files with "#500" or ":0.3"
   bool pairs = false;                // each row is two documents, the chosen and the rejected (io/chat/pair_row.hpp)
+  bool labels = false;               // of pairs: a row may have a label in place of one, which is an empty document
 };
 
 /// Token ids of documents, one after another.
@@ -36,7 +37,7 @@ struct EncodedDocuments {
   std::set<std::string> renamed;            // keys of the corpus' columns that a row had
   std::int64_t without_tools = 0;           // conversations whose tools the chat template does not read
   std::int64_t without_reasoning = 0;       // conversations with reasoning that the chat template leaves out
-  std::int64_t pairs = 0, equal_pairs = 0;  // of RowSettings::pairs; those whose two documents are the same
+  std::int64_t pairs = 0, equal_pairs = 0;  // of two answers; those whose two documents are the same
   utf8::Census read;                        // of the bytes that the documents were made of
   bool masks = false;
   void clear();  // keeps weights, masks and `renamed`

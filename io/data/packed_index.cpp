@@ -18,6 +18,11 @@ namespace {
 
 constexpr char packed_magic[8] = {'T', 'S', 'R', 'P', 'A', 'C', 'K', '2'};
 
+/// In a header: with the size of their groups, if the samples have such.
+std::int64_t packing_number(const PackingRule& rule) {
+  return static_cast<std::int64_t>(rule.packing) + 256 * rule.group;
+}
+
 struct IndexHeader {
   char magic[8] = {};
   std::int64_t source_tokens = 0, tokens = 0, packing = 0, truncation = 0;
@@ -87,7 +92,7 @@ void write_packed_index(const std::string& path, const TokenStream& source, cons
   Appender<std::int64_t> begins(begins_file.file, 0);
   IndexHeader header{.source_tokens = source.size(),
                      .tokens = rule.tokens,
-                     .packing = static_cast<std::int64_t>(rule.packing),
+                     .packing = packing_number(rule),
                      .truncation = static_cast<std::int64_t>(rule.truncation),
                      .summary = {},
                      .ranges = 0};
@@ -116,8 +121,7 @@ PackedIndex check_packed_index(std::string_view bytes, std::int64_t source_token
   if (bytes.size() < sizeof header) throw refuse(strfmt("it has %zu bytes", bytes.size()));
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, packed_magic, sizeof packed_magic) != 0) throw refuse("wrong magic number");
-  if (header.source_tokens != source_tokens || header.tokens != rule.tokens ||
-      header.packing != static_cast<std::int64_t>(rule.packing) ||
+  if (header.source_tokens != source_tokens || header.tokens != rule.tokens || header.packing != packing_number(rule) ||
       header.truncation != static_cast<std::int64_t>(rule.truncation))
     throw refuse(
         strfmt("it is of %ld tokens in samples of %ld, or of another strategy", header.source_tokens, header.tokens));

@@ -20,8 +20,12 @@ class MappedFile;  // io/file/file.hpp
 /// sequential: in the order of the stream; a new sample begins if the next document does not fit. binpack: best-fit
 /// decreasing over 1000 documents at a time; the emptiest sample of each thousand is filled further by the next.
 /// padded: one document a sample. pairs: two documents a sample, the chosen and the rejected answer to a prompt, which
-/// are never apart: what one of them loses a sample for, both do.
-enum class Packing : unsigned char { binpack, sequential, padded, pairs };
+/// are never apart: what one of them loses a sample for, both do. unpaired: two documents are again a chosen and a
+/// rejected answer, of which one may be empty; each that is not is a sample of its own. Of 1000 pairs of documents the
+/// rejected answers of those that have both come last, so that the answers to a prompt are apart (as in TRL). Such a
+/// sample has a second sequence, its prompt with the answer of the sample before it in its group: samples g·k to
+/// g·(k + 1) - 1, the first of which takes the answer of the last.
+enum class Packing : unsigned char { binpack, sequential, padded, pairs, unpaired };
 /// From its name; asserts otherwise.
 [[nodiscard]] Packing packing_of(std::string_view word);
 
@@ -57,9 +61,11 @@ struct PackingRule {
   std::int64_t tokens = 0;  // T
   Packing packing = Packing::binpack;
   Truncation truncation = Truncation::split;
+  std::int64_t group = 0;  // of unpaired: g
 };
 
-/// Of Packing::pairs, a document is here a pair, and has what one of the two has.
+/// Of Packing::pairs, a document is here a pair, and has what one of the two has. Of unpaired, second sequences count
+/// in `longest` alone.
 struct PackingCount {
   std::int64_t documents = 0;  // in samples
   std::int64_t cut = 0;        // of them, longer than T and therefore split or shortened
@@ -110,7 +116,7 @@ class PackedStream final : public TokenStream {
  public:
   /// Packs documents; the index of samples is in this process's memory. `tokens`: T.
   PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
-               Packing packing, Truncation truncation = Truncation::split);
+               Packing packing, Truncation truncation = Truncation::split, std::int64_t group = 0);
   /// The samples of an index file (packed_index.hpp), which is mapped: ranks of a node share its pages. `selection`:
   /// of the documents that were packed. Throws Error (data): the file is damaged, or of another source or rule. Ranges
   /// are checked where they are used: every function below that takes a sample or samples throws Error (data) as well.
@@ -139,14 +145,18 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] std::int64_t tokens() const { return rule_.tokens; }  // T
   [[nodiscard]] Packing packing() const { return rule_.packing; }
   [[nodiscard]] Truncation truncation() const { return rule_.truncation; }
-  /// Documents of a sample that are rows of their own: 2 of pairs, else 1.
-  [[nodiscard]] int sequences() const { return rule_.packing == Packing::pairs ? 2 : 1; }
-  /// Whether a sample's sequences have a row each: padded and pairs.
-  [[nodiscard]] bool has_rows() const { return rule_.packing == Packing::padded || rule_.packing == Packing::pairs; }
-  /// Adds the counts of `sample`.
+  /// Sequences of a sample that are rows of their own: 2 of pairs and unpaired, else 1.
+  [[nodiscard]] int sequences() const { return has_rows() && rule_.packing != Packing::padded ? 2 : 1; }
+  /// Whether a sample's sequences have a row each: padded, pairs and unpaired.
+  [[nodiscard]] bool has_rows() const { return rule_.packing >= Packing::padded; }
+  /// Of unpaired: whether the answer is a chosen one.
+  [[nodiscard]] bool is_chosen(std::int64_t sample) const { return ranges_of(sample).front().tokens > 0; }
+  /// Adds the counts of `sample`; of unpaired, of its first sequence.
   void add_counts(std::int64_t sample, PackedCounts& work) const;
-  /// Tokens of a sample without padding.
+  /// Tokens of a sample without padding; of unpaired, of its first sequence.
   [[nodiscard]] std::int64_t tokens_of(std::int64_t sample) const;
+  /// Of one of its sequences, [0, sequences()).
+  [[nodiscard]] std::int64_t tokens_of(std::int64_t sample, int sequence) const;
   /// Of its longest sequence.
   [[nodiscard]] std::int64_t longest_row(std::int64_t sample) const;
   /// Tokens, without padding, of the `samples` longest ones together; of all if there are fewer.
@@ -163,7 +173,9 @@ class PackedStream final : public TokenStream {
 
  private:
   [[nodiscard]] std::span<const TokenRange> ranges_of(std::int64_t sample) const;
+  [[nodiscard]] std::span<const TokenRange> sequence_of(std::int64_t sample, int sequence) const;
   void read_ranges(std::span<const TokenRange> ranges, const PackedSample& to) const;
+  void read_joined(const TokenRange& prompt, const TokenRange& answer, const PackedSample& to) const;
 
   std::vector<double> reference_sums_;
   std::shared_ptr<const TokenStream> source_;

@@ -77,7 +77,7 @@ void Log::add_step(const Json& record, double step) {
   };
   for (const char* key : {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second",
                           "loss_scale", "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
-                          "logps/chosen", "logps/rejected"})
+                          "logps/chosen", "logps/rejected", "kl"})
     put(key, key, 1);
   put("memory", "memory(GiB)", 1);
   put("host_memory", "host_memory(GiB)", 1);

@@ -35,6 +35,8 @@ def add_navigation(_, page, source):
         source[0] += navigation(source[0])
     elif page == "docs/decisions/README":
         source[0] += tree(["0*"])
+    elif page == "docs/measurements/README":
+        source[0] += tree(re.findall(r"^\| \[[^]]*\]\(([^)/]+)\.md\)", source[0], re.M))
 
 
 def setup(app):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of pairs on a device: a block per pair, or per sequence. Sums over tokens by a fixed tree, which padding at
-// the end of a row does not change.
+// Losses of pairs and of labelled sequences on a device: a block per pair, or per sequence. Sums over tokens by a fixed
+// tree, which padding at the end of a row does not change.
 #include "kernels/cuda/loss_sums.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
@@ -61,11 +61,12 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
   if (threadIdx.x == 0) {
     if (p.sums) add_loss(p.sums, terms.loss, terms.chosen_reward > terms.rejected_reward);
     if (p.metrics) {
-      const double values[num_preference_sums - 1] = {terms.chosen_reward, terms.rejected_reward, terms.chosen_logp,
-                                                      terms.rejected_logp, -chosen.policy};
+      constexpr int targets = static_cast<int>(PreferenceSum::nll_targets);
+      const double values[targets] = {terms.chosen_reward, terms.rejected_reward, terms.chosen_logp,
+                                      terms.rejected_logp, -chosen.policy};
 #pragma unroll
-      for (int i = 0; i < num_preference_sums - 1; ++i) add_integer(p.metrics + i, preference_units(values[i]));
-      add_integer(p.metrics + (num_preference_sums - 1), chosen.targets);
+      for (int i = 0; i < targets; ++i) add_integer(p.metrics + i, preference_units(values[i]));
+      add_integer(p.metrics + targets, chosen.targets);
     }
   }
   if (!p.weights) return;
@@ -77,6 +78,34 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
     weights[t] = of_chosen;
     weights[p.rows.tokens + t] = of_rejected;
   }
+}
+
+struct Labelled {
+  PreferenceSpec spec;
+  Rows rows;
+  const double* reference;  // (rows); null: 0
+  const float* labels;      // (rows)
+  const double* kl;         // (rows)
+  float* weights;           // (rows, tokens); null: not wanted
+  SumCounters* sums;        // null: not wanted
+  std::int64_t* metrics;    // null: not wanted
+};
+
+__global__ void __launch_bounds__(group_block) labelled_kernel(const Labelled p) {
+  const std::int64_t row = blockIdx.x;
+  SequenceSums sums = sums_of(p.rows, row);
+  if (p.reference) sums.reference = p.reference[row];
+  const auto label = static_cast<double>(p.labels[row]);
+  const LabelledTerms terms = labelled_terms(p.spec, sums, label, p.kl[row]);
+  if (threadIdx.x == 0) {
+    if (p.sums && label != 0) add_loss(p.sums, terms.loss, false);
+    if (p.metrics)
+      for (int i = 0; i < num_preference_sums; ++i)
+        add_integer(p.metrics + i, preference_units(labelled_value(static_cast<PreferenceSum>(i), terms, sums, label)));
+  }
+  if (!p.weights) return;
+  float* const weights = p.weights + row * p.rows.tokens;
+  for (std::int64_t t = threadIdx.x; t < p.rows.tokens; t += group_block) weights[t] = static_cast<float>(-terms.slope);
 }
 
 __global__ void __launch_bounds__(group_block) sequences_kernel(const Rows rows, double* sums) {
@@ -98,6 +127,21 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
                 args.metrics};
   pairs_kernel<<<blocks_for(pairs, 1), group_block, 0, stream_of(stream)>>>(p);
   check_launch("preference_loss");
+}
+
+void labelled_loss(const LabelledLossArgs& args, StreamView stream) {
+  const std::int64_t rows = args.rows.targets.shape[0];
+  if (rows == 0) return;
+  const Labelled p{args.spec,
+                   rows_of(args.rows),
+                   args.reference_sums ? args.reference_sums.as<double>() : nullptr,
+                   data_of<float>(args.labels),
+                   args.kl.as<double>(),
+                   args.weights ? data_of<float>(args.weights) : nullptr,
+                   reinterpret_cast<SumCounters*>(args.sums),
+                   args.metrics};
+  labelled_kernel<<<blocks_for(rows, 1), group_block, 0, stream_of(stream)>>>(p);
+  check_launch("labelled_loss");
 }
 
 void sum_sequences(const SumSequencesArgs& args, StreamView stream) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of pairs on the host.
+// Losses of pairs and of labelled sequences on the host.
 #include "kernels/preference_loss.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/host/ops.hpp"
 #include "kernels/preference_formulas.hpp"
@@ -40,14 +41,32 @@ void preference_loss(const PreferenceLossArgs& args) {
     if (args.metrics != nullptr) {
       const double values[] = {terms.chosen_reward, terms.rejected_reward, terms.chosen_logp, terms.rejected_logp,
                                -chosen.policy};
-      for (int i = 0; i < num_preference_sums - 1; ++i) args.metrics[i] += preference_units(values[i]);
-      args.metrics[num_preference_sums - 1] += chosen.targets;
+      for (int i = 0; i < static_cast<int>(std::size(values)); ++i) args.metrics[i] += preference_units(values[i]);
+      args.metrics[static_cast<int>(PreferenceSum::nll_targets)] += chosen.targets;
     }
     if (!args.weights) continue;
     const double nll = args.spec.nll == 0 ? 0 : args.spec.nll * static_cast<double>(args.nll_weights.as<float>()[row]);
     float* const weights = args.weights.as<float>() + row * n;
     std::fill_n(weights, n, static_cast<float>(-terms.chosen_slope + nll));
     std::fill_n(weights + n, n, static_cast<float>(-terms.rejected_slope));
+  }
+}
+
+void labelled_loss(const LabelledLossArgs& args) {
+  const std::int64_t n = args.rows.targets.shape[1];
+  for (std::int64_t row = 0; row < args.rows.targets.shape[0]; ++row) {
+    SequenceSums sums = sums_of(args.rows, row);
+    if (args.reference_sums) sums.reference = args.reference_sums.as<double>()[row];
+    const auto label = static_cast<double>(args.labels.as<float>()[row]);
+    const LabelledTerms terms = labelled_terms(args.spec, sums, label, args.kl.as<double>()[row]);
+    if (args.sums != nullptr && label != 0) {
+      args.sums->loss.add(terms.loss);
+      args.sums->tokens += 1;
+    }
+    if (args.metrics != nullptr)
+      for (int i = 0; i < num_preference_sums; ++i)
+        args.metrics[i] += preference_units(labelled_value(static_cast<PreferenceSum>(i), terms, sums, label));
+    if (args.weights) std::fill_n(args.weights.as<float>() + row * n, n, static_cast<float>(-terms.slope));
   }
 }
 

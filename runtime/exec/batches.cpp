@@ -22,13 +22,16 @@ std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit, int ranks) 
 
 std::int64_t SampleBatches::longest_row(int micro) const {
   const io::PackedStream* packed = stream_->packed();
-  TESSERA_ASSERT((packed != nullptr ? packed->sequences() : 1) == sequences_, "a run planned for %d rows of a sample",
-                 sequences_);
+  const bool unpaired = packed != nullptr && packed->packing() == io::Packing::unpaired;
+  TESSERA_ASSERT(unpaired || (packed != nullptr ? packed->sequences() : 1) == sequences_,
+                 "a run planned for %d rows of a sample", sequences_);
   if (packed == nullptr || !packed->has_rows()) return tokens_;
   const auto range = batch_.range(micro, data_rank_, count_);
   std::int64_t longest = 1;
   for (std::int64_t row = 0; row < range.count; ++row)
-    longest = std::max(longest, packed->longest_row(sample(first_ + range.first + row)));
+    longest = std::max(longest, sequences_ > 1 || !unpaired
+                                    ? packed->longest_row(sample(first_ + range.first + row))
+                                    : packed->tokens_of(sample(first_ + range.first + row), sequence_));
   return padded_tokens(longest, tokens_, context_.ranks);
 }
 
@@ -62,8 +65,8 @@ io::PackedCounts SampleBatches::work() {
   return all;
 }
 
-/// Chosen and rejected one after the other, of each sample.
-void SampleBatches::load_pairs(int micro, const BatchMemory& to) const {
+/// All sequences of each sample, one after the other, or one of them.
+void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
   const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream& packed = *stream_->packed();
   const std::span<const double> reference = packed.reference_sums();
@@ -71,12 +74,14 @@ void SampleBatches::load_pairs(int micro, const BatchMemory& to) const {
                  "a run that needs a reference's log-probabilities");
   for (std::int64_t row = 0; row < range.count * sequences_; ++row) {
     const std::int64_t k = sample(first_ + range.first + row / sequences_);
-    const int sequence = static_cast<int>(row % sequences_);
+    const int sequence = sequences_ > 1 ? static_cast<int>(row % sequences_) : sequence_;
     const BatchMemory m = to.from(row * tokens(micro), row);
     packed.read_sequence(k, sequence,
                          {tokens(micro), m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
     if (m.reference_sums() != nullptr)
-      *m.reference_sums() = reference[static_cast<std::size_t>(k * sequences_ + sequence)];
+      *m.reference_sums() = reference[static_cast<std::size_t>(k * packed.sequences() + sequence)];
+    if (m.labels() != nullptr) *m.labels() = sequence == 1 ? 0.0F : packed.is_chosen(k) ? 1.0F : -1.0F;
+    if (m.kl() != nullptr) *m.kl() = kl_;
     if (m.nll_weights() != nullptr) *m.nll_weights() = nll_weight_;
   }
 }
@@ -137,7 +142,7 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
   TESSERA_ASSERT((packed != nullptr) == ((parts ? to.row_positions() : to.positions()) != nullptr) &&
                      (!stream_->weighted() || to.loss_weights() != nullptr),
                  "packed or weighted samples in a run that is planned without, or the reverse");
-  if (sequences_ > 1) load_pairs(micro, to);
+  if (has_sequences()) load_sequences(micro, to);
   else if (parts) load_parts(micro, to);
   else load_rows(micro, to);
   if (to.document_starts() == nullptr || packed == nullptr) return;

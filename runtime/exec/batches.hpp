@@ -13,7 +13,9 @@ namespace tessera::exec {
 /// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
 /// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. With
 /// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end. A sample of pairs
-/// is `sequences` = 2 rows, which follow one another. Where ranks share rows, each has a part of each.
+/// is `sequences` = 2 rows, which follow one another. One of unpaired is one row: the sequence that `use_sequence`
+/// chose, the first one unless it was called. Where ranks share rows, each has a
+/// part of each.
 class SampleBatches : public BatchSource {
  public:
   /// Of the ranks that share rows, this one's place.
@@ -37,12 +39,15 @@ class SampleBatches : public BatchSource {
     row_.weights.resize(static_cast<std::size_t>(tokens));
   }
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
+  /// Before set().
+  void use_sequence(int sequence) { sequence_ = sequence; }
+  void set_kl(double kl) { kl_ = kl; }  // Batch::kl of every row
   /// Tokens and targets in the micro-batches of all ranks. Of pairs this also sets the weight of cross-entropy in their
   /// loss (Batch::nll_weights).
   [[nodiscard]] io::PackedCounts work();
-  /// What the loss is a mean over, of that work: its pairs, or its targets.
+  /// What the loss is a mean over, of that work: its samples, of pairs and unpaired, or its targets.
   [[nodiscard]] std::int64_t num_terms(const io::PackedCounts& work) const {
-    return sequences_ > 1 ? count_ : work.targets;
+    return has_sequences() ? count_ : work.targets;
   }
   /// The first sample of a micro-batch, in the order of the stream's use.
   [[nodiscard]] std::int64_t first_sample(int micro) const {
@@ -71,16 +76,21 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t row_tokens(int micro) const { return tokens_of_[static_cast<std::size_t>(micro)]; }
   [[nodiscard]] std::int64_t longest_row(int micro) const;
   [[nodiscard]] std::int64_t join_rows(int micro);
-  void load_pairs(int micro, const BatchMemory& to) const;
+  void load_sequences(int micro, const BatchMemory& to) const;
   void load_parts(int micro, const BatchMemory& to);
   void load_rows(int micro, const BatchMemory& to) const;
+  [[nodiscard]] bool has_sequences() const {
+    return stream_->packed() != nullptr && stream_->packed()->sequences() > 1;
+  }
 
   plan::BatchPlan batch_;
   int data_rank_;
   std::int64_t tokens_, flat_tokens_;
   int sequences_;
   Context context_;
+  int sequence_ = 0;
   float nll_weight_ = 0;
+  double kl_ = 0;
   std::vector<std::int64_t> tokens_of_;          // by micro-batch: T of its rows, of all ranks that share them
   std::vector<std::int64_t> lengths_;            // end to end: of the samples of each micro-batch
   std::vector<kernels::DocumentGroups> groups_;  // by micro-batch

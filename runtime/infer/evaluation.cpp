@@ -14,19 +14,26 @@ namespace tessera::infer {
 PreferenceReport PreferenceReport::of(const Sums& sums, std::int64_t pairs, std::int64_t right) {
   PreferenceReport report;
   if (pairs == 0) return report;
-  const auto mean = [&](kernels::PreferenceSum sum) {
-    return static_cast<double>(sums[static_cast<std::size_t>(sum)]) * kernels::preference_unit /
-           static_cast<double>(pairs);
+  const auto count = [&](kernels::PreferenceSum sum) { return sums[static_cast<std::size_t>(sum)]; };
+  std::int64_t chosen = count(kernels::PreferenceSum::chosen_rows),
+               rejected = count(kernels::PreferenceSum::rejected_rows);
+  if (chosen + rejected == 0) chosen = rejected = pairs;
+  const auto mean = [&](kernels::PreferenceSum sum, std::int64_t of) {
+    return of == 0 ? 0.0 : static_cast<double>(count(sum)) * kernels::preference_unit / static_cast<double>(of);
   };
-  report.chosen_reward = mean(kernels::PreferenceSum::chosen_reward);
-  report.rejected_reward = mean(kernels::PreferenceSum::rejected_reward);
+  report.chosen_reward = mean(kernels::PreferenceSum::chosen_reward, chosen);
+  report.rejected_reward = mean(kernels::PreferenceSum::rejected_reward, rejected);
   report.margin = report.chosen_reward - report.rejected_reward;
   report.accuracy = static_cast<double>(right) / static_cast<double>(pairs);
-  report.chosen_logp = mean(kernels::PreferenceSum::chosen_logp);
-  report.rejected_logp = mean(kernels::PreferenceSum::rejected_logp);
-  const std::int64_t targets = sums[static_cast<std::size_t>(kernels::PreferenceSum::nll_targets)];
-  if (targets > 0)
-    report.nll = mean(kernels::PreferenceSum::nll) * static_cast<double>(pairs) / static_cast<double>(targets);
+  report.chosen_logp = mean(kernels::PreferenceSum::chosen_logp, chosen);
+  report.rejected_logp = mean(kernels::PreferenceSum::rejected_logp, rejected);
+  report.nll = mean(kernels::PreferenceSum::nll, count(kernels::PreferenceSum::nll_targets));
+  return report;
+}
+
+PreferenceReport EvalReport::preference() const {
+  PreferenceReport report = PreferenceReport::of(preference_sums, tokens, sums.correct);
+  report.kl = tokens > 0 ? kl_sum / static_cast<double>(tokens) : 0;
   return report;
 }
 
@@ -39,6 +46,7 @@ void EvalReport::add(const EvalReport& other) {
   complete = complete && other.complete;
   for (std::size_t i = 0; i < preference_sums.size(); ++i) preference_sums[i] += other.preference_sums[i];
   nll_weight = other.nll_weight;
+  kl_sum += other.kl_sum;
   tokens = sums.tokens;
   if (tokens == 0) return;
   loss = sums.loss.value() / static_cast<double>(tokens);
@@ -56,21 +64,51 @@ static void take_sequences(const Evaluation& evaluation, const exec::SampleBatch
   evaluation.take_sequences(batches.first_sample(0), sums);
 }
 
+/// Micro-batches of an evaluation: one a pass and rank.
+static plan::BatchPlan eval_batch(const plan::RunSpec& spec) {
+  plan::BatchPlan batch = spec.batch;
+  batch.micro_batch = spec.eval_rows();
+  batch.accumulation = 1;
+  batch.global_batch = batch.micro_batch * batch.data_ranks;
+  return batch;
+}
+
+double estimate_kl(const Evaluation& evaluation, const SampleRange& samples) {
+  exec::RunContext& parts = *evaluation.parts;
+  const plan::RunSpec& spec = parts.plan.spec;
+  const plan::BatchPlan batch = eval_batch(spec);
+  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens);
+  batches.use_sequence(1);
+  std::vector<std::int64_t> extra(static_cast<std::size_t>(spec.model->num_extra_sums()));
+  const auto kl =
+      static_cast<std::size_t>(spec.model->router.num_losses()) + static_cast<std::size_t>(kernels::PreferenceSum::kl);
+  std::int64_t sum = 0;
+  for (std::int64_t done = 0; done < samples.count; done += batch.global_batch) {
+    exec::StepBlock block;
+    block.step = evaluation.step;
+    batches.set(samples.tokens, samples.sampler, samples.first + done,
+                std::min(batch.global_batch, samples.count - done));
+    std::ranges::fill(extra, 0);
+    block.extra = extra;
+    parts.abort_on_error(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
+    sum += extra[kl];
+  }
+  return std::max(0.0, static_cast<double>(sum) * kernels::preference_unit / static_cast<double>(samples.count));
+}
+
 EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
   const auto begin = std::chrono::steady_clock::now();
   exec::RunContext& parts = *evaluation.parts;
   const plan::RunSpec& spec = parts.plan.spec;
   std::int64_t samples = io::count_samples(tokens, spec.tokens).samples;
   if (max_samples > 0) samples = std::min(samples, max_samples);
-  plan::BatchPlan batch = spec.batch;
-  batch.micro_batch = spec.eval_rows();
-  batch.accumulation = 1;
-  batch.global_batch = batch.micro_batch * batch.data_ranks;
-
+  const plan::BatchPlan batch = eval_batch(spec);
   exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences,
                               parts.context());
   EvalReport report, all;
   all.nll_weight = evaluation.nll_weight;
+  const double kl = evaluation.needs_kl ? estimate_kl(evaluation, {tokens, nullptr, 0, samples}) : 0;
+  batches.set_kl(kl);
   const auto balance = static_cast<std::size_t>(spec.model->router.num_losses());
   std::vector<std::int64_t> extra(spec.model->num_metrics > 0 ? static_cast<std::size_t>(spec.model->num_extra_sums())
                                                               : 0);
@@ -93,6 +131,7 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
     all.complete = all.flags.stop == 0 || first + count >= samples;
     if (!all.complete) break;
   }
+  all.kl_sum = kl * static_cast<double>(all.sums.tokens);
   report.add(all);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

@@ -88,6 +88,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::row_positions: return spec.packed && spec.context_ranks() > 1;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
+    case models::BatchField::labels:
+    case models::BatchField::kl: return spec.labels && spec.purpose == Purpose::train;
     case models::BatchField::nll_weights: return spec.nll_weights && spec.purpose == Purpose::train;
     case models::BatchField::document_starts:
     case models::BatchField::document_lengths:

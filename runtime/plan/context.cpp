@@ -31,7 +31,7 @@ void check_context(const RunSpec& spec) {
   const shard::ShardPolicy& policy = spec.strategy.policy;
   if (spec.flat_tokens > 0 || spec.flat_eval_tokens > 0)
     refuse("together with --padding_free", "context_parallel_size, padding_free", "Use --packing");
-  if (spec.sequences > 1)
+  if (spec.sequences > 1 || spec.labels)
     refuse("for losses over sequences, such as those of preferences", "context_parallel_size, rlhf_type",
            "Drop --context_parallel_size");
   if (policy.reproducible)

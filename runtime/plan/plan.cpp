@@ -111,8 +111,7 @@ void check(const RunSpec& spec) {
                 "reduce_dtype",
                 strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(data_ranks)))
-    throw Error(ExitCode::usage,
-                strfmt("reproducible runs need a world that is a power of two, not %d ranks", data_ranks),
+    throw Error(ExitCode::usage, strfmt("reproducible runs need a power of two of ranks, not %d", data_ranks),
                 "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
     throw Error(ExitCode::usage, "reproducible runs reduce after each micro-batch, not after the last",

@@ -122,7 +122,7 @@ UnitPolicy Strategy::unit_policy(const std::string& unit) const {
 Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node,
                        std::vector<UnitStrategy> unit_strategies) {
   if (world < 1)
-    throw Error(ExitCode::usage, strfmt("a world of %d ranks", world), "strategy " + word, "It takes at least 1.");
+    throw Error(ExitCode::usage, strfmt("a run of %d ranks", world), "strategy " + word, "It takes at least 1.");
   const Row& row = row_of(word);
   const bool grouped_units =
       std::ranges::any_of(unit_strategies, [](const UnitStrategy& unit) { return row_of(unit.strategy).groups; });

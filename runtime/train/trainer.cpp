@@ -55,6 +55,13 @@ struct Trainer::Parts : exec::RunContext {
   /// The inputs of a step with so much work.
   [[nodiscard]] exec::StepBlock block_of(std::int64_t step, const io::PackedCounts& work);
 
+  [[nodiscard]] infer::Evaluation evaluation() {
+    infer::Evaluation made{.parts = this, .executor = &executor, .program = eval.get(), .step = done.steps};
+    made.nll_weight = options.nll_weight;
+    made.needs_kl = options.needs_kl;
+    return made;
+  }
+
   TrainerOptions options;
   std::unique_ptr<exec::Optimizer> optimizer;
   std::unique_ptr<exec::Executor::BoundSchedule> load, train, eval, logits;  // load: null if there is nothing to load
@@ -186,6 +193,8 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   const io::ScratchTimes disk_before = p.scratch != nullptr ? p.scratch->times() : io::ScratchTimes();
   StepReport report{.step = step, .learning_rate = p.options.lr.at(updates), .samples = count};
   p.world.set_step(step);
+  if (p.options.needs_kl)
+    p.batches.set_kl(report.preference.kl = infer::estimate_kl(p.evaluation(), {tokens, &sampler, first, count}));
   p.batches.set(tokens, &sampler, first, count);
 
   const io::PackedCounts work = p.batches.work();
@@ -210,7 +219,9 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   if (p.plan.spec.model->num_metrics > 0) {
     infer::PreferenceReport::Sums sums{};
     std::ranges::copy(std::span(p.extra).last(sums.size()), sums.begin());
+    const double kl = report.preference.kl;
     report.preference = infer::PreferenceReport::of(sums, report.tokens, block.sums.correct);
+    report.preference.kl = kl;
     if (p.options.nll_weight != 0) report.loss += p.options.nll_weight * report.preference.nll;
   }
   report.grad_norm = block.grad_norm;
@@ -281,8 +292,10 @@ std::vector<double> Trainer::unit_gradient_norms() {
 infer::EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
                                     const infer::EvalProgress& progress) {
   Parts& p = *parts_;
-  return infer::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, progress, p.callback, p.options.nll_weight},
-                         tokens, max_samples);
+  infer::Evaluation evaluation = p.evaluation();
+  evaluation.progress = progress;
+  evaluation.callback = p.callback;
+  return infer::evaluate(evaluation, tokens, max_samples);
 }
 
 std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::int32_t> prompt, int count,

@@ -32,6 +32,7 @@ struct TrainerOptions {
   double max_grad_norm = 1.0;                  // 0: no clipping
   std::optional<LossScaleOptions> loss_scale;  // fp16: dynamic loss scaling
   double nll_weight = 0;                       // of pairs: PreferenceSpec::nll
+  bool needs_kl = false;                       // of labelled sequences: infer::Evaluation::needs_kl
   std::uint64_t seed = 42;
   // Tests:
   Stream::Mode comm_streams = Stream::Mode::threaded;
@@ -58,7 +59,8 @@ struct StepReport {
   io::ScratchTimes disk;                      // of this rank's scratch file, within the step
   shard::ControlFlags flags;                  // summed over the ranks' callbacks
   infer::PreferenceReport preference;         // of pairs: then `tokens` counts pairs, and token_accuracy is the share
-                                              // of those whose chosen sequence has the larger reward
+                                              // of those whose chosen sequence has the larger reward; or of labelled
+                                              // sequences, which `tokens` counts
   double loss_scale = 1;                      // of this step
   bool skipped = false;                       // a gradient overflowed: nothing was updated
 };

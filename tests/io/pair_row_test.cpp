@@ -103,6 +103,35 @@ TEST(PairRow, WhatIsLackingIsNamed) {
       std::string::npos);
 }
 
+/// "chosen" or "rejected", and turns or texts.
+std::string labelled(const std::string& text) {
+  std::int64_t repaired = 0;
+  try {
+    const io::PairRow row = io::read_labelled(io::parse_row(text, repaired));
+    if (row.has_chosen && row.has_rejected) return "pair " + turns_of(row.chosen) + " / " + turns_of(row.rejected);
+    return (row.has_chosen ? "chosen " + turns_of(row.chosen) : "rejected " + turns_of(row.rejected)) +
+           (row.text ? " text: " + row.text->prompt + "+" + row.text->chosen : "");
+  } catch (const io::RowError& error) { return "refused: " + error.why; }
+}
+
+TEST(LabelledRow, Forms) {
+  const std::string turns = R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])";
+  EXPECT_EQ(labelled(R"({"messages": )" + turns + R"(, "label": true})"), "chosen uq|aa");
+  EXPECT_EQ(labelled(R"({"messages": )" + turns + R"(, "label": 0})"), "rejected uq|aa");
+  EXPECT_EQ(labelled(R"({"query": "q", "response": "a", "label": "False"})"), "rejected uq|aa");
+  EXPECT_EQ(labelled(R"({"prompt": [{"role": "user", "content": "q"}],
+                      "completion": [{"role": "assistant", "content": "a"}], "label": false})"),
+            "rejected uq|aa");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a", "label": true})"), "chosen uq|aa text: q+a");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "chosen": "yes", "rejected": "no"})"), "pair uq|ayes / uq|ano");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a"})"),
+            "refused: the row has no \"label\" that says whether its answer is wanted, and no second answer");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a", "label": 2})"), "refused: \"label\" is not true or false");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "chosen": "a", "rejected": "b", "label": true})"),
+            "refused: the row has \"label\" and two answers");
+  EXPECT_NE(labelled(R"({"text": "q", "label": true})").find("no conversation"), std::string::npos);
+}
+
 /// Token i of the stream is i; those of `masked` have no loss.
 class MaskedPairs final : public io::TokenStream {
  public:
@@ -157,6 +186,36 @@ TEST(PairPacking, ATruncationThatLeavesNoAnswerLeavesOutThePair) {
   EXPECT_EQ(packed.count().samples, 0);
   EXPECT_EQ(packed.count().no_loss, 1);
   EXPECT_EQ(packed.count().cut_no_loss, 1);
+}
+
+TEST(UnpairedPacking, AnswersAreSamplesAndTakeThoseOfOthersOfTheirGroup) {
+  // Prompts of 4 tokens. Chosen and rejected: 10 10 (a pair) | none 10 | 7 none.
+  const auto stream = std::make_shared<MaskedPairs>(40, 4);
+  const std::vector<std::int64_t> documents = {10, 20, 20, 30, 37, 37};
+  const io::PackedStream packed(stream, {0, documents}, 10, io::Packing::unpaired, io::Truncation::remove, 3);
+  ASSERT_EQ(packed.count().samples, 4);
+  EXPECT_EQ(packed.sequences(), 2);
+  const bool expected[] = {true, false, true, false};  // the rejected answer of the pair is the last one
+  for (int k = 0; k < 4; ++k) EXPECT_EQ(packed.is_chosen(k), expected[k]) << k;
+  EXPECT_EQ(packed.tokens_of(1), 10);
+  EXPECT_EQ(packed.tokens_of(2), 7);
+  EXPECT_EQ(packed.tokens_of(2, 1), 10);  // 4 of its prompt and 6 of the answer before it
+  EXPECT_EQ(packed.tokens_of(0, 1), 7);   // 4, and the 3 of the last answer of the group
+  EXPECT_EQ(packed.longest_row(2), 10);
+  io::PackedCounts counts;
+  packed.add_counts(2, counts);
+  EXPECT_EQ(counts.tokens, 7);
+  EXPECT_EQ(counts.targets, 3);
+  std::vector<std::int32_t> ids(12, -1), targets(12, -1), positions(12, -1);
+  const io::PackedSample to{12, ids.data(), targets.data(), positions.data(), nullptr, -100};
+  packed.read_sequence(2, 0, to);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{30, 31, 32, 33, 34, 35, 36, 0, 0, 0, 0, 0}));
+  packed.read_sequence(2, 1, to);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{30, 31, 32, 33, 24, 25, 26, 27, 28, 29, 0, 0}));
+  EXPECT_EQ(targets, (std::vector<std::int32_t>{-100, -100, -100, 24, 25, 26, 27, 28, 29, -100, -100, -100}));
+  EXPECT_EQ(positions, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0}));
+  packed.read_sequence(3, 1, to);  // a group of one
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 0, 0}));
 }
 
 TEST(PairPacking, AnOddNumberOfDocumentsIsRefused) {

@@ -20,6 +20,7 @@ namespace tessera::jobs {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string read(const std::string& path) {
   std::ifstream in(path);
@@ -104,9 +105,10 @@ TEST(Help, ExamplesHaveOptionsOfTheirCommand) {
   for (const Example& example : example_table()) {
     const std::string line = example.line;
     EXPECT_THAT(line, HasSubstr("tessera ")) << line;
+    EXPECT_THAT(line, Not(HasSubstr("mpirun"))) << line << ": tessera launch binds ranks";
     for (const std::string& word : split_words(line, ' ')) {
-      if (word == "--") break;  // what follows is another command's
-      if (!word.starts_with("--")) continue;
+      if (word == "--" && example.command == for_launch) break;  // what follows is another command's
+      if (!word.starts_with("--") || word == "--") continue;
       const OptionSpec* option = find_option(word.substr(2));
       ASSERT_NE(option, nullptr) << line;
       EXPECT_NE(option->commands & example.command, 0u) << line << ": " << word;

@@ -93,15 +93,17 @@ TEST(Stage, TypesOfPreferencesAreCommands) {
     return options.text("stage") + " " + options.text("rlhf_type");
   };
   EXPECT_EQ(chosen({"rlhf"}), "rlhf dpo");
+  EXPECT_EQ(chosen({"kto"}), "rlhf kto");
   EXPECT_EQ(chosen({"simpo"}), "rlhf simpo");
   EXPECT_EQ(chosen({"plan", "cpo"}), "rlhf cpo");
   EXPECT_EQ(chosen({"plan", "rlhf", "--rlhf_type", "orpo"}), "rlhf orpo");
   EXPECT_EQ(error_line({"dpo", "--rlhf_type", "cpo"}),
             "tessera dpo is --rlhf_type dpo, but --rlhf_type is cpo [command line]. Drop one of the two, or use "
             "tessera rlhf");
-  EXPECT_THAT(error_line({"rlhf", "--rlhf_type", "kto"}), HasSubstr("Not built yet"));
-  EXPECT_THAT(error_line({"dpo", "--loss_type", "apo_zero"}), HasSubstr("Not built yet"));
+  EXPECT_THAT(error_line({"rlhf", "--rlhf_type", "ppo"}), HasSubstr("Not built yet"));
+  EXPECT_THAT(error_line({"dpo", "--loss_type", "aot"}), HasSubstr("Not built yet"));
   EXPECT_THAT(error_line({"dpo", "--ld_alpha", "0.5"}), HasSubstr("not built yet"));
+  EXPECT_EQ(parsed({"kto"}).options.integer("per_device_train_batch_size"), 2);  // the KL of one answer is none
   const Options options = parsed({"dpo", "--tuner_type", "lora"}).options;
   EXPECT_EQ(options.real("learning_rate"), 1e-4);
   EXPECT_EQ(options.real("lora_dropout"), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of pairs: gradients by finite differences, log-probabilities of targets, padding, and what is added up.
+// Losses of pairs and of labelled sequences: gradients by finite differences, log-probabilities of targets, padding,
+// and what is added up.
 #include "kernels/preference_loss.hpp"
 
 #include <gtest/gtest.h>
@@ -56,6 +57,14 @@ TEST(PreferenceLoss, WeightsAreTheNegatedGradient) {
                                   {.kind = PreferenceKind::sigmoid, .beta = 0.7, .label_smoothing = 0.2, .nll = 0.5},
                                   {.kind = PreferenceKind::robust, .beta = 0.3, .label_smoothing = 0.1},
                                   {.kind = PreferenceKind::hinge, .beta = 0.2},
+                                  {.kind = PreferenceKind::exo_pair, .beta = 0.4, .label_smoothing = 0.1},
+                                  {.kind = PreferenceKind::discopop, .beta = 0.05, .discopop_tau = 0.3},
+                                  {.kind = PreferenceKind::nca_pair, .beta = 0.3},
+                                  {.kind = PreferenceKind::bco_pair, .beta = 0.3},
+                                  {.kind = PreferenceKind::sppo_hard, .beta = 0.6},
+                                  {.kind = PreferenceKind::apo_zero, .beta = 0.3},
+                                  {.kind = PreferenceKind::apo_down, .beta = 0.3, .nll = 0.5},
+                                  {.kind = PreferenceKind::none, .nll = 1},
                                   {.kind = PreferenceKind::ipo, .beta = 0.5, .mean = true},
                                   {.kind = PreferenceKind::simpo, .beta = 2, .gamma = 1, .mean = true, .nll = 1},
                                   {.kind = PreferenceKind::orpo, .beta = 0.3, .mean = true, .nll = 1}};
@@ -105,6 +114,75 @@ TEST(PreferenceLoss, KnownValues) {
   EXPECT_EQ(value(PreferenceSum::rejected_logp), -11);
   EXPECT_EQ(value(PreferenceSum::nll), 9);
   EXPECT_EQ(metrics[static_cast<std::size_t>(PreferenceSum::nll_targets)], 9);
+}
+
+struct LabelledBatch : Batch {
+  std::vector<float> labels{1, -1, 0, 1};
+  std::vector<double> kl = std::vector<double>(rows, 0.3);
+  [[nodiscard]] LabelledLossArgs args(const PreferenceSpec& spec) {
+    return {.spec = spec,
+            .rows = view(),
+            .reference_sums = {reference.data(), Shape{rows}},
+            .labels = {labels.data(), Shape{rows}},
+            .kl = {kl.data(), Shape{rows}},
+            .weights = {}};
+  }
+  [[nodiscard]] double loss(const PreferenceSpec& spec) {
+    LossSums sums;
+    LabelledLossArgs of = args(spec);
+    of.sums = &sums;
+    labelled_loss(of, host_stream);
+    return sums.loss.value();
+  }
+};
+
+TEST(LabelledLoss, WeightsAreTheNegatedGradient) {
+  for (const PreferenceKind kind : {PreferenceKind::kto, PreferenceKind::apo_zero_unpaired}) {
+    const PreferenceSpec spec{.kind = kind, .beta = 0.7, .desirable_weight = 1.5, .undesirable_weight = 0.5};
+    LabelledBatch batch;
+    std::vector<float> weights(rows * tokens);
+    LabelledLossArgs args = batch.args(spec);
+    args.weights = {weights.data(), Shape{rows, tokens}};
+    labelled_loss(args, host_stream);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (batch.targets[i] == ignore_index) continue;
+      constexpr float h = 1.0F / 1024;
+      LabelledBatch above, below;
+      above.log_probs[i] += h, below.log_probs[i] -= h;
+      const double slope = (above.loss(spec) - below.loss(spec)) /
+                           (static_cast<double>(above.log_probs[i]) - static_cast<double>(below.log_probs[i]));
+      EXPECT_NEAR(static_cast<double>(weights[i]), -slope, 2e-5) << static_cast<int>(kind) << " " << i;
+    }
+  }
+}
+
+TEST(LabelledLoss, KnownValues) {
+  LabelledBatch batch;
+  batch.log_probs.assign(rows * tokens, -1);  // 3 targets in the first row, 6, 6, and 5 in the last
+  for (std::size_t i = 0; i < batch.targets.size(); ++i)
+    if (batch.targets[i] == ignore_index) batch.log_probs[i] = 0;
+  batch.reference = {-4, -4, -8, -5};
+  LossSums sums;
+  std::int64_t metrics[num_preference_sums] = {};
+  LabelledLossArgs args = batch.args({.kind = PreferenceKind::kto, .beta = 0.5, .desirable_weight = 2});
+  args.sums = &sums, args.metrics = metrics;
+  labelled_loss(args, host_stream);
+  const auto sigmoid_of = [](double x) { return 1 / (1 + std::exp(-x)); };
+  EXPECT_NEAR(
+      sums.loss.value(),
+      2 * (1 - sigmoid_of(0.5 * (1 - 0.3))) + (1 - sigmoid_of(0.5 * (0.3 + 2))) + 2 * (1 - sigmoid_of(0.5 * (0 - 0.3))),
+      1e-12);
+  EXPECT_EQ(sums.tokens, 3) << "the row without a label is of the KL alone";
+  const auto value = [&](PreferenceSum sum) {
+    return static_cast<double>(metrics[static_cast<std::size_t>(sum)]) * preference_unit;
+  };
+  EXPECT_EQ(value(PreferenceSum::chosen_reward), 0.5);
+  EXPECT_EQ(value(PreferenceSum::rejected_reward), -1);
+  EXPECT_EQ(value(PreferenceSum::chosen_logp), -8);
+  EXPECT_EQ(value(PreferenceSum::rejected_logp), -6);
+  EXPECT_EQ(value(PreferenceSum::kl), 2);
+  EXPECT_EQ(metrics[static_cast<std::size_t>(PreferenceSum::chosen_rows)], 2);
+  EXPECT_EQ(metrics[static_cast<std::size_t>(PreferenceSum::rejected_rows)], 1);
 }
 
 TEST(PreferenceLoss, ExtremeMarginsStayFinite) {

@@ -37,5 +37,10 @@ using Violations = std::vector<std::string>;
 [[nodiscard]] Violations leftovers(const std::filesystem::path& root);
 /// Relative links of Markdown files lead to files that exist.
 [[nodiscard]] Violations broken_links(const std::filesystem::path& root);
+/// Files and folders of this tree that pages about the code name in `code` exist: `models/family.cpp`,
+/// `models/family.{hpp,cpp}`. Names with `*`, `<` or `…` stand for others, and are left out.
+[[nodiscard]] Violations missing_paths(const std::filesystem::path& root);
+/// The errors that docs/troubleshooting.md quotes, as `code` in the first cell of a row, are in a source.
+[[nodiscard]] Violations unknown_errors(const std::filesystem::path& root);
 
 }  // namespace tessera::layering

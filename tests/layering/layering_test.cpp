@@ -31,6 +31,8 @@ TEST(Layering, files_name_their_license) { EXPECT_EQ(all(missing_licenses(tree))
 TEST(Layering, markdown_keeps_120_columns) { EXPECT_EQ(all(long_markdown_lines(tree)), ""); }
 TEST(Layering, no_leftovers) { EXPECT_EQ(all(leftovers(tree)), ""); }
 TEST(Layering, links_of_documents_exist) { EXPECT_EQ(all(broken_links(tree)), ""); }
+TEST(Layering, paths_of_documents_exist) { EXPECT_EQ(all(missing_paths(tree)), ""); }
+TEST(Layering, errors_of_documents_exist) { EXPECT_EQ(all(unknown_errors(tree)), ""); }
 
 /// A small tree under the temporary directory, removed with the object.
 class Scratch {
@@ -185,6 +187,18 @@ TEST(LayeringRules, find_leftovers_and_broken_links) {
 
   EXPECT_EQ(leftovers(s.root()).size(), 1u) << all(leftovers(s.root()));
   EXPECT_EQ(all(broken_links(s.root())), "docs/a.md:1: no such file: gone.md\n");
+}
+
+TEST(LayeringRules, find_a_path_and_an_error_that_are_not_there) {
+  const Scratch s;
+  s.write("models/a.hpp", "");
+  s.write("io/b.cpp", "throw Error(\"the file \" + path + \" is not \"\n            \"there\");\n");
+  s.write("docs/architecture.md",
+          "`models/a.{hpp,cpp}`, `models/*.hpp`, `models/<name>.cpp`, `h5dump/x`\n| `io/b.cpp` |\n");
+  s.write("docs/troubleshooting.md", "| `is not there` | `not compared` |\n| `is gone` | |\n");
+
+  EXPECT_EQ(all(missing_paths(s.root())), "docs/architecture.md:1: no such file: models/a.cpp\n");
+  EXPECT_EQ(all(unknown_errors(s.root())), "docs/troubleshooting.md:2: no source has the error \"is gone\"\n");
 }
 
 }  // namespace

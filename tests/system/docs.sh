@@ -19,7 +19,7 @@ mkdir tree
 cp -r "$source"/{docs,runtime,kernels,models,io,jobs,README.md,LICENSE} tree
 mkdir tree/tests && cp -r "$source/tests/external" tree/tests
 tree/jobs/docs site > log 2>&1 || fail "jobs/docs"
-for page in index docs/README README $(cd "$source" && ls docs/*.md docs/decisions/*.md | sed 's/\.md$//'); do
+for page in index docs/README README $(cd "$source" && ls docs/*.md docs/decisions/*.md docs/measurements/*.md | sed 's/\.md$//'); do
   [ -s "site/$page.html" ] || fail "no $page.html"
 done
 grep -q 'watchdog' site/searchindex.js && grep -q 'Search.setIndex' site/searchindex.js || fail "no index to search"

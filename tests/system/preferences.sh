@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Preferences: five steps of each type against TRL, on 1 and 3 ranks; forms of rows; the three references, ZeRO stages and a
+# Preferences: five steps of each loss against TRL, on 1 and 3 ranks (of rarer ones, on 3); forms of rows; the three references, ZeRO stages and a
 # resume agree to the bit; evaluation and the best checkpoint; what is refused.
 #   preferences.sh TESSERA MPIRUN GOLDEN EXAMPLES SIMULATED
 # SIMULATED: libraries of the simulated device; "": there is none.
 # shellcheck source=tests/system/commands.sh
 . "$(dirname "$0")/commands.sh"
+# shellcheck source=tests/system/preference_figures.sh
+. "$(dirname "$0")/preference_figures.sh"
 golden=$3/preferences examples=$4 simulated=$5
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 cp -r "$golden" model
@@ -16,33 +18,23 @@ common=(--stage rlhf --model . --dataset_shuffle false --learning_rate 1e-3 --lr
         --weight_decay 0 --logging_steps 1 --max_length 256 --mixed_precision no --add_version false --cache_dir cache)
 train=(train "${common[@]}" --dataset pairs.jsonl --global_batch_size 4 --max_steps 5)
 
-# steps DIRECTORY: "step name value" of every figure of a run, and of its evaluation.
-steps() {
-  sed -n 's/^{"loss"/{"global_loss"/; s/^{"eval_loss"/{"eval_global_loss"/; /"global_step"/p' "$1/logging.jsonl" |
-    awk '{ match($0, /"global_step":[0-9]+/); step = substr($0, RSTART + 14, RLENGTH - 14); if ($0 ~ /"eval_global_loss"/) step = "eval"
-           gsub(/[{}"]/, ""); n = split($0, field, ","); for (i = 1; i <= n; ++i) { split(field[i], pair, ":"); sub(/^eval_/, "", pair[1])
-             sub(/^global_loss/, "loss", pair[1]); print step, pair[1], pair[2] } }'
-}
-# as_trl RUN DIRECTORY: every figure of golden.txt within 1e-5 of its size.
-as_trl() {
-  steps "$2" > figures
-  awk -v run="$1" 'NR == FNR { value[$1 " " $2] = $3; next } $1 == run && $2 != "options" {
-      ++n; key = $2 " " $3; d = value[key] - $4; size = $4 < 0 ? -$4 : $4; if (size < 1) size = 1
-      if (!(key in value) || d > 1e-5 * size || d < -1e-5 * size) { print run, key, value[key], "and not", $4; bad = 1 } }
-      END { exit bad || n < 40 }' figures "$golden/golden.txt" > differences || fail "$1: $(head -5 differences)"
-}
-losses() { steps "$1" | grep -E ' (loss|grad_norm|rewards/margins|logps/chosen) '; }
-
 while read -r run _ line; do
   read -ra options <<< "$line"
   for ranks in 1 3; do
     good $ranks "${train[@]}" "${options[@]}" --val_dataset valid.jsonl --eval_steps 5 --zero_stage 3 --output_dir "$run-$ranks"
     ! grep -q W029 log || fail "$run: $(grep W029 log)"
-    as_trl "$run" "$run-$ranks"
+    as_trl "$run" "$run-$ranks" "$golden/golden.txt"
   done
 done < <(grep ' options ' "$golden/golden.txt")
 expect '^eval 5/5 \| loss .* \| rewards/accuracies .* \| 6 pairs in' log
 expect '^loss      orpo, beta 0.3, and 1 times the cross-entropy of chosen answers' log
+
+# The other losses of DPO and CPO.
+while read -r run _ line; do
+  read -ra options <<< "$line"
+  good 3 "${train[@]}" "${options[@]}" --val_dataset valid.jsonl --eval_steps 5 --zero_stage 3 --output_dir "$run"
+  as_trl "$run" "$run" "$golden/losses.txt"
+done < <(grep ' options ' "$golden/losses.txt")
 
 # The loss is a mean over the global batch: not the mean of micro-batches' means, which TRL has.
 good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --output_dir split
@@ -72,12 +64,20 @@ for other in own known cached; do
   cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
 done
 
+# QLoRA: the base in 4 bits is the reference, at any stage.
+qlora=("${lora[@]}" --quant_method bnb --quant_bits 4)
+good 2 "${qlora[@]}" --zero_stage 3 --output_dir four
+good 2 "${qlora[@]}" --zero_stage 0 --precompute_ref_log_probs true --output_dir four-known
+diff <(losses four) <(losses four-known) > /dev/null || fail "the quantized base has other losses computed beforehand"
+cmp -s four/adapter_model.safetensors four-known/adapter_model.safetensors || fail "QLoRA: stages differ"
+! diff <(losses four) <(losses shared) > /dev/null || fail "a quantized base has the losses of the full one"
+
 # On a device: the fields of sequences and the sums of metrics are in its memory.
 if [ -n "$simulated" ]; then
   for reference in "" "--precompute_ref_log_probs true"; do
     # shellcheck disable=SC2086
     LD_LIBRARY_PATH=$simulated good 2 "${lora[@]}" $reference --backend cuda --comm mpi --val_dataset valid.jsonl --eval_steps 5 --output_dir device
-    as_trl dpo_lora device
+    as_trl dpo_lora device "$golden/golden.txt"
     rm -r device
   done
   LD_LIBRARY_PATH=$simulated good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --backend cuda \
@@ -93,6 +93,11 @@ done
 ! tar -cf - stage3/checkpoint-3 | grep -qa 'reference\.' || fail "a checkpoint has the reference"
 good 2 "${train[@]}" "${sigmoid[@]}" --zero_stage 3 --save_steps 3 --output_dir again --resume_from_checkpoint stage3/checkpoint-3
 cmp -s stage3/model.safetensors again/model.safetensors || fail "a resumed run differs"
+! grep -q W084 log || fail "the same reference: $(grep W084 log)"
+cp -r ref ref2 && touch -d '2001-01-01' ref2/model.safetensors
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --save_steps 3 --max_steps 3 --output_dir first
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref2 --max_steps 4 --output_dir other --resume_from_checkpoint first/checkpoint-3
+expect 'warning W084: the files of the reference model' log
 # The last batch of an epoch has fewer pairs, and ranks have none.
 good 3 "${train[@]}" "${sigmoid[@]}" --global_batch_size 8 --max_steps 3 --output_dir partial
 expect '"pairs":4,' partial/logging.jsonl
@@ -121,10 +126,10 @@ echo '{"chosen": "Question: one? Answer: yes", "rejected": "Question: one? Answe
 good 1 train "${common[@]}" "${sigmoid[@]}" --dataset texts.jsonl --max_steps 1 --output_dir texts
 
 refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.jsonl --beta 0.2
-refused 2 '--ref_model is for dpo: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 rlhf --rlhf_type kto --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 dpo --loss_type apo_zero --model . --dataset pairs.jsonl
-refused 2 'desirable_weight' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
+refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 dpo --loss_type aot --model . --dataset pairs.jsonl
+refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
 mkdir other && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > other/config.json
 refused 2 'vocabulary of 1100' 1 dpo --ref_model other --model . --dataset pairs.jsonl --output_dir no
 mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json

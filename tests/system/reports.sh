@@ -33,6 +33,10 @@ replaced=(f/runs/events.out.tfevents.*)
 "$tessera" "${common[@]}" --max_steps 2 --output_dir f --save_strategy no --report_to none > log 2>&1 || fail "a run without a report: $?"
 [ ! -e f/trace ] && [ ! -e f/report.html ] && [ ! -e "$(echo f/runs/*)" ] || fail "records of the run before: $(ls f f/runs)"
 
+# The keys that only fp16 and --hash_params_every write are in docs/monitoring.md too (first_failure.sh compares).
+"$tessera" "${common[@]}" --max_steps 2 --output_dir k --save_strategy no --mixed_precision fp16 --hash_params_every 1 > log 2>&1 || fail "fp16: $?"
+grep -q '"loss_scale":' k/logging.jsonl && grep -q '"state_hash":' k/logging.jsonl || fail "no loss scale or hash in the records"
+
 # A trace that is written elsewhere is in the report.
 "$tessera" "${common[@]}" --max_steps 2 --output_dir g --profile_steps 2:2 --trace_dir traces > log 2>&1 || fail "--trace_dir: $?"
 [ -s traces/rank-00000.json ] && [ ! -e g/trace ] && grep -q 'forward h.0 m0' g/report.html || fail "no trace of --trace_dir in the report"

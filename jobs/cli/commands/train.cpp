@@ -70,8 +70,7 @@ void TrainRun::prepare() {
   for (const std::string& text : options_.list("profile_ranks")) {
     const std::optional<std::int64_t> rank = parse_integer(text);
     if (!rank || *rank < 0 || *rank >= world_.size()) {
-      throw options_.refuse("profile_ranks",
-                            "there is no rank " + text + " in a world of " + std::to_string(world_.size()),
+      throw options_.refuse("profile_ranks", "there is no rank " + text + " among " + std::to_string(world_.size()),
                             strfmt("Give ranks from 0 to %d", world_.size() - 1));
     }
   }
@@ -99,6 +98,7 @@ void TrainRun::open_data() {
   if (learns_preferences(options_) && data_.weighted())
     throw Error(ExitCode::data, "some messages have a weight other than 0 and 1, and losses of pairs have none",
                 "--dataset", "Drop \"weight\" and \"loss_scale\" from the messages");
+  if (learns_labels(options_)) world_.run_and_agree([&] { check_labels(options_, *data_.train->packed()); });
   if (options_.flag("group_by_length") && data_.train->packed() == nullptr)
     throw options_.refuse("group_by_length", "--group_by_length has no effect: all samples have --max_length tokens",
                           "Drop it: texts are one stream, cut into samples");
@@ -245,6 +245,8 @@ std::string TrainRun::run_json() const {
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
   json["settings"].update(text_settings(options_));
+  if (const std::string stamp = reference_stamp(options_, model_, config_.directory); !stamp.empty())
+    json["settings"][reference_setting] = stamp;
   json["parameters"] = model_.num_own_params();
   if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_own_params())
     json["trainable_parameters"] = trainable;

@@ -21,11 +21,11 @@ using Json = nlohmann::ordered_json;
 
 /// An evaluation's figures, "eval_loss" and so on.
 Json eval_figures(const std::string& prefix, const infer::EvalReport& report, Figures of) {
-  if (of == Figures::pairs) {
+  if (of != Figures::tokens) {
     Json figures = {{prefix + "loss", json_number(report.loss)}};
-    for (const auto& [name, value] : preference_figures(report.preference()))
+    for (const auto& [name, value] : preference_figures(report.preference(), of))
       figures[prefix + name] = json_number(value);
-    figures[prefix + "pairs"] = report.tokens;
+    figures[prefix + unit_of(of)] = report.tokens;
     return figures;
   }
   return {{prefix + "loss", json_number(report.loss)},
@@ -36,7 +36,10 @@ Json eval_figures(const std::string& prefix, const infer::EvalReport& report, Fi
 
 }  // namespace
 
-Figures TrainRun::figures_of_run() const { return model_.num_metrics > 0 ? Figures::pairs : Figures::tokens; }
+Figures TrainRun::figures_of_run() const {
+  if (learns_labels(options_)) return Figures::answers;
+  return model_.num_metrics > 0 ? Figures::pairs : Figures::tokens;
+}
 
 void TrainRun::require_metric() const {
   if (!best_metric_) return;
@@ -87,7 +90,7 @@ infer::EvalReport TrainRun::evaluate(std::int64_t done) {
     if (one.flags.stop > 0 && &set != &data_.validation.back()) report.complete = false;
     if (!report.complete) {
       log::info(strfmt("eval %ld/%ld | stopped after %ld %s: it is not recorded", done, total, report.tokens,
-                       figures_of_run() == Figures::pairs ? "pairs" : "tokens"));
+                       unit_of(figures_of_run())));
       return report;
     }
     if (!several) continue;
@@ -109,7 +112,7 @@ infer::EvalReport TrainRun::evaluate(std::int64_t done) {
 
 void TrainRun::warn_of_loss() const {
   const double log_vocabulary =
-      data_.weighted() || figures_of_run() == Figures::pairs ? 0 : std::log(static_cast<double>(model_.vocab));
+      data_.weighted() || figures_of_run() != Figures::tokens ? 0 : std::log(static_cast<double>(model_.vocab));
   const std::string why = loss_trend_.not_fallen({log_vocabulary, first_step_ > 0});
   if (!why.empty()) log::warn(62, why);
 }

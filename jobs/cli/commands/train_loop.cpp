@@ -119,7 +119,7 @@ void TrainRun::log_step(const train::StepReport& report) {
                 .total_steps = length_.total_steps};
   line.mfu = peak_.mfu(world_, interval_.flops, interval_.seconds);
   line.masked = data_.train->masked();
-  line.pairs = figures_of_run() == Figures::pairs;
+  line.figures = figures_of_run();
   const auto largest = [&](std::uint64_t mine) {
     return static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(mine)));
   };
@@ -156,10 +156,11 @@ void TrainRun::log_step(const train::StepReport& report) {
                  {"host_memory(GiB)", static_cast<double>(line.memory) / gib_of_log}});
   const double seconds = std::max(interval_.seconds, 1e-12);
   json["tokens_per_second"] = static_cast<double>(line.masked ? interval_.processed : interval_.tokens) / seconds;
-  const char* const with_loss = line.pairs ? "pairs_per_second" : "loss_tokens_per_second";
+  const std::string counted = unit_of(line.figures);
+  const std::string with_loss = line.figures == Figures::tokens ? "loss_tokens_per_second" : counted + "_per_second";
   if (line.masked) json[with_loss] = static_cast<double>(interval_.tokens) / seconds;
   if (line.mfu) json["mfu"] = *line.mfu;
-  json.update({{line.pairs ? "pairs" : "tokens", report.tokens},
+  json.update({{counted, report.tokens},
                {"time_step", interval_.seconds / steps},
                {"time_data", interval_.data_seconds / steps},
                {"time_comm", interval_.comm_seconds / std::max(static_cast<double>(interval_.comm_steps), 1.0)}});
@@ -367,7 +368,8 @@ void TrainRun::print_done(double seconds) const {
     return log::info(steps + "no step was left: the checkpoint is the run's end" + path);
   const bool masked = data_.train->masked();
   const auto processed = static_cast<double>(masked ? processed_ : tokens_);
-  const char* const unit = figures_of_run() == Figures::pairs ? " pairs" : " with loss";
+  const std::string unit =
+      figures_of_run() == Figures::tokens ? " with loss" : std::string(" ") + unit_of(figures_of_run());
   const std::string with_loss = masked ? ", " + human_count(static_cast<double>(tokens_)) + unit : "";
   log::info(steps +
             (tokens_ > 0 ? strfmt("train_loss %.4f", loss_sum_ / static_cast<double>(tokens_))

@@ -29,6 +29,8 @@ constexpr StageDefault preference_defaults[] = {
     {"lora_dropout", "0", "0"},
 };
 
+constexpr const char* kto_micro_batch = "2";
+
 }  // namespace
 
 void Options::resolve_stage() {
@@ -48,6 +50,8 @@ void Options::resolve_stage() {
              return std::string_view(other.option) == entry.option;
            });
   };
+  // The KL of KTO is of answers to other prompts of a micro-batch.
+  if (preferences && text("rlhf_type") == "kto") set("per_device_train_batch_size", kto_micro_batch);
   for (const StageDefault& entry : sft_defaults)
     if (!replaced(entry)) set(entry.option, lora ? entry.lora : entry.full);
   for (const StageDefault& entry : preference_defaults)
@@ -73,6 +77,7 @@ std::string stage_default(const OptionSpec& spec, const std::string& command) {
                                                       : std::string(entry.full) + ", with LoRA " + entry.lora;
   };
   if (stage == "rlhf" && stage != command && name == "rlhf_type") return command;
+  if (command == "kto" && name == "per_device_train_batch_size") return kto_micro_batch;
   if (stage == "rlhf")
     for (const StageDefault& entry : preference_defaults)
       if (name == entry.option) return of(entry);

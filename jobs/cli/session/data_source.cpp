@@ -28,12 +28,13 @@ io::RowSettings row_settings(const Options& options) {
   return {.strict = options.flag("strict"),
           .chat = nullptr,
           .seed = data_seed(options),
-          .pairs = learns_preferences(options)};
+          .pairs = learns_preferences(options),
+          .labels = learns_labels(options)};
 }
 
 std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) {
   std::uint64_t hash = chat != nullptr ? chat->hash() : 0;
-  if (learns_preferences(options)) hash = io::mix(hash, hash64("pairs"));
+  if (learns_preferences(options)) hash = io::mix(hash, hash64(learns_labels(options) ? "labels" : "pairs"));
   for (const auto& [from, to] : columns_of(options)) hash = hash64(to, hash64(from, io::mix(hash, 1)));
   const std::vector<std::string>* const lists[] = {&options.list("dataset"), &options.list("val_dataset")};
   bool selects = false;
@@ -43,7 +44,7 @@ std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) 
 }
 
 std::string packing_word(const Options& options) {
-  if (learns_preferences(options)) return "pairs";
+  if (learns_preferences(options)) return learns_labels(options) ? "unpaired" : "pairs";
   return options.flag("packing") ? options.text("packing_strategy") : "padded";
 }
 

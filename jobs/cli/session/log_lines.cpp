@@ -39,12 +39,12 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
-    const bool pairs = packed->packing() == io::Packing::pairs;
-    const char* const of = pairs ? "pairs" : "documents";
+    const bool pairs = packed->packing() == io::Packing::pairs, answers = packed->packing() == io::Packing::unpaired;
+    const char* const of = pairs ? "pairs" : answers ? "answers" : "documents";
     text += strfmt("%s tokens in %ld %s, ", human_count(c.tokens).c_str(), c.documents, of) +
             (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
             (pairs ? strfmt("each a sample of two rows of up to %ld", c.longest)
-             : packed->packing() == io::Packing::padded
+             : packed->packing() == io::Packing::padded || answers
                  ? strfmt("each a sample: %ld of up to %ld tokens", c.samples, c.longest)
                  : strfmt("packed into %ld samples of %ld, %.1f%% full", c.samples, length,
                           100 * static_cast<double>(c.tokens) /
@@ -219,9 +219,9 @@ std::string memory_word(const StepLine& line) {
 std::string token_rates(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
   const auto rate = [&](std::int64_t tokens) { return human_count(static_cast<double>(tokens) / seconds); };
-  if (line.pairs)
+  if (line.figures != Figures::tokens)
     return rate(line.interval.processed) +
-           strfmt(", %.3g pairs/s", static_cast<double>(line.interval.tokens) / seconds);
+           strfmt(", %.3g %s/s", static_cast<double>(line.interval.tokens) / seconds, unit_of(line.figures));
   return line.masked ? rate(line.interval.processed) + ", " + rate(line.interval.tokens) + " with loss"
                      : rate(line.interval.tokens);
 }
@@ -239,7 +239,15 @@ std::vector<std::string> memory_lines(const MemoryUse& use) {
       "          host: " + host};
 }
 
-std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report) {
+const char* unit_of(Figures figures) {
+  return figures == Figures::tokens ? "tokens" : figures == Figures::pairs ? "pairs" : "answers";
+}
+
+std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report, Figures of) {
+  if (of == Figures::answers)
+    return {{"rewards/chosen", report.chosen_reward}, {"rewards/rejected", report.rejected_reward},
+            {"rewards/margins", report.margin},       {"logps/chosen", report.chosen_logp},
+            {"logps/rejected", report.rejected_logp}, {"kl", report.kl}};
   return {{"rewards/chosen", report.chosen_reward},
           {"rewards/rejected", report.rejected_reward},
           {"rewards/accuracies", report.accuracy},
@@ -250,14 +258,14 @@ std::vector<std::pair<std::string, double>> preference_figures(const infer::Pref
 }
 
 std::vector<std::pair<std::string, double>> step_figures(const train::StepReport& report, Figures of) {
-  if (of == Figures::pairs) return preference_figures(report.preference);
+  if (of != Figures::tokens) return preference_figures(report.preference, of);
   return {{"token_acc", report.token_accuracy}};
 }
 
 namespace {
-std::string preference_words(const infer::PreferenceReport& report) {
+std::string preference_words(const infer::PreferenceReport& report, Figures of) {
   std::string text;
-  for (const auto& [name, value] : preference_figures(report))
+  for (const auto& [name, value] : preference_figures(report, of))
     text += strfmt(name.starts_with("logps") ? " | %s %.2f" : " | %s %.4f", name.c_str(), value);
   return text;
 }
@@ -269,7 +277,7 @@ std::string step_line(const StepLine& line) {
       "step %ld/%ld | loss %.4f%s%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s | data %.1f%% comm "
       "%.1f%% | %s<%s",
       line.report.step, line.total_steps, line.report.loss,
-      line.pairs ? preference_words(line.report.preference).c_str() : "",
+      line.figures != Figures::tokens ? preference_words(line.report.preference, line.figures).c_str() : "",
       line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
       line.scaled
           ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "")
@@ -284,10 +292,11 @@ std::string step_line(const StepLine& line) {
 
 std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report, const std::string& set,
                       Figures figures) {
-  if (figures == Figures::pairs)
-    return strfmt("eval %ld/%ld%s | loss %.4f%s | %ld pairs in %.1f s", step, total,
-                  set.empty() ? "" : (" | " + set).c_str(), report.loss, preference_words(report.preference()).c_str(),
-                  report.tokens, report.seconds);
+  if (figures != Figures::tokens)
+    return strfmt("eval %ld/%ld%s | loss %.4f%s | %ld %s in %.1f s", step, total,
+                  set.empty() ? "" : (" | " + set).c_str(), report.loss,
+                  preference_words(report.preference(), figures).c_str(), report.tokens, unit_of(figures),
+                  report.seconds);
   return strfmt("eval %ld/%ld%s | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", step, total,
                 set.empty() ? "" : (" | " + set).c_str(), report.loss, std::exp(report.loss), report.token_accuracy,
                 human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());

@@ -58,6 +58,10 @@ struct Interval {
   std::int64_t comm_steps = 0;           // their number
   void add(const train::StepReport& report);
 };
+/// What a line's figures are of: tokens, pairs, or labelled answers.
+enum class Figures : unsigned char { tokens, pairs, answers };
+/// "tokens", …
+[[nodiscard]] const char* unit_of(Figures figures);
 struct StepLine {
   bool experts = false;  // show the balance loss
   bool scaled = false;   // show the loss scale
@@ -65,7 +69,7 @@ struct StepLine {
   Interval interval;
   std::int64_t total_steps = 0;
   std::optional<double> mfu;                   // 1 is the peak; none: unknown
-  bool pairs = false;                          // the loss is of pairs: report.preference, and tokens counts pairs
+  Figures figures = Figures::tokens;           // of others: report.preference, and tokens counts pairs or answers
   bool masked = false;                         // of the tokens processed some have no loss: fine-tuning
   std::uint64_t memory = 0, memory_limit = 0;  // PSS of the largest rank, and what a rank may use
   GpuMemory gpu;                               // of the largest rank; zeros: the run is on the CPU
@@ -93,13 +97,12 @@ struct StepShares {
 };
 /// What took most of them: "most waits for states to move".
 [[nodiscard]] std::string step_bound(const StepShares& shares);
-/// What a line says of an evaluation's figures: of tokens, or of pairs.
-enum class Figures : unsigned char { tokens, pairs };
 /// `set`: the data set's name; "": all.
 [[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const infer::EvalReport& report,
                                     const std::string& set = {}, Figures figures = Figures::tokens);
-/// The metrics of pairs by TRL's names: "rewards/chosen", ….
-[[nodiscard]] std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report);
+/// The metrics of pairs or labelled answers by TRL's names: "rewards/chosen", ….
+[[nodiscard]] std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report,
+                                                                             Figures of);
 /// What a step's record has beside loss, norm and learning rate: these, or "token_acc".
 [[nodiscard]] std::vector<std::pair<std::string, double>> step_figures(const train::StepReport& report, Figures of);
 /// For a terminal: bytes that are not UTF-8, and control characters except newline and tab, become '?'.

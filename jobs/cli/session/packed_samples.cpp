@@ -80,13 +80,14 @@ std::shared_ptr<io::PackedStream> packed_samples(const Options& options, World& 
        {static_cast<std::int64_t>(part), position, rule.tokens, static_cast<std::int64_t>(rule.packing),
         static_cast<std::int64_t>(rule.truncation)})
     key = hash64(static_cast<std::uint64_t>(number), key);
+  if (rule.group > 0) key = hash64(static_cast<std::uint64_t>(rule.group), key);
   std::string path;
   const auto make = [&] {
     if (io::has_packed_index(path, tokens->size(), rule)) return;
     io::make_directories(io::directory_of(path));
     const io::DocumentEnds& ends = documents.ends();
     std::int64_t kept = part == DocumentPart::all ? 0 : std::min(ends.find(position) + 1, ends.size());
-    if (rule.packing == io::Packing::pairs) kept -= kept % 2;  // a pair is not divided
+    if (rule.packing >= io::Packing::pairs) kept -= kept % 2;  // a pair is not divided
     const std::int64_t first = part == DocumentPart::behind ? kept : 0,
                        last = part == DocumentPart::before ? kept : ends.size();
     io::write_packed_index(

@@ -19,9 +19,16 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* preference_names[] = {"rlhf_type",       "beta",        "loss_type",
-                                            "label_smoothing", "rpo_alpha",   "cpo_alpha",
-                                            "ref_model",       "simpo_gamma", "precompute_ref_log_probs"};
+constexpr const char* preference_names[] = {
+    "rlhf_type", "beta",      "loss_type",   "discopop_tau",     "label_smoothing",    "rpo_alpha",
+    "cpo_alpha", "ref_model", "simpo_gamma", "desirable_weight", "undesirable_weight", "precompute_ref_log_probs"};
+
+/// --loss_type, or the type's own.
+std::string loss_of(const Options& options) {
+  const std::string type = options.text("rlhf_type");
+  if (type != "dpo" && type != "cpo" && type != "kto") return type;
+  return options.has("loss_type") ? options.text("loss_type") : type == "kto" ? "kto" : "sigmoid";
+}
 
 /// Throws Error (usage) for an option that is given and is of other types than the run's.
 void require_type(const Options& options, const char* name, bool has_effect, const char* of) {
@@ -52,9 +59,48 @@ models::Model reference_model(const Options& options, const std::string& config_
   return models::make(text, path, dtype);
 }
 
+kernels::PreferenceKind kind_of(const std::string& loss) {
+  using kernels::PreferenceKind;
+  static constexpr std::pair<std::string_view, PreferenceKind> kinds[] = {
+      {"hinge", PreferenceKind::hinge},
+      {"ipo", PreferenceKind::ipo},
+      {"robust", PreferenceKind::robust},
+      {"exo_pair", PreferenceKind::exo_pair},
+      {"nca_pair", PreferenceKind::nca_pair},
+      {"bco_pair", PreferenceKind::bco_pair},
+      {"sppo_hard", PreferenceKind::sppo_hard},
+      {"apo_zero", PreferenceKind::apo_zero},
+      {"apo_down", PreferenceKind::apo_down},
+      {"discopop", PreferenceKind::discopop},
+      {"sft", PreferenceKind::none},
+      {"simpo", PreferenceKind::simpo},
+      {"orpo", PreferenceKind::orpo},
+      {"kto", PreferenceKind::kto},
+      {"sigmoid", PreferenceKind::sigmoid},
+      {"sigmoid_norm", PreferenceKind::sigmoid},
+      {"apo_zero_unpaired", PreferenceKind::apo_zero_unpaired}};
+  const auto* const found = std::ranges::find(kinds, loss, &std::pair<std::string_view, PreferenceKind>::first);
+  TESSERA_ASSERT(found != std::end(kinds), "loss %s", loss.c_str());
+  return found->second;
+}
+
+void check_kto(const Options& options) {
+  if (options.text("loss_scale") != "last_round")
+    throw options.refuse("loss_scale", "--rlhf_type kto has the loss of one answer, the last one of a row",
+                         "Use --loss_scale last_round");
+  const std::optional<std::int64_t> micro = options.optional_integer("per_device_train_batch_size");
+  if (needs_kl(options) && micro.value_or(1) < 2)
+    throw options.refuse("per_device_train_batch_size",
+                         "the KL of --rlhf_type kto is of the answers to other prompts of a micro-batch, and this one "
+                         "would have one answer",
+                         "Set it to 2 or more, or use --loss_type apo_zero_unpaired, which has no KL");
+}
+
 }  // namespace
 
 bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
+bool learns_labels(const Options& options) { return learns_preferences(options) && options.text("rlhf_type") == "kto"; }
+bool needs_kl(const Options& options) { return learns_labels(options) && loss_of(options) == "kto"; }
 
 void check_preference_options(const Options& options) {
   if (!learns_preferences(options)) {
@@ -64,20 +110,35 @@ void check_preference_options(const Options& options) {
                              "Use tessera rlhf, or drop it");
     return;
   }
-  const std::string type = options.text("rlhf_type"), loss = options.text("loss_type");
-  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo";
-  require_type(options, "loss_type", dpo || type == "cpo", "dpo and cpo");
-  if (loss == "robust" && !dpo)
-    throw options.refuse("loss_type", "--loss_type robust is for dpo, and --rlhf_type is " + type, "Use another one");
-  require_type(options, "label_smoothing", !orpo, "dpo, cpo and simpo");
-  if (options.real("label_smoothing") > 0 && (loss == "hinge" || loss == "ipo"))
+  const std::string type = options.text("rlhf_type"), loss = loss_of(options);
+  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto";
+  require_type(options, "loss_type", dpo || kto || type == "cpo", "dpo, kto and cpo");
+  if (type == "cpo" && loss != "sigmoid" && loss != "hinge" && loss != "ipo")
+    throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type cpo",
+                         "Use sigmoid, hinge or ipo");
+  require_type(options, "discopop_tau", loss == "discopop", "dpo with --loss_type discopop");
+  if (loss == "sft" && options.given("rpo_alpha"))
+    throw options.refuse("rpo_alpha", "the cross-entropy is the loss of --loss_type sft", "Drop --rpo_alpha");
+  const bool is_labelled = loss == "kto" || loss == "apo_zero_unpaired";
+  if (kto != is_labelled)
+    throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type " + type,
+                         kto ? "Use kto or apo_zero_unpaired" : "Use --rlhf_type kto, or another loss");
+  if (kto) check_kto(options);
+  require_type(options, "desirable_weight", kto, "kto");
+  require_type(options, "undesirable_weight", kto, "kto");
+  require_type(options, "label_smoothing", !orpo && !kto, "dpo, cpo and simpo");
+  const bool smooths = loss == "sigmoid" || loss == "simpo" || loss == "robust" || loss == "exo_pair";
+  if (options.real("label_smoothing") > 0 && !smooths)
     throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
-                         "Drop it, or use --loss_type sigmoid or robust");
+                         "Drop it, or use --loss_type sigmoid, robust or exo_pair");
+  if (loss == "exo_pair" && options.given("label_smoothing") && options.real("label_smoothing") == 0)
+    throw options.refuse("label_smoothing", "--loss_type exo_pair takes the logarithm of label_smoothing",
+                         "Give more than 0, or drop it: then it is 0.001");
   require_type(options, "rpo_alpha", dpo, "dpo");
   require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
   require_type(options, "simpo_gamma", simpo, "simpo");
-  require_type(options, "ref_model", dpo, "dpo: the other types have no reference model");
-  require_type(options, "precompute_ref_log_probs", dpo, "dpo: the other types have no reference model");
+  require_type(options, "ref_model", dpo || kto, "dpo and kto: the other types have no reference model");
+  require_type(options, "precompute_ref_log_probs", dpo || kto, "dpo and kto: the other types have no reference model");
   refuse_beside(options, "packing", "a row is one answer");
   refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");
   refuse_beside(options, "max_unit_size", "the head's loss needs the whole vocabulary");
@@ -96,27 +157,28 @@ void check_preference_options(const Options& options) {
 kernels::PreferenceSpec preference_spec(const Options& options) {
   using kernels::PreferenceKind;
   const std::string type = options.text("rlhf_type");
-  const std::string loss = type == "dpo" || type == "cpo" ? options.text("loss_type") : type;
+  const std::string loss = loss_of(options);
   kernels::PreferenceSpec spec;
-  spec.kind = loss == "hinge"    ? PreferenceKind::hinge
-              : loss == "ipo"    ? PreferenceKind::ipo
-              : loss == "robust" ? PreferenceKind::robust
-              : loss == "simpo"  ? PreferenceKind::simpo
-              : loss == "orpo"   ? PreferenceKind::orpo
-                                 : PreferenceKind::sigmoid;
+  spec.kind = kind_of(loss);
   spec.beta = options.has("beta") ? options.real("beta") : type == "simpo" ? 2.0 : 0.1;
   spec.label_smoothing = options.real("label_smoothing");
+  if (spec.kind == PreferenceKind::exo_pair && !options.given("label_smoothing")) spec.label_smoothing = 1e-3;
+  spec.discopop_tau = options.real("discopop_tau");
+  spec.desirable_weight = options.real("desirable_weight");
+  spec.undesirable_weight = options.real("undesirable_weight");
   if (type == "simpo") spec.gamma = options.has("simpo_gamma") ? options.real("simpo_gamma") : 1.0;
-  spec.mean = loss == "ipo" || loss == "simpo" || loss == "orpo";
+  spec.mean = loss == "ipo" || loss == "simpo" || loss == "orpo" || loss == "sigmoid_norm";
   spec.rewards_mean = spec.mean && type != "dpo";
-  if (type == "dpo") spec.nll = options.has("rpo_alpha") ? options.real("rpo_alpha") : 0.0;
+  if (loss == "sft") spec.nll = 1;
+  else if (type == "dpo") spec.nll = options.has("rpo_alpha") ? options.real("rpo_alpha") : 0.0;
   else if (type == "orpo") spec.nll = 1;
+  else if (type == "kto") spec.nll = 0;
   else spec.nll = options.real("cpo_alpha");
   return spec;
 }
 
 ReferenceSource reference_source(const Options& options, const models::Model& model) {
-  if (options.text("rlhf_type") != "dpo") return ReferenceSource::none;
+  if (options.text("rlhf_type") != "dpo" && options.text("rlhf_type") != "kto") return ReferenceSource::none;
   if (options.flag("precompute_ref_log_probs")) return ReferenceSource::known;
   if (options.has("ref_model") || !model.lora) return ReferenceSource::own;
   const bool base_is_frozen = std::ranges::none_of(
@@ -161,7 +223,8 @@ void add_preferences(models::Model& model, const Options& options, const std::st
 
 void set_preferences(plan::RunSpec& spec, const Options& options) {
   if (!learns_preferences(options)) return;
-  spec.sequences = 2;
+  spec.labels = learns_labels(options);
+  spec.sequences = spec.labels ? 1 : 2;
   spec.packed = true;  // a row is a document and its padding
   spec.reference_sums = reference_source(options, *spec.model) == ReferenceSource::known;
   spec.nll_weights = preference_spec(options).nll != 0;
@@ -194,10 +257,12 @@ std::string preference_line(const Options& options, const models::Model& model) 
   const kernels::PreferenceSpec spec = preference_spec(options);
   const std::string type = options.text("rlhf_type");
   std::string text = type;
-  if (type == "dpo" || type == "cpo") text += " " + (options.has("loss_type") ? options.text("loss_type") : "sigmoid");
+  if (loss_of(options) != type) text += " " + loss_of(options);
   text += strfmt(", beta %g", spec.beta);
   if (spec.label_smoothing > 0) text += strfmt(", label_smoothing %g", spec.label_smoothing);
   if (type == "simpo") text += strfmt(", gamma %g", spec.gamma);
+  if (spec.desirable_weight != 1 || spec.undesirable_weight != 1)
+    text += strfmt(", weights %g and %g", spec.desirable_weight, spec.undesirable_weight);
   if (spec.nll != 0) text += strfmt(", and %g times the cross-entropy of chosen answers", spec.nll);
   switch (reference_source(options, model)) {
     case ReferenceSource::none: break;
@@ -207,6 +272,29 @@ std::string preference_line(const Options& options, const models::Model& model) 
       text += " | reference: " + (options.has("ref_model") ? options.text("ref_model") : "a frozen copy of the start");
   }
   return text;
+}
+
+void check_labels(const Options& options, const io::PackedStream& samples) {
+  std::int64_t chosen = 0;
+  for (std::int64_t k = 0; k < samples.count().samples; ++k) chosen += samples.is_chosen(k) ? 1 : 0;
+  const std::int64_t rejected = samples.count().samples - chosen;
+  if (chosen == 0 || rejected == 0)
+    throw Error(ExitCode::data,
+                strfmt("all %ld answers of the training data are %s", samples.count().samples,
+                       chosen > 0 ? "desirable" : "undesirable"),
+                "--rlhf_type kto", "Give rows of both labels: KTO learns from their difference");
+  const double ratio = static_cast<double>(rejected) / static_cast<double>(chosen),
+               desirable = options.real("desirable_weight"), undesirable = options.real("undesirable_weight");
+  // Equation 8 of the paper (arXiv 2402.01306): the weight times the number of one class is 1 to 4/3 of the other's.
+  constexpr double most = 1.33, rounding = 0.005;
+  const double low = ratio * undesirable, other_low = desirable / ratio / most;
+  const auto within = [](double value, double from) {
+    return value >= from - rounding && value <= from * most + rounding;
+  };
+  if (chosen == rejected || within(desirable, low) || within(undesirable, other_low)) return;
+  log::warn(85, strfmt("%ld answers are desirable and %ld undesirable: set desirable_weight to %.2f to %.2f, or "
+                       "undesirable_weight to %.2f to %.2f, so that both count alike",
+                       chosen, rejected, low, low * most, other_low, other_low * most));
 }
 
 }  // namespace tessera::jobs

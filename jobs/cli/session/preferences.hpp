@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/packing.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "kernels/preference_loss.hpp"
 #include "models/module.hpp"
@@ -18,6 +19,10 @@ enum class ReferenceSource : unsigned char { none, known, shared, own };
 
 /// True with --stage rlhf.
 [[nodiscard]] bool learns_preferences(const Options& options);
+/// True with --rlhf_type kto: samples are single answers, each with a label.
+[[nodiscard]] bool learns_labels(const Options& options);
+/// True if the loss of labelled answers has a KL in it.
+[[nodiscard]] bool needs_kl(const Options& options);
 /// Throws Error (usage) for options of preferences that contradict one another, have no effect, or do not go with what
 /// else a run does.
 void check_preference_options(const Options& options);
@@ -29,6 +34,12 @@ void check_preference_options(const Options& options);
 /// The directory of the reference model: --ref_model, or the model's own.
 [[nodiscard]] std::string reference_directory(const Options& options, const std::string& model_directory);
 
+/// What the settings of a checkpoint call it.
+inline constexpr const char* reference_setting = "reference_files";
+/// Of the files of a reference that is read from a directory: names, sizes and times; "": there is none.
+[[nodiscard]] std::string reference_stamp(const Options& options, const models::Model& model,
+                                          const std::string& model_directory);
+
 /// Gives a training model the loss of pairs and its reference model, if the run has --stage rlhf. `config_json`: the
 /// model's. Throws Error (usage): the model or the reference is not supported.
 void add_preferences(models::Model& model, const Options& options, const std::string& config_json,
@@ -38,6 +49,10 @@ void set_preferences(plan::RunSpec& spec, const Options& options);
 
 /// Collective. Reads the weights of a reference model of its own into its shards. Throws Error (data) on every rank.
 void read_reference(World& world, const Options& options, const ModelConfig& config, train::Trainer& trainer);
+
+/// Of the training samples of learns_labels: throws Error (data) if they have one label only. W085: one label has more
+/// weight than the other.
+void check_labels(const Options& options, const io::PackedStream& samples);
 
 /// What precompute_reference needs of a run.
 struct ReferencePass {

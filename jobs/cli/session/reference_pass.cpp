@@ -33,7 +33,7 @@ struct CacheHeader {
 };
 
 /// Names, sizes and times of the files in a model's directory.
-std::uint64_t directory_stamp(const std::string& directory, std::uint64_t key) {
+std::uint64_t files_stamp(const std::string& directory, std::uint64_t key) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
@@ -41,7 +41,6 @@ std::uint64_t directory_stamp(const std::string& directory, std::uint64_t key) {
     if (name.ends_with(".safetensors") || name.ends_with(".json") || name.ends_with(".h5")) names.push_back(name);
   }
   std::ranges::sort(names);
-  key = hash64(std::filesystem::absolute(directory).lexically_normal().string(), key);
   for (const std::string& name : names) {
     struct stat status {};
     if (::stat((directory + "/" + name).c_str(), &status) != 0) continue;
@@ -50,6 +49,10 @@ std::uint64_t directory_stamp(const std::string& directory, std::uint64_t key) {
       key = hash64(static_cast<std::uint64_t>(number), key);
   }
   return key;
+}
+
+std::uint64_t directory_stamp(const std::string& directory, std::uint64_t key) {
+  return files_stamp(directory, hash64(std::filesystem::absolute(directory).lexically_normal().string(), key));
 }
 
 /// Of the tokens that the samples are made of, and of which are targets.
@@ -135,7 +138,7 @@ class Pass {
                   .data_ranks = of_.world.size(),
                   .accumulation = 1};
     spec.tokens = of_.run.tokens;
-    spec.sequences = of_.run.sequences;
+    spec.sequences = of_.run.labels ? 2 : of_.run.sequences;  // of labelled samples, also those of the KL
     spec.packed = of_.run.packed;
     spec.loss_weights = of_.run.loss_weights;
     spec.nvme_path = of_.run.nvme_path;
@@ -152,6 +155,13 @@ class Pass {
 };
 
 }  // namespace
+
+std::string reference_stamp(const Options& options, const models::Model& model, const std::string& model_directory) {
+  if (!learns_preferences(options)) return "";
+  const ReferenceSource source = reference_source(options, model);
+  if (source != ReferenceSource::own && source != ReferenceSource::known) return "";
+  return strfmt("%016lx", files_stamp(reference_directory(options, model_directory), 0));
+}
 
 void precompute_reference(const ReferencePass& of, RunData& data) {
   World& world = of.world;

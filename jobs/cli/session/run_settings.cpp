@@ -78,6 +78,9 @@ nlohmann::ordered_json text_settings(const Options& options) {
                  {"label_smoothing", spec.label_smoothing},
                  {"nll_weight", spec.nll},
                  {"gamma", spec.gamma}});
+    if (spec.kind == kernels::PreferenceKind::discopop) json["discopop_tau"] = spec.discopop_tau;
+    if (spec.labelled())
+      json.update({{"desirable_weight", spec.desirable_weight}, {"undesirable_weight", spec.undesirable_weight}});
   }
   return json;
 }

@@ -374,6 +374,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));
   result.loss_scale = loss_scale_of(options);
   if (learns_preferences(options)) result.nll_weight = preference_spec(options).nll;
+  result.needs_kl = needs_kl(options);
   return result;
 }
 

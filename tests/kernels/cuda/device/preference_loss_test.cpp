@@ -31,8 +31,11 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
   HostDeviceTensor<double> r(reference, Shape{rows}), s(Shape{rows}, 0.0);
   DeviceMemory memory(sizeof(Sums));
   auto* const on_device = static_cast<Sums*>(memory.view().data);
-  for (const PreferenceKind kind : {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::hinge,
-                                    PreferenceKind::ipo, PreferenceKind::simpo, PreferenceKind::orpo}) {
+  for (const PreferenceKind kind :
+       {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::hinge, PreferenceKind::ipo,
+        PreferenceKind::exo_pair, PreferenceKind::discopop, PreferenceKind::simpo, PreferenceKind::nca_pair,
+        PreferenceKind::bco_pair, PreferenceKind::sppo_hard, PreferenceKind::apo_zero, PreferenceKind::apo_down,
+        PreferenceKind::none, PreferenceKind::orpo}) {
     const bool mean = kind == PreferenceKind::ipo || kind == PreferenceKind::simpo || kind == PreferenceKind::orpo;
     PreferenceLossArgs args{
         .spec = {.kind = kind, .beta = 0.4, .label_smoothing = 0.1, .gamma = 0.5, .mean = mean, .nll = 0.5}};
@@ -54,6 +57,40 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
     EXPECT_NEAR(device.loss.loss.value(), host.loss.loss.value(), 1e-9) << static_cast<int>(kind);
     EXPECT_EQ(device.loss.tokens, 3);
     EXPECT_EQ(device.loss.correct, host.loss.correct);
+    for (int i = 0; i < num_preference_sums; ++i) EXPECT_NEAR(device.metrics[i], host.metrics[i], 2) << i;
+    const std::vector<float> weights = w.download();
+    for (std::size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(weights[i], w.host()[i], 1e-6) << i;
+  }
+  HostDeviceTensor<float> labels(std::vector<float>{1, -1, 0, 1, 0, -1}, Shape{rows});
+  HostDeviceTensor<double> kl(std::vector<double>(rows, 0.25), Shape{rows});
+  for (const PreferenceKind kind : {PreferenceKind::kto, PreferenceKind::apo_zero_unpaired}) {
+    const PreferenceSpec spec{.kind = kind, .beta = 0.4, .desirable_weight = 1.5};
+    Sums host, device;
+    fill_now(test_device(), on_device, 0, sizeof(Sums));
+    labelled_loss({spec,
+                   {p.on_host(), t.on_host()},
+                   r.on_host(),
+                   labels.on_host(),
+                   kl.on_host(),
+                   w.on_host(),
+                   &host.loss,
+                   host.metrics},
+                  host_stream);
+    {
+      const DeviceStream stream;
+      labelled_loss({spec,
+                     {p.on_device(), t.on_device()},
+                     r.on_device(),
+                     labels.on_device(),
+                     kl.on_device(),
+                     w.on_device(),
+                     &on_device->loss,
+                     on_device->metrics},
+                    stream.view());
+    }
+    copy_now(test_device(), &device, on_device, sizeof device);
+    EXPECT_NEAR(device.loss.loss.value(), host.loss.loss.value(), 1e-9) << static_cast<int>(kind);
+    EXPECT_EQ(device.loss.tokens, 4);
     for (int i = 0; i < num_preference_sums; ++i) EXPECT_NEAR(device.metrics[i], host.metrics[i], 2) << i;
     const std::vector<float> weights = w.download();
     for (std::size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(weights[i], w.host()[i], 1e-6) << i;

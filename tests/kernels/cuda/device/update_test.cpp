@@ -147,7 +147,7 @@ TYPED_TEST(CudaUpdate, ManySegmentsOfAShardToTheBit) {
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < 150; ++i) {
     const std::int64_t begin = (end + unit - 1) / unit * unit + (i % 3 == 0 ? i % 7 * unit : 0);
-    end = begin + (i * i * 37) % 20011;
+    end = begin + (i * i * 37) % 5003;
     segments.push_back({begin, end, i % 3 == 0 ? 0.5 : 1, i % 2 == 0 ? 0.1 : 0});
   }
   for (const std::size_t shift : {0, 1})

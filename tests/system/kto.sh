@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# KTO: five steps against TRL, on 1 and 3 ranks; forms of rows; the KL of accumulated micro-batches; the three references, ZeRO
+# stages, a shuffled run and its resume agree to the bit; what is refused.
+#   kto.sh TESSERA MPIRUN GOLDEN EXAMPLES SIMULATED
+# SIMULATED: libraries of the simulated device; "": there is none.
+# shellcheck source=tests/system/commands.sh
+. "$(dirname "$0")/commands.sh"
+# shellcheck source=tests/system/preference_figures.sh
+. "$(dirname "$0")/preference_figures.sh"
+golden=$3/preferences examples=$4 simulated=$5
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+cp -r "$golden" model
+cp "$examples"/chat/tokenizer*.json model
+cd model || exit 1
+
+common=(--stage rlhf --rlhf_type kto --model . --learning_rate 1e-3 --lr_scheduler_type constant --adam_beta2 0.999 --weight_decay 0
+        --logging_steps 1 --max_length 256 --mixed_precision no --add_version false --cache_dir cache --global_batch_size 4 --max_steps 5)
+in_order=(train "${common[@]}" --dataset_shuffle false)
+train=("${in_order[@]}" --dataset labelled.jsonl)
+
+while read -r run _ line; do
+  read -ra options <<< "$line"
+  [[ $line == *--dataset* ]] || options+=(--dataset labelled.jsonl --val_dataset labelled.valid.jsonl)
+  for ranks in 1 3; do
+    good $ranks "${in_order[@]}" "${options[@]}" --eval_steps 5 --zero_stage 3 --output_dir "$run-$ranks"
+    ! grep -q W029 log || fail "$run: $(grep W029 log)"
+    as_trl "$run" "$run-$ranks" "$golden/kto.txt"
+  done
+done < <(grep ' options ' "$golden/kto.txt")
+expect '^eval 5/5 \| loss .* \| kl .* \| 6 answers in' log
+expect '^loss      kto, beta 0.2 \| reference: ref' log
+
+# The KL is of the global batch: the last run above had two micro-batches on one rank, and one on each of two of the three. TRL
+# does not share it over accumulation, and has another loss.
+first=$(steps kto_ranks-1 | sed -n 's/^1 loss //p') apart=$(sed -n 's/^# the first loss of kto_ranks in one process.*: //p' "$golden/kto.txt")
+awk -v ours="$first" -v apart="$apart" 'BEGIN { d = ours - apart; exit !(ours > 0 && (d > 1e-4 || d < -1e-4)) }' || fail "the KL of $first and $apart"
+
+# Rows of ms-swift: the same tokens. W085: more desirable answers than others.
+kto=(--beta 0.5 --per_device_train_batch_size 4)
+good 1 "${in_order[@]}" "${kto[@]}" --dataset labelled.swift.jsonl --output_dir swift
+diff <(losses kto-1 | grep -v eval) <(losses swift) > /dev/null || fail "rows of ms-swift are read as other samples"
+expect 'warning W085: .* answers are desirable and .* undesirable: set desirable_weight to 0' log
+
+# The reference by adapters that are switched off, by a second model, computed beforehand; with shuffled rows too.
+lora=(train "${common[@]}" --dataset labelled.jsonl --beta 0.5 --per_device_train_batch_size 2 --adapters adapter)
+good 2 "${lora[@]}" --output_dir shared
+good 2 "${lora[@]}" --ref_model . --output_dir own
+good 2 "${lora[@]}" --precompute_ref_log_probs true --output_dir known
+expect '^reference log-probabilities of 40 answers computed' log
+for other in own known; do
+  diff <(losses shared) <(losses $other) > /dev/null || fail "the reference \"$other\" has other losses"
+  cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
+done
+
+# On a device: labels and the KL are in its memory.
+if [ -n "$simulated" ]; then
+  LD_LIBRARY_PATH=$simulated good 2 "${train[@]}" --beta 0.5 --per_device_train_batch_size 4 --adapters adapter --backend cuda --comm mpi \
+    --val_dataset labelled.valid.jsonl --eval_steps 5 --output_dir device
+  as_trl kto_lora device "$golden/kto.txt"
+fi
+
+# ZeRO stages, and a resume in the middle of an epoch.
+for stage in 0 1 2 3; do
+  good 2 train "${common[@]}" --dataset labelled.jsonl --beta 0.5 --zero_stage $stage --save_steps 3 --output_dir "stage$stage"
+  cmp -s stage0/model.safetensors "stage$stage/model.safetensors" || fail "stage $stage differs"
+done
+good 2 train "${common[@]}" --dataset labelled.jsonl --beta 0.5 --zero_stage 3 --save_steps 3 --output_dir again \
+  --resume_from_checkpoint stage3/checkpoint-3
+cmp -s stage3/model.safetensors again/model.safetensors || fail "a resumed run differs"
+
+# Rows that cannot be used are named; one label only, and a micro-batch of one answer, are refused.
+{ head -4 labelled.jsonl; echo '{"prompt": "a", "completion": "b"}'; echo '{"prompt": "a", "completion": "b", "label": "perhaps"}'; } > some.jsonl
+good 1 "${in_order[@]}" --dataset some.jsonl --output_dir some
+expect 'some.jsonl:5: the row has no "label"' log
+expect 'some.jsonl:6: "label" is not true or false' log
+grep '"label": true' labelled.jsonl > wanted.jsonl
+refused 3 'answers of the training data are desirable' 1 "${in_order[@]}" --dataset wanted.jsonl --output_dir no
+refused 2 'this one would have one answer' 1 kto --model . --dataset labelled.jsonl --per_device_train_batch_size 1 --output_dir no
+good 1 "${train[@]}" --loss_type apo_zero_unpaired --per_device_train_batch_size 1 --output_dir one
+refused 2 'the loss of one answer' 1 kto --model . --dataset labelled.jsonl --loss_scale all --output_dir no
+refused 2 'is not one of --rlhf_type kto' 1 kto --model . --dataset labelled.jsonl --loss_type hinge --output_dir no
+refused 2 'is not one of --rlhf_type dpo' 1 dpo --model . --dataset pairs.jsonl --loss_type kto --output_dir no
+
+# The plan is the run's.
+good 1 plan kto --model . --world_size 2 --zero_stage 3 --max_length 112 --json
+planned=$(sed -n '/"chosen": true/,/}/s/.*"total": \([0-9]*\).*/\1/p' log | head -1)
+[ -n "$planned" ] || fail "no plan"
+
+[ $failures = 0 ] && echo "kto.sh: passed"
+exit $((failures > 0))
