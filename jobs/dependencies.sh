@@ -3,7 +3,7 @@
 # Sourced by the scripts of jobs: what they need, and Debian's package names for it.
 
 # What CMakeLists.txt looks for, and what tests/CMakeLists.txt adds (tests/system/dependencies.sh compares).
-build_dependencies=(compiler git pkg-config cmake ninja mpi blas onednn yaml hdf5 zlib zstd icu hwloc options json)
+build_dependencies=(compiler git pkg-config cmake ninja mpi blas onednn yaml hdf5 zlib zstd icu oniguruma hwloc options json)
 # shellcheck disable=SC2034  # read by jobs/test
 test_dependencies=("${build_dependencies[@]}" context gtest)
 
@@ -47,6 +47,7 @@ present() {
     zlib) has_pkg zlib ;;
     zstd) has_pkg libzstd ;;
     icu) has_pkg icu-uc ;;
+    oniguruma) has_pkg oniguruma ;;
     hwloc) has_pkg 'hwloc >= 2.0' ;;
     options) links boost/program_options/version.hpp boost_program_options ;;
     context) links boost/context/fiber.hpp boost_context ;;
@@ -84,6 +85,7 @@ package_of() {
     zlib) echo zlib1g-dev ;;
     zstd) echo libzstd-dev ;;
     icu) echo libicu-dev ;;
+    oniguruma) echo libonig-dev ;;
     hwloc) echo libhwloc-dev ;;
     options) echo libboost-program-options-dev ;;
     context) echo libboost-context-dev ;;

@@ -62,6 +62,9 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   TESSERA_ASSERT(
       !s.sinks || (args.of.sinks && args.of.sinks.numel() == s.heads && args.of.sinks.dtype == args.cache.keys.dtype),
       "sinks %s", args.of.sinks.shape.str().c_str());
+  const AttentionBackend backend = is_on_cuda(args.out) ? AttentionBackend::own : AttentionBackend::host;
+  if (const std::string why = attention_refusal(backend, s, args.cache.keys.dtype); !why.empty())
+    throw Error(ExitCode::usage, why);
   TESSERA_DISPATCH(args.of.qkv.q.data, cached_attention, args);
 }
 

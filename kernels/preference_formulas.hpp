@@ -45,14 +45,6 @@ TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slop
     case PreferenceKind::robust:
       slope = (-(1 - e) * sigmoid(-z) - e * sigmoid(z)) / (1 - 2 * e);
       return (-(1 - e) * log_sigmoid(z) + e * log_sigmoid(-z)) / (1 - 2 * e);
-    case PreferenceKind::exo_pair:
-      slope = sigmoid(z) * sigmoid(-z) * (z + log(e) - log1p(-e));
-      return sigmoid(z) * (log_sigmoid(z) - log1p(-e)) + sigmoid(-z) * (log_sigmoid(-z) - log(e));
-    case PreferenceKind::discopop: {
-      const double m = sigmoid(z / spec.discopop_tau), m_slope = m * (1 - m) / spec.discopop_tau;
-      slope = -sigmoid(-z) * (1 - m) + log_sigmoid(z) * m_slope + exp(-z) * (m_slope - m);
-      return -log_sigmoid(z) * (1 - m) + exp(-z) * m;
-    }
     case PreferenceKind::simpo: z -= spec.gamma; break;
     default: break;
   }
@@ -60,29 +52,42 @@ TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slop
   return -(1 - e) * log_sigmoid(z) - e * log_sigmoid(-z);
 }
 
-/// Loss of a = βρ of the chosen and b = βρ of the rejected sequence, and its derivatives.
+/// A rare loss of a = βρ of the chosen and b = βρ of the rejected sequence, and its derivatives.
 struct RatioLoss {
   double loss, chosen_slope, rejected_slope;
 };
-TESSERA_HD RatioLoss ratio_loss(const PreferenceSpec& spec, double a, double b) {
-  const double sa = sigmoid(a), sb = sigmoid(b), da = sa * sigmoid(-a), db = sb * sigmoid(-b);
+TESSERA_HD RatioLoss rare_loss(const PreferenceSpec& spec, double a, double b) {
+  const double e = spec.label_smoothing, z = a - b;
   switch (spec.kind) {
+    case PreferenceKind::exo_pair: {
+      const double s = sigmoid(z), r = sigmoid(-z), slope = s * r * (z + log(e) - log1p(-e));
+      return {s * (log_sigmoid(z) - log1p(-e)) + r * (log_sigmoid(-z) - log(e)), slope, -slope};
+    }
+    case PreferenceKind::discopop: {
+      const double m = sigmoid(z / spec.discopop_tau), m_slope = m * (1 - m) / spec.discopop_tau;
+      const double l = log_sigmoid(z), x = exp(-z), slope = -sigmoid(-z) * (1 - m) + l * m_slope + x * (m_slope - m);
+      return {x * m - l * (1 - m), slope, -slope};
+    }
     case PreferenceKind::nca_pair:
-      return {-log_sigmoid(a) - 0.5 * log_sigmoid(-a) - 0.5 * log_sigmoid(-b), 0.5 * sa - sigmoid(-a), 0.5 * sb};
-    case PreferenceKind::bco_pair: return {-log_sigmoid(a) - log_sigmoid(-b), -sigmoid(-a), sb};
+      return {-log_sigmoid(a) - 0.5 * log_sigmoid(-a) - 0.5 * log_sigmoid(-b), 0.5 * sigmoid(a) - sigmoid(-a),
+              0.5 * sigmoid(b)};
+    case PreferenceKind::bco_pair: return {-log_sigmoid(a) - log_sigmoid(-b), -sigmoid(-a), sigmoid(b)};
     case PreferenceKind::sppo_hard: {
       const double x = (a - 0.5) / spec.beta, y = (b + 0.5) / spec.beta;
       return {x * x + y * y, 2 * x / spec.beta, 2 * y / spec.beta};
     }
-    case PreferenceKind::apo_zero: return {sigmoid(-a) + sb, -da, db};
+    case PreferenceKind::apo_zero:
+      return {sigmoid(-a) + sigmoid(b), -sigmoid(a) * sigmoid(-a), sigmoid(b) * sigmoid(-b)};
     case PreferenceKind::apo_down: {
-      const double margin = sigmoid(a - b) * sigmoid(b - a);
-      return {sa + sigmoid(b - a), da - margin, margin};
+      const double slope = sigmoid(z) * sigmoid(-z);
+      return {sigmoid(a) + sigmoid(-z), sigmoid(a) * sigmoid(-a) - slope, slope};
     }
     default: return {0, 0, 0};
   }
 }
 
+/// `rare`: spec.rare(). Apart, so that a device's kernel has the registers of one of them.
+template <bool rare>
 TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
   PairTerms t;
   const double nc = spec.mean ? chosen.count() : 1.0, nr = spec.mean ? rejected.count() : 1.0;
@@ -92,19 +97,19 @@ TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& 
   t.rejected_reward = spec.beta * (rr / mr);
   t.chosen_logp = chosen.policy / mc;
   t.rejected_logp = rejected.policy / mr;
+  if constexpr (rare) {
+    const RatioLoss of = rare_loss(spec, spec.beta * (rc / nc), spec.beta * (rr / nr));
+    t.loss = of.loss;
+    t.chosen_slope = of.chosen_slope * spec.beta / nc;
+    t.rejected_slope = of.rejected_slope * spec.beta / nr;
+    return t;
+  }
   if (spec.kind == PreferenceKind::orpo) {
     const double ac = rc / nc, ar = rr / nr, odds = log_odds(ac) - log_odds(ar);
     t.loss = -spec.beta * log_sigmoid(odds);
     const double slope = -spec.beta * sigmoid(-odds);  // d log_odds(a)/da = 1/(1 - e^a)
     t.chosen_slope = slope / -expm1(ac) / nc;
     t.rejected_slope = -slope / -expm1(ar) / nr;
-    return t;
-  }
-  if (spec.kind >= PreferenceKind::nca_pair) {
-    const RatioLoss of = ratio_loss(spec, spec.beta * (rc / nc), spec.beta * (rr / nr));
-    t.loss = of.loss;
-    t.chosen_slope = of.chosen_slope * spec.beta / nc;
-    t.rejected_slope = of.rejected_slope * spec.beta / nr;
     return t;
   }
   double slope = 0;

@@ -34,16 +34,16 @@ enum class PreferenceKind : unsigned char {
   robust,
   hinge,
   ipo,
+  simpo,
+  orpo,
   exo_pair,
   discopop,
-  simpo,
   nca_pair,
   bco_pair,
   sppo_hard,
   apo_zero,
   apo_down,
   none,
-  orpo,
   kto,
   apo_zero_unpaired
 };
@@ -58,6 +58,7 @@ struct PreferenceSpec {
   bool rewards_mean = false;  // so are those that rewards and logps are made of
   double nll = 0;             // weight of the chosen sequences' cross-entropy, a mean over their targets
   double desirable_weight = 1, undesirable_weight = 1;  // of labelled sequences
+  [[nodiscard]] bool rare() const { return kind >= PreferenceKind::exo_pair && !labelled(); }
   [[nodiscard]] bool labelled() const { return kind >= PreferenceKind::kto; }
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 // Rotary positions (Su et al. 2021), half rotation as in Hugging Face's models. For a head x of d numbers at position p
 // and a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j + x_j·sin a_j, for j
-// < d/2.
+// < d/2. Of a head of more than d numbers the first d are rotated, and the others stay.
 
 #include <span>
 
@@ -23,10 +23,10 @@ void rope_table(const RopeTableArgs& args, StreamView stream);
 enum class Rotation : unsigned char { forward, backward };  // backward: by the negative angle, for gradients
 
 struct RopeArgs {
-  TensorView x;               // (N, heads·d), rotated in place
-  std::int64_t head_dim = 0;  // d, even
+  TensorView x;               // (N, heads·head_dim), rotated in place
+  std::int64_t head_dim = 0;  // at least d
   std::int64_t stride = 0;    // elements from one row of x to the next; 0: contiguous
-  TensorView table;           // (P, d), of rope_table; of stat_dtype: fp32 with 16-bit x
+  TensorView table;           // (P, d), d even, of rope_table; of stat_dtype: fp32 with 16-bit x
   TensorView positions;       // (N) int32: row r takes table row positions[r]; absent: table row r mod P
   Rotation rotation = Rotation::forward;
 };

@@ -17,6 +17,11 @@ kernels::AttentionDocuments document_list(const Batch* batch) {
   return {batch->document_groups, batch->document_starts, batch->document_lengths};
 }
 
+/// See QkNormRope::Args. In generation what the cache has memory for, so that every pass has the same frequencies.
+std::int64_t longest_of(const ForwardArgs& args) {
+  return args.cache.bytes ? args.cache.capacity.tokens : args.shape.num_positions();
+}
+
 }  // namespace
 
 bool wants_document_list(DType dtype, Device device) { return kernels::wants_document_list(dtype, device); }
@@ -172,6 +177,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
                                                     .params = args.params,
                                                     .batch = args.batch,
                                                     .scratch = w.heads,
+                                                    .longest = longest_of(args),
                                                     .stream = args.stream},
                                                    s.qkv);
     if (!has_output) attend(args, s, heads, w.kernel);
@@ -207,6 +213,7 @@ void Attention::backward(const BackwardArgs& args) const {
                                     .params = args.params,
                                     .batch = args.batch,
                                     .scratch = w.heads,
+                                    .longest = args.shape.num_positions(),
                                     .stream = args.stream};
 
   out_.backward({.params = args.params,
@@ -254,8 +261,8 @@ double Attention::recompute_flops(BatchShape shape, const RecomputeTask& what) c
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);
   double per_row = qkv_.flops_per_row() + (what.writes_y ? out_.flops_per_row() : 0.0);
-  // QKᵀ and PV: 2·T·width each; the causal half is not subtracted. With stages nothing of it is kept.
-  if (!what.keeps || context_ranks_ > 1) per_row += 4.0 * static_cast<double>(shape.tokens * context_ranks_) * width;
+  // QKᵀ and PV: 2·keys·width each. With stages nothing of it is kept.
+  if (!what.keeps || context_ranks_ > 1) per_row += 4.0 * counted_keys(shape) * width;
   return rows * per_row;
 }
 
@@ -264,8 +271,8 @@ double Attention::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const auto width = static_cast<double>(heads_ * head_dim_);
   const bool through = through_attention(wanted);
   double per_row = out_.backward_flops_per_row(wanted.with_dx(through)) + qkv_.backward_flops_per_row(wanted);
-  // the gradients of V, P, Q and K: 2·T·width each
-  if (through) per_row += 8.0 * static_cast<double>(shape.tokens * context_ranks_) * width;
+  // the gradients of V, P, Q and K: 2·keys·width each
+  if (through) per_row += 8.0 * counted_keys(shape) * width;
   return rows * per_row;
 }
 

@@ -79,6 +79,11 @@ class Attention final : public Sublayer {
                                                    const TensorView& heads) const;
   /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
+  /// Keys that a query of the FLOP count sees: the causal half is not subtracted.
+  [[nodiscard]] double counted_keys(BatchShape shape) const {
+    return static_cast<double>(rules_.window > 0 ? std::min(shape.tokens * context_ranks_, rules_.window)
+                                                 : shape.tokens * context_ranks_);
+  }
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape, Phase phase) const;
   /// Whether backward goes through attention: for dx, or for parameters before it.

@@ -75,8 +75,8 @@ void Attention::set_context_ranks(int ranks) {
                kv_heads_),
         "context_parallel_size",
         "Choose a divisor of the number of heads that is a divisor or a multiple of that of key and value heads");
-  if (sinks_ >= 0)
-    throw Error(ExitCode::usage, "--context_parallel_size is not built for attention with sinks",
+  if (sinks_ >= 0 || rules_.window > 0 || rules_.soft_cap > 0)
+    throw Error(ExitCode::usage, "--context_parallel_size is not built for attention with windows, soft caps or sinks",
                 "context_parallel_size", "Drop --context_parallel_size");
   context_ranks_ = ranks;
 }
@@ -198,6 +198,7 @@ void Attention::send_heads(const ForwardArgs& args, const StageSaved& s, const S
                                                   .params = args.params,
                                                   .batch = args.batch,
                                                   .scratch = w.heads,
+                                                  .longest = args.shape.tokens * context_ranks_,
                                                   .stream = args.stream},
                                                  qkv);
   const kernels::HeadParts of = parts_of_qkv();
@@ -273,6 +274,7 @@ void Attention::send_heads_backward(const BackwardArgs& args, const StageSaved& 
                                .params = args.params,
                                .batch = args.batch,
                                .scratch = w.heads,
+                               .longest = args.shape.tokens * context_ranks_,
                                .stream = args.stream};
   (void)qk_norm_rope_.recompute(heads, s.qkv);
   const bool through_projections = through_heads(wanted);

@@ -34,6 +34,7 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "layer_types",
                                           "logits_scaling",
                                           "max_position_embeddings",
+                                          "max_window_layers",
                                           "mlp_bias",
                                           "mlp_only_layers",
                                           "model_type",
@@ -44,6 +45,8 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "n_inner",
                                           "n_layer",
                                           "n_positions",
+                                          "no_rope_layer_interval",
+                                          "no_rope_layers",
                                           "norm_topk_prob",
                                           "num_attention_heads",
                                           "num_experts",
@@ -110,7 +113,6 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "max_length",
                                            "max_new_tokens",
                                            "max_sequence_length",
-                                           "max_window_layers",
                                            "min_length",
                                            "model_max_length",
                                            "no_repeat_ngram_size",
@@ -152,17 +154,44 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "use_bfloat16",
                                            "use_cache"};
 
-/// Of the objects "rope_parameters" and "rope_scaling", whatever their type.
-constexpr std::string_view rope_keys[] = {
-    "attention_factor",      "beta_fast",       "beta_slow", "factor",         "finetuned",
-    "high_freq_factor",      "low_freq_factor", "mscale",    "mscale_all_dim", "original_max_position_embeddings",
-    "partial_rotary_factor", "rope_theta",      "rope_type", "truncate",       "type"};
+/// Those that no family but the readers minds: without effect alone.
+constexpr std::string_view harmless_keys[] = {"max_window_layers", "quantization_config"};
 
-bool has_no_value(const nlohmann::json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+/// Of the objects "rope_parameters" and "rope_scaling", whatever their type.
+constexpr std::string_view rope_keys[] = {"attention_factor",
+                                          "beta_fast",
+                                          "beta_slow",
+                                          "factor",
+                                          "finetuned",
+                                          "high_freq_factor",
+                                          "long_factor",
+                                          "low_freq_factor",
+                                          "mscale",
+                                          "mscale_all_dim",
+                                          "original_max_position_embeddings",
+                                          "partial_rotary_factor",
+                                          "rope_theta",
+                                          "rope_type",
+                                          "short_factor",
+                                          "truncate",
+                                          "type"};
+
+template <std::size_t N>
+bool has_key(const std::string_view (&keys)[N], const std::string& key) {
+  return std::ranges::find(keys, key) != std::end(keys);
 }
 
 }  // namespace
+
+void refuse_other_families_keys(const ConfigReader& config) {
+  for (const std::string& key : config.unread())
+    if (has_key(read_keys, key) && !has_key(harmless_keys, key))
+      config.refuse(key, "is set, which is not supported in models of \"" + config.text("model_type") + "\"");
+  for (const char* name : {"rope_parameters", "rope_scaling"})
+    for (const std::string& key : config.object(name).unread())
+      if (!has_key(rope_keys, key))
+        config.object(name).refuse(key, "is set, which is not supported", "Remove it if it has no effect");
+}
 
 std::vector<std::string> unknown_config_keys(const std::string& config_json) {
   const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
@@ -170,13 +199,7 @@ std::vector<std::string> unknown_config_keys(const std::string& config_json) {
   if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return unknown;
   if (find_family(json.at("model_type").get<std::string>()) == nullptr) return unknown;
   for (const auto& [key, value] : json.items()) {
-    const auto is_key = [&](std::string_view known) { return known == key; };
-    if (!has_no_value(value) && std::ranges::none_of(read_keys, is_key) && std::ranges::none_of(other_keys, is_key))
-      unknown.push_back(key);
-    if ((key != "rope_parameters" && key != "rope_scaling") || !value.is_object()) continue;
-    for (const auto& [inner, inner_value] : value.items())
-      if (!has_no_value(inner_value) && std::ranges::find(rope_keys, inner) == std::end(rope_keys))
-        unknown.push_back(key + "." + inner);
+    if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key)) unknown.push_back(key);
   }
   return unknown;
 }

@@ -5,10 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "models/config_reader.hpp"
+
 namespace tessera::models {
 
-/// The keys of a config.json that are not known, sorted; those of the rope objects as "rope_scaling.KEY". Those whose
-/// value is null, false, or an empty string, list or object do not count. Empty for a text that make refuses: no JSON
+/// Throws Error (usage) for a key with a value that some family reads, but that of this config, which has been made,
+/// has not; and for a key of the rope objects that is not known. What a family asks for is the list of what it allows.
+void refuse_other_families_keys(const ConfigReader& config);
+
+/// The keys of a config.json that are not known, sorted. Those whose value is null, false, or an empty string, list or
+/// object do not count. Empty for a text that make refuses: no JSON
 /// object, no supported family.
 [[nodiscard]] std::vector<std::string> unknown_config_keys(const std::string& config_json);
 

@@ -3,7 +3,6 @@
 #include "models/config_reader.hpp"
 
 #include <cmath>
-#include <set>
 
 #include "runtime/base/error.hpp"
 
@@ -52,12 +51,18 @@ void ConfigReader::refuse(const std::string& name, const std::string& what, cons
   throw Error(ExitCode::usage, "model config: \"" + prefix_ + name + "\" " + what, source_, what_to_do);
 }
 
+bool has_no_value(const nlohmann::json& value) {
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+}
+
 bool ConfigReader::has(const std::string& name) const {
+  asked_->insert(prefix_ + name);
   const auto found = json_.find(name);
   return found != json_.end() && !found->is_null();
 }
 
 bool ConfigReader::is_null(const std::string& name) const {
+  asked_->insert(prefix_ + name);
   const auto found = json_.find(name);
   return found != json_.end() && found->is_null();
 }
@@ -80,12 +85,15 @@ std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::i
 
 double ConfigReader::number(const std::string& name, double low, double high, std::optional<double> fallback) const {
   if (!has(name) && !fallback) refuse(name, "is missing", "It has to be a number");
-  if (!has(name)) return *fallback;
-  const nlohmann::json& value = json_[name];
-  if (!value.is_number()) refuse(name, "is " + shown(value) + ", not a number");
+  return has(name) ? checked_number(name, "is", json_[name], low, high) : *fallback;
+}
+
+double ConfigReader::checked_number(const std::string& name, const std::string& verb, const nlohmann::json& value,
+                                    double low, double high) const {
+  if (!value.is_number()) refuse(name, verb + " " + shown(value) + ", not a number");
   const auto number = value.get<double>();
   if (!(number >= low && number <= high))
-    refuse(name, strfmt("is %s, not between %g and %g", shown(value).c_str(), low, high));
+    refuse(name, strfmt("%s %s, not between %g and %g", verb.c_str(), shown(value).c_str(), low, high));
   return number;
 }
 
@@ -107,9 +115,9 @@ std::string ConfigReader::text(const std::string& name, std::optional<std::strin
 }
 
 ConfigReader ConfigReader::object(const std::string& name) const {
-  if (!has(name)) return {nlohmann::json::object(), source_, prefix_ + name + "."};
+  if (!has(name)) return {nlohmann::json::object(), source_, prefix_ + name + ".", asked_};
   if (!json_[name].is_object()) refuse(name, "is " + shown(json_[name]) + ", not an object");
-  return {json_[name], source_, prefix_ + name + "."};
+  return {json_[name], source_, prefix_ + name + ".", asked_};
 }
 
 std::int64_t ConfigReader::checked_integer(const std::string& name, const std::string& verb,
@@ -134,6 +142,12 @@ std::vector<std::int64_t> ConfigReader::integers(const std::string& name, std::i
   return result;
 }
 
+std::vector<double> ConfigReader::numbers(const std::string& name, double low, double high) const {
+  std::vector<double> result;
+  for (const nlohmann::json& value : list(name)) result.push_back(checked_number(name, "has", value, low, high));
+  return result;
+}
+
 std::vector<std::string> ConfigReader::texts(const std::string& name) const {
   std::vector<std::string> result;
   for (const nlohmann::json& value : list(name)) {
@@ -141,6 +155,13 @@ std::vector<std::string> ConfigReader::texts(const std::string& name) const {
     result.push_back(value.get<std::string>());
   }
   return result;
+}
+
+std::vector<std::string> ConfigReader::unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_.items())
+    if (!has_no_value(value) && !asked_->contains(prefix_ + key)) keys.push_back(key);
+  return keys;
 }
 
 void ConfigReader::require(const std::string& name, const nlohmann::json& allowed, const std::string& why) const {

@@ -2,12 +2,17 @@
 #pragma once
 // ConfigReader: strict reading of a config.json: every value has the right type and range, or the error names its key.
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace tessera::models {
+
+/// Null, false, or an empty string, list or object.
+[[nodiscard]] bool has_no_value(const nlohmann::json& value);
 
 // Far above any real model, and so low that products of them do not overflow.
 inline constexpr std::int64_t max_rows = std::int64_t{1} << 24, max_width = std::int64_t{1} << 20, max_layers = 10000;
@@ -34,8 +39,13 @@ class ConfigReader {
   [[nodiscard]] ConfigReader object(const std::string& name) const;
   /// A list of integers in [low, high]; empty if absent. Throws Error (usage) for anything else.
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name, std::int64_t low, std::int64_t high) const;
+  /// A list of finite numbers in [low, high]; empty if absent.
+  [[nodiscard]] std::vector<double> numbers(const std::string& name, double low, double high) const;
   /// A list of strings; empty if absent.
   [[nodiscard]] std::vector<std::string> texts(const std::string& name) const;
+
+  /// The keys with a value that nobody has asked for, sorted.
+  [[nodiscard]] std::vector<std::string> unread() const;
 
   /// Throws Error (usage) if `name` has another value than `allowed` or null, which the model would compute
   /// differently.
@@ -44,16 +54,21 @@ class ConfigReader {
   [[noreturn]] void refuse(const std::string& name, const std::string& what, const std::string& what_to_do = {}) const;
 
  private:
-  ConfigReader(nlohmann::json json, std::string source, std::string prefix)
-      : json_(std::move(json)), source_(std::move(source)), prefix_(std::move(prefix)) {}
+  ConfigReader(nlohmann::json json, std::string source, std::string prefix,
+               std::shared_ptr<std::set<std::string>> asked)
+      : json_(std::move(json)), source_(std::move(source)), prefix_(std::move(prefix)), asked_(std::move(asked)) {}
   /// An integer in [low, high]; refuses others with `verb`, "is" or "has", and the value.
   [[nodiscard]] std::int64_t checked_integer(const std::string& name, const std::string& verb,
                                              const nlohmann::json& value, std::int64_t low, std::int64_t high) const;
+  /// The same of a finite number.
+  [[nodiscard]] double checked_number(const std::string& name, const std::string& verb, const nlohmann::json& value,
+                                      double low, double high) const;
   /// The value as a list; empty if it is missing.
   [[nodiscard]] nlohmann::json list(const std::string& name) const;
 
   nlohmann::json json_;
   std::string source_, prefix_;  // prefix_: "rope_scaling." for the object of that name
+  std::shared_ptr<std::set<std::string>> asked_ = std::make_shared<std::set<std::string>>();  // keys, with their prefix
 };
 
 }  // namespace tessera::models

@@ -20,34 +20,63 @@ Norm make_norm(const DecoderConfig& c, const std::string& prefix, ParamList& par
   return Norm({.prefix = prefix, .channels = c.hidden, .eps = c.norm_eps, .kind = NormSpec::Kind::rms}, params);
 }
 
-std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const std::string& prefix, const Rotations& rope,
-                                         ParamList& params) {
+/// A layer of the config, and what its modules share.
+struct Layer {
+  std::string name;  // "layers.3"
+  DecoderLayer rules;
+  Rotations rope;
+  [[nodiscard]] std::string prefix() const { return "model." + name + "."; }
+};
+
+std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const Layer& layer, ParamList& params) {
+  const std::string prefix = layer.prefix() + "self_attn.";
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out, bool bias) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, bias, c.initializer_range};
   };
   const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  AttentionSpec spec{.heads = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = rope},
-                     .qkv = {linear("q_proj", c.hidden, q, c.qkv_bias), linear("k_proj", c.hidden, kv, c.qkv_bias),
-                             linear("v_proj", c.hidden, kv, c.qkv_bias)},
-                     .out = linear("o_proj", q, c.hidden, c.out_bias)};
-  if (c.qk_norm) spec.heads.norms = QkNormSpec{prefix + "q_norm.weight", prefix + "k_norm.weight", c.norm_eps};
+  AttentionSpec spec{.heads = {.heads = c.heads,
+                               .kv_heads = c.kv_heads,
+                               .head_dim = c.head_dim,
+                               .rope = layer.rules.rotates ? layer.rope : nullptr},
+                     .qkv = {},
+                     .out = linear("o_proj", q, c.hidden, c.out_bias),
+                     .rules = {.window = layer.rules.window}};
+  if (c.fused_names) spec.qkv = {linear("qkv_proj", c.hidden, q + 2 * kv, c.qkv_bias)};
+  else
+    spec.qkv = {linear("q_proj", c.hidden, q, c.qkv_bias), linear("k_proj", c.hidden, kv, c.qkv_bias),
+                linear("v_proj", c.hidden, kv, c.qkv_bias)};
+  if (c.qk_norm != DecoderConfig::QkNorm::none)
+    spec.heads.norms = QkNormSpec{prefix + "q_norm.weight", prefix + "k_norm.weight", c.norm_eps,
+                                  c.qk_norm == DecoderConfig::QkNorm::joint};
   return std::make_unique<Attention>(spec, params);
 }
 
-std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const std::string& prefix, ParamList& params) {
+std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const Layer& layer, ParamList& params) {
+  const std::string prefix = layer.prefix() + "mlp.";
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, c.mlp_bias, c.initializer_range};
   };
-  return std::make_unique<SwigluMlp>(SwigluMlpSpec{.gate = linear("gate_proj", c.hidden, c.intermediate),
-                                                   .up = linear("up_proj", c.hidden, c.intermediate),
-                                                   .down = linear("down_proj", c.intermediate, c.hidden)},
-                                     params);
+  SwigluMlpSpec spec{.gate_up = {}, .down = linear("down_proj", c.intermediate, c.hidden)};
+  if (c.fused_names) spec.gate_up = {linear("gate_up_proj", c.hidden, 2 * c.intermediate)};
+  else spec.gate_up = {linear("gate_proj", c.hidden, c.intermediate), linear("up_proj", c.hidden, c.intermediate)};
+  return std::make_unique<SwigluMlp>(spec, params);
 }
 
-BlockParts attention_block(const DecoderConfig& c, const std::string& name, const Rotations& rope, ParamList& params) {
-  BlockParts block{.name = name, .group = name, .channels = c.hidden};
-  const Norm norm = make_norm(c, "model." + name + ".input_layernorm", params);
-  block.residuals.emplace_back(norm, make_attention(c, "model." + name + ".self_attn.", rope, params));
+/// The residual branch of a sublayer, with the norms that the family has; `make` adds the sublayer's parameters.
+template <class Make>
+Residual make_residual(const DecoderConfig& c, const char* before, const char* after, const Layer& layer,
+                       ParamList& params, const Make& make) {
+  std::optional<Norm> norm, post;
+  if (c.norms == DecoderConfig::Norms::before) norm = make_norm(c, layer.prefix() + before, params);
+  std::unique_ptr<Sublayer> sublayer = make(c, layer, params);
+  if (c.norms == DecoderConfig::Norms::after) post = make_norm(c, layer.prefix() + after, params);
+  return {norm, std::move(sublayer), post};
+}
+
+BlockParts attention_block(const DecoderConfig& c, const Layer& layer, ParamList& params) {
+  BlockParts block{.name = layer.name, .group = layer.name, .channels = c.hidden};
+  block.residuals.push_back(
+      make_residual(c, "input_layernorm", "post_attention_layernorm", layer, params, make_attention));
   return block;
 }
 
@@ -56,28 +85,26 @@ void add_block(BlockParts block, const ParamList& params, Model& m) {
   m.modules.push_back(std::make_unique<Block>(std::move(block)));
 }
 
-void add_dense_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
-  const std::string prefix = "model." + name + ".";
+void add_dense_layer(const DecoderConfig& c, const Layer& layer, Model& m) {
   ParamList params(m.params);
-  BlockParts block = attention_block(c, name, rope, params);
-  const Norm norm = make_norm(c, prefix + "post_attention_layernorm", params);
-  block.residuals.emplace_back(norm, make_mlp(c, prefix + "mlp.", params));
+  BlockParts block = attention_block(c, layer, params);
+  block.residuals.push_back(
+      make_residual(c, "post_attention_layernorm", "post_feedforward_layernorm", layer, params, make_mlp));
   add_block(std::move(block), params, m);
 }
 
 /// Two modules, so that the experts can be a shard unit of their own.
-void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
-  const std::string prefix = "model." + name + ".";
+void add_sparse_layer(const DecoderConfig& c, const Layer& layer, Model& m) {
   ParamList first(m.params);
-  add_block(attention_block(c, name, rope, first), first, m);
+  add_block(attention_block(c, layer, first), first, m);
 
   ParamList second(m.params);
-  BlockParts block{.name = name + ".experts", .group = name, .channels = c.hidden};
-  const Norm norm = make_norm(c, prefix + "post_attention_layernorm", second);
-  const ExpertsLayerSpec layer{
-      .prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
-  block.residuals.emplace_back(norm, make_experts(c.experts, layer, second));
-  add_fused_names(c.experts, layer, m.aliases);
+  BlockParts block{.name = layer.name + ".experts", .group = layer.name, .channels = c.hidden};
+  const Norm norm = make_norm(c, layer.prefix() + "post_attention_layernorm", second);
+  const ExpertsLayerSpec experts{
+      .prefix = layer.prefix(), .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
+  block.residuals.emplace_back(norm, make_experts(c.experts, experts, second));
+  add_fused_names(c.experts, experts, m.aliases);
   add_block(std::move(block), second, m);
 }
 
@@ -85,9 +112,11 @@ void add_layers(const DecoderConfig& c, Model& m) {
   const auto rope = std::make_shared<const Rope>(c.rope);
   m.router.experts = c.experts.count;
   m.router.balance = c.experts.balance;
-  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool sparse = std::binary_search(c.experts.layers.begin(), c.experts.layers.end(), layer);
-    (sparse ? add_sparse_layer : add_dense_layer)(c, "layers." + std::to_string(layer), rope, m);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const bool sparse = std::binary_search(c.experts.layers.begin(), c.experts.layers.end(), i);
+    const DecoderLayer& rules = c.layer[static_cast<std::size_t>(i)];
+    (sparse ? add_sparse_layer : add_dense_layer)(c, {"layers." + std::to_string(i), rules, rope}, m);
+    (rules.window > 0 ? m.windowed_width[rules.window] : m.attention_width) += c.heads * c.head_dim;
   }
 }
 
@@ -125,7 +154,6 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
       m.params));
   if (c.tied) m.aliases[head] = {.parts = {}, .shape = {}, .same_as = table};
   m.matmul_params = matmul_params(c);
-  m.attention_width = c.layers * c.heads * c.head_dim;
   return m;
 }
 

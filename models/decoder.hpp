@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The decoder of Llama, Mistral, Qwen and Mixtral: RMSNorm, grouped-query attention with RoPE, SwiGLU or experts. A
-// family fills in a DecoderConfig. Names, order and initialization are Hugging Face's (Linear and embeddings N(0,
+// The decoder of all families but GPT-2: RMSNorm, grouped-query attention with RoPE, SwiGLU or experts. A family fills
+// in a DecoderConfig. Names, order and initialization are Hugging Face's (Linear and embeddings N(0,
 // initializer_range)).
+
+#include <functional>
 
 #include "models/config_reader.hpp"
 #include "models/experts.hpp"
@@ -10,6 +12,12 @@
 #include "models/rope.hpp"
 
 namespace tessera::models {
+
+/// What differs from layer to layer.
+struct DecoderLayer {
+  std::int64_t window = 0;  // of attention: a query sees that many keys, itself included; 0: all
+  bool rotates = true;      // false: attention without RoPE
+};
 
 struct DecoderConfig {
   std::string family;             // model_type
@@ -25,9 +33,23 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool tied = false;  // the head's weight is the token embedding
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm of each head of q and k
+  bool fused_names = false;  // q, k and v are one tensor, and gate and up: qkv_proj, gate_up_proj
+  enum class QkNorm : unsigned char { none, heads, joint };
+  QkNorm qk_norm = QkNorm::none;  // RMSNorm of each head of q and k, or of all heads together
+  /// before: x + f(norm(x)); after: x + norm(f(x)).
+  enum class Norms : unsigned char { before, after };
+  Norms norms = Norms::before;
   Rope rope;
-  ExpertsConfig experts;  // in place of the dense MLP, in the layers it names
+  std::vector<DecoderLayer> layer;  // (L)
+  ExpertsConfig experts;            // in place of the dense MLP, in the layers it names
+};
+
+/// How a family's config says which layers attend in a window.
+struct WindowRule {
+  std::int64_t fallback = 0;  // "sliding_window" where the key is absent; 0: no window
+  bool switched = false;      // "use_sliding_window" switches it, and is off where it is absent
+  bool by_type = false;       // "layer_types" says which layers, where it is given
+  std::function<bool(std::int64_t layer)> layers = nullptr;  // which layers else; null: every one
 };
 
 /// A family's defaults for absent keys.
@@ -35,14 +57,18 @@ struct DecoderDefaults {
   std::int64_t head_dim = 0;      // 0: H / nh
   bool kv_heads_required = true;  // else nh
   double norm_eps = 1e-6, rope_theta = 10000;
-  /// Throws Error (usage) for a "sliding_window" that masks anything; null: any window is refused, but qwen's, which
-  /// "use_sliding_window" switches.
-  void (*refuse_window)(const ConfigReader& config, std::int64_t max_tokens) = nullptr;
+  bool tied = false;
+  std::vector<std::string> rope_types = {};  // RopeShape::types
+  bool partial_rope = false;
+  std::optional<WindowRule> windows = {};  // absent: a window is refused
 };
 
 /// Reads the keys that these families share. Throws Error (usage) with the key, also for settings that are not
-/// supported: activations, sliding windows, unknown RoPE types, quantized weights.
+/// supported: activations, windows that the family does not have, unknown RoPE types, quantized weights.
 [[nodiscard]] DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& defaults);
+
+/// The windows of Qwen 2 and 3: the layers from "max_window_layers" on.
+[[nodiscard]] WindowRule qwen_windows(const ConfigReader& config);
 
 /// embed, layers.0 … layers.(L-1), head; a layer with experts is two modules, layers.i and layers.i.experts.
 [[nodiscard]] Model make_decoder(const DecoderConfig& config, DType dtype);

@@ -6,30 +6,52 @@
 namespace tessera::models {
 namespace {
 
-void refuse_windows(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
-  // Qwen's configs set a window and disable it; the others have null.
-  config.require("use_sliding_window", false, "attention in a sliding window");
-  if (defaults.refuse_window != nullptr) {
-    defaults.refuse_window(config, c.max_tokens);
-  } else if (!config.has("use_sliding_window") && config.has("sliding_window") &&
-             config.text("model_type").rfind("qwen", 0) != 0) {
-    config.refuse("sliding_window", "is set: attention in a sliding window is not supported (only null)");
-  }
-  for (const std::string& type : config.texts("layer_types"))
-    if (type != "full_attention")
-      config.refuse("layer_types", "has \"" + type + "\", which is not supported (only \"full_attention\")");
+/// The window of the layers that have one; 0: none.
+std::int64_t parse_window(const ConfigReader& config, const WindowRule& rule) {
+  const bool given = config.has("sliding_window");
+  if (rule.switched && !config.boolean("use_sliding_window", false)) return 0;
+  if (config.is_null("sliding_window") || (rule.fallback == 0 && !given)) return 0;
+  return config.integer({"sliding_window"}, 1, max_rows,
+                        rule.fallback > 0 ? std::optional(rule.fallback) : std::nullopt);
 }
 
-void refuse_unsupported_decoder(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
+void refuse_windows(const ConfigReader& config) {
+  config.require("use_sliding_window", false, "attention in a sliding window");
+  if (!config.has("use_sliding_window") && config.has("sliding_window"))
+    config.refuse("sliding_window", "is set: attention in a sliding window is not supported (only null)");
+}
+
+/// Sets the windows of c.layer, which "layer_types" says or must not contradict.
+void parse_windows(const ConfigReader& config, const WindowRule& rule, DecoderConfig& c) {
+  const std::int64_t window = parse_window(config, rule);
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && static_cast<std::int64_t>(types.size()) != c.layers)
+    config.refuse("layer_types", strfmt("has %zu entries, and \"num_hidden_layers\" is %ld", types.size(), c.layers));
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    bool slides = window > 0 && (rule.layers == nullptr || rule.layers(i));
+    if (!types.empty()) {
+      const std::string& type = types[static_cast<std::size_t>(i)];
+      const bool typed = type == "sliding_attention";
+      if (!typed && type != "full_attention")
+        config.refuse("layer_types", "has \"" + type + "\", which is not supported",
+                      "Supported: full_attention, sliding_attention");
+      if (typed && window == 0)
+        config.refuse("layer_types", "has \"" + type + "\", which is not supported without a window");
+      if (rule.by_type) slides = typed;
+      else if (slides != typed && window < c.max_tokens)
+        config.refuse("layer_types", "has \"" + type + "\", which is not supported: every layer has a window");
+    }
+    // One that is not shorter than the longest sequence masks nothing.
+    c.layer[static_cast<std::size_t>(i)].window = slides && window < c.max_tokens ? window : 0;
+  }
+}
+
+void refuse_unsupported_decoder(const ConfigReader& config) {
   const std::string activation = config.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")  // two names of one function
     config.refuse("hidden_act", "is \"" + activation + "\", which is not supported (only \"silu\")");
-  refuse_windows(config, c, defaults);
   config.require("is_encoder_decoder", false, "an encoder");
   config.require("add_cross_attention", false, "cross attention");
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier",
-                          "residual_multiplier", "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
-    if (config.has(key)) config.refuse(key, "is set, which is not supported");
   if (config.has("pruned_heads")) config.require("pruned_heads", nlohmann::json::object(), "pruning of heads");
 }
 
@@ -43,6 +65,12 @@ std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, 
 }
 
 }  // namespace
+
+WindowRule qwen_windows(const ConfigReader& config) {
+  const std::int64_t first = config.integer({"max_window_layers"}, 0, max_layers, 28);
+  return {
+      .fallback = 4096, .switched = true, .by_type = true, .layers = [first](std::int64_t i) { return i >= first; }};
+}
 
 DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& defaults) {
   DecoderConfig c;
@@ -62,9 +90,13 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.intermediate = config.integer({"intermediate_size"}, 1, 4 * max_width);
   c.norm_eps = config.number("rms_norm_eps", 1e-12, 0.1, defaults.norm_eps);
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
-  c.tied = config.boolean("tie_word_embeddings", false);
-  c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta});
-  refuse_unsupported_decoder(config, c, defaults);
+  c.tied = config.boolean("tie_word_embeddings", defaults.tied);
+  c.rope =
+      parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta, defaults.rope_types, defaults.partial_rope});
+  c.layer.resize(static_cast<std::size_t>(c.layers));
+  if (!defaults.windows) refuse_windows(config);
+  parse_windows(config, defaults.windows.value_or(WindowRule{.switched = true}), c);
+  refuse_unsupported_decoder(config);
   return c;
 }
 

@@ -9,7 +9,8 @@ constexpr Family table[] = {
     {"gpt2", make_gpt2_model, gpt2_canonical_name},    {"llama", make_llama, decoder_canonical_name},
     {"mistral", make_mistral, decoder_canonical_name}, {"qwen2", make_qwen2, decoder_canonical_name},
     {"qwen3", make_qwen3, decoder_canonical_name},     {"qwen3_moe", make_qwen3_moe, decoder_canonical_name},
-    {"mixtral", make_mixtral, decoder_canonical_name},
+    {"mixtral", make_mixtral, decoder_canonical_name}, {"phi3", make_phi3, decoder_canonical_name},
+    {"olmo2", make_olmo2, decoder_canonical_name},     {"smollm3", make_smollm3, decoder_canonical_name},
 };
 }  // namespace
 

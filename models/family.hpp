@@ -32,6 +32,9 @@ struct Family {
 [[nodiscard]] Model make_qwen3(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_qwen3_moe(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_mixtral(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_phi3(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_olmo2(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_smollm3(const ConfigReader& config, DType dtype);
 [[nodiscard]] std::string decoder_canonical_name(const std::string& name);
 
 }  // namespace tessera::models

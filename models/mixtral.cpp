@@ -9,7 +9,7 @@
 namespace tessera::models {
 
 Model make_mixtral(const ConfigReader& config, DType dtype) {
-  DecoderConfig c = parse_decoder(config, {.norm_eps = 1e-5, .rope_theta = 1e6});
+  DecoderConfig c = parse_decoder(config, {.norm_eps = 1e-5, .rope_theta = 1e6, .windows = WindowRule{}});
   config.require("router_jitter_noise", 0.0, "noise in the router");
   c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}, .normalize = true});
   c.experts.intermediate = c.intermediate;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model: counts, and the choice of the family for a config.
 #include <algorithm>
+#include <cmath>
 
+#include "models/config_keys.hpp"
 #include "models/family.hpp"
 #include "models/quantize.hpp"
 
@@ -33,16 +35,35 @@ Wanted Model::wanted(std::size_t module) const {
 
 namespace {
 
-/// FLOPs of a sequence of T tokens: per_token·T + per_square·T².
+constexpr std::int64_t no_window = 0;
+
+/// FLOPs of a sequence of T tokens: per_token·T + Σ over windows of per_square·T·min(T, window).
 struct FlopsPerSequence {
-  double per_token = 0, per_square = 0;
+  double per_token = 0;
+  std::map<std::int64_t, double> per_square = {};  // by window
+
+  void add(const FlopsPerSequence& other, double sign) {
+    per_token += sign * other.per_token;
+    for (const auto& [window, flops] : other.per_square) per_square[window] += sign * flops;
+  }
+  /// Of sequences of `tokens` in all, whose squared lengths sum to `squares`.
+  [[nodiscard]] double of(double tokens, double squares) const {
+    double sum = per_token * tokens;
+    for (const auto& [window, flops] : per_square)
+      sum += flops * (window == no_window ? squares : std::min(squares, static_cast<double>(window) * tokens));
+    return sum;
+  }
 };
 
-/// The two terms of `of(T)`, which has both.
+/// The terms of `of(T)`, which has at most one window.
 template <class F>
 FlopsPerSequence terms_of(const F& of) {
-  const double one = of(1), two = of(2), per_square = (two - 2 * one) / 2;
-  return {one - per_square, per_square};
+  constexpr std::int64_t longer = std::int64_t{1} << 30;  // than any window
+  const double one = of(1), two = of(2), square = (two - 2 * one) / 2, token = one - square;
+  if (square == 0) return {token, {}};
+  const double keys = (of(longer) / static_cast<double>(longer) - token) / square;
+  const std::int64_t window = std::llround(keys);
+  return {token, {{window < longer ? window : no_window, square}}};
 }
 
 /// What backward leaves out for frozen parameters, less what a reference model adds; 0 if all are trainable and there
@@ -56,13 +77,11 @@ FlopsPerSequence left_out(const Model& model) {
     const FlopsPerSequence terms = terms_of([&](std::int64_t tokens) {
       return 2 * module.forward_flops({1, tokens}) - module.backward_flops({1, tokens}, wanted);
     });
-    sum.per_token += terms.per_token;
-    sum.per_square += terms.per_square;
+    sum.add(terms, 1);
   }
   for (const auto& module : model.reference) {
     const FlopsPerSequence more = terms_of([&](std::int64_t tokens) { return module->forward_flops({1, tokens}); });
-    sum.per_token -= more.per_token;
-    sum.per_square -= more.per_square;
+    sum.add(more, -1);
   }
   return sum;
 }
@@ -72,8 +91,11 @@ FlopsPerSequence left_out(const Model& model) {
 double Model::train_flops(double tokens, double squares) const {
   const bool frozen = !reference.empty() || !std::ranges::all_of(params, &ParamSpec::trainable);
   const FlopsPerSequence less = frozen ? left_out(*this) : FlopsPerSequence{};
-  return (6.0 * static_cast<double>(matmul_params) - less.per_token) * tokens +
-         (12.0 * static_cast<double>(attention_width) - less.per_square) * squares;
+  FlopsPerSequence all{6.0 * static_cast<double>(matmul_params),
+                       {{no_window, 12.0 * static_cast<double>(attention_width)}}};
+  for (const auto& [window, width] : windowed_width) all.per_square[window] = 12.0 * static_cast<double>(width);
+  all.add(less, -1);
+  return all.of(tokens, squares);
 }
 
 namespace {
@@ -98,6 +120,7 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
   if (const Family* family = find_family(word)) {
     Model model = family->make(config, dtype);
     model.dropout = dropout_of(config);
+    refuse_other_families_keys(config);
     return model;
   }
   std::string known;

@@ -233,11 +233,13 @@ struct Model {
   /// parameters, and with the forward of a reference model.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
   /// The same for sequences with `tokens` in all, whose squared lengths sum to `squares`: 6·N_matmul·tokens +
-  /// 12·L·H·squares, less what backward leaves out.
+  /// 12·L·H·squares, less what backward leaves out. Of attention in a window, min(squares, window·tokens): exact for
+  /// sequences of one length.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   bool in_row_parts = false;         // split_rows
   int context_ranks = 1;             // share_rows
-  std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
+  std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
+  std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window
   RouterInfo router;
   std::optional<LoraAdapters> lora;  // add_lora
   std::string dropout;  // dropout in the config, "attn_pdrop = 0.1": not supported; training prints a warning

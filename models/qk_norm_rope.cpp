@@ -10,12 +10,13 @@ namespace tessera::models {
 QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
     : heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim), rope_(spec.rope) {
   TESSERA_ASSERT(kv_heads_ > 0 && heads_ % kv_heads_ == 0 && head_dim_ > 0);
-  TESSERA_ASSERT(!rope_ || static_cast<std::int64_t>(rope_->inv_freq.size()) * 2 == head_dim_);
+  TESSERA_ASSERT(!rope_ || rope_->width() <= head_dim_);
   if (!spec.norms) return;
   eps_ = spec.norms->eps;
+  joint_ = spec.norms->joint;
   for (const int which : {0, 1})
     weights_[which] = params.add({.name = which == 0 ? spec.norms->q : spec.norms->k,
-                                  .shape = {head_dim_},
+                                  .shape = {part(which).group},
                                   .init = {Initializer::Kind::ones},
                                   .decay = false});
 }
@@ -26,7 +27,7 @@ QkNormRope::Outputs QkNormRope::outputs(ScratchAllocator& allocator, BatchShape 
   if (weights_[0] < 0) return out;
   out.heads = allocator.take(dtype, {rows, width()});
   if (phase == Phase::train)
-    for (const int which : {0, 1}) out.rstd[which] = allocator.take(stat_dtype(dtype), {rows * part(which).heads});
+    for (const int which : {0, 1}) out.rstd[which] = allocator.take(stat_dtype(dtype), {rows * part(which).groups()});
   return out;
 }
 
@@ -36,7 +37,8 @@ QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, const Outp
   Scratch s;
   // In generation a row's tokens may have any positions: every row of x has its own row of the table.
   if (rope_)
-    s.table = allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.num_positions(), head_dim_});
+    s.table =
+        allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.num_positions(), rope_->width()});
   s.outputs = shape.saves_outputs ? saved : outputs(allocator, shape, dtype, phase);
   return s;
 }
@@ -46,7 +48,7 @@ static bool has_own_rows(Phase phase, const Batch* batch) { return phase == Phas
 
 static kernels::RopeTableArgs table_args(const Rope& rope, const QkNormRope::Args& args) {
   const bool own_rows = has_own_rows(args.phase, args.batch);
-  return {.inv_freq = rope.inv_freq,
+  return {.inv_freq = rope.frequencies(args.longest),
           .scale = rope.scale,
           .positions = own_rows ? args.batch->positions : TensorView{},
           .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.num_positions())};
@@ -75,9 +77,9 @@ void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
   const TensorView& heads = args.scratch.outputs.heads;
   for (const int which : {0, 1}) {
     const Part p = part(which);
-    kernels::rms_norm_forward({.x = columns(qkv, p.column, p.heads * head_dim_),
+    kernels::rms_norm_forward({.x = columns(qkv, p.column, p.columns),
                                .weight = at(args.params, weights_[which]),
-                               .y = columns(heads, p.column, p.heads * head_dim_),
+                               .y = columns(heads, p.column, p.columns),
                                .rstd = args.scratch.outputs.rstd[which],
                                .eps = eps_,
                                .stride_x = width(),
@@ -107,9 +109,9 @@ void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
   if (weights_[0] < 0) return;
   for (const int which : {0, 1}) {
     const Part p = part(which);
-    const TensorView d = columns(back.dqkv, p.column, p.heads * head_dim_);
+    const TensorView d = columns(back.dqkv, p.column, p.columns);
     kernels::rms_norm_backward({.dy = d,
-                                .x = columns(back.qkv, p.column, p.heads * head_dim_),
+                                .x = columns(back.qkv, p.column, p.columns),
                                 .weight = at(args.params, weights_[which]),
                                 .rstd = args.scratch.outputs.rstd[which],
                                 .dx = back.write_dqkv ? d : TensorView{},
@@ -124,7 +126,7 @@ void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
 }
 
 std::size_t QkNormRope::norm_workspace(DType dtype, Device device) const {
-  return weights_[0] >= 0 ? kernels::rms_norm_backward_workspace(head_dim_, dtype, device) : 0;
+  return weights_[0] >= 0 ? kernels::rms_norm_backward_workspace(part(0).group, dtype, device) : 0;
 }
 
 }  // namespace tessera::models

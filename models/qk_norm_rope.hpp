@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// QkNormRope: RMSNorm of each head of q and k (qk-norm), then RoPE. Both are optional; GPT-2 has neither.
+// QkNormRope: RMSNorm of each head of q and k, or of all heads together (qk-norm), then RoPE. Both are optional; GPT-2
+// has neither.
 
 #include <memory>
 #include <optional>
@@ -12,10 +13,11 @@
 
 namespace tessera::models {
 
-/// RMSNorm of each head of q and k: names of the two weights (head_dim); before rotation.
+/// RMSNorm of q and k before rotation: names of the two weights.
 struct QkNormSpec {
   std::string q, k;
   double eps = 1e-6;
+  bool joint = false;  // one norm over all heads, with a weight for each number of them, in place of one a head
 };
 
 struct QkNormRopeSpec {
@@ -31,7 +33,7 @@ class QkNormRope {
   /// With qk-norm.
   struct Outputs {
     TensorView heads;    // (N, width): backward needs the projection unchanged
-    TensorView rstd[2];  // (N·heads) of the norms of q and k, in training
+    TensorView rstd[2];  // (N·groups) of the norms of q and k, in training
   };
   [[nodiscard]] Outputs outputs(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   struct Scratch {
@@ -48,6 +50,7 @@ class QkNormRope {
     std::span<const TensorView> params;
     const Batch* batch = nullptr;  // positions
     Scratch scratch;
+    std::int64_t longest = 0;  // tokens of the longest sequence that the pass is a part of: Rope::frequencies
     StreamView stream = host_stream;
   };
   /// Heads for attention from the projections `qkv` (N, width), columns q | k | v: rotated in place, or in
@@ -74,12 +77,14 @@ class QkNormRope {
   [[nodiscard]] std::int64_t width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
 
  private:
-  /// Columns of the heads of q (0) and k (1).
+  /// Columns of the heads of q (0) and k (1), and the numbers that a norm is of: a head or all heads.
   struct Part {
-    std::int64_t column, heads;
+    std::int64_t column, columns, group;
+    [[nodiscard]] std::int64_t groups() const { return columns / group; }
   };
   [[nodiscard]] Part part(int which) const {
-    return which == 0 ? Part{0, heads_} : Part{heads_ * head_dim_, kv_heads_};
+    const std::int64_t columns = (which == 0 ? heads_ : kv_heads_) * head_dim_;
+    return {which == 0 ? 0 : heads_ * head_dim_, columns, joint_ ? columns : head_dim_};
   }
   void make_table(const Args& args) const;
   void rotate(const Args& args, const TensorView& x, bool back) const;
@@ -88,6 +93,7 @@ class QkNormRope {
   std::int64_t heads_, kv_heads_, head_dim_;
   int weights_[2] = {-1, -1};  // weights of the norms of q and k; -1: none
   double eps_ = 0;
+  bool joint_ = false;
   std::shared_ptr<const Rope> rope_;
 };
 

@@ -6,7 +6,7 @@
 namespace tessera::models {
 
 Model make_qwen2(const ConfigReader& config, DType dtype) {
-  DecoderConfig c = parse_decoder(config, {});
+  DecoderConfig c = parse_decoder(config, {.windows = qwen_windows(config)});
   c.qkv_bias = true;
   return make_decoder(c, dtype);
 }

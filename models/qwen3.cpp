@@ -6,9 +6,9 @@
 namespace tessera::models {
 
 Model make_qwen3(const ConfigReader& config, DType dtype) {
-  DecoderConfig c = parse_decoder(config, {.head_dim = 128});
+  DecoderConfig c = parse_decoder(config, {.head_dim = 128, .windows = qwen_windows(config)});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
-  c.qk_norm = true;
+  c.qk_norm = DecoderConfig::QkNorm::heads;
   return make_decoder(c, dtype);
 }
 

@@ -8,9 +8,9 @@
 namespace tessera::models {
 
 Model make_qwen3_moe(const ConfigReader& config, DType dtype) {
-  DecoderConfig c = parse_decoder(config, {});
+  DecoderConfig c = parse_decoder(config, {.windows = WindowRule{.fallback = 4096, .switched = true}});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
-  c.qk_norm = true;
+  c.qk_norm = DecoderConfig::QkNorm::heads;
   c.experts = parse_experts(
       config, {.count = {"num_experts", "num_local_experts"}, .normalize = config.boolean("norm_topk_prob", false)});
   c.experts.intermediate = config.integer({"moe_intermediate_size"}, 1, 4 * max_width);

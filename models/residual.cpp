@@ -2,13 +2,22 @@
 // Residual: without BatchShape::saves_outputs backward computes the norm's output again, from mean and rstd.
 #include "models/residual.hpp"
 
+#include "kernels/bias.hpp"
+#include "runtime/base/error.hpp"
+
 namespace tessera::models {
 
 Residual::Saved Residual::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   Saved s;
   const std::int64_t rows = shape.batch * shape.tokens;
-  s.norm = norm_.allocate(allocator.kept(), rows, dtype);
-  if (shape.saves_outputs) s.normed = allocator.kept().take(dtype, {rows, norm_.channels()});
+  if (norm_) {
+    s.norm = norm_->allocate(allocator.kept(), rows, dtype);
+    if (shape.saves_outputs) s.normed = allocator.kept().take(dtype, {rows, norm_->channels()});
+  }
+  if (post_) {
+    s.post = post_->allocate(allocator.kept(), rows, dtype);
+    s.inner = allocator.kept().take(dtype, {rows, post_->channels()});
+  }
   s.sublayer = allocator.take(sublayer_->saved_bytes(shape, dtype));
   return s;
 }
@@ -16,12 +25,25 @@ Residual::Saved Residual::saved(SavedAllocator& allocator, BatchShape shape, DTy
 Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorView& saved_normed, BatchShape shape,
                                     DType dtype, Phase phase) const {
   Scratch s;
-  s.normed = shape.saves_outputs ? saved_normed : allocator.take(dtype, {shape.batch * shape.tokens, norm_.channels()});
+  const Shape rows{shape.batch * shape.tokens, (norm_ ? norm_ : post_)->channels()};
+  const bool in_saved = norm_ && shape.saves_outputs;
+  if (in_saved) s.normed = saved_normed;
+  else if (norm_ || phase == Phase::train) s.normed = allocator.take(dtype, rows);
+  if (post_ && phase == Phase::train) s.dinner = allocator.take(dtype, rows);
   const std::size_t mark = allocator.mark();
   s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
   allocator.rewind(mark);
-  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype, shape.device));
+  if (phase == Phase::train)
+    s.norm = allocator.take_bytes(std::max(norm_ ? norm_->workspace_bytes(dtype, shape.device) : 0,
+                                           post_ ? post_->workspace_bytes(dtype, shape.device) : 0));
   return s;
+}
+
+void Residual::set_context_ranks(int ranks) {
+  if (post_)
+    throw Error(ExitCode::usage, "--context_parallel_size is not built for models with norms after attention",
+                "context_parallel_size", "Drop --context_parallel_size");
+  sublayer_->set_context_ranks(ranks);
 }
 
 SavedBytes Residual::saved_bytes(BatchShape shape, DType dtype) const {
@@ -40,48 +62,73 @@ void Residual::forward(const ForwardArgs& args) const {
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, s.normed, args.shape, dtype, args.phase);
+  const auto normalize = [&](const Norm& norm, const TensorView& x, const TensorView& y,
+                             const Norm::Saved& statistics) {
+    if (has_statistics) norm.recompute(args.params, x, y, statistics, args.stream);
+    else norm.forward(args.params, x, y, args.phase == Phase::train ? statistics : Norm::Saved{}, args.stream);
+  };
 
-  if (has_statistics && args.stage == 0) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
-  else if (args.stage == 0)
-    norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
+  if (norm_ && args.stage == 0) normalize(*norm_, args.x, w.normed, s.norm);
   ForwardArgs inner = args;
-  inner.x = w.normed;
+  if (norm_) inner.x = w.normed;
   inner.saved = s.sublayer.saved;
   inner.kept = s.sublayer.kept;
   inner.workspace = w.sublayer;
-  sublayer_->forward(inner, /*residual=*/args.x);
+  if (!post_) return sublayer_->forward(inner, /*residual=*/args.x);
+  inner.y = s.inner;
+  inner.writes_y = !has_statistics;  // it is kept
+  sublayer_->forward(inner, /*residual=*/{});
+  if (!args.writes_y && has_statistics) return;
+  normalize(*post_, s.inner, args.writes_y ? args.y : w.dinner, s.post);  // without y for its statistics
+  if (args.writes_y) kernels::add({.x = args.x, .y = args.y}, args.stream);
 }
 
 void Residual::backward(const BackwardArgs& args) const {
   const Wanted wanted = args.wanted();
-  const bool through_norm = wanted.dx() || norm_.has_wanted(wanted);
-  if (!through_norm && !sublayer_->has_wanted(wanted)) return;
+  const bool through_input = wanted.dx() || norm_wanted(wanted);
+  const bool through_sublayer = through_input || sublayer_->has_wanted(wanted);
+  if (!through_sublayer && !(post_ && post_->has_wanted(wanted))) return;
   const DType dtype = args.x.dtype;
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, s.normed, args.shape, dtype, Phase::train);
 
-  if (args.stage == 0 && !args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
-    norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
+  if (post_)
+    post_->backward({.params = args.params,
+                     .grads = args.grads(),
+                     .x = s.inner,
+                     .dy = args.dy,
+                     .dx = through_sublayer ? w.dinner : TensorView{},
+                     .saved = s.post,
+                     .workspace = w.norm,
+                     .stream = args.stream});
+  if (!through_sublayer) return;
+  if (norm_ && args.stage == 0 && !args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
+    norm_->recompute(args.params, args.x, w.normed, s.norm, args.stream);
   BackwardArgs inner = args;
-  inner.x = w.normed;
-  inner.dx = through_norm ? w.normed : TensorView{};
+  if (norm_) inner.x = w.normed;
+  if (post_) inner.dy = w.dinner;
+  inner.dx = through_input ? w.normed : TensorView{};
   inner.saved = s.sublayer.saved;
   inner.kept = s.sublayer.kept;
   inner.workspace = w.sublayer;
   sublayer_->backward(inner);
-  if (!through_norm || args.stage > 0) return;
+  if (through_input && args.stage == 0) add_input_gradient(args, s, w);
+}
+
+void Residual::add_input_gradient(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
   if (args.dx && args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
-  norm_.backward({.params = args.params,
-                  .grads = args.grads(),
-                  .x = args.x,
-                  .dy = w.normed,
-                  .dx = args.dx,
-                  .write = Write::add,
-                  .saved = s.norm,
-                  .workspace = w.norm,
-                  .stream = args.stream});
+  if (!norm_) return kernels::add({.x = w.normed, .y = args.dx}, args.stream);
+  norm_->backward({.params = args.params,
+                   .grads = args.grads(),
+                   .x = args.x,
+                   .dy = w.normed,
+                   .dx = args.dx,
+                   .write = Write::add,
+                   .saved = s.norm,
+                   .workspace = w.norm,
+                   .stream = args.stream});
 }
 
 }  // namespace tessera::models

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Residual: y = x + f(norm(x)) for any sublayer f. Two of them make a transformer block.
+// Residual: y = x + post(f(norm(x))) for any sublayer f, with either norm or both. Two of them make a transformer
+// block.
 
 #include <memory>
+#include <optional>
 
 #include "models/norm.hpp"
 #include "models/sublayer.hpp"
@@ -11,11 +13,15 @@ namespace tessera::models {
 
 class Residual {
  public:
-  /// The sublayer's parameters must follow the norm's in the module.
-  Residual(Norm norm, std::unique_ptr<Sublayer> sublayer) : norm_(norm), sublayer_(std::move(sublayer)) {}
+  /// norm: of x; post: of the sublayer's output. One of them at least.
+  Residual(std::optional<Norm> norm, std::unique_ptr<Sublayer> sublayer, std::optional<Norm> post = {})
+      : norm_(norm), post_(post), sublayer_(std::move(sublayer)) {
+    TESSERA_ASSERT(norm_ || post_);
+  }
 
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
-  void set_context_ranks(int ranks) { sublayer_->set_context_ranks(ranks); }
+  /// Throws Error (usage): also with a norm after the sublayer.
+  void set_context_ranks(int ranks);
   /// Those of the sublayer. In backward every stage is given dy, the gradient of y.
   [[nodiscard]] ModuleStages stages() const { return sublayer_->stages(); }
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
@@ -33,32 +39,39 @@ class Residual {
   }
   /// Whether the gradient of one of its parameters is wanted.
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
-    return norm_.has_wanted(wanted) || sublayer_->has_wanted(wanted);
+    return norm_wanted(wanted) || (post_ && post_->has_wanted(wanted)) || sublayer_->has_wanted(wanted);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
   /// See Sublayer.
   [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const {
-    return sublayer_->recompute_flops(shape, what);
+    return sublayer_->recompute_flops(shape, {what.keeps, post_ ? !what.keeps : what.writes_y});
   }
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const {
-    return sublayer_->backward_flops(shape, wanted.with_dx(wanted.dx() || norm_.has_wanted(wanted)));
+    return sublayer_->backward_flops(shape, wanted.with_dx(wanted.dx() || norm_wanted(wanted)));
   }
 
  private:
   struct Saved {
     Norm::Saved norm;
     TensorView normed;  // with BatchShape::saves_outputs
+    Norm::Saved post;
+    TensorView inner;  // (B·T, C), the sublayer's output, with a post norm
     SavedAllocator::Memory sublayer;
   };
   struct Scratch {
-    TensorView normed;          // (B·T, C), or that of Saved; in backward later its gradient
+    TensorView normed;          // (B·T, C), or that of Saved; in backward later the gradient of the sublayer's input
+    TensorView dinner;          // (B·T, C), the gradient of `inner`
     TensorView sublayer, norm;  // bytes; `norm` reuses the memory of `sublayer`
   };
   [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, const TensorView& saved_normed, BatchShape shape,
                                 DType dtype, Phase phase) const;
 
-  Norm norm_;
+  [[nodiscard]] bool norm_wanted(const Wanted& wanted) const { return norm_ && norm_->has_wanted(wanted); }
+  /// The gradient of x that came through the sublayer, `w.normed`, is added to dy in dx.
+  void add_input_gradient(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
+
+  std::optional<Norm> norm_, post_;
   std::unique_ptr<Sublayer> sublayer_;
 };
 

@@ -64,6 +64,50 @@ void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double thet
   rope.scale = scaling.number("attention_factor", 1e-6, largest, mscale > 0 && all > 0 ? of(mscale) / of(all) : of(1));
 }
 
+/// A list of positive numbers, one for each frequency.
+std::vector<double> factors_of(const ConfigReader& scaling, const char* name, std::size_t count) {
+  const std::vector<double> factors = scaling.numbers(name, 1e-6, largest);
+  if (factors.empty()) scaling.refuse(name, "is missing");
+  if (factors.size() != count) scaling.refuse(name, strfmt("has %zu numbers, expected %zu", factors.size(), count));
+  return factors;
+}
+
+/// LongRoPE (Ding et al. 2024): a factor for each frequency, others for sequences longer than the original length.
+void scale_longrope(const ConfigReader& config, const ConfigReader& scaling, const RopeShape& shape, Rope& rope) {
+  const char* const key = "original_max_position_embeddings";
+  const std::int64_t outer = config.integer({key}, 2, std::int64_t{1} << 24, shape.max_tokens);
+  rope.original = scaling.integer({key}, 2, std::int64_t{1} << 24, outer);
+  if (config.has(key) && rope.original != outer)
+    scaling.refuse(key, strfmt("is %ld, but that of the config is %ld", rope.original, outer));
+  rope.long_inv_freq = rope.inv_freq;
+  const auto divide = [&](std::vector<double>& frequencies, const char* name) {
+    const std::vector<double> factors = factors_of(scaling, name, frequencies.size());
+    for (std::size_t j = 0; j < factors.size(); ++j) frequencies[j] /= factors[j];
+  };
+  divide(rope.inv_freq, "short_factor");
+  divide(rope.long_inv_freq, "long_factor");
+  const auto original = static_cast<double>(rope.original);
+  const double factor = scaling.number("factor", 1e-6, largest, static_cast<double>(shape.max_tokens) / original);
+  rope.scale = scaling.number("attention_factor", 1e-6, largest,
+                              factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original)));
+}
+
+/// How many numbers of a head are rotated.
+std::int64_t rotated(const ConfigReader& config, const ConfigReader& scaling, const RopeShape& shape) {
+  const char* const key = "partial_rotary_factor";
+  const double outer = config.number(key, 0, 1, 1.0), factor = scaling.number(key, 0, 1, outer);
+  for (const ConfigReader* source : {&config, &scaling})
+    if (!shape.partial && source->number(key, 0, 1, 1.0) != 1.0)
+      source->refuse(key, "is not 1: rotating a part of the head is not supported");
+  if (config.has(key) && factor != outer)
+    scaling.refuse(key, strfmt("is %g, but that of the config is %g", factor, outer));
+  const auto width = static_cast<std::int64_t>(static_cast<double>(shape.head_dim) * factor);
+  if (width < 2 || width % 2 != 0)
+    config.refuse(key, strfmt("is %g: of heads of %ld, %ld numbers would be rotated, expected an even number", factor,
+                              shape.head_dim, width));
+  return width;
+}
+
 /// The config's object for scaling, and its type.
 ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   const auto type_of = [](const ConfigReader& object) {
@@ -93,13 +137,19 @@ double theta_of(const ConfigReader& config, const ConfigReader& scaling, double 
 }  // namespace
 
 Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
+  (void)config.has("original_max_position_embeddings");  // of longrope alone, as in transformers
   std::string type;
   const ConfigReader scaling = scaling_of(config, type);
-  for (const ConfigReader* source : {&config, &scaling})
-    if (source->number("partial_rotary_factor", 0, 1, 1.0) != 1.0)
-      source->refuse("partial_rotary_factor", "is not 1: rotating a part of the head is not supported");
+  const std::vector<std::string> known =
+      shape.types.empty() ? std::vector<std::string>{"default", "linear", "llama3", "yarn", "longrope"} : shape.types;
+  if (std::ranges::find(known, type) == known.end()) {
+    std::string all;
+    for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
+    scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type", "is \"" + type + "\", which is not supported",
+                   "Supported: " + all);
+  }
   const double theta = theta_of(config, scaling, shape.default_theta);
-  Rope rope{plain(shape.head_dim, theta), 1};
+  Rope rope{plain(rotated(config, scaling, shape), theta), 1};
   if (type == "default") return rope;
   if (type == "linear") {
     const double factor = scaling.number("factor", 1e-6, largest, {});
@@ -109,8 +159,7 @@ Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
   } else if (type == "yarn") {
     scale_yarn(scaling, shape, theta, rope);
   } else {
-    scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type", "is \"" + type + "\", which is not supported",
-                   "Supported: default, linear, llama3, yarn");
+    scale_longrope(config, scaling, shape, rope);
   }
   return rope;
 }

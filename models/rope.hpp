@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rope: RoPE frequencies from a config: plain, linear, llama3 and YaRN scaling, as in transformers.
+// Rope: RoPE frequencies from a config: plain, linear, llama3, YaRN and LongRoPE scaling, as in transformers.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "models/config_reader.hpp"
@@ -10,17 +11,30 @@
 namespace tessera::models {
 
 struct Rope {
-  std::vector<double> inv_freq;  // (head_dim / 2), radians per position
+  std::vector<double> inv_freq;  // (d / 2), radians per position; the first d numbers of a head are rotated
   double scale = 1;              // of cosines and sines
+  /// LongRoPE: the frequencies of sequences longer than `original`. Empty: they have inv_freq, too.
+  std::vector<double> long_inv_freq = {};
+  std::int64_t original = 0;
+
+  [[nodiscard]] std::int64_t width() const { return 2 * static_cast<std::int64_t>(inv_freq.size()); }  // d
+  /// Of sequences of up to `tokens` tokens.
+  [[nodiscard]] const std::vector<double>& frequencies(std::int64_t tokens) const {
+    return long_inv_freq.empty() || tokens <= original ? inv_freq : long_inv_freq;
+  }
 };
 
 struct RopeShape {
   std::int64_t head_dim = 0, max_tokens = 0;
   double default_theta = 10000;
+  /// The types that the family has, from those that are known; empty: all but su, an old name of longrope.
+  std::vector<std::string> types = {};
+  bool partial = false;  // "partial_rotary_factor" may be below 1
 };
 
 /// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) with the key: an
-/// unknown rope_type, missing numbers, partial rotation, contradictions between the two forms.
+/// unknown rope_type, missing numbers, partial rotation where the family has none, contradictions between the two
+/// forms.
 [[nodiscard]] Rope parse_rope(const ConfigReader& config, const RopeShape& shape);
 
 }  // namespace tessera::models

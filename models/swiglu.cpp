@@ -8,8 +8,8 @@
 namespace tessera::models {
 
 SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
-    : gate_up_({spec.gate, spec.up}, params), down_(spec.down, params) {
-  TESSERA_ASSERT(spec.gate.out == spec.up.out && spec.up.out == down_.in());
+    : gate_up_(spec.gate_up, params), down_(spec.down, params) {
+  TESSERA_ASSERT(gate_up_.out() == 2 * down_.in());
 }
 
 SwigluMlp::Saved SwigluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {

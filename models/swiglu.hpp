@@ -8,8 +8,8 @@
 namespace tessera::models {
 
 struct SwigluMlpSpec {
-  LinearSpec gate, up;  // in C, out I
-  LinearSpec down;      // in I, out C
+  std::vector<LinearSpec> gate_up;  // in C; one with outputs gate | up, or two: gate, up
+  LinearSpec down;                  // in I, out C
 };
 
 class SwigluMlp final : public Sublayer {

@@ -8,6 +8,7 @@
 #include "io/file/file.hpp"
 #include "io/tokenizer/byte_level.hpp"
 #include "io/tokenizer/component.hpp"
+#include "io/tokenizer/other_kinds.hpp"
 #include "io/tokenizer/utf8.hpp"
 
 namespace tessera::io {
@@ -16,7 +17,8 @@ BpeModel::BpeModel(const Component& node, const TokenizerJson& json, Alphabet al
   if (node.absent()) throw node.refuse("is missing");
   const std::string type = node.type();
   if (type != "BPE" && (!type.empty() || json.merges.empty()))
-    throw node.refuse("is of type \"" + type + "\"; only BPE is built");
+    throw Error(ExitCode::data, "the tokenizer's model is of type \"" + type + "\"; only BPE is built", node.where(),
+                tokenization_elsewhere(directory_of(node.where())));
   node.only({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
              "ignore_merges", "vocab", "merges"});
   const Component dropout = node.child("dropout");

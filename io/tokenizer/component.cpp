@@ -14,10 +14,8 @@ const nlohmann::ordered_json nothing;
 }
 
 Error Component::refuse(const std::string& what) const {
-  return Error(
-      ExitCode::data, "the tokenizer's " + name_ + " " + what, where_,
-      "Tokenizers of the GPT-2, GPT-NeoX, Llama 2 and 3, Mixtral, Qwen, Gemma and SmolLM2 families are read; or "
-      "tokenize elsewhere and give .bin files");
+  return Error(ExitCode::data, "the tokenizer's " + name_ + " " + what, where_,
+               "What is read is in docs/formats.md, tokenizer.json; or tokenize elsewhere and give .bin files");
 }
 
 std::string Component::type() const { return node_.is_object() ? text("type", "") : ""; }

@@ -64,7 +64,8 @@ void map_offsets(std::string_view text, std::string_view whole, std::vector<std:
 
 }  // namespace
 
-Encoder::Encoder(const TokenizerTables& tables, Memory memory) : tables_(tables), merger_(tables.model.merges()) {
+Encoder::Encoder(const TokenizerTables& tables, Memory memory)
+    : tables_(tables), merger_(tables.model.merges()), pieces_(tables.pre_tokenizer) {
   if (memory == Memory::cache) cache_.emplace();
 }
 
@@ -148,11 +149,10 @@ void Encoder::section(std::string_view text, Normalizer::Position position, bool
   }
   OffsetsWithin within(offsets, prepared);
   const std::size_t count = ids_before_->size() + offsets.size();
-  const char* at = prepared.data();
-  const char* const end = at + prepared.size();
-  for (const char* part = at; at != end;) {
-    if (at == part) part = tables_.pre_tokenizer.part_end(at, end);
-    const char* const stop = tables_.pre_tokenizer.next(at, part);
+  pieces_.start(prepared);
+  const char* const end = prepared.data() + prepared.size();
+  for (const char* at = prepared.data(); at != end;) {
+    const char* const stop = pieces_.next();
     const std::string_view word(at, static_cast<std::size_t>(stop - at));
     const std::size_t before = ids.size();
     piece(word, ids);

@@ -40,6 +40,7 @@ class Encoder {
 
   const TokenizerTables& tables_;
   WordMerger merger_;
+  PieceReader pieces_;
   std::optional<WordCache> cache_;
   std::vector<std::int32_t> word_;
   std::vector<Section> sections_, parts_;

@@ -29,9 +29,9 @@ void Normalizer::add(const Component& node) {
   if (type == "Sequence") {
     node.only({"normalizers"});
     for (const Component& step : node.child("normalizers").elements()) add(step);
-  } else if (type == "NFC") {
+  } else if (type == "NFC" || type == "NFKC") {
     node.only({});
-    steps_.push_back({Kind::nfc, {}, {}});
+    steps_.push_back({type == "NFC" ? Kind::nfc : Kind::nfkc, {}, {}});
   } else if (type == "Prepend") {
     node.only({"prepend"});
     steps_.push_back({Kind::prepend, {}, node.text("prepend", "")});
@@ -46,13 +46,18 @@ void Normalizer::add(const Component& node) {
   }
 }
 
-bool Normalizer::composes() const {
-  return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) { return step.kind == Kind::nfc; });
+std::string Normalizer::describe() const {
+  std::string forms;
+  for (const Step& step : steps_)
+    if (step.kind == Kind::nfc || step.kind == Kind::nfkc) forms += step.kind == Kind::nfc ? "NFC, " : "NFKC, ";
+  return forms;
 }
 
 bool Normalizer::touches(char character) const {
   const auto in = [character](const std::string& text) { return text.find(character) != text.npos; };
-  return std::any_of(steps_.begin(), steps_.end(), [&in](const Step& step) { return in(step.from) || in(step.to); });
+  return std::any_of(steps_.begin(), steps_.end(), [&in](const Step& step) {
+    return step.kind == Kind::nfkc || in(step.from) || in(step.to);  // NFKC makes spaces of other characters
+  });
 }
 
 std::string_view Normalizer::apply(std::string_view text, Position position, std::string& buffer) const {
@@ -60,8 +65,9 @@ std::string_view Normalizer::apply(std::string_view text, Position position, std
   std::string other;
   for (const Step& step : steps_) {
     // `text` may be in `buffer`: the result is made in another string.
-    if (step.kind == Kind::nfc) {
-      const std::string_view composed = unicode::nfc(text, other);
+    if (step.kind == Kind::nfc || step.kind == Kind::nfkc) {
+      const auto form = step.kind == Kind::nfc ? unicode::Form::nfc : unicode::Form::nfkc;
+      const std::string_view composed = unicode::normalize(form, text, other);
       if (composed.data() == text.data()) continue;
     } else if (step.kind == Kind::prepend) {
       if (position == Position::inside) continue;

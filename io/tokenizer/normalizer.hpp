@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Normalization of a text before pre-tokenization: NFC, prepended text, replacements.
+// Normalization of a text before pre-tokenization: normal forms, prepended text, replacements.
 
 #include <string>
 #include <string_view>
@@ -16,20 +16,20 @@ class Normalizer {
   enum class Position : unsigned char { beginning, inside };
 
   Normalizer() = default;
-  /// From tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these.
+  /// From tokenizer.json's "normalizer": null, NFC, NFKC, Prepend, Replace of a string, and Sequences of these.
   /// Throws Error (data) for others.
   explicit Normalizer(const Component& node);
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   /// The normalized text: `text` itself, or in `buffer`.
   [[nodiscard]] std::string_view apply(std::string_view text, Position position, std::string& buffer) const;
-  /// True if NFC is one of the steps.
-  [[nodiscard]] bool composes() const;
-  /// True if a step replaces or inserts text with this character.
+  /// "NFC, ": the normal forms among the steps.
+  [[nodiscard]] std::string describe() const;
+  /// True if a step may replace or insert text with this character.
   [[nodiscard]] bool touches(char character) const;
 
  private:
-  enum class Kind : unsigned char { nfc, prepend, replace };
+  enum class Kind : unsigned char { nfc, nfkc, prepend, replace };
   struct Step {
     Kind kind = Kind::nfc;
     std::string from, to;

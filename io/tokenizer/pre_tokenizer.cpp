@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "io/tokenizer/byte_level.hpp"
 #include "io/tokenizer/component.hpp"
 #include "io/tokenizer/utf8.hpp"
 
@@ -14,24 +15,18 @@ namespace {
 constexpr const char* lower_block = "\u2581";  // SentencePiece's replacement of a space
 }
 
-PreTokenizer::PreTokenizer(const Component& node) {
-  add(node);
-  if (pattern_ && !byte_level_) throw node.refuse("splits without ByteLevel, which is not supported");
-}
+PreTokenizer::PreTokenizer(const Component& node) { add(node); }
 
 void PreTokenizer::add(const Component& node) {
   if (node.absent()) return;
   const std::string type = node.type();
-  if (byte_level_ || metaspace_)
+  if (metaspace_ || (byte_level_ && !SplitStage::is_one(type)))
     throw node.refuse("is \"" + type + "\" behind ByteLevel or Metaspace, which is not supported");
   if (type == "Sequence") {
     node.only({"pretokenizers"});
     for (const Component& part : node.child("pretokenizers").elements()) add(part);
-  } else if (type == "Digits" || (type == "Split" && !node.child("pattern").child("String").absent())) {
-    if (pattern_ || outer_.splits()) throw node.refuse("splits a second time, which is not supported");
-    outer_ = OuterSplit(node);
-  } else if (type == "Split") {
-    add_split(node);
+  } else if (SplitStage::is_one(type)) {
+    (byte_level_ ? behind_ : stages_).emplace_back(node);
   } else if (type == "ByteLevel") {
     add_byte_level(node);
   } else if (type == "Metaspace") {
@@ -41,34 +36,17 @@ void PreTokenizer::add(const Component& node) {
   }
 }
 
-void PreTokenizer::add_split(const Component& node) {
-  node.only({"pattern", "behavior", "invert"});
-  const Component pattern = node.child("pattern");
-  pattern.only({"Regex"});
-  if (pattern_ || outer_.splits()) throw node.refuse("splits a second time, which is not supported");
-  const std::string regex = pattern.text("Regex", "");
-  pattern_ = split_pattern(regex);
-  if (!pattern_) throw node.refuse("splits by a pattern that is not supported: " + regex);
-  // The patterns match every character, so all behaviors that separate matches give the same pieces.
-  const std::string behavior = node.text("behavior", "");
-  const bool invert = node.flag("invert", false);
-  if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert))
-    throw node.refuse("has the behavior " + behavior + (invert ? ", inverted" : "") + ", which is not supported");
-}
-
 void PreTokenizer::add_byte_level(const Component& node) {
   node.only({"add_prefix_space", "trim_offsets", "use_regex"});
   byte_level_ = true;
   prefix_space_ = node.flag("add_prefix_space", true);
-  const bool use_regex = node.flag("use_regex", true);
-  if ((pattern_ && use_regex) || ((pattern_ || outer_.splits()) && prefix_space_))
-    throw node.refuse("splits, or adds spaces, behind a Split, which is not supported");
-  if (use_regex) pattern_ = SplitPattern::gpt2;
+  if (!stages_.empty() && prefix_space_) throw node.refuse("adds spaces behind a Split, which is not supported");
+  if (node.flag("use_regex", true)) stages_.emplace_back(SplitPattern::gpt2);
 }
 
 void PreTokenizer::add_metaspace(const Component& node) {
   node.only({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  if (pattern_ || outer_.splits()) throw node.refuse("is a Metaspace behind a Split, which is not supported");
+  if (!stages_.empty()) throw node.refuse("is a Metaspace behind a Split, which is not supported");
   metaspace_ = true;
   mark_ = node.text("replacement", lower_block);
   if (mark_.empty() || utf8::step(mark_).length != static_cast<int>(mark_.size()))
@@ -89,15 +67,28 @@ void PreTokenizer::learn(const BpeModel& model) {
 }
 
 bool PreTokenizer::ends_pieces_at_newlines(const BpeModel& model) const {
-  if (outer_.matches('\n')) return false;
-  if (pattern_) return true;
-  return mark_ != "\n" && !model.ignores_merges() && model.never_joins_behind('\n');
+  bool ends = mark_ != "\n" && !model.ignores_merges() && model.never_joins_behind('\n');
+  for (const auto* stages : {&stages_, &behind_})
+    for (const SplitStage& stage : *stages) {
+      if (stage.crosses_newlines()) return false;
+      if (stages == &stages_) ends = ends || stage.ends_at_newlines();
+    }
+  return ends;
 }
 
 std::string PreTokenizer::describe() const {
-  if (byte_level_) return "byte-level BPE, " + outer_.describe() + (pattern_ ? name_of(*pattern_) : "no") + " split";
-  if (outer_.splits()) return "BPE of characters, " + outer_.describe() + "no other split";
-  return metaspace_ ? "BPE of characters, Metaspace" : "BPE of characters, no split";
+  std::string text = byte_level_  ? "byte-level BPE, "
+                     : metaspace_ ? "BPE of characters, Metaspace"
+                                  : "BPE of characters, ";
+  if (metaspace_) return text;
+  if (stages_.empty() && behind_.empty()) return text + "no split";
+  const char* between = "";
+  for (const auto* stages : {&stages_, &behind_})
+    for (const SplitStage& stage : *stages) {
+      text += between + stage.describe();
+      between = ", ";
+    }
+  return text;
 }
 
 std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Position position, bool first,
@@ -115,8 +106,7 @@ std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Pos
   return buffer;
 }
 
-const char* PreTokenizer::next(const char* at, const char* end) const {
-  if (pattern_) return piece_end(*pattern_, at, end);
+const char* PreTokenizer::unjoined_end(const char* at, const char* end) const {
   const auto mark_at = [&](const char* p) {
     return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(mark_);
   };
@@ -129,6 +119,51 @@ const char* PreTokenizer::next(const char* at, const char* end) const {
     if (split_marks && *at == mark_[0] && mark_at(at)) break;
   }
   return at;
+}
+
+void PieceReader::Chain::start(const char* at, const char* end) {
+  at_ = at;
+  std::fill(ends_.begin(), ends_.end(), at);
+  ends_[0] = end;
+  if (!cursors_.empty()) cursors_[0].start(at, end);
+}
+
+const char* PieceReader::Chain::next() {
+  std::size_t stage = 0;  // the first one whose piece has ended
+  while (stage < cursors_.size() && ends_[stage + 1] != at_) ++stage;
+  for (; stage < cursors_.size(); ++stage) {
+    ends_[stage + 1] = cursors_[stage].next();
+    if (stage + 1 < cursors_.size()) cursors_[stage + 1].start(at_, ends_[stage + 1]);
+  }
+  return at_ = ends_.back();
+}
+
+void PieceReader::start(std::string_view section) {
+  at_ = part_end_ = section.data();
+  chain_.start(at_, at_ + section.size());
+}
+
+const char* PieceReader::next() {
+  if (at_ == part_end_) {
+    part_end_ = chain_.next();
+    if (!behind_.empty()) {
+      const std::string_view part(at_, static_cast<std::size_t>(part_end_ - at_));
+      const auto itself = [](char c) { return c > 32 && c < 127; };
+      if (!std::all_of(part.begin(), part.end(), itself)) spelling_ = spelling_of_bytes(part);
+      else spelling_ = part;
+      spelled_ = spelling_.data();
+      behind_.start(spelled_, spelled_ + spelling_.size());
+    }
+  }
+  if (!behind_.empty()) return at_ = next_behind();
+  return at_ = of_.byte_level_ ? part_end_ : of_.unjoined_end(at_, part_end_);
+}
+
+const char* PieceReader::next_behind() {
+  const char* const stop = behind_.next();
+  const auto bytes = std::count_if(spelled_, stop, [](char c) { return (c & '\xC0') != '\x80'; });  // one a character
+  spelled_ = stop;
+  return at_ + bytes;
 }
 
 }  // namespace tessera::io

@@ -5,19 +5,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/tokenizer/bpe_model.hpp"
 #include "io/tokenizer/normalizer.hpp"
-#include "io/tokenizer/outer_split.hpp"
-#include "io/tokenizer/split.hpp"
+#include "io/tokenizer/split_stage.hpp"
 
 namespace tessera::io {
 
 class PreTokenizer {
  public:
   PreTokenizer() = default;
-  /// null, ByteLevel, Split of a known pattern and then ByteLevel, Metaspace; also as a Sequence. Digits or Split by a
-  /// plain string, alone or before ByteLevel. Throws Error (data) for others.
+  /// null; Split, Digits and Punctuation (split_stage.hpp), in any number and order, before and behind ByteLevel;
+  /// Metaspace; also as a Sequence. Throws Error (data) for others.
   explicit PreTokenizer(const Component& node);
 
   [[nodiscard]] BpeModel::Alphabet alphabet() const {
@@ -33,28 +33,59 @@ class PreTokenizer {
   /// the document.
   [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Position position, bool first,
                                          std::string& buffer) const;
-  /// The end of the part that begins at `at`, which is before `end`: parts (of Digits, of a Split by a string) are
-  /// split into pieces independently. Without them, the end of the section.
-  [[nodiscard]] const char* part_end(const char* at, const char* end) const { return outer_.next(at, end); }
-  /// The end of the piece at `at`, which is before `end`, the end of the part.
-  [[nodiscard]] const char* next(const char* at, const char* end) const;
 
  private:
+  friend class PieceReader;
   enum class Scheme : unsigned char { always, first, never };
   void add(const Component& node);
-  void add_split(const Component& node);
   void add_byte_level(const Component& node);
   void add_metaspace(const Component& node);
+  /// Of a part that begins at `at` and that no stage splits: where BPE of characters can be split.
+  [[nodiscard]] const char* unjoined_end(const char* at, const char* end) const;
 
-  OuterSplit outer_;
+  std::vector<SplitStage> stages_;
+  std::vector<SplitStage> behind_;  // behind ByteLevel: they see the characters that stand for bytes
   bool byte_level_ = false, prefix_space_ = false;
-  std::optional<SplitPattern> pattern_;
   bool metaspace_ = false;
   Scheme scheme_ = Scheme::always;
   std::string mark_;            // the character that replaces a space: "▁"
   bool split_at_mark_ = false;  // before every mark
   bool split_words_ = false;    // before a mark that follows another character: no merge crosses
   bool split_lines_ = false;    // around newlines: no merge joins them with others
+};
+
+/// The pieces of a section that PreTokenizer::prepare() made, one after the other; reuses its memory. `of` must outlive
+/// it.
+class PieceReader {
+ public:
+  explicit PieceReader(const PreTokenizer& of) : of_(of), chain_(of.stages_), behind_(of.behind_) {}
+  /// Begins a section, which is UTF-8 and not empty, and outlives the reading.
+  void start(std::string_view section);
+  /// The end of the next piece; called until that is the end of the section.
+  [[nodiscard]] const char* next();
+
+ private:
+  /// Stages, each of which splits the pieces of the one before.
+  class Chain {
+   public:
+    explicit Chain(const std::vector<SplitStage>& stages)
+        : cursors_(stages.begin(), stages.end()), ends_(stages.size() + 1) {}
+    [[nodiscard]] bool empty() const { return cursors_.empty(); }
+    void start(const char* at, const char* end);
+    [[nodiscard]] const char* next();
+
+   private:
+    std::vector<StageCursor> cursors_;
+    std::vector<const char*> ends_;  // of the whole, and of the current piece of each stage
+    const char* at_ = nullptr;
+  };
+  [[nodiscard]] const char* next_behind();
+
+  const PreTokenizer& of_;
+  Chain chain_, behind_;
+  const char *at_ = nullptr, *part_end_ = nullptr;
+  std::string spelling_;           // of the part's bytes, for the stages behind ByteLevel
+  const char* spelled_ = nullptr;  // the place in it, or in the part itself if its bytes stand for themselves
 };
 
 }  // namespace tessera::io

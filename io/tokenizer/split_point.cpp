@@ -30,7 +30,9 @@ std::size_t find_split_point(std::string_view text, std::size_t least) {
   for (std::size_t from = std::max<std::size_t>(least, 2) - 1; from < text.size();) {
     const std::size_t newline = text.find('\n', from);
     if (newline == text.npos || newline + 1 >= text.size()) break;
-    if (ends_with_non_space(text.substr(0, newline)) && is_non_space(text.substr(newline + 1))) return newline + 1;
+    if (ends_with_non_space(text.substr(0, newline)) && is_non_space(text.substr(newline + 1)) &&
+        text[newline + 1] != '/')
+      return newline + 1;
     from = newline + 1;
   }
   return text.size();

@@ -7,8 +7,9 @@
 
 namespace tessera::io {
 
-/// The offset after the first newline, `least` bytes or more into the text, that is between two non-space characters;
-/// the text's size if there is none. The text need not be UTF-8. A tokenizer must be loaded.
+/// The offset after the first newline, `least` bytes or more into the text, that is between two non-space characters,
+/// the second of which is no slash (o200k keeps slashes behind newlines with the symbol before them); the text's size
+/// if there is none. The text need not be UTF-8. A tokenizer must be loaded.
 [[nodiscard]] std::size_t find_split_point(std::string_view text, std::size_t least);
 
 }  // namespace tessera::io

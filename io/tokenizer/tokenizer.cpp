@@ -9,6 +9,7 @@
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/encoder.hpp"
+#include "io/tokenizer/other_kinds.hpp"
 #include "io/tokenizer/vocab_merges.hpp"
 
 namespace tessera::io {
@@ -41,8 +42,9 @@ void encode_with(const TokenizerTables& tables, Encoder& encoder, std::string_vi
 
 TextTokenizer TextTokenizer::load(const std::string& path) {
   const std::string found = file_at(path), file = found.empty() ? path : found;
-  TextTokenizer tokenizer =
-      parse(is_vocab(file) ? tokenizer_json_of(directory_of(file)) : read_text(file, largest_file), file);
+  const std::string json = is_vocab(file) ? tokenizer_json_of(directory_of(file)) : read_text(file, largest_file);
+  refuse_other_tokenizers(json, file);
+  TextTokenizer tokenizer = parse(json, file);
   DocumentIds ids =
       read_document_ids(directory_of(file), [&](std::string_view token) { return tokenizer.id_of(token); });
   tokenizer.bos_id_ = ids.bos;
@@ -107,7 +109,7 @@ bool TextTokenizer::is_special(std::int32_t id) const {
 }
 
 std::string TextTokenizer::describe() const {
-  return tables_->pre_tokenizer.describe() + (tables_->normalizer.composes() ? ", NFC, " : ", ") +
+  return tables_->pre_tokenizer.describe() + ", " + tables_->normalizer.describe() +
          std::to_string(tables_->model.vocabulary().count()) + " tokens, " +
          std::to_string(tables_->added_tokens.size()) + " added";
 }

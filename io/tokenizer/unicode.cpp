@@ -22,17 +22,35 @@ namespace detail {
 const unsigned char* class_table = nullptr;
 }
 
+namespace {
+
+unsigned char bits_of(Category category) {
+  constexpr unsigned char both = detail::upper_bit | detail::lower_bit;
+  if (category == Lu || category == Lt) return letter | detail::upper_bit;
+  if (category == Ll) return letter | detail::lower_bit;
+  if (category == Lm || category == Lo) return letter | both;
+  if (category >= Mn && category <= Me) return detail::mark_bit | both;
+  if (category >= Nd && category <= No) return number;
+  return category >= Pc && category <= So ? detail::symbol_bit : 0;
+}
+
+}  // namespace
+
 void prepare_classes() {
   static unsigned char table[0x110000] = {};
   static std::once_flag once;
   std::call_once(once, [] {
-    const auto fill = [](std::span<const Range> ranges, unsigned char what) {
-      for (const Range& range : ranges) std::memset(table + range.first, what, range.last - range.first + 1);
+    const std::span<const std::uint32_t> runs = category_runs();
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::size_t first = runs[i] >> 5, end = i + 1 < runs.size() ? runs[i + 1] >> 5 : sizeof table;
+      std::memset(table + first, bits_of(static_cast<Category>(runs[i] & 31)), end - first);
+    }
+    const auto set = [](std::span<const Range> ranges, unsigned char bits) {
+      for (const Range& range : ranges)
+        for (std::uint32_t code = range.first; code <= range.last; ++code) table[code] |= bits;
     };
-    fill(letter_ranges(), letter);
-    fill(number_ranges(), number);
-    fill(space_ranges(), space);
-    fill(mark_ranges(), detail::mark_bit);
+    set(space_ranges(), space);
+    set(punctuation_ranges(), detail::punctuation_bit);
     detail::class_table = table;
   });
 }
@@ -51,33 +69,43 @@ bool is_numeric(char32_t code) { return classify(code) == number || contains(new
 
 namespace {
 
-struct Tables {
-  /// NFC that keeps characters unchanged that Unicode 9.0 did not have.
+struct FormTables {
+  /// The form, with characters unchanged that Unicode 9.0 did not have.
   std::unique_ptr<const icu::FilteredNormalizer2> composer;
-  /// Characters that canonical ordering may move: with a combining class, or (three Tibetan vowels) decomposed into
-  /// such.
+  /// Characters that canonical ordering may move: with a combining class, or decomposed into such (three Tibetan
+  /// vowels; in compatibility forms the voiced marks of half width too).
   icu::UnicodeSet marks;
 };
 
-const Tables& tables() {
-  static const Tables made = [] {
-    UErrorCode status = U_ZERO_ERROR;
-    static icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), status);
-    const icu::Normalizer2* full_nfc = icu::Normalizer2::getNFCInstance(status);
-    icu::UnicodeSet marks(icu::UnicodeString("[[[:^ccc=0:]\\u0F73\\u0F75\\u0F81]&[:age=9.0:]]"), status);
-    if (U_FAILURE(status))
-      throw Error(ExitCode::internal, std::string("ICU has no normal forms: ") + u_errorName(status), {},
-                  "Install libicu with its data");
-    known.freeze();
-    marks.freeze();
-    return Tables{std::make_unique<const icu::FilteredNormalizer2>(*full_nfc, known), std::move(marks)};
+FormTables make_tables(const icu::Normalizer2* (*form)(UErrorCode&), const char* moved) {
+  UErrorCode status = U_ZERO_ERROR;
+  static const icu::UnicodeSet known = [&status] {
+    icu::UnicodeSet set(icu::UnicodeString("[:age=9.0:]"), status);
+    set.freeze();
+    return set;
   }();
+  const icu::Normalizer2* full = form(status);
+  icu::UnicodeSet marks(icu::UnicodeString(moved), status);
+  if (U_FAILURE(status))
+    throw Error(ExitCode::internal, std::string("ICU has no normal forms: ") + u_errorName(status), {},
+                "Install libicu with its data");
+  marks.freeze();
+  return {std::make_unique<const icu::FilteredNormalizer2>(*full, known), std::move(marks)};
+}
+
+const FormTables& tables_of(Form form) {
+  if (form == Form::nfkc) {
+    static const FormTables made =
+        make_tables(icu::Normalizer2::getNFKCInstance, "[[[:^ccc=0:]\\u0F73\\u0F75\\u0F81\\uFF9E\\uFF9F]&[:age=9.0:]]");
+    return made;
+  }
+  static const FormTables made =
+      make_tables(icu::Normalizer2::getNFCInstance, "[[[:^ccc=0:]\\u0F73\\u0F75\\u0F81]&[:age=9.0:]]");
   return made;
 }
 
 /// Appends a run of marks, decomposed and sorted by combining class, which is stable.
-void append_ordered(std::string_view run, std::string& out) {
-  const icu::Normalizer2& composer = *tables().composer;
+void append_ordered(const icu::Normalizer2& composer, std::string_view run, std::string& out) {
   icu::UnicodeString decomposed, one;
   const icu::UnicodeString marks = icu::UnicodeString::fromUTF8({run.data(), static_cast<std::int32_t>(run.size())});
   for (std::int32_t at = 0; at < marks.length(); at = marks.moveIndex32(at, 1)) {
@@ -94,9 +122,9 @@ void append_ordered(std::string_view run, std::string& out) {
 
 }  // namespace
 
-std::string_view order_marks(std::string_view text, std::string& buffer) {
+std::string_view order_marks(Form form, std::string_view text, std::string& buffer) {
   constexpr std::size_t longest_unordered = 64;
-  const icu::UnicodeSet& marks = tables().marks;
+  const icu::UnicodeSet& marks = tables_of(form).marks;
   const auto span = [&](std::size_t at, USetSpanCondition condition) {
     const std::string_view rest = text.substr(at);
     return static_cast<std::size_t>(marks.spanUTF8(rest.data(), static_cast<std::int32_t>(rest.size()), condition));
@@ -107,7 +135,7 @@ std::string_view order_marks(std::string_view text, std::string& buffer) {
     const std::size_t run = span(at, USET_SPAN_CONTAINED);
     if (run > longest_unordered) {
       buffer += text.substr(done, at - done);
-      append_ordered(text.substr(at, run), buffer);
+      append_ordered(*tables_of(form).composer, text.substr(at, run), buffer);
       done = at + run;
     }
     at += run;
@@ -118,14 +146,15 @@ std::string_view order_marks(std::string_view text, std::string& buffer) {
   return buffer;
 }
 
-std::string_view nfc(std::string_view text, std::string& buffer) {
-  // Below U+0300, so with a first byte below 0xCC, everything is composed already.
-  const auto composed = [](char c) { return static_cast<unsigned char>(c) < 0xCC; };
+std::string_view normalize(Form form, std::string_view text, std::string& buffer) {
+  // Below U+0300, so with a first byte below 0xCC, everything is composed already; in NFKC below U+0080.
+  const unsigned char least = form == Form::nfc ? 0xCC : 0x80;
+  const auto composed = [least](char c) { return static_cast<unsigned char>(c) < least; };
   if (std::all_of(text.begin(), text.end(), composed)) return text;
   // ICU orders marks by insertion, which is quadratic in the length of a run of them; with ordered ones it is linear.
   std::string ordered;
-  text = order_marks(text, ordered);
-  const icu::Normalizer2& composer = *tables().composer;
+  text = order_marks(form, text, ordered);
+  const icu::Normalizer2& composer = *tables_of(form).composer;
   UErrorCode status = U_ZERO_ERROR;
   const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
   if (composer.isNormalizedUTF8(piece, status) != 0 && U_SUCCESS(status)) {

@@ -11,6 +11,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/tokenizer/other_kinds.hpp"
 
 namespace tessera::io {
 
@@ -72,10 +73,7 @@ class VocabMerges {
 
   TokenizerClass find_class() const {
     std::string name = content_of(settings_.value("tokenizer_class", SortedJson()));
-    const std::string to_do =
-        "Make its tokenizer.json: python3 -c 'from transformers import AutoTokenizer; "
-        "AutoTokenizer.from_pretrained(\"" +
-        directory_ + "\").save_pretrained(\"" + directory_ + "\")'";
+    const std::string to_do = tokenizer_conversion(directory_);
     if (name.empty()) {
       const std::string type = content_of(object_in(directory_ + "/config.json").value("model_type", SortedJson()));
       if (type == "gpt2") return TokenizerClass::gpt2;

@@ -2,7 +2,9 @@
 #include "jobs/report/run_record.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -56,9 +58,13 @@ Json as_json(const std::vector<Point>& points) {
   return list;
 }
 
+using Curves = std::map<std::string, std::vector<Point>>;
+
 /// What logging.jsonl says.
 struct Log {
-  std::map<std::string, std::vector<Point>> series, evaluations;
+  Curves series;
+  std::map<std::string, Curves> evaluations;  // by figure and data set
+  Json last_evaluation;                       // {"step": N, "sets": {SET: {FIGURE: value}}}
   Json warnings = Json::array();
   std::vector<Json> steps;  // the last records of steps, at most `recent`
   Json best_evaluation;
@@ -67,7 +73,22 @@ struct Log {
 
   void add(const Json& record);
   void add_step(const Json& record, double step);
+  void add_evaluation(const Json& record, double step);
 };
+
+/// "eval_nll_loss" is {"validation", "nll_loss"}, "eval_code_ppl" {"code", "ppl"}; of keys that are no figures, {}.
+std::pair<std::string, std::string> set_and_figure(const std::string& key) {
+  if (!key.starts_with("eval_")) return {};
+  const std::string name = key.substr(5);
+  for (const char* figure : {"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
+                             "logps/chosen", "logps/rejected", "kl", "nll_loss", "loss", "ppl", "token_acc", "tokens",
+                             "pairs", "answers"}) {  // nll_loss before loss, whose end it has
+    if (name == figure) return {"validation", figure};
+    if (const std::string end = std::string("_") + figure; name.ends_with(end))
+      return {name.substr(0, name.size() - end.size()), figure};
+  }
+  return {};
+}
 
 void Log::add_step(const Json& record, double step) {
   const auto put = [&](const char* name, const char* key, double factor) {
@@ -75,9 +96,10 @@ void Log::add_step(const Json& record, double step) {
     if (found == record.end()) return;
     series[name].push_back({step, found->is_number() ? factor * found->get<double>() : NAN});
   };
-  for (const char* key : {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second",
-                          "loss_scale", "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
-                          "logps/chosen", "logps/rejected", "kl"})
+  for (const char* key :
+       {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second", "loss_scale",
+        "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen", "logps/rejected",
+        "kl", "token_acc", "pairs_per_second", "answers_per_second"})
     put(key, key, 1);
   put("memory", "memory(GiB)", 1);
   put("host_memory", "host_memory(GiB)", 1);
@@ -106,11 +128,16 @@ void Log::add(const Json& record) {
   if (step == record.end() || !step->is_number()) return;
   const auto at = step->get<double>();
   if (record.contains("loss")) return add_step(record, at);
-  if (!record.contains("eval_runtime")) return;
+  if (record.contains("eval_runtime")) add_evaluation(record, at);
+}
+
+void Log::add_evaluation(const Json& record, double step) {
+  last_evaluation = {{"step", step}, {"sets", Json::object()}};
   for (const auto& [key, value] : record.items()) {
-    if (!key.starts_with("eval_") || !key.ends_with("loss")) continue;
-    const std::string set = key == "eval_loss" ? "validation" : key.substr(5, key.size() - 10);
-    evaluations[set].push_back({at, value.is_number() ? value.get<double>() : NAN});
+    const auto [set, figure] = set_and_figure(key);
+    if (set.empty()) continue;
+    last_evaluation["sets"][set][figure] = value;
+    evaluations[figure][set].push_back({step, value.is_number() ? value.get<double>() : NAN});
   }
   const auto loss_of = [](const Json& evaluation) {
     const Json loss = evaluation.value("eval_loss", Json());
@@ -124,6 +151,15 @@ Log read_log(const std::string& path) {
   std::istringstream lines(io::read_text(path, largest_log));
   for (std::string line; std::getline(lines, line);) log.add(Json::parse(line, nullptr, /*allow_exceptions=*/false));
   return log;
+}
+
+std::string plain(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const Json& item : value) text += (text.empty() ? "" : " ") + plain(item);
+  return text;
 }
 
 std::string number_text(const Json& value, const char* format) {
@@ -147,11 +183,22 @@ double median_of(const std::vector<Json>& steps, const char* key, const char* di
   return median(values);
 }
 
-Json facts_of(const Log& log) {
+/// "64 = 4 × 2 × 8 ranks": samples of a step, as micro-batch, accumulation and the ranks that have different ones.
+std::string batch_text(const Json& run) {
+  const Json settings = run.value("settings", Json::object()), batch = run.value("batch", Json::object()),
+             mesh = run.value("mesh", Json::object());
+  if (!settings.contains("global_batch_size") || batch.empty()) return "";
+  const long ranks = mesh.value("replicate", 1L) * mesh.value("shard", 1L);
+  return strfmt("%ld = %ld × %ld × %ld rank%s", settings.value("global_batch_size", 0L), batch.value("micro_batch", 0L),
+                batch.value("accumulation", 0L), ranks, ranks == 1 ? "" : "s");
+}
+
+Json facts_of(const Log& log, const Json& run) {
   Json facts = Json::array();
   if (log.steps.empty()) return facts;
   const Json& last = log.steps.back();
   facts.push_back({"steps", strfmt("%ld / %ld", last.value("global_step", 0L), last.value("max_steps", 0L))});
+  if (const std::string batch = batch_text(run); !batch.empty()) facts.push_back({"samples a step", batch});
   facts.push_back({"training loss", number_text(last.at("loss"), "%.4f")});
   if (!log.best_evaluation.is_null())
     facts.push_back({strfmt("best validation loss (step %ld)", log.best_evaluation.value("global_step", 0L)),
@@ -172,13 +219,42 @@ Json facts_of(const Log& log) {
   return facts;
 }
 
-std::string plain(const Json& value) {
-  if (value.is_null()) return "";
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return value.dump();
+/// The command as a shell takes it.
+std::string command_text(const Json& run) {
   std::string text;
-  for (const Json& item : value) text += (text.empty() ? "" : " ") + plain(item);
+  for (const Json& item : run.value("command", Json::array())) {
+    const std::string word = plain(item);
+    const bool is_plain = !word.empty() && std::ranges::all_of(word, [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-+=./:,@%", c) != nullptr;
+    });
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    text += (text.empty() ? "" : " ") + (is_plain ? word : quoted + "'");
+  }
   return text;
+}
+
+/// What the run used, whichever options said so: compared between runs.
+Json values_of(const Json& run) {
+  Json rows = Json::array();
+  const Json settings = run.value("settings", Json::object()), batch = run.value("batch", Json::object());
+  const auto add = [&](const char* name, const Json& from, const char* key) {
+    if (from.contains(key)) rows.push_back({name, plain(from.at(key))});
+  };
+  add("ranks", run, "world");
+  add("nodes", run, "nodes");
+  add("strategy", run, "strategy");
+  add("mesh", run, "mesh");
+  add("transport", run, "transport");
+  add("samples a step", settings, "global_batch_size");
+  add("micro-batch", batch, "micro_batch");
+  add("accumulation", batch, "accumulation");
+  for (const char* key : {"parameters", "trainable_parameters", "gradient_checkpointing", "compute_dtype",
+                          "reduce_dtype", "threads_per_rank", "isa", "blas", "mpi", "compiler", "commit"})
+    add(key, run, key);
+  for (const auto& [key, value] : settings.items())
+    if (!run.contains(key) && key != "global_batch_size") rows.push_back({key, plain(value)});
+  return rows;
 }
 
 Json config_of(const Json& args) {
@@ -228,7 +304,8 @@ Json read_run_record(const std::string& directory) {
   const Json run = read_json(directory + "/run.json"), args = read_json(directory + "/args.json");
   Json series = Json::object(), evaluations = Json::object();
   for (const auto& [name, points] : log.series) series[name] = as_json(points);
-  for (const auto& [name, points] : log.evaluations) evaluations[name] = as_json(points);
+  for (const auto& [figure, sets] : log.evaluations)
+    for (const auto& [set, points] : sets) evaluations[figure][set] = as_json(points);
   const WaitingShares shares{median_of(log.steps, "time_comm", "time_step"),
                              median_of(log.steps, "time_data", "time_step")};
   const std::string name = run.value("run_name", "");
@@ -239,9 +316,12 @@ Json read_run_record(const std::string& directory) {
           {"directory", path},
           {"status", status_in(directory)},
           {"summary", run_summary(run)},
-          {"facts", facts_of(log)},
+          {"command", command_text(run)},
+          {"facts", facts_of(log, run)},
+          {"values", values_of(run)},
           {"series", series},
           {"evaluations", evaluations},
+          {"last_evaluation", log.last_evaluation},
           {"memory", run.value("memory", Json())},
           {"trace", read_step_trace(trace_directory(directory, args, run))},
           {"advice", advice(shares, args, run)},

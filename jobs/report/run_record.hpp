@@ -7,9 +7,10 @@
 
 namespace tessera::jobs {
 
-/// {label, directory, status, summary, facts, series, evaluations, memory, trace, advice, warnings, config, machine}.
-/// Series are [[step, value or null], …] of at most about 2000 points. Throws Error (data) if logging.jsonl cannot be
-/// read.
+/// {label, directory, status, summary, command, facts, values, series, evaluations, last_evaluation, memory, trace,
+/// advice, warnings, config, machine}. Series, and those of evaluations by figure and data set, are [[step, value or
+/// null], …] of at most about 2000 points. `values`: what the run used (batch, ranks, precision, …), whichever options
+/// said so. Throws Error (data) if logging.jsonl cannot be read.
 [[nodiscard]] nlohmann::ordered_json read_run_record(const std::string& directory);
 
 /// A step of the traces in a directory: {rank, lanes, spans: [[lane, start in microseconds, length, name], …],

@@ -49,6 +49,7 @@ __device__ void add_integer(std::int64_t* to, std::int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
+template <bool rare>
 __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
   const std::int64_t row = 2 * static_cast<std::int64_t>(blockIdx.x);
   SequenceSums chosen = sums_of(p.rows, row);
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
     chosen.reference = p.reference[row];
     rejected.reference = p.reference[row + 1];
   }
-  const PairTerms terms = pair_terms(p.spec, chosen, rejected);
+  const PairTerms terms = pair_terms<rare>(p.spec, chosen, rejected);
   if (threadIdx.x == 0) {
     if (p.sums) add_loss(p.sums, terms.loss, terms.chosen_reward > terms.rejected_reward);
     if (p.metrics) {
@@ -125,7 +126,8 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
                 args.weights ? data_of<float>(args.weights) : nullptr,
                 reinterpret_cast<SumCounters*>(args.sums),
                 args.metrics};
-  pairs_kernel<<<blocks_for(pairs, 1), group_block, 0, stream_of(stream)>>>(p);
+  const auto kernel = args.spec.rare() ? pairs_kernel<true> : pairs_kernel<false>;
+  kernel<<<blocks_for(pairs, 1), group_block, 0, stream_of(stream)>>>(p);
   check_launch("preference_loss");
 }
 

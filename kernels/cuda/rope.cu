@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions on a device: a thread rotates pairs (j, j + d/2) of one head of one row.
+// Rotary positions on a device: a thread rotates pairs (j, j + half) of one head of one row.
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
@@ -43,7 +43,7 @@ struct Rope {
   T* x;
   const S* table;
   const std::int32_t* positions;
-  std::int64_t rows, heads, half, stride, table_rows;
+  std::int64_t rows, heads, dim, half, stride, table_rows;
   float sign;
 };
 
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(256) rope_kernel(const Rope<T, S> r) {
   if (i >= r.rows * r.heads * runs) return;
   const std::int64_t j = i % runs * N, head = i / runs % r.heads, row = i / runs / r.heads;
   const S* const turn = r.table + (r.positions ? r.positions[row] : row % r.table_rows) * 2 * r.half + j;
-  T* const low = r.x + row * r.stride + head * 2 * r.half + j;
+  T* const low = r.x + row * r.stride + head * r.dim + j;
   float a[N], b[N], c[N], s[N];
   load<N>(low, a);
   load<N>(low + r.half, b);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(256)
   const std::int64_t j = i % r.half, head = i / r.half % r.heads, row = i / r.half / r.heads;
   S cosine, sine;
   turn_of(r.positions[row], inv_freq.value[j], scale, cosine, sine);
-  T* const low = r.x + row * r.stride + head * 2 * r.half + j;
+  T* const low = r.x + row * r.stride + head * r.dim + j;
   float a = to_float(low[0]), b = to_float(low[r.half]);
   rotate_pair(a, b, to_float(cosine), r.sign * to_float(sine));
   low[0] = rounded<T>(a);
@@ -103,7 +103,8 @@ Rope<T, S> rope_of(const RopeArgs& args, const TensorView& positions) {
           positions ? data_of<std::int32_t>(positions) : nullptr,
           args.x.shape[0],
           args.x.shape[1] / args.head_dim,
-          args.head_dim / 2,
+          args.head_dim,
+          args.table.shape[1] / 2,
           row_stride(args.x, args.stride),
           args.table.shape[0],
           args.rotation == Rotation::forward ? 1.0F : -1.0F};
@@ -131,7 +132,8 @@ void rope(const RopeArgs& args, StreamView stream) {
       const Rope<T, S> r = rope_of<T, S>(args, args.positions);
       constexpr int n = vector_length<T, S>;
       const std::int64_t pairs = r.rows * r.heads * r.half;
-      const bool vectors = r.half % n == 0 && r.stride % n == 0 && aligned16(r.x) && aligned16(r.table);
+      const bool vectors =
+          r.half % n == 0 && r.dim % n == 0 && r.stride % n == 0 && aligned16(r.x) && aligned16(r.table);
       if (vectors) rope_kernel<n><<<blocks_for(pairs / n, 256), 256, 0, stream_of(stream)>>>(r);
       else rope_kernel<1><<<blocks_for(pairs, 256), 256, 0, stream_of(stream)>>>(r);
       check_launch("rope");

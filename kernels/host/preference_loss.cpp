@@ -32,7 +32,8 @@ void preference_loss(const PreferenceLossArgs& args) {
   for (std::int64_t row = 0; row < rows; row += 2) {
     SequenceSums chosen = sums_of(args.rows, row), rejected = sums_of(args.rows, row + 1);
     if (reference != nullptr) chosen.reference = reference[row], rejected.reference = reference[row + 1];
-    const PairTerms terms = pair_terms(args.spec, chosen, rejected);
+    const PairTerms terms = args.spec.rare() ? pair_terms<true>(args.spec, chosen, rejected)
+                                             : pair_terms<false>(args.spec, chosen, rejected);
     if (args.sums != nullptr) {
       args.sums->loss.add(terms.loss);
       args.sums->tokens += 1;

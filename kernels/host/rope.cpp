@@ -30,19 +30,19 @@ void rope_table(const RopeTableArgs& args) {
 }
 
 void rope(const RopeArgs& args) {
-  const std::int64_t d = args.head_dim, half = d / 2;
-  const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, table_rows = args.table.shape[0];
+  const std::int64_t rows = args.x.shape[0], table_rows = args.table.shape[0], d = args.table.shape[1], half = d / 2;
   const std::int64_t stride = row_stride(args.x, args.stride);
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     T* const x = args.x.as<T>();
     const Acc<T>* const table = args.table.as<Acc<T>>();
     const auto& kernel = rope<T>();
+    const typename Rope<T>::Heads heads{args.x.shape[1] / args.head_dim, args.head_dim, half};
     const Acc<T> sign = args.rotation == Rotation::forward ? 1 : -1;
     parallel_ranges(rows, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const Acc<T>* const turn = table + (positions ? positions[row] : row % table_rows) * d;
-        kernel.rotate(x + row * stride, turn, turn + half, heads, half, sign);
+        kernel.rotate(x + row * stride, turn, turn + half, heads, sign);
       }
     });
   });

@@ -10,8 +10,12 @@ namespace tessera::kernels::host {
 
 template <class T>
 struct Rope {
-  /// Rotates `heads` heads of 2·half numbers in place; `sign` is +1, or -1 for the negative angle.
-  void (*rotate)(T* x, const Acc<T>* cosines, const Acc<T>* sines, std::int64_t heads, std::int64_t half, Acc<T> sign);
+  /// Heads of a row: `count` of `dim` numbers, of which the first 2·half are rotated.
+  struct Heads {
+    std::int64_t count, dim, half;
+  };
+  /// Rotates in place; `sign` is +1, or -1 for the negative angle.
+  void (*rotate)(T* x, const Acc<T>* cosines, const Acc<T>* sines, const Heads& heads, Acc<T> sign);
 };
 TESSERA_TABLE(Rope, rope)
 

@@ -27,19 +27,31 @@ void expect_refusal(const std::string& family, const std::string& pointer, const
 }
 
 TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
-  expect_refusal("qwen2", "/normalizer", {{"type", "NFKC"}},
-                 "the tokenizer's normalizer is \"NFKC\", which is not supported [t.json]");
+  expect_refusal("qwen2", "/normalizer", {{"type", "NFKD"}},
+                 "the tokenizer's normalizer is \"NFKD\", which is not supported [t.json]");
   expect_refusal("qwen2", "/normalizer/extra", 1, "\"extra\"");
   expect_refusal("llama2", "/normalizer/normalizers/1/pattern", {{"Regex", " "}}, "\"Regex\"");
   expect_refusal("qwen2", "/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer is \"Whitespace\"");
-  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\s+",
-                 "by a pattern that is not supported: \\s+");
-  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Contiguous", "behavior Contiguous");
-  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/invert", true, "Isolated, inverted");
-  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/1/use_regex", true, "behind a Split");
-  expect_refusal("gemma", "/pre_tokenizer/behavior", "Removed", "behavior Removed");
-  expect_refusal("gemma", "/pre_tokenizer/invert", true, "MergedWithPrevious, inverted");
+  for (const auto& [regex, words] : {std::pair(R"(\p{Greek}+)", R"((the property \p{Greek}): \p{Greek}+)"),
+                                     {R"(\p{Cs})", R"(the property \p{Cs})"},
+                                     {R"(x\b)", R"(the escape \b)"},
+                                     {R"((x)\1)", R"(the escape \1)"},
+                                     {"[[:alpha:]]", "a POSIX bracket"},
+                                     {R"((?i:\p{Lu}))", "whose case is ignored"},
+                                     {"(?i)x(?:\u00E9)", "beyond ASCII whose case is ignored"},
+                                     {"(?x: a)", "extended syntax"},
+                                     {"(?~x)", "a group that begins with (?~"},
+                                     {"a(b", "end pattern"},
+                                     {"a)b", "closes nothing"},
+                                     {"[a", "premature end of char-class"},
+                                     {"x\\", "a backslash at its end"}})
+    expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern/Regex", regex, words);
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Removed", "Removed, which would lose text");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Dropped", "behavior Dropped");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern", {{"Text", "x"}}, "\"Text\"");
+  expect_refusal("gemma", "/pre_tokenizer/behavior", "Removed", "Removed, which would lose text");
   expect_refusal("gemma", "/pre_tokenizer/pattern/String", "", "by an empty string");
+  expect_refusal("gemma", "/pre_tokenizer", {{"type", "Punctuation"}, {"behavior", "Removed"}}, "would lose text");
   expect_refusal("smollm2", "/pre_tokenizer/pretokenizers/1/add_prefix_space", true, "behind a Split");
   expect_refusal("qwen2", "/post_processor", {{"type", "RobertaProcessing"}},
                  "post_processor is \"RobertaProcessing\"");
@@ -48,12 +60,36 @@ TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
   expect_refusal("gpt2", "/decoder", file("llama2")["decoder"], "decoder does not undo");
   expect_refusal("llama2", "/decoder/decoders/3/stop", 1, "at the beginning");
   expect_refusal("llama2", "/decoder/decoders/2/type", "CTC", "decoders[2] is \"CTC\"");
-  expect_refusal("gpt2", "/model/type", "Unigram", "of type \"Unigram\"");
+  for (const std::string type : {"Unigram", "WordPiece", "WordLevel"})
+    expect_refusal("gpt2", "/model/type", type, "of type \"" + type + "\"; only BPE is built");
   expect_refusal("gpt2", "/model/dropout", 0.1, "model.dropout is not supported");
   expect_refusal("gpt2", "/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is not supported");
   expect_refusal("gpt2", "/model/continuing_subword_prefix", "##", "continuing_subword_prefix is not supported");
   expect_refusal("gpt2", "/model/novelty", true, "\"novelty\"");
   expect_refusal("gpt2", "/novelty", true, "\"novelty\"");
+}
+
+TEST(TokenizerRefusals, GiveTheCommandThatConverts) {
+  const test::TempDir folder;
+  const auto refused = [&](const char* name, const std::string& content, const std::string& words) {
+    folder.file(name, content);
+    try {
+      (void)io::TextTokenizer::load(folder / name);
+      ADD_FAILURE() << name << " was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.line(), testing::HasSubstr(words));
+    }
+  };
+  const std::string convert = "AutoTokenizer.from_pretrained(\"" + folder.path() + "\").save_pretrained(";
+  refused("tokenizer.model", std::string("\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n\x0c", 18),
+          "this is a SentencePiece model");
+  refused("tokenizer.model", std::string("\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n\x0c", 18), convert);
+  refused("qwen.tiktoken", "IQ== 0\nIg== 1\n", "this is a tiktoken vocabulary");
+  refused("qwen.tiktoken", "IQ== 0\nIg== 1\n", convert);
+  Json json = file("gpt2");
+  json["model"]["type"] = "Unigram";
+  refused("tokenizer.json", json.dump(), "open(\"tokens.bin\", \"wb\")");
 }
 
 TEST(TokenizerRefusals, NameWhatContradictsItself) {

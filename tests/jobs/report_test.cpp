@@ -50,7 +50,7 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_EQ(record["status"], "completed");
   EXPECT_EQ(record["series"]["loss"], Json::parse("[[1.0,4.0],[2.0,null]]"));
   EXPECT_EQ(record["series"]["comm"], Json::parse("[[1.0,25.0],[2.0,25.0]]"));
-  EXPECT_EQ(record["evaluations"], Json::parse(R"({"code":[[2.0,3.0]],"validation":[[2.0,3.5]]})"));
+  EXPECT_EQ(record["evaluations"], Json::parse(R"({"loss":{"code":[[2.0,3.0]],"validation":[[2.0,3.5]]}})"));
   EXPECT_EQ(record["warnings"], Json::parse(R"([["W021","ranks share cores"]])")) << "each once";
   EXPECT_EQ(record["config"], Json::parse(R"([["seed","7","command line"],["bf16","","default"]])"));
   EXPECT_EQ(record["memory"]["planned"]["grads"], 4);
@@ -58,6 +58,40 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_THAT(record["facts"], Contains(Json({"best validation loss (step 2)", "3.5000"})));
   EXPECT_TRUE(record["advice"].empty());
   EXPECT_TRUE(record["trace"].is_null());
+}
+
+TEST(Report, ShowsEvaluationsByDataSetAndFigure) {
+  const TempDir run;
+  run.file("logging.jsonl", lines({step(1, 0.7, 0),
+                                   {{"eval_loss", 0.6},
+                                    {"eval_nll_loss", 2.0},
+                                    {"eval_rewards/margins", 0.25},
+                                    {"eval_near_loss", 0.5},
+                                    {"eval_near_rewards/margins", 0.3},
+                                    {"eval_near_pairs", 4},
+                                    {"eval_runtime", 1.0},
+                                    {"global_step", 1}}}));
+  const Json record = read_run_record(run.path());
+  EXPECT_EQ(record["evaluations"]["loss"], Json::parse(R"({"near":[[1.0,0.5]],"validation":[[1.0,0.6]]})"));
+  EXPECT_EQ(record["evaluations"]["rewards/margins"], Json::parse(R"({"near":[[1.0,0.3]],"validation":[[1.0,0.25]]})"));
+  EXPECT_EQ(record["last_evaluation"],
+            Json::parse(R"({"step":1.0,"sets":{"validation":{"loss":0.6,"nll_loss":2.0,"rewards/margins":0.25},
+                                               "near":{"loss":0.5,"rewards/margins":0.3,"pairs":4}}})"));
+}
+
+TEST(Report, HasTheCommandAndWhatTheRunUsed) {
+  const TempDir run;
+  run.file("logging.jsonl", lines({step(1, 4.0, 0)}));
+  run.file("run.json", R"({"command": ["tessera", "sft", "--system", "it's you", "--dataset", "a.jsonl#5"], "world": 8,
+                           "mesh": {"replicate": 2, "shard": 4}, "compute_dtype": "bf16",
+                           "batch": {"micro_batch": 2, "accumulation": 3},
+                           "settings": {"global_batch_size": 48, "learning_rate": 0.5, "compute_dtype": "bf16"}})");
+  const Json record = read_run_record(run.path());
+  EXPECT_EQ(record["command"], R"(tessera sft --system 'it'\''s you' --dataset 'a.jsonl#5')");
+  EXPECT_THAT(record["facts"], Contains(Json({"samples a step", "48 = 2 × 3 × 8 ranks"})));
+  for (const Json& row : {Json({"ranks", "8"}), Json({"samples a step", "48"}), Json({"micro-batch", "2"}),
+                          Json({"compute_dtype", "bf16"}), Json({"learning_rate", "0.5"})})
+    EXPECT_EQ(std::ranges::count(record["values"], row), 1) << row;
 }
 
 TEST(Report, ShowsTheMemoryOfTheGpuBesideTheHosts) {

@@ -43,9 +43,6 @@ TEST(ModelConfig, KeysThatAreNotKnownAreNamed) {
       R"({"model_type": "llama", "logit_scale": 2, "rope_interleaved": true, "mine": [], "off": false, "none": null})";
   EXPECT_THAT(models::unknown_config_keys(text), testing::ElementsAre("logit_scale", "rope_interleaved"));
   EXPECT_THAT(models::unknown_config_keys(R"({"model_type": "other", "logit_scale": 2})"), testing::IsEmpty());
-  EXPECT_THAT(models::unknown_config_keys(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2,
-      "mrope_section": [1, 2]}, "rope_parameters": {"rope_type": "linear", "interleaved": true, "truncate": false}})"),
-              testing::ElementsAre("rope_parameters.interleaved", "rope_scaling.mrope_section"));
   testing::internal::CaptureStderr();
   warn_of_config({.text = text, .path = "d/config.json", .directory = "d", .adapter = {}});
   EXPECT_THAT(testing::internal::GetCapturedStderr(),

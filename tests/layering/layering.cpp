@@ -214,7 +214,7 @@ Violations top_level(const fs::path& root) {
   const std::set<std::string> allowed = {
       "CITATION.cff", "CMakeLists.txt", "CMakePresets.json", "LICENSE",       "README.md", "docs",
       "io",           "jobs",           "kernels",           "models",        "runtime",   "tests",
-      ".ci",          ".clang-format",  ".clang-tidy",       ".editorconfig", ".gitignore"};
+      ".ci",          ".clang-format",  ".clang-tidy",       ".editorconfig", ".github",   ".gitignore"};
   Violations violations;
   std::set<std::string> there;
   for (const auto& entry : fs::directory_iterator(root)) there.insert(entry.path().filename().string());

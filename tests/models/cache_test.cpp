@@ -107,7 +107,25 @@ constexpr const char* qwen3 =
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 31, "rms_norm_eps": 1e-6,
   "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu", "use_sliding_window": false})";
 
-INSTANTIATE_TEST_SUITE_P(Families, CacheTest, testing::Values(gpt2, llama, qwen2, qwen3));
+constexpr const char* mistral =
+    R"({"model_type": "mistral", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7,
+  "sliding_window": 5})";
+constexpr const char* phi3 =
+    R"({"model_type": "phi3", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 16,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 7,
+  "partial_rotary_factor": 0.5, "original_max_position_embeddings": 64, "sliding_window": 4, "rope_scaling":
+  {"type": "longrope", "factor": 4.0, "short_factor": [1.0, 1.5], "long_factor": [1.0, 4.0]}})";
+constexpr const char* olmo2 =
+    R"({"model_type": "olmo2", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "attention_bias": true})";
+constexpr const char* smollm3 =
+    R"({"model_type": "smollm3", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true,
+  "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 3})";
+
+INSTANTIATE_TEST_SUITE_P(Families, CacheTest,
+                         testing::Values(gpt2, llama, qwen2, qwen3, mistral, phi3, olmo2, smollm3));
 
 }  // namespace
 }  // namespace tessera::test::cache

@@ -24,6 +24,22 @@ const char* const qwen3 =
     R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}})";
+const char* const mistral =
+    R"({"model_type": "mistral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7,
+  "sliding_window": 3})";
+const char* const phi3 =
+    R"({"model_type": "phi3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 16,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 7,
+  "partial_rotary_factor": 0.5, "original_max_position_embeddings": 4, "sliding_window": 4, "rope_scaling":
+  {"type": "longrope", "factor": 4.0, "short_factor": [1.0, 1.5], "long_factor": [1.0, 4.0]}})";
+const char* const olmo2 =
+    R"({"model_type": "olmo2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "attention_bias": true})";
+const char* const smollm3 =
+    R"({"model_type": "smollm3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true,
+  "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 3})";
 const char* const experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 3,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
@@ -112,7 +128,8 @@ TEST_P(DecoderGradients, OrderCountsThroughRotationAlone) {
   EXPECT_NE(runner.logits({1, 3}, {4, 7, 2}), runner.logits({1, 3}, {7, 4, 2}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DecoderGradients, testing::Values(llama, qwen3, experts, balanced));
+INSTANTIATE_TEST_SUITE_P(Families, DecoderGradients,
+                         testing::Values(llama, qwen3, mistral, phi3, olmo2, smollm3, experts, balanced));
 
 }  // namespace
 }  // namespace tessera::test::decoder_gradient

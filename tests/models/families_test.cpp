@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "models/family.hpp"
 #include "models/module.hpp"
 #include "models/param_selector.hpp"
 #include "runner.hpp"
@@ -48,6 +52,14 @@ TEST(Families, ParametersOfTheReleasedModels) {
   EXPECT_EQ(params(decoder("qwen3", 36, 4096, 12288, 32, 8, 151936), wide), 8'190'735'360);
   EXPECT_EQ(params(decoder("qwen3", 40, 5120, 17408, 40, 8, 151936), wide), 14'768'307'200);
   EXPECT_EQ(params(decoder("qwen3", 64, 5120, 25600, 64, 8, 151936), wide), 32'762'123'264);
+  EXPECT_EQ(params(decoder("mistral", 32, 4096, 14336, 32, 8, 32000), {{"sliding_window", 4096}}), 7'241'732'096);
+  EXPECT_EQ(params(decoder("phi3", 32, 3072, 8192, 32, 32, 32064)), 3'821'079'552);
+  EXPECT_EQ(params(decoder("phi3", 32, 3072, 8192, 24, 8, 200064),
+                   {{"tie_word_embeddings", true}, {"partial_rotary_factor", 0.75}}),
+            3'836'021'760);
+  EXPECT_EQ(params(decoder("phi3", 40, 5120, 17920, 40, 10, 100352)), 14'659'507'200);
+  EXPECT_EQ(params(decoder("olmo2", 32, 4096, 11008, 32, 32, 100352)), 7'298'617'344);
+  EXPECT_EQ(params(decoder("smollm3", 36, 2048, 11008, 16, 4, 128256)), 3'075'098'624);  // tied without a key
   const json experts = {
       {"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
   EXPECT_EQ(params(decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), experts), 30'532'122'624);
@@ -65,7 +77,7 @@ json small(const std::string& family) {
   if (family == "mixtral") c.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
   return c;
 }
-const char* const all[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral"};
+const char* const all[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "phi3", "olmo2", "smollm3"};
 
 TEST(Families, FlopsOfTheModulesAddUpToTheFormula) {
   for (const char* family : all) {
@@ -178,37 +190,137 @@ std::string error_with(const char* family, const std::string& key, const json& v
 }
 
 TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
+  struct Setting {
+    const char* key;
+    json value;
+    std::vector<std::string> families;  // that have it
+  };
+  const std::vector<Setting> settings = {
+      {"hidden_act", "gelu", {}},
+      {"layer_types", {"full_attention", "sliding_attention", "full_attention"}, {"mistral"}},  // of 4096 positions
+      {"layer_types", {"full_attention", "chunked_attention", "full_attention"}, {}},
+      {"partial_rotary_factor", 0.5, {"phi3"}},
+      {"quantization_config", {{"bits", 4}}, {}},
+      {"final_logit_softcapping", 30.0, {}},
+      {"attn_logit_softcapping", 30.0, {}},
+      {"query_pre_attn_scalar", 30.0, {}},
+      {"attention_multiplier", 0.1, {}},
+      {"embedding_multiplier", 12.0, {}},
+      {"residual_multiplier", 0.2, {}},
+      {"logits_scaling", 8.0, {}},
+      {"no_rope_layers", {1, 1, 0}, {"smollm3"}},
+      {"decoder_sparse_step", 2, {"qwen3_moe"}},
+      {"scale_attn_by_inverse_layer_idx", true, {}},
+      {"is_encoder_decoder", true, {}}};
   for (const char* family : all) {
-    const std::vector<std::pair<std::string, json>> unsupported = {
-        {"hidden_act", "gelu"},
-        {"use_sliding_window", true},
-        {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
-        {"partial_rotary_factor", 0.5},
-        {"quantization_config", {{"bits", 4}}},
-        {"final_logit_softcapping", 30.0},
-        {"attention_multiplier", 0.1},
-        {"is_encoder_decoder", true}};
-    for (const auto& [key, value] : unsupported) {
-      EXPECT_THAT(error_with(family, key, value), HasSubstr("\"" + key + "\"")) << family;
-      EXPECT_THAT(error_with(family, key, value), HasSubstr("not supported")) << family << " " << key;
+    for (const auto& [key, value, having] : settings) {
+      const bool has = std::ranges::find(having, family) != having.end();
+      if (has) {
+        EXPECT_EQ(error_with(family, key, value), "accepted") << family << " " << key;
+      } else {
+        EXPECT_THAT(error_with(family, key, value), HasSubstr("\"" + std::string(key) + "\"")) << family;
+        EXPECT_THAT(error_with(family, key, value), HasSubstr("not supported")) << family << " " << key;
+      }
       EXPECT_EQ(error_with(family, key, nullptr), "accepted") << family << " " << key;
     }
-    for (const char* type : {"dynamic", "longrope", "su", "mrope"})
+    for (const char* type : {"dynamic", "mrope"})
       EXPECT_THAT(error_with(family, "rope_scaling", {{"rope_type", type}, {"factor", 2.0}}),
                   HasSubstr("\"rope_scaling.rope_type\" is \"" + std::string(type) + "\", which is not supported"));
+    EXPECT_THAT(error_with(family, "rope_scaling", {{"rope_type", "longrope"}}),
+                HasSubstr("\"rope_scaling.short_factor\" is missing"));
+    EXPECT_THAT(error_with(family, "rope_scaling", {{"rope_type", "default"}, {"mrope_section", {1, 1}}}),
+                HasSubstr("\"rope_scaling.mrope_section\" is set, which is not supported"));
+    EXPECT_EQ(error_with(family, "an_unknown_key", 3), "accepted");  // and named in a warning
   }
-  EXPECT_THAT(error_with("mixtral", "sliding_window", 4096), HasSubstr("\"sliding_window\" is set"));
+  EXPECT_THAT(error_with("llama", "rope_scaling", {{"type", "su"}}), HasSubstr("Supported: default, linear, llama3"));
+  EXPECT_THAT(error_with("phi3", "rope_scaling", {{"type", "yarn"}}), HasSubstr("Supported: default, longrope, su"));
   EXPECT_THAT(error_with("llama", "sliding_window", 4096), HasSubstr("\"sliding_window\" is set"));
-  EXPECT_EQ(error_with("qwen2", "sliding_window", 4096), "accepted");  // theirs is switched by use_sliding_window
+  EXPECT_THAT(error_with("llama", "use_sliding_window", true), HasSubstr("a sliding window is not supported"));
   EXPECT_THAT(error_with("mixtral", "router_jitter_noise", 0.1), HasSubstr("noise in the router is not supported"));
 }
 
-TEST(Families, MistralLoadsWhereItsWindowMasksNothing) {
-  for (const json& window : {json(nullptr), json(4096), json(5000)})  // of 4096 positions
-    EXPECT_EQ(error_with("mistral", "sliding_window", window), "accepted") << window;
-  EXPECT_THAT(error_with("mistral", "sliding_window", 4095), HasSubstr("\"sliding_window\" is set"));
+TEST(Families, LongRopeIsReadAsTransformersDoes) {
+  json c = small("phi3");
+  c.update({{"original_max_position_embeddings", 1024},
+            {"rope_scaling", {{"type", "su"}, {"short_factor", {1.0, 2.0}}, {"long_factor", {3.0, 4.0}}}}});
+  EXPECT_EQ(error_of(c), "accepted");
+  c["rope_scaling"]["original_max_position_embeddings"] = 1000;
+  EXPECT_THAT(error_of(c), HasSubstr("is 1000, but that of the config is 1024"));
+  c["rope_scaling"].erase("original_max_position_embeddings");
+  c["rope_scaling"]["long_factor"] = {3.0};
+  EXPECT_THAT(error_of(c), HasSubstr("\"rope_scaling.long_factor\" has 1 numbers, expected 2"));
+  c["rope_scaling"]["long_factor"] = {3.0, 0};
+  EXPECT_THAT(error_of(c), HasSubstr("\"rope_scaling.long_factor\" has 0, not between"));
+  EXPECT_THAT(error_with("phi3", "partial_rotary_factor", 0.3), HasSubstr("1 numbers would be rotated"));
+}
+
+/// The windows of the layers of a small model with these keys; 0: none.
+std::vector<std::int64_t> windows_with(const char* family, const json& more) {
+  json config = small(family);
+  config.update(more);
+  const models::Model model = make(config.dump(), "config");
+  std::vector<std::int64_t> windows;
+  constexpr std::int64_t long_row = 1 << 20;
+  for (std::size_t i = 1; i + 1 < model.modules.size(); ++i) {
+    if (model.modules[i]->name().ends_with(".experts")) continue;
+    // Attention's FLOPs per token are those of its window.
+    const auto per_token = [&](std::int64_t tokens) {
+      return model.modules[i]->forward_flops({1, tokens}) / static_cast<double>(tokens);
+    };
+    const double square = per_token(2) - per_token(1), keys = (per_token(long_row) - per_token(1)) / square + 1;
+    windows.push_back(keys == long_row ? 0 : std::llround(keys));
+  }
+  return windows;
+}
+
+TEST(Families, WindowsOfTheLayers) {
+  using List = std::vector<std::int64_t>;
+  const List none = {0, 0, 0};
+  const auto with = windows_with;
+  // Of 4096 positions: a window that is not shorter masks nothing.
+  for (const json& window : {json(nullptr), json(4096), json(5000)})
+    EXPECT_EQ(with("mistral", {{"sliding_window", window}}), none) << window;
+  EXPECT_EQ(with("mistral", {}), none);  // 4096, where the key is absent
+  EXPECT_EQ(with("mistral", {{"max_position_embeddings", 4097}}), (List{4096, 4096, 4096}));
+  EXPECT_EQ(with("mistral", {{"sliding_window", 7}}), (List{7, 7, 7}));
+  EXPECT_EQ(with("mixtral", {{"sliding_window", 7}}), (List{7, 7, 7}));
+  EXPECT_EQ(with("mixtral", {{"max_position_embeddings", 9000}}), none);
+  EXPECT_EQ(with("qwen3_moe", {{"sliding_window", 7}}), none);
+  EXPECT_EQ(with("qwen3_moe", {{"sliding_window", 7}, {"use_sliding_window", true}}), (List{7, 7, 7}));
+  for (const char* qwen : {"qwen2", "qwen3"}) {
+    json more = {{"sliding_window", 7}, {"max_window_layers", 1}};
+    EXPECT_EQ(with(qwen, more), none);
+    more["use_sliding_window"] = true;
+    EXPECT_EQ(with(qwen, more), (List{0, 7, 7}));
+    more["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+    EXPECT_EQ(with(qwen, more), (List{7, 0, 7}));
+    more.erase("max_window_layers");
+    more["layer_types"] = nullptr;
+    EXPECT_EQ(with(qwen, more), none);  // from layer 28 on
+  }
+  EXPECT_THAT(error_with("qwen2", "layer_types", {"full_attention"}), HasSubstr("\"layer_types\" has 1 entries"));
+  json all_full = small("mistral");
+  all_full.update({{"sliding_window", 7}, {"layer_types", {"full_attention", "full_attention", "full_attention"}}});
+  EXPECT_THAT(error_of(all_full), HasSubstr("every layer has a window"));
+}
+
+TEST(Families, FlopsOfAWindowAreThoseOfItsKeys) {
+  json c = small("qwen3");
+  const models::Model full = make(c.dump(), "full");
+  c.update({{"sliding_window", 7}, {"max_window_layers", 1}, {"use_sliding_window", true}});
+  models::Model model = make(c.dump(), "window");
+  const double layer = 12.0 * 6 * 8;  // 12·heads·head_dim, of one
+  EXPECT_EQ(model.train_flops_per_token(17), full.train_flops_per_token(17) - 2 * layer * (17 - 7));
+  EXPECT_EQ(model.train_flops_per_token(7), full.train_flops_per_token(7));
+  for (ParamSpec& param : model.params) param.trainable = param.name.starts_with("model.layers.2");
+  double sum = 0;
+  for (std::size_t i = 0; i < model.modules.size(); ++i)
+    sum += model.modules[i]->forward_flops({3, 17}) + model.modules[i]->backward_flops({3, 17}, model.wanted(i));
+  EXPECT_NEAR(sum, model.train_flops_per_token(17) * 51, 1e-12 * sum);
+}
+
+TEST(Families, MistralIsLlamaWithoutBiases) {
   EXPECT_THAT(error_with("mistral", "sliding_window", "x"), HasSubstr("\"sliding_window\" is \"x\""));
-  EXPECT_THAT(error_with("mistral", "max_position_embeddings", 4097), HasSubstr("\"sliding_window\" is missing"));
   EXPECT_THAT(error_with("mistral", "attention_bias", true), HasSubstr("a bias in attention is not supported"));
   EXPECT_EQ(error_with("mistral", "attention_bias", false), "accepted");
   EXPECT_THAT(error_with("mistral", "num_key_value_heads", nullptr), HasSubstr("is missing"));
@@ -234,6 +346,17 @@ TEST(Families, MistralComputesWhatLlamaDoes) {
   EXPECT_EQ(llama, mistral);
 }
 
+/// docs/models.md has a row for each, in the same order.
+TEST(Families, AreThoseOfTheirPage) {
+  std::ifstream page(std::string(TESSERA_TEST_DATA) + "/../../docs/models.md");
+  std::vector<std::string> rows, names;
+  for (std::string line; std::getline(page, line);)
+    if (line.starts_with("| `") && line.find("` |") != line.npos && line.find("`model_type`") == line.npos)
+      rows.push_back(line.substr(3, line.find("` |") - 3));
+  for (const models::Family& family : models::families()) names.emplace_back(family.name);
+  EXPECT_EQ(rows, names);
+}
+
 TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
   for (const char* family : all) {
     for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
@@ -246,7 +369,7 @@ TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
     EXPECT_THAT(error_with(family, "rope_theta", "x"), HasSubstr("\"rope_theta\""));
     EXPECT_THAT(error_with(family, "rope_scaling", 3), HasSubstr("not an object"));
     EXPECT_THAT(error_with(family, "rope_scaling", {{"type", "llama3"}}),
-                HasSubstr("\"rope_scaling.factor\" is missing"));
+                HasSubstr(std::string(family) == "phi3" ? "not supported" : "\"rope_scaling.factor\" is missing"));
     EXPECT_THAT(error_with(family, "head_dim", 7), HasSubstr("even"));
   }
   EXPECT_THAT(error_with("qwen2", "num_key_value_heads", nullptr), HasSubstr("\"num_key_value_heads\" is missing"));

@@ -26,6 +26,10 @@ const char* const experts =
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
   "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1], "output_router_logits": true})";
 
+const char* const olmo2 =
+    R"({"model_type": "olmo2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+  "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 7})";
+
 struct Case {
   const char *name, *config;
   DType dtype;
@@ -177,7 +181,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gpt2_bf16", small_gpt2, DType::bf16}, Case{"llama_f64", small_llama, DType::f64},
                     Case{"llama_f32", small_llama, DType::f32}, Case{"llama_bf16", small_llama, DType::bf16},
                     Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
-                    Case{"qwen3_f16", qwen3, DType::f16}, Case{"experts_f64", experts, DType::f64},
+                    Case{"qwen3_f16", qwen3, DType::f16}, Case{"olmo2_f64", olmo2, DType::f64},
+                    Case{"olmo2_bf16", olmo2, DType::bf16}, Case{"experts_f64", experts, DType::f64},
                     Case{"experts_f32", experts, DType::f32}, Case{"experts_bf16", experts, DType::bf16}),
     [](const auto& of) { return of.param.name; });
 

@@ -5,7 +5,9 @@
 set -u
 tessera=$1 mpirun=$2
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/system/record_keys.sh
+. "$(dirname "${BASH_SOURCE[0]}")/record_keys.sh"
+trap finish EXIT
 cd "$work" || exit 1
 export XDG_CACHE_HOME=$work/user
 failures=0

@@ -31,6 +31,7 @@ dependency_of() {
     GTest) echo gtest ;;
     program_options) echo options ;;
     YAML | HDF5 | ICU | HWLOC | ZLIB | ZSTD | context) tr '[:upper:]' '[:lower:]' <<< "$1" ;;
+    ONIG) echo oniguruma ;;
     OpenMP | Threads) echo compiler ;;
     Git) echo git ;;
     CUDAToolkit) ;;  # used where it is, never installed

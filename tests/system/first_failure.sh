@@ -5,28 +5,10 @@
 # docs/monitoring.md does not list.
 # shellcheck disable=SC2034  # the scripts use them
 tessera=$1 mpirun=$2
-pages=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
 work=$(mktemp -d)
-finish() {
-  local code=$?
-  [ $code != 0 ] || unlisted_keys || code=1
-  rm -rf "$work"
-  exit $code
-}
+# shellcheck source=tests/system/record_keys.sh
+. "$(dirname "${BASH_SOURCE[0]}")/record_keys.sh"
 trap finish EXIT
-# The names in "differs" are those of settings; an evaluation's are the same for each of its data sets.
-unlisted_keys() {
-  local key keys
-  keys=$(find "$work" -name logging.jsonl -exec cat {} + | sed -E 's/"differs":\{.*//' | grep -oE '"[A-Za-z_/()]+":' | sort -u | tr -d '":')
-  for key in $keys; do
-    case $key in
-      eval_*rewards/* | eval_*logps/*) continue ;;
-      eval_token_acc | eval_*_token_acc) key=eval_token_acc ;;
-      eval_*_*) key=eval_${key##*_} ;;
-    esac
-    grep -qF "\`$key\`" "$pages/monitoring.md" || { echo "FAILED: docs/monitoring.md does not list the key $key of logging.jsonl"; return 1; }
-  done
-}
 cd "$work" || exit 1
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
 # expect PATTERN [FILE]

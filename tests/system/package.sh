@@ -32,7 +32,7 @@ for layer in base kernels comm shard models io plan train infer; do
 done
 ! grep -vE '^/$|^/usr/' files || fail "files outside /usr"
 needs=$(dpkg-deb -f "$deb" Depends)
-for library in openmpi-bin libopenmpi libhdf5-openmpi libyaml zlib1g libzstd1 libicu libhwloc15 libboost-program-options libc6; do
+for library in openmpi-bin libopenmpi libhdf5-openmpi libyaml zlib1g libzstd1 libicu libonig5 libhwloc15 libboost-program-options libc6; do
   grep -q "$library" <<< "$needs" || fail "does not depend on $library: $needs"
 done
 ! grep -q tessera <<< "$needs" || fail "depends on itself: $needs"

@@ -173,7 +173,7 @@ std::string value_instead(const OptionSpec& spec, const std::string& value) {
       {"stage", "rm ppo grpo gkd", "Not built yet: use --stage rlhf --rlhf_type dpo, kto, cpo, simpo or orpo"},
       {"rlhf_type", "rm ppo grpo gkd rloo", "Not built yet: use dpo, kto, cpo, simpo or orpo"},
       {"loss_type", "aot aot_unpaired aot_pair", "Not built yet: it is a loss of all pairs of a batch together. Use sigmoid"},
-      {"loss_type", "simpo orpo kto", "It is a type of its own: use --rlhf_type"},
+      {"loss_type", "simpo orpo", "It is a type of its own: use --rlhf_type"},
       {"packing_strategy", "bfd bfd_split bfd_requeue", "Use --packing_strategy binpack"},
       {"packing_strategy", "wrapped", "Use --packing_strategy sequential"},
       {"truncation_strategy", "drop raise", "Use --truncation_strategy delete"},

@@ -12,6 +12,7 @@
 #include "io/data/row_report.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "io/tokenizer/other_kinds.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/preferences.hpp"
@@ -65,21 +66,6 @@ void require_plain(const Options& options, const std::vector<io::DataFile>& file
 
 namespace {
 
-/// The first file in a directory that belongs to a tokenizer of a kind that is not read; "" if there is none.
-std::string unread_tokenizer(const std::string& directory) {
-  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken", "tekken.json",
-                           "vocab.json", "vocab.txt", "tokenizer_config.json"})
-    if (io::exists(directory + "/" + name)) return name;
-  return "";
-}
-
-/// What makes a tokenizer.json of the files in a directory.
-std::string conversion_of(const std::string& directory) {
-  return "Make its tokenizer.json: python3 -c 'from transformers import AutoTokenizer; "
-         "AutoTokenizer.from_pretrained(\"" +
-         directory + "\").save_pretrained(\"" + directory + "\")'";
-}
-
 /// True if the run that wrote this directory, or the one above it, had bytes as tokens.
 bool was_trained_on_bytes(const std::string& directory) {
   for (const std::string& of : {directory, io::directory_of(directory)}) {
@@ -104,10 +90,10 @@ std::string tokenizer_path(const Options& options, const std::string& model_dire
 void refuse_without_tokenizer(const Options& options, const std::string& directory) {
   const std::string where = directory.empty() ? options.has("model") ? options.text("model") : "--model" : directory;
   const std::string name = "name a tokenizer.json or its directory by --tokenizer PATH";
-  const std::string unread = directory.empty() ? "" : unread_tokenizer(directory);
+  const std::string unread = directory.empty() ? "" : io::unread_tokenizer(directory);
   if (!unread.empty())
     throw Error(ExitCode::usage, "no tokenizer was found: there is no tokenizer.json, and " + unread + " is not read",
-                where, conversion_of(directory) + "; or " + name);
+                where, io::tokenizer_conversion(directory) + "; or " + name);
   throw Error(ExitCode::usage, "no tokenizer was found", where,
               "Give --model DIR with a tokenizer.json, or " + name +
                   ((options.commands & for_tokenize) != 0 ? "" : "; --tokenizer bytes takes each byte as a token"));
@@ -117,7 +103,7 @@ void require_bytes(const Options& options, const std::string& model_directory, s
   if (options.text("tokenizer") != "auto") return;
   constexpr std::int64_t all_bytes = 256;
   if (!model_directory.empty() && was_trained_on_bytes(model_directory)) return;
-  if (vocab == all_bytes && (model_directory.empty() || unread_tokenizer(model_directory).empty())) return;
+  if (vocab == all_bytes && (model_directory.empty() || io::unread_tokenizer(model_directory).empty())) return;
   refuse_without_tokenizer(options, model_directory);
 }
 
@@ -126,9 +112,9 @@ std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, 
   if (path.empty()) return nullptr;
   if (options.text("tokenizer") != "auto" && !io::TextTokenizer::exists(path))
     throw options.refuse("tokenizer", "there is no tokenizer.json at " + path,
-                         unread_tokenizer(path).empty()
+                         io::unread_tokenizer(path).empty()
                              ? "Give auto, bytes, a directory with a tokenizer.json, or such a file"
-                             : conversion_of(path));
+                             : io::tokenizer_conversion(path));
   return std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
 }
 

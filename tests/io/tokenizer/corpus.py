@@ -52,14 +52,23 @@ hard = ["", "a", " ", "\n", "Aa" * 200, "ab" * 513, "=" * 300, "-=" * 99, "é" *
 
 def golden():
     texts = [t.encode("utf-8", "surrogatepass") for t in sentences + marks + spaces + quotes + specials + digits + hard]
-    return texts + broken
+    return texts + broken + [t.encode() for t in cases]
 
 
 # Long ones, made by the same rule in the test: (unit, times).
+# Of o200k, Tekken, DeepSeek, Falcon, NFKC and the engine.
+cases = ["camelCase HTTPServer ABCdef\u01c5x iPhone's HTML'S \u02b0A\u4e2dB\u4e2d", "!\n/x ?/\n//y .\n\n/ \u0301A B\u0301c", "x\u0301'S'Ll \u4e2d\u6587'll",
+         "3.14x\x01y\x02\x0312a \u00adz\u00ad", "\u4e2d\u6587123\u3042\u30a21\u3040\u9fa6\u3100", "12a\u00b2\u00bd3456789 0123", "a,,b..(c)!?\u2026\u3002 $5 +x \u00a7",
+         "\uff21\ufb01\u2460\u00b5\u3392\ufdfa\u00a0\uff9e\u0301", "   x   \n  ", "a \n", "x\u2028 ", "_a__B \u203fc", "AB1CD22\u0301E"]
+
 long_ones = [("a", 1 << 20), ("the", 50000), (" ", 1 << 20), ("\n", 100000), ("ab1 ", 50000), ("漢字", 50000), ("e\u0301", 50000), ("\u0301\u0323\u0327", 50000), ("<|endoftext|>", 10000),
              ("'s\u017f", 30000), ("▁", 50000), ("=-", 100000), ("a\n", 50000), (" \n", 50000), ("1", 100000)]
 
 alphabets = [
+    "aBcDE\u01c5\u02b0\u4e2d\u0301\u00c9\u00e9 'sL/\n1!",
+    "12\u00b2\u0663\u4e2d\u3042\u30a2\u3040\u9fa6\x01\u00ad .a\u0301\n",
+    "!?.,;:()[]{}$+=<>_-\u2026\u3002\uff0c\u00a7\u20ac aB1/\n\r",
+    "\uff21\ufb01\u2460\u00bd\u3392\ufdfa\uff9e\uff9f\u3099\u0301\u0323\ufc5e a",
     "abcdefghij ABC XYZ 0123 ' \n",
     " \n\r\t\u00a0\u2003x1!",
     "'sStTrReEvVmMlLdD\u017f x1",

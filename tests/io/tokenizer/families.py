@@ -164,7 +164,108 @@ def gemma():
     return Tokenizer.from_str(json.dumps(data))
 
 
-families = {f.__name__: f for f in (gpt2, llama3, qwen2, qwen35, added, llama2, unknowns, metaspace, neox, smollm2, gemma)}
+contractions = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+cased = r"[^\r\n\p{L}\p{N}]?%s*%s+%s|[^\r\n\p{L}\p{N}]?%s+%s*%s|%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+def split(regex, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert}
+
+
+def chain(stages, merges=150, specials=("<|endoftext|>",), normalizer=None):
+    """Byte-level BPE behind a Sequence as the real file has it."""
+    data = json.loads(byte_level(None, merges, list(specials), None).to_str())
+    data["normalizer"] = normalizer
+    data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": stages}
+    trained = Tokenizer.from_str(json.dumps(data))
+    trainer = trainers.BpeTrainer(vocab_size=256 + merges, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trained.train_from_iterator(text(), trainer)
+    trained.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
+    return with_pairs(trained, b"\n /!.,'aAs12_$" + "\u00e9\u4e2d\u0301".encode())
+
+
+def with_pairs(tokenizer, members, seed=3):
+    """Before all other merges, in an order of chance, one for each pair of these bytes: otherwise few ids show where pieces end."""
+    data, alphabet = json.loads(tokenizer.to_str()), byte_alphabet()
+    vocab = data["model"]["vocab"]
+    pairs = [(alphabet[a], alphabet[b]) for a in members for b in members]
+    random.Random(seed).shuffle(pairs)
+    data["model"]["merges"] = [list(p) for p in pairs] + data["model"]["merges"]
+    for token in data["added_tokens"]:
+        vocab.pop(token["content"], None)
+    for token in [a + b for a, b in pairs if a + b not in vocab]:
+        vocab[token] = len(vocab)
+    for i, token in enumerate(data["added_tokens"]):
+        token["id"] = len(vocab) + i
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def o200k():
+    """gpt-oss; Llama 4 has the same with Removed, inverted."""
+    pattern = cased % (upper, lower, contractions, upper, lower, contractions, r"\p{N}{1,3}")
+    return chain([split(pattern, "Removed", True), bytes_alone], specials=["<|startoftext|>", "<|endoftext|>", "<|return|>"])
+
+
+def tekken():
+    """Mistral Nemo and Small."""
+    return chain([split(cased % (upper, lower, "", upper, lower, "", r"\p{N}")), bytes_alone], specials=["<unk>", "<s>", "</s>", "[INST]"])
+
+
+def deepseek():
+    """DeepSeek V3 and R1."""
+    words = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+    stages = [split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"), split(words), bytes_alone]
+    return chain(stages, specials=["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"])
+
+
+def deepseek_coder():
+    """DeepSeek LLM and Coder: patterns for the engine, one of which looks for the end of a line."""
+    letters = "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a" \
+              "\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b"
+    signs = "!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002"
+    stages = [split(r"[\r\n]"), split(r"\s?[%s]+" % letters), split(r"\s?[%s]+" % signs), split(r"\s+$"), split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
+              {"type": "Digits", "individual_digits": True}, bytes_alone]
+    return chain(stages)
+
+
+def falcon():
+    """Stages behind ByteLevel see the characters that stand for bytes."""
+    stages = [{"type": "Punctuation", "behavior": "Contiguous"}, dict(bytes_alone, use_regex=True), {"type": "Digits", "individual_digits": False},
+              split("[0-9][0-9][0-9]")]
+    return chain(stages)
+
+
+def bloom():
+    """A class inside a class, which other engines read otherwise."""
+    return chain([split(" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"), bytes_alone])
+
+
+def starcoder2():
+    return chain([{"type": "Digits", "individual_digits": True}, dict(bytes_alone, use_regex=True)])
+
+
+def nfkc():
+    """Command R's pipeline, by NFKC in place of NFC."""
+    return chain([{"type": "Digits", "individual_digits": True}, dict(bytes_alone, use_regex=True)], normalizer={"type": "NFKC"})
+
+
+def tiktoken():
+    """cl100k as tiktoken spells it: possessive, and for the engine."""
+    pattern = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+    return chain([split(pattern), bytes_alone])
+
+
+def merged():
+    """Behaviors of the engine's matches, empty ones among them, and of Punctuation."""
+    stages = [split(r"\d+|\b|(?=[A-Z])".replace(r"\b|", ""), "MergedWithPrevious"), split(r"[\p{Lu}\p{Pc}]", "MergedWithNext"), split(r"\W", "Contiguous", True),
+              {"type": "Punctuation", "behavior": "MergedWithNext"}, {"type": "Split", "pattern": {"String": "  "}, "behavior": "MergedWithPrevious", "invert": True}, bytes_alone]
+    return chain(stages)
+
+
+families = {f.__name__: f for f in (gpt2, llama3, qwen2, qwen35, added, llama2, unknowns, metaspace, neox, smollm2, gemma, o200k, tekken, deepseek,
+                                    deepseek_coder, falcon, bloom, starcoder2, nfkc, tiktoken, merged)}
 
 
 def compact(tokenizer, merges_as_text):

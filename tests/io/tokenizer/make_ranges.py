@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes io/tokenizer/unicode_ranges.cpp: the classes of every code point as Hugging Face's `tokenizers` has them: those of split patterns
-# from its Oniguruma, word characters from its regex crate, and numbers of the pre-tokenizer Digits from Rust itself.
-#   pip install tokenizers==0.23.3 && python tests/io/tokenizer/make_ranges.py > io/tokenizer/unicode_ranges.cpp
+# Writes io/tokenizer/unicode_{categories,ranges}.cpp: the properties of every code point as Hugging Face's `tokenizers` has them: those of
+# split patterns from its Oniguruma, word characters of single_word from its regex crate, numbers of the pre-tokenizer Digits from Rust
+# itself, and punctuation from the pre-tokenizer Punctuation.
+#   pip install tokenizers==0.23.3 && python tests/io/tokenizer/make_ranges.py && clang-format -i io/tokenizer/unicode_*.cpp
+import pathlib
+
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -32,6 +35,11 @@ def digits():
     return sorted(found - known)
 
 
+def punctuation():
+    split = pre_tokenizers.Punctuation("isolated")
+    return [c for c in points if len(split.pre_tokenize_str("a" + chr(c) + "b")) == 3]
+
+
 def ranges(found):
     out = []
     for c in found:
@@ -42,25 +50,46 @@ def ranges(found):
     return out
 
 
-def table(name, found):
+def array(head, entries):
     line, lines = "   ", []
-    for first, last in ranges(found):
-        entry = " {0x%X, 0x%X}," % (first, last)
-        if len(line + entry) > 128:
+    for entry in entries:
+        if len(line + entry) > 119:
             lines.append(line)
             line = "   "
         line += entry
-    lines.append(line)
-    return "constexpr Range %s[] = {\n%s\n};\n" % (name, "\n".join(lines))
+    return "%s = {\n%s\n};\n" % (head, "\n".join(lines + [line]))
 
 
-print("// The ranges; made by tests/io/tokenizer/make_ranges.py, not by hand.\n")
-print('#include "io/tokenizer/unicode_ranges.hpp"\n\nnamespace tessera::io::unicode {\n\nnamespace {\n\n// clang-format off')
-for name, pattern in (("letters", r"\p{L}"), ("numbers", r"\p{N}"), ("spaces", r"\s"), ("marks", r"\p{M}")):
-    print(table(name, members(pattern)))
-print(table("newer_numbers", digits()))
-print(table("words", words()))
-print("// clang-format on\n\n}  // namespace\n")
-for name in ("letter", "number", "space", "mark", "newer_number", "word"):
-    print("std::span<const Range> %s_ranges() { return %ss; }" % (name, name))
-print("\n}  // namespace tessera::io::unicode")
+def table(name, found):
+    return array("constexpr Range %s[]" % name, [" {0x%X, 0x%X}," % (first, last) for first, last in ranges(found)])
+
+
+# In the order of unicode::Category.
+categories = "Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs".split()
+
+
+def category_runs():
+    of = {}
+    for i, name in enumerate(categories):
+        if name not in ("Cn", "Cs"):
+            for c in members(r"\p{%s}" % name):
+                assert c not in of
+                of[c] = i
+    of.update((c, categories.index("Cs")) for c in range(0xD800, 0xE000))
+    runs = [c for c in range(0x110000) if c == 0 or of.get(c, 0) != of.get(c - 1, 0)]
+    return [" 0x%X," % (c * 32 + of.get(c, 0)) for c in runs]
+
+
+def write(name, what, include, body, functions):
+    (pathlib.Path(__file__).resolve().parents[3] / "io/tokenizer" / name).write_text(
+        "// SPDX-License-Identifier: Apache-2.0\n// %s; made by tests/io/tokenizer/make_ranges.py, not by hand.\n\n"
+        '#include "io/tokenizer/%s"\n\nnamespace tessera::io::unicode {\n\nnamespace {\n\n// clang-format off\n%s// clang-format on\n\n'
+        "}  // namespace\n\n%s\n\n}  // namespace tessera::io::unicode\n" % (what, include, body, functions))
+
+
+write("unicode_categories.cpp", "The general categories", "unicode_ranges.hpp",
+      array("constexpr std::uint32_t runs[]", category_runs()), "std::span<const std::uint32_t> category_runs() { return runs; }")
+tables = {"space": members(r"\s"), "pattern_word": members(r"\w"), "newer_number": digits(), "word": words(), "punctuation": punctuation()}
+write("unicode_ranges.cpp", "The ranges", "unicode_ranges.hpp",
+      "\n".join(table(name + "s", found) for name, found in tables.items()),
+      "\n".join("std::span<const Range> %s_ranges() { return %ss; }" % (name, name) for name in tables))

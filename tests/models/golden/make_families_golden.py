@@ -59,6 +59,35 @@ SHAPES = {
         model_type="mixtral", vocab_size=45, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=40, num_local_experts=5, num_experts_per_tok=2, output_router_logits=True,
         router_aux_loss_coef=0.02, rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    # Windows shorter than the 23 tokens: of every layer, of the last of three. Heads wider than H / nh, as NeMo's are narrower.
+    "mistral": dict(seed=31, lr=4e-3, max_grad_norm=1.25, style="v4", store=torch.bfloat16, config=dict(
+        model_type="mistral", vocab_size=57, hidden_size=28, intermediate_size=38, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-5, sliding_window=6,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "qwen3-window": dict(seed=32, lr=4e-3, max_grad_norm=1.6, style="v5", store=torch.bfloat16, config=dict(
+        model_type="qwen3", vocab_size=49, hidden_size=20, intermediate_size=34, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=40, use_sliding_window=True, sliding_window=5, max_window_layers=2,
+        tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    # A part of each head is rotated, by the short factors; all of it, by the long ones, since 23 tokens are more than 16.
+    "phi3": dict(seed=33, lr=4e-3, max_grad_norm=1.3, style="v4", store=torch.bfloat16, config=dict(
+        model_type="phi3", vocab_size=51, hidden_size=32, intermediate_size=22, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=192, original_max_position_embeddings=64, rms_norm_eps=1e-5,
+        tie_word_embeddings=True, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.3],
+            long_factor=[1.0, 2.5, 7.0], original_max_position_embeddings=64))),
+    "phi3-long": dict(seed=34, lr=4e-3, max_grad_norm=1.3, style="v5", store=torch.bfloat16, config=dict(
+        model_type="phi3", vocab_size=43, hidden_size=24, intermediate_size=26, num_hidden_layers=2, num_attention_heads=3,
+        num_key_value_heads=3, max_position_embeddings=48, original_max_position_embeddings=16, sliding_window=9, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=1.0, short_factor=[1.0, 1.0, 1.2, 1.5],
+            long_factor=[1.0, 1.5, 3.0, 3.5], original_max_position_embeddings=16))),
+    "olmo2": dict(seed=35, lr=4e-3, max_grad_norm=2.0, style="v4", store=torch.bfloat16, config=dict(
+        model_type="olmo2", vocab_size=47, hidden_size=30, intermediate_size=34, num_hidden_layers=2, num_attention_heads=5,
+        num_key_value_heads=1, max_position_embeddings=64, attention_bias=True, rms_norm_eps=1e-5,
+        rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+    "smollm3": dict(seed=36, lr=4e-3, max_grad_norm=1.4, style="v5", store=torch.bfloat16, config=dict(
+        model_type="smollm3", vocab_size=53, hidden_size=32, intermediate_size=30, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=8,
+        mlp_bias=True, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50000.0))),
 }
 
 
@@ -89,10 +118,17 @@ def write_config(path, shape, config):
         text = dict(shape["config"])
         rope = dict(text.pop("rope_parameters"))
         text["rope_theta"] = rope.pop("rope_theta")
+        if "partial_rotary_factor" in rope:
+            text["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        if "original_max_position_embeddings" in text:
+            del rope["original_max_position_embeddings"]
         text["rope_scaling"] = None if rope["rope_type"] == "default" else rope
         text.update(architectures=[type(AutoModelForCausalLM.from_config(config)).__name__], attention_dropout=0.0, bos_token_id=0,
-                    eos_token_id=0, hidden_act="silu", initializer_range=0.1, torch_dtype="bfloat16", sliding_window=None,
+                    eos_token_id=0, hidden_act="silu", initializer_range=0.1, torch_dtype="bfloat16",
                     transformers_version="4.46.0", use_cache=True, an_unknown_key={"kept": [1, 2]})
+        text.setdefault("sliding_window", None)
+        if text["model_type"] in ("phi3", "olmo2"):  # whose classes have tokens for padding
+            text["pad_token_id"] = None
         text.setdefault("tie_word_embeddings", False)
         text.setdefault("rms_norm_eps", 1e-6 if text["model_type"] != "mixtral" else 1e-5)
     with open(path, "w") as out:

@@ -34,6 +34,10 @@ RUNS = {
     "qwen3": dict(r=2, lora_alpha=4, target_modules=r"model\.layers\.\d+\.(self_attn\.[qv]_proj|mlp\.(up|down)_proj)"),
     "qwen3-moe": dict(r=2, lora_alpha=4, target_modules=ATTENTION),
     "mixtral": dict(r=2, lora_alpha=4, target_modules=ATTENTION),
+    "mistral": dict(r=2, lora_alpha=4, target_modules=[*ATTENTION, "gate_proj", "down_proj"]),
+    "phi3": dict(r=2, lora_alpha=4, target_modules=["qkv_proj", "o_proj", "gate_up_proj"]),
+    "olmo2": dict(r=2, lora_alpha=4, target_modules=[*ATTENTION, "up_proj"]),
+    "smollm3": dict(r=2, lora_alpha=4, target_modules="all-linear"),
     "qwen3-untied": dict(r=3, lora_alpha=5, target_modules=["lm_head", "embed_tokens", "q_proj", "down_proj"]),
     "llama3-rope": dict(r=2, lora_alpha=4, target_modules=["lm_head", "o_proj"]),  # a tied head
     "qwen3-moe-fused": dict(r=2, lora_alpha=4, target_modules=["q_proj", "gate"]),  # a router

@@ -36,6 +36,7 @@ class Tessera(CMakePackage):
     depends_on("libyaml")
     depends_on("hdf5+mpi")
     depends_on("icu4c")
+    depends_on("oniguruma")
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("hwloc@2:")
