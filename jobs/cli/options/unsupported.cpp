@@ -25,7 +25,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       // Model and data.
       {"init_scheme", "default", "Each model family has its own initialization"},
       {"rope_scaling", "none", "Set rope_scaling in the model's config.json"},
-      {"sliding_window", off_values, "Attention covers the whole sample: use --max_length to shorten samples"},
+      {"sliding_window", off_values, "It is the model's: config.json has it"},
       {"max_model_len", "", "Set max_position_embeddings in the model's config.json, and --max_length"},
       {"streaming", off_values, "Write a token file with tessera tokenize: it is not loaded into memory"},
       {"task_type", "causal_lm", "Classification, embedding and reranking are missing"},
