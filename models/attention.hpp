@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal self-attention as a sublayer: QKV projections, qk-norm and RoPE, attention, output projection. Grouped-query
-// if kv_heads < heads; head_dim need not be width/heads.
+// if kv_heads < heads; head_dim need not be width/heads. Where ranks share rows, it has three stages: projections, the
+// attention of some heads over whole rows, and the output projection; between them heads are exchanged for tokens.
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
+#include "kernels/head_parts.hpp"
 #include "models/fused_linears.hpp"
 #include "models/qk_norm_rope.hpp"
 #include "models/sublayer.hpp"
@@ -34,6 +36,9 @@ class Attention final : public Sublayer {
   Attention(const AttentionSpec& spec, ParamList& params);
 
   void adapt(AdapterMaker& adapters) override;
+  void set_context_ranks(int ranks) override;
+  [[nodiscard]] ModuleStages stages() const override;
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
@@ -76,7 +81,8 @@ class Attention final : public Sublayer {
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   /// Keys that a query of the FLOP count sees: the causal half is not subtracted.
   [[nodiscard]] double counted_keys(BatchShape shape) const {
-    return static_cast<double>(rules_.window > 0 ? std::min(shape.tokens, rules_.window) : shape.tokens);
+    return static_cast<double>(rules_.window > 0 ? std::min(shape.tokens * context_ranks_, rules_.window)
+                                                 : shape.tokens * context_ranks_);
   }
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape, Phase phase) const;
@@ -86,7 +92,40 @@ class Attention final : public Sublayer {
   [[nodiscard]] bool through_heads(const Wanted& wanted) const;
   [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
 
+  // attention_stages.cpp: with ranks that share rows. T is here of a rank, and C·T of a row.
+  struct StageSaved {
+    TensorView qkv;             // (B·T, width), with qk-norm, whose backward reads it
+    QkNormRope::Outputs heads;  // with BatchShape::saves_outputs
+    TensorView out;             // (B, C·T, heads of this rank): of attention
+    TensorView lse;             // (B, heads of this rank, C·T)
+  };
+  struct StageScratch {
+    QkNormRope::Scratch heads;
+    TensorView rows;       // (B·T, width or nh·d): before the first exchange, or after the last; or a gradient of it
+    TensorView drows;      // the same, with `rows`
+    TensorView row, drow;  // (B, C·T, width of a part): of a row
+    TensorView out;        // (B, C·T, heads of this rank), or its gradient
+    TensorView kernel, norm;  // bytes
+    TensorView lora;          // bytes
+  };
+  enum class Direction : unsigned char { forward, backward };
+  [[nodiscard]] kernels::HeadParts parts_of_qkv() const { return {context_ranks_, heads_, kv_heads_, head_dim_}; }
+  [[nodiscard]] kernels::HeadParts parts_of_out() const { return {context_ranks_, heads_, 0, head_dim_}; }
+  [[nodiscard]] kernels::AttentionShape row_shape(BatchShape shape) const;
+  [[nodiscard]] kernels::AttentionArgs row_args(const Batch* batch, BatchShape shape, const TensorView& qkv) const;
+  [[nodiscard]] StageSaved stage_saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] StageScratch stage_scratch(ScratchAllocator& allocator, const StageSaved& s, BatchShape shape,
+                                           DType dtype, Phase phase, int stage, Direction direction) const;
+  [[nodiscard]] std::size_t stage_workspace_bytes(BatchShape shape, DType dtype, Phase phase) const;
+  void forward_stage(const ForwardArgs& args, const TensorView& residual) const;
+  void send_heads(const ForwardArgs& args, const StageSaved& s, const StageScratch& w) const;
+  void attend_rows(const ForwardArgs& args, const StageSaved& s, const StageScratch& w) const;
+  void backward_stage(const BackwardArgs& args) const;
+  void attend_rows_backward(const BackwardArgs& args, const StageSaved& s, const StageScratch& w) const;
+  void send_heads_backward(const BackwardArgs& args, const StageSaved& s, const StageScratch& w) const;
+
   std::int64_t heads_, kv_heads_, head_dim_;
+  int context_ranks_ = 1;  // C
   double scale_;
   AttentionRules rules_;
   FusedLinears qkv_;

@@ -49,7 +49,11 @@ struct Batch {
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;
-  /// The same documents as a list (kernels::list_documents), (B, T) int32 each, and its groups; absent: not wanted.
+  /// (B, C·T) int32: where C ranks share rows of documents, the positions of the whole rows, for attention; absent:
+  /// `positions` are.
+  TensorView row_positions;
+  /// The same documents as a list (kernels::list_documents), of whole rows, int32 each, and its groups; absent: not
+  /// wanted.
   TensorView document_starts, document_lengths;
   std::span<const kernels::DocumentGroup> document_groups = {};
   /// (B, T) fp32: factors of the targets' losses; absent: 1. The loss is Σ weight·loss over the number of targets, not
@@ -76,30 +80,38 @@ enum class BatchField : unsigned char {
   reference_sums,
   nll_weights,
   labels,
-  kl
+  kl,
+  row_positions
 };
 struct BatchFieldInfo {
   BatchField field;
   const char* name;
   DType dtype;
   TensorView Batch::*tensor;
-  bool of_sequences = false;  // a value for each row, not for each token
-  /// Elements in a micro-batch of so many rows of so many tokens.
-  [[nodiscard]] constexpr std::int64_t numel(std::int64_t rows, std::int64_t tokens) const {
-    return of_sequences ? rows : rows * tokens;
+  enum class Per : unsigned char {
+    token,
+    sequence,   // a value for each row
+    row_token,  // for each token of whole rows, which several ranks may share
+  } per = Per::token;
+  /// Values in a micro-batch of so many rows of so many tokens, on each of the ranks that share its rows.
+  [[nodiscard]] constexpr std::int64_t numel(std::int64_t rows, std::int64_t tokens, int ranks) const {
+    return per == Per::sequence ? rows : rows * tokens * (per == Per::row_token ? ranks : 1);
   }
 };
-inline constexpr std::array<BatchFieldInfo, 10> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 11> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
      {BatchField::loss_weights, "loss_weights", DType::f32, &Batch::loss_weights},
-     {BatchField::document_starts, "document_starts", DType::i32, &Batch::document_starts},
-     {BatchField::document_lengths, "document_lengths", DType::i32, &Batch::document_lengths},
-     {BatchField::reference_sums, "reference_sums", DType::f64, &Batch::reference_sums, true},
-     {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, true},
-     {BatchField::labels, "labels", DType::f32, &Batch::labels, true},
-     {BatchField::kl, "kl", DType::f64, &Batch::kl, true}}};
+     {BatchField::document_starts, "document_starts", DType::i32, &Batch::document_starts,
+      BatchFieldInfo::Per::row_token},
+     {BatchField::document_lengths, "document_lengths", DType::i32, &Batch::document_lengths,
+      BatchFieldInfo::Per::row_token},
+     {BatchField::reference_sums, "reference_sums", DType::f64, &Batch::reference_sums, BatchFieldInfo::Per::sequence},
+     {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, BatchFieldInfo::Per::sequence},
+     {BatchField::labels, "labels", DType::f32, &Batch::labels, BatchFieldInfo::Per::sequence},
+     {BatchField::kl, "kl", DType::f64, &Batch::kl, BatchFieldInfo::Per::sequence},
+     {BatchField::row_positions, "row_positions", DType::i32, &Batch::row_positions, BatchFieldInfo::Per::row_token}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

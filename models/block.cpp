@@ -2,10 +2,17 @@
 // Block: memory and order of its branches.
 #include "models/block.hpp"
 
+#include <algorithm>
+
 namespace tessera::models {
 
 Block::Block(BlockParts parts) : parts_(std::move(parts)) {
   TESSERA_ASSERT(parts_.residuals.size() == 1 || parts_.residuals.size() == 2);
+}
+
+void Block::set_context_ranks(int ranks) {
+  for (Residual& residual : parts_.residuals) residual.set_context_ranks(ranks);
+  last_stage_ = std::max(0, static_cast<int>(stages().stages.size()) - 1);
 }
 
 Block::Saved Block::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -56,8 +63,9 @@ void Block::forward(const ForwardArgs& args) const {
   ForwardArgs inner = args;
   inner.x = args.x.reshape(rows);
   inner.workspace = scratch(allocator, args.shape, args.x.dtype, args.phase);
-  for (std::size_t i = 0; i < parts_.residuals.size(); ++i) {
+  for (std::size_t i = 0; i < parts_.residuals.size() && (i == 0 || args.stage == last_stage_); ++i) {
     const bool last = i + 1 == parts_.residuals.size();
+    inner.stage = i == 0 ? args.stage : 0;
     inner.y = last ? args.y.reshape(rows) : s.middle;
     inner.writes_y = last ? args.writes_y : true;
     inner.saved = s.residuals[i].saved;
@@ -79,11 +87,14 @@ void Block::backward(const BackwardArgs& args) const {
   inner.workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   for (std::size_t i = parts_.residuals.size(); i-- > 0 && inner.dy;) {
     inner.x = i > 0 ? s.middle : args.x.reshape(rows);
-    // The gradient between the two lies in dx, or, if only the first one's parameters need it, in dy.
-    inner.dx = !dx && computes_dx(i, wanted) ? inner.dy : dx;
+    // The gradient between the two lies in dx, or in dy, if only the first one's parameters need it, or if its stages
+    // follow.
+    const bool in_dy = last_stage_ > 0 ? i > 0 : !dx;
+    inner.dx = !in_dy ? dx : computes_dx(i, wanted) ? inner.dy : TensorView{};
+    inner.stage = i == 0 ? args.stage : 0;
     inner.saved = s.residuals[i].saved;
     inner.kept = s.residuals[i].kept;
-    parts_.residuals[i].backward(inner);
+    if (i == 0 || args.stage == last_stage_) parts_.residuals[i].backward(inner);
     inner.dy = inner.dx;
   }
 }

@@ -27,6 +27,12 @@ class Block final : public Module {
     adapters.begin(parts_.params);
     for (Residual& residual : parts_.residuals) residual.adapt(adapters);
   }
+  void set_context_ranks(int ranks) override;
+  /// Those of the first branch; the second one is in the last.
+  [[nodiscard]] ModuleStages stages() const override { return parts_.residuals.front().stages(); }
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override {
+    return parts_.residuals.front().value_bytes(value, shape, dtype);
+  }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override {
@@ -55,6 +61,7 @@ class Block final : public Module {
   [[nodiscard]] bool computes_dx(std::size_t i, const Wanted& wanted) const;
 
   BlockParts parts_;
+  int last_stage_ = 0;
 };
 
 }  // namespace tessera::models

@@ -110,7 +110,8 @@ struct BackwardArgs {
   TensorView dx;
   const Batch* batch = nullptr;
   /// As in ForwardArgs: stages run from the last, which reads dy, to the first, which writes dx; no other touches that
-  /// memory. Each computes the gradients of its own parameters. Values that are not kept hold anything.
+  /// memory. What the last one leaves in dy, which it may overwrite, the first one finds there. Each computes the
+  /// gradients of its own parameters. Values that are not kept hold anything.
   int stage = 0;
   std::span<const TensorView> values, value_gradients;
   StreamView stream = host_stream;
@@ -142,6 +143,9 @@ class Module {
   /// True if its output is in the memory of its input, of which it keeps what it does not compute.
   [[nodiscard]] virtual bool in_place() const { return false; }
 
+  /// Each row is on so many ranks, each of which has 1/C of its tokens, in rank order: BatchShape::tokens is of a rank.
+  /// Called by share_rows (context.hpp) alone. Throws Error (usage): it cannot be divided so.
+  virtual void set_context_ranks(int ranks) { (void)ranks; }
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
@@ -233,6 +237,7 @@ struct Model {
   /// sequences of one length.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   bool in_row_parts = false;         // split_rows
+  int context_ranks = 1;             // share_rows
   std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
   std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window
   RouterInfo router;

@@ -3,6 +3,7 @@
 #include "models/residual.hpp"
 
 #include "kernels/bias.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::models {
 
@@ -38,6 +39,13 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorVie
   return s;
 }
 
+void Residual::set_context_ranks(int ranks) {
+  if (post_)
+    throw Error(ExitCode::usage, "--context_parallel_size is not built for models with norms after attention",
+                "context_parallel_size", "Drop --context_parallel_size");
+  sublayer_->set_context_ranks(ranks);
+}
+
 SavedBytes Residual::saved_bytes(BatchShape shape, DType dtype) const {
   return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
@@ -60,7 +68,7 @@ void Residual::forward(const ForwardArgs& args) const {
     else norm.forward(args.params, x, y, args.phase == Phase::train ? statistics : Norm::Saved{}, args.stream);
   };
 
-  if (norm_) normalize(*norm_, args.x, w.normed, s.norm);
+  if (norm_ && args.stage == 0) normalize(*norm_, args.x, w.normed, s.norm);
   ForwardArgs inner = args;
   if (norm_) inner.x = w.normed;
   inner.saved = s.sublayer.saved;
@@ -96,7 +104,7 @@ void Residual::backward(const BackwardArgs& args) const {
                      .workspace = w.norm,
                      .stream = args.stream});
   if (!through_sublayer) return;
-  if (norm_ && !args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
+  if (norm_ && args.stage == 0 && !args.shape.saves_outputs && sublayer_->backward_reads_input(wanted))
     norm_->recompute(args.params, args.x, w.normed, s.norm, args.stream);
   BackwardArgs inner = args;
   if (norm_) inner.x = w.normed;
@@ -106,7 +114,7 @@ void Residual::backward(const BackwardArgs& args) const {
   inner.kept = s.sublayer.kept;
   inner.workspace = w.sublayer;
   sublayer_->backward(inner);
-  if (through_input) add_input_gradient(args, s, w);
+  if (through_input && args.stage == 0) add_input_gradient(args, s, w);
 }
 
 void Residual::add_input_gradient(const BackwardArgs& args, const Saved& s, const Scratch& w) const {

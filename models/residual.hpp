@@ -20,6 +20,13 @@ class Residual {
   }
 
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
+  /// Throws Error (usage): also with a norm after the sublayer.
+  void set_context_ranks(int ranks);
+  /// Those of the sublayer. In backward every stage is given dy, the gradient of y.
+  [[nodiscard]] ModuleStages stages() const { return sublayer_->stages(); }
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
+    return sublayer_->value_bytes(value, shape, dtype);
+  }
   /// x and y are rows (B·T, C); `saved`: see Sublayer.
   void forward(const ForwardArgs& args) const;
   /// x, dy and dx are rows (B·T, C); dx may be dy. dx and dparams may be absent, as in Module::backward.

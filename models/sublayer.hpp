@@ -21,11 +21,19 @@ class Sublayer {
 
   /// See Module::adapt.
   virtual void adapt(AdapterMaker& adapters) = 0;
+  /// See Module.
+  virtual void set_context_ranks(int ranks) { (void)ranks; }
+  [[nodiscard]] virtual ModuleStages stages() const { return {}; }
+  [[nodiscard]] virtual std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
+    return (void)value, (void)shape, (void)dtype, std::size_t{0};
+  }
   /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
   /// memory of residual. `saved` and `kept` have saved_bytes; outside training `saved` is scratch of the same size.
+  /// Of one with stages, the first reads x, and the last adds the residual and writes y.
   virtual void forward(const ForwardArgs& args, const TensorView& residual) const = 0;
   /// x, dy and dx are rows (B·T, C); dx is overwritten and may be x, never dy. dx and dparams may be absent, as in
-  /// Module::backward, but dy is not overwritten.
+  /// Module::backward, but dy is not overwritten. Of one with stages, the last reads dy, and the first reads x and
+  /// writes dx.
   virtual void backward(const BackwardArgs& args) const = 0;
 
   /// What it saves for backward, in the memory of a SavedAllocator.

@@ -15,8 +15,8 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
     tokens_of_[static_cast<std::size_t>(micro)] = flat_tokens_ > 0 ? join_rows(micro) : longest_row(micro);
 }
 
-std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit) {
-  constexpr std::int64_t multiple = 16;
+std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit, int ranks) {
+  const std::int64_t multiple = std::int64_t{16} * ranks;
   return std::min((longest + multiple - 1) / multiple * multiple, limit);
 }
 
@@ -32,7 +32,7 @@ std::int64_t SampleBatches::longest_row(int micro) const {
     longest = std::max(longest, sequences_ > 1 || !unpaired
                                     ? packed->longest_row(sample(first_ + range.first + row))
                                     : packed->tokens_of(sample(first_ + range.first + row), sequence_));
-  return padded_tokens(longest, tokens_);
+  return padded_tokens(longest, tokens_, context_.ranks);
 }
 
 /// Notes the lengths of the samples; the tokens of the row that they are.
@@ -45,7 +45,7 @@ std::int64_t SampleBatches::join_rows(int micro) {
   for (std::int64_t row = 0; row < range.count; ++row)
     sum += lengths[row] = packed->tokens_of(sample(first_ + range.first + row));
   TESSERA_ASSERT(sum <= flat_tokens_, "%ld tokens end to end, planned for %ld", sum, flat_tokens_);
-  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_);
+  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.ranks);
 }
 
 std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
@@ -86,16 +86,38 @@ void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
   }
 }
 
-void SampleBatches::load(int micro, const BatchMemory& to) {
+/// This rank's part of each row. Attention, which has whole rows, needs their positions.
+void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream* packed = stream_->packed();
-  TESSERA_ASSERT(
-      (packed != nullptr) == (to.positions() != nullptr) && (!stream_->weighted() || to.loss_weights() != nullptr),
-      "packed or weighted samples in a run that is planned without, or the reverse");
+  const std::int64_t tokens = this->tokens(micro), part = first_token(micro), all = row_tokens(micro);
+  for (std::int64_t row = 0; row < range.count; ++row) {
+    const std::int64_t k = sample(first_ + range.first + row);
+    const BatchMemory m = to.from(row * tokens, row);
+    if (packed != nullptr) {
+      float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
+      packed->read_sample(
+          k, {all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
+      std::copy_n(row_.ids.data() + part, tokens, m.ids());
+      std::copy_n(row_.targets.data() + part, tokens, m.targets());
+      std::copy_n(m.row_positions() + part, tokens, m.positions());
+      if (weights != nullptr) std::copy_n(weights + part, tokens, m.loss_weights());
+      continue;
+    }
+    const std::int64_t first = stream_->sample_begin(k, all) + part;
+    stream_->read(first, tokens, m.ids());
+    stream_->read(first + 1, tokens, m.targets());
+    if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, tokens, m.loss_weights());
+    for (std::int64_t t = 0; t < tokens; ++t) m.positions()[t] = static_cast<std::int32_t>(part + t);
+  }
+}
+
+void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
+  const auto range = batch_.range(micro, data_rank_, count_);
+  const io::PackedStream* packed = stream_->packed();
   const std::span<const std::int64_t> lengths = row_lengths(micro);
   std::int64_t at = 0;
-  if (has_sequences()) load_sequences(micro, to);
-  for (std::int64_t row = 0; row < range.count && !has_sequences(); ++row) {
+  for (std::int64_t row = 0; row < range.count; ++row) {
     const std::int64_t k = sample(first_ + range.first + row);
     const bool apart = lengths.empty(), last = row + 1 == range.count;  // the last one is followed by padding
     const std::int64_t tokens = apart  ? this->tokens(micro)
@@ -112,9 +134,21 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
     stream_->read(first + 1, tokens, m.targets());
     if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, tokens, m.loss_weights());
   }
+}
+
+void SampleBatches::load(int micro, const BatchMemory& to) {
+  const io::PackedStream* packed = stream_->packed();
+  const bool parts = context_.ranks > 1;
+  TESSERA_ASSERT((packed != nullptr) == ((parts ? to.row_positions() : to.positions()) != nullptr) &&
+                     (!stream_->weighted() || to.loss_weights() != nullptr),
+                 "packed or weighted samples in a run that is planned without, or the reverse");
+  if (has_sequences()) load_sequences(micro, to);
+  else if (parts) load_parts(micro, to);
+  else load_rows(micro, to);
   if (to.document_starts() == nullptr || packed == nullptr) return;
   groups_[static_cast<std::size_t>(micro)] = kernels::list_documents(
-      {rows(micro), this->tokens(micro), to.positions(), to.targets()}, to.document_starts(), to.document_lengths());
+      {rows(micro), row_tokens(micro), parts ? to.row_positions() : to.positions(), parts ? nullptr : to.targets()},
+      to.document_starts(), to.document_lengths());
 }
 
 void PromptBatch::load(int micro, const BatchMemory& to) {

@@ -14,19 +14,30 @@ namespace tessera::exec {
 /// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. With
 /// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end. A sample of pairs
 /// is `sequences` = 2 rows, which follow one another. One of unpaired is one row: the sequence that `use_sequence`
-/// chose, the first one unless it was called.
+/// chose, the first one unless it was called. Where ranks share rows, each has a
+/// part of each.
 class SampleBatches : public BatchSource {
  public:
+  /// Of the ranks that share rows, this one's place.
+  struct Context {
+    int ranks = 1, rank = 0;
+  };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
-                int sequences = 1)
+                int sequences = 1, Context context = {1, 0})
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
         flat_tokens_(flat_tokens),
         sequences_(sequences),
+        context_(context),
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
         lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
-        groups_(static_cast<std::size_t>(batch.accumulation)) {}
+        groups_(static_cast<std::size_t>(batch.accumulation)) {
+    if (context.ranks == 1) return;
+    row_.ids.resize(static_cast<std::size_t>(tokens));
+    row_.targets.resize(static_cast<std::size_t>(tokens));
+    row_.weights.resize(static_cast<std::size_t>(tokens));
+  }
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// Before set().
   void use_sequence(int sequence) { sequence_ = sequence; }
@@ -48,7 +59,8 @@ class SampleBatches : public BatchSource {
     return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples * sequences_;
   }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
-  [[nodiscard]] std::int64_t tokens(int micro) const override { return tokens_of_[static_cast<std::size_t>(micro)]; }
+  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks; }
+  [[nodiscard]] std::int64_t first_token(int micro) const override { return tokens(micro) * context_.rank; }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
     return batch_.range(micro, data_rank_, count_).first * sequences_;
   }
@@ -60,9 +72,13 @@ class SampleBatches : public BatchSource {
 
  private:
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
+  /// T of the rows of a micro-batch, on all the ranks that share them.
+  [[nodiscard]] std::int64_t row_tokens(int micro) const { return tokens_of_[static_cast<std::size_t>(micro)]; }
   [[nodiscard]] std::int64_t longest_row(int micro) const;
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
+  void load_parts(int micro, const BatchMemory& to);
+  void load_rows(int micro, const BatchMemory& to) const;
   [[nodiscard]] bool has_sequences() const {
     return stream_->packed() != nullptr && stream_->packed()->packing() >= io::Packing::pairs;
   }
@@ -71,19 +87,25 @@ class SampleBatches : public BatchSource {
   int data_rank_;
   std::int64_t tokens_, flat_tokens_;
   int sequences_;
+  Context context_;
   int sequence_ = 0;
   float nll_weight_ = 0;
   double kl_ = 0;
-  std::vector<std::int64_t> tokens_of_;          // by micro-batch: T of its rows
+  std::vector<std::int64_t> tokens_of_;          // by micro-batch: T of its rows, of all ranks that share them
   std::vector<std::int64_t> lengths_;            // end to end: of the samples of each micro-batch
   std::vector<kernels::DocumentGroups> groups_;  // by micro-batch
+  struct Row {
+    std::vector<std::int32_t> ids, targets;
+    std::vector<float> weights;
+  } row_;  // a row of documents, of which this rank has a part; empty without a context
   const io::TokenStream* stream_ = nullptr;
   const io::Sampler* sampler_ = nullptr;
   std::int64_t first_ = 0, count_ = 0;
 };
 
-/// The T of rows whose longest has `longest` tokens: a multiple of 16, for the GEMMs, and at most `limit`.
-[[nodiscard]] std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit);
+/// The T of rows whose longest has `longest` tokens: of each of `ranks` a multiple of 16, for the GEMMs, and at most
+/// `limit`.
+[[nodiscard]] std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit, int ranks = 1);
 
 /// One row: the last `limit` of `ids`.
 class PromptBatch : public BatchSource {

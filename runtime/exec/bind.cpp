@@ -156,8 +156,9 @@ models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int modu
 }
 
 /// The buffers of micro-batches; `pinned`: those that the host writes, beside a device.
-BatchMemory batch_memory(const Arena& arena, Memory memory) {
+BatchMemory batch_memory(const plan::RunPlan& plan, const Arena& arena, Memory memory) {
   BatchMemory buffers;
+  buffers.set_context_ranks(plan.spec.context_ranks());
   for (const models::BatchFieldInfo& field : models::batch_fields) {
     const SlotId id = plan::batch_slot(field.field);
     buffers.set(field.field, arena.data_if(memory == Memory::pinned ? id.pinned() : id));
@@ -168,7 +169,7 @@ BatchMemory batch_memory(const Arena& arena, Memory memory) {
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
 void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena, bool replays) {
   const shard::Schedule& schedule = *program.schedule;
-  program.host_buffers = batch_memory(arena, Memory::pinned);
+  program.host_buffers = batch_memory(plan, arena, Memory::pinned);
   if (program.phase == models::Phase::train) {
     program.rows_per_micro = plan.spec.train_shape().batch;
     program.tokens_per_micro = program.rows_per_micro * plan.spec.train_shape().tokens;
@@ -211,7 +212,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->events = std::make_unique<Event[]>(schedule.list.size());
   program->workspace = arena.data({SlotUse::workspace});
   program->logits = arena.data_if({SlotUse::logits});
-  program->buffers = program->host_buffers = batch_memory(arena, Memory::host);
+  program->buffers = program->host_buffers = batch_memory(plan, arena, Memory::host);
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena, parts_.replays);
   program->loss_rows = arena.data_if({SlotUse::loss_rows});

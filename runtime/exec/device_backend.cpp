@@ -118,7 +118,9 @@ void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micr
                         (field.field == models::BatchField::positions && decodes);
     if (wanted && to[field.field] != nullptr)
       copy_bytes(to[field.field], from[field.field],
-                 static_cast<std::size_t>(field.numel(rows, program.source->tokens(micro))) * size_of(field.dtype),
+                 static_cast<std::size_t>(
+                     field.numel(rows, program.source->tokens(micro), parts_.plan->spec.context_ranks())) *
+                     size_of(field.dtype),
                  stream);
   }
 }

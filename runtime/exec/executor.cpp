@@ -183,9 +183,15 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     if (pointers.positions != nullptr) batch.positions = {pointers.positions, Shape{rows, tokens}, device_};
     batch.lengths = program.source->lengths();
   } else {
+    using Per = models::BatchFieldInfo::Per;
+    const int ranks = parts_.plan->spec.context_ranks();
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
-        batch.*field.tensor = {data, field.dtype, field.of_sequences ? Shape{rows} : Shape{rows, tokens}, device_};
+        batch.*field.tensor = {data, field.dtype,
+                               field.per == Per::sequence ? Shape{rows}
+                               : field.per == Per::token  ? Shape{rows, tokens}
+                                                          : Shape{rows, tokens * ranks},
+                               device_};
     if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
   if (is_reference) return batch;
@@ -196,7 +202,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     const std::int64_t planned = parts_.plan->spec.tokens;
     batch.dropout = {.seed = program.block->seed,
                      .step = program.block->step,
-                     .first_token = program.source->first_row(micro) * planned,
+                     .first_token = program.source->first_row(micro) * planned + program.source->first_token(micro),
                      .row_tokens = tokens,
                      .row_stride = planned,
                      .row_lengths = program.source->row_lengths(micro)};
@@ -208,13 +214,17 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   return batch;
 }
 
-/// The shape of a micro-batch; end to end, no document is longer than T.
+/// The shape of a micro-batch; end to end, no document is longer than T, nor is it where ranks have parts of rows.
 models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
                                       std::int64_t tokens) const {
   const plan::RunSpec& spec = parts_.plan->spec;
   const bool documents = spec.packed && program.phase != models::Phase::logits,
              flat = documents && spec.flat_tokens > 0;
-  return {rows,     tokens, device_, flat ? spec.tokens : 0, phase == models::Phase::train && spec.saves_outputs(),
+  return {rows,
+          tokens,
+          device_,
+          flat || spec.context_ranks() > 1 ? spec.tokens : 0,
+          phase == models::Phase::train && spec.saves_outputs(),
           documents};
 }
 

@@ -91,6 +91,10 @@ std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
 
 int RunContext::data_rank() const { return plan.spec.strategy.mesh.coordinate(world.rank(), Mesh::data_axes()); }
 
+SampleBatches::Context RunContext::context() const {
+  return {plan.spec.context_ranks(), plan.spec.strategy.mesh.coordinate(world.rank(), Axis::context)};
+}
+
 namespace {
 
 /// Initial values from element `first` on, made in host memory and rounded to what the parameter is kept in.

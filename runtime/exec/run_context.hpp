@@ -13,6 +13,7 @@
 #include "runtime/base/arena.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
+#include "runtime/exec/batches.hpp"
 #include "runtime/plan/plan.hpp"
 #include "runtime/shard/manager.hpp"
 
@@ -39,6 +40,8 @@ class RunContext {
 
   /// This rank along the data axes, r: it has micro-batches m = a·W + r.
   [[nodiscard]] int data_rank() const;
+  /// Its place among the ranks that share rows.
+  [[nodiscard]] SampleBatches::Context context() const;
   /// Initializes the parameters, as a function of seed, parameter name and element index alone.
   enum class Initialized : unsigned char { all, adapters };
   void initialize(std::uint64_t seed, Initialized which = Initialized::all);

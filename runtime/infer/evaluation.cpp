@@ -119,7 +119,8 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   std::int64_t samples = io::count_samples(tokens, spec.tokens).samples;
   if (max_samples > 0) samples = std::min(samples, max_samples);
   const plan::BatchPlan batch = eval_batch(spec);
-  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences);
+  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens, spec.sequences,
+                              parts.context());
   EvalReport report, all;
   all.nll_weight = evaluation.nll_weight;
   KlEstimate kl;

@@ -83,7 +83,9 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
   switch (field) {
     case models::BatchField::ids: return true;
     case models::BatchField::targets: return spec.purpose != Purpose::generate;
-    case models::BatchField::positions: return spec.packed;
+    case models::BatchField::positions:
+      return spec.packed || (spec.context_ranks() > 1 && spec.purpose != Purpose::generate);
+    case models::BatchField::row_positions: return spec.packed && spec.context_ranks() > 1;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
@@ -97,14 +99,18 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
   return false;
 }
 
-/// Slots of a micro-batch of so many rows, and tokens in all.
+/// Slots of a micro-batch of so many rows, and tokens of this rank in all.
 static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t tokens, std::vector<ArenaSlot>& slots) {
   if (!spec.model->reference.empty() && spec.purpose != Purpose::generate)
     slots.push_back(own_slot({SlotUse::reference}, "reference", Category::buffers, tokens * sizeof(float)));
-  for (const models::BatchFieldInfo& field : models::batch_fields)
-    if (has_field(spec, field.field))
-      slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
-                               (field.of_sequences ? rows : tokens) * size_of(field.dtype)));
+  for (const models::BatchFieldInfo& field : models::batch_fields) {
+    if (!has_field(spec, field.field)) continue;
+    const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? rows : 1;
+    const std::int64_t numel =
+        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.context_ranks());
+    slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
+                             static_cast<std::size_t>(numel) * size_of(field.dtype)));
+  }
   if (spec.model->writes_sequences)
     slots.push_back(own_slot({SlotUse::sequences}, "sequence_log_probs", Category::buffers, rows * sizeof(double)));
 }
@@ -210,8 +216,10 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
     workspace = std::max({workspace,
                           i < first ? module.workspace_bytes(evaluated, model.dtype, models::Phase::eval)
                                     : module.workspace_bytes(train, model.dtype, models::Phase::train),
-                          module.workspace_bytes(eval, model.dtype, models::Phase::eval),
-                          module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
+                          module.workspace_bytes(eval, model.dtype, models::Phase::eval)});
+    if (spec.context_ranks() == 1)
+      workspace = std::max(workspace,
+                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits));
   }
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);

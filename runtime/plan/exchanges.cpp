@@ -2,6 +2,9 @@
 #include "runtime/plan/exchanges.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+
+#include "runtime/base/error.hpp"
 
 namespace tessera::plan {
 
@@ -23,6 +26,39 @@ models::BatchShape shape_of(const RunPlan& plan, const shard::Schedule& schedule
   if (&schedule == &plan.logits && plan.spec.purpose == Purpose::train)
     shape = {1, plan.spec.tokens, plan.spec.device};  // a prompt of a sample
   return shape;
+}
+
+/// What an exchange makes of so many bytes of each of the members.
+static std::size_t result_bytes(ExchangeKind kind, std::size_t bytes, std::size_t members, DType dtype) {
+  const std::size_t sums = bytes / size_of(dtype) * sizeof(float);
+  switch (kind) {
+    case ExchangeKind::copy:
+    case ExchangeKind::all_to_all: return bytes;
+    case ExchangeKind::all_gather: return bytes * members;
+    case ExchangeKind::reduce_scatter: return sums / members;
+    case ExchangeKind::all_reduce: return sums;
+  }
+  return 0;
+}
+
+void check_exchanges(const RunPlan& plan) {
+  const models::Model& model = *plan.spec.model;
+  for (const shard::Schedule* schedule : plan.schedules())
+    for (const shard::Instruction& in : schedule->list) {
+      if (in.op != shard::Op::exchange) continue;
+      const shard::ModuleExchange& of = schedule->exchange_of(in);
+      const models::BatchShape shape = shape_of(plan, *schedule);
+      const models::Module& module = module_of(model, in);
+      const auto members = static_cast<std::size_t>(plan.spec.strategy.mesh.size(of.axes));
+      const std::size_t made =
+          result_bytes(schedule->exchange_kind(in), exchanged_bytes(model, *schedule, in, shape), members, model.dtype);
+      const bool back = in.pass == shard::Op::backward;
+      const std::size_t planned = back ? module.value_gradient_bytes(of.from, shape, model.dtype)
+                                       : module.value_bytes(of.to, shape, model.dtype);
+      if (made != planned)
+        throw std::logic_error(strfmt("%s has %zu bytes, and %s makes %zu", instruction_name(*schedule, in).c_str(),
+                                      planned, name_of(schedule->exchange_kind(in)), made));
+    }
 }
 
 std::vector<std::size_t> largest_exchanges(const RunPlan& plan) {

@@ -16,6 +16,10 @@ namespace tessera::plan {
 /// Shape of a micro-batch of a schedule of the plan, at most.
 [[nodiscard]] models::BatchShape shape_of(const RunPlan& plan, const shard::Schedule& schedule);
 
+/// Throws std::logic_error if a value that an exchange writes has another size than what the exchange makes of what it
+/// reads: a module's mistake, such as a gradient in 16 bits where an exchange has a sum, which is fp32.
+void check_exchanges(const RunPlan& plan);
+
 /// By group of exchanges: MemoryInput::exchanged.
 [[nodiscard]] std::vector<std::size_t> largest_exchanges(const RunPlan& plan);
 

@@ -8,6 +8,7 @@
 #include "models/experts.hpp"
 #include "models/reference.hpp"
 #include "runtime/plan/activations.hpp"
+#include "runtime/plan/context.hpp"
 #include "runtime/plan/exchanges.hpp"
 #include "runtime/plan/int8.hpp"
 #include "runtime/plan/network.hpp"
@@ -91,6 +92,7 @@ void check(const RunSpec& spec) {
                        spec.model->max_tokens),
                 "max_new_tokens", "Ask for fewer new tokens, or give a shorter prompt");
   check_size(spec);
+  check_context(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s",
                  name_of(spec.model->dtype), name_of(policy.param_dtype));
@@ -173,7 +175,8 @@ void price(RunPlan& plan) {
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
     if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))
       costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
-          {spec.batch.global_batch * spec.sequences, spec.tokens}, use.saves && use.saves_again);
+          {spec.batch.global_batch * spec.sequences * spec.context_ranks(), spec.tokens / spec.context_ranks()},
+          use.saves && use.saves_again);
 }
 
 /// Refuses a run whose exact sums could overflow.
@@ -223,6 +226,10 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval, input.mesh);
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   input.references.clear();
+  if (spec.context_ranks() > 1) {  // whose ranks generate nothing
+    plan.load = shard::build_load(input);
+    return;
+  }
   // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
   // how many there are.
   if (spec.purpose != Purpose::evaluate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
@@ -262,11 +269,12 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   build_schedules(plan, input);
   if (proof == Proof::full) {
     check_sums(plan);
+    check_exchanges(plan);
     for (const auto* schedule : plan.schedules()) shard::require_safe(*schedule, mesh, &plan.load);
   }
 
   const bool trains = spec.purpose == Purpose::train;
-  plan.groups = shard::groups_of(plan.main().units, mesh, plan.main().modules);
+  plan.groups = shard::groups_of(plan.main().units, mesh, plan.main().modules, plan.main().references);
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank,
                                    spec.states, largest_exchanges(plan)});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))

@@ -57,7 +57,9 @@ struct RunSpec {
   Device device;
   std::string nvme_path;  // directory of states on disk, if a unit has any (shard::Tier::disk)
 
-  /// The largest micro-batch in training, and in evaluation.
+  /// How many ranks share each row: each has 1/C of its tokens.
+  [[nodiscard]] int context_ranks() const { return strategy.mesh.size(Axis::context); }
+  /// The largest micro-batch in training, and in evaluation, of a rank.
   [[nodiscard]] models::BatchShape train_shape() const {
     models::BatchShape shape = shape_of(batch.micro_batch, flat_tokens);
     shape.saves_outputs = saves_outputs();
@@ -75,8 +77,9 @@ struct RunSpec {
  private:
   [[nodiscard]] models::BatchShape shape_of(std::int64_t samples, std::int64_t flat) const {
     const std::int64_t rows = samples * sequences;
-    models::BatchShape shape =
-        flat > 0 ? models::BatchShape{1, flat, device, tokens} : models::BatchShape{rows, tokens, device};
+    const int ranks = context_ranks();
+    models::BatchShape shape = flat > 0 ? models::BatchShape{1, flat / ranks, device, tokens}
+                                        : models::BatchShape{rows, tokens / ranks, device, ranks > 1 ? tokens : 0};
     shape.packed = packed;
     return shape;
   }

@@ -14,7 +14,8 @@ static int index_in(const std::vector<AxisSet>& all, std::size_t first, std::siz
 int Groups::index_of(AxisSet axes) const { return index_in(all, 0, first_exchange, axes); }
 int Groups::exchange_index_of(AxisSet axes) const { return index_in(all, first_exchange, all.size(), axes); }
 
-Groups groups_of(const std::vector<ScheduledUnit>& units, const Mesh& mesh, const std::vector<ModuleUse>& modules) {
+Groups groups_of(const std::vector<ScheduledUnit>& units, const Mesh& mesh, const std::vector<ModuleUse>& modules,
+                 const std::vector<ReferenceModel>& references) {
   Groups groups;
   const auto add = [&](AxisSet axes) {
     if (!axes.empty() && groups.index_of(axes) < 0) groups.all.push_back(axes);
@@ -33,9 +34,13 @@ Groups groups_of(const std::vector<ScheduledUnit>& units, const Mesh& mesh, cons
     add(axis);
     groups.norm.push_back(axis);
   }
-  for (const ModuleUse& module : modules)
-    for (const ModuleExchange& exchange : module.exchanges)
-      if (!exchange.axes.empty() && groups.exchange_index_of(exchange.axes) < 0) groups.all.push_back(exchange.axes);
+  const auto add_exchanges = [&](const std::vector<ModuleUse>& of) {
+    for (const ModuleUse& module : of)
+      for (const ModuleExchange& exchange : module.exchanges)
+        if (!exchange.axes.empty() && groups.exchange_index_of(exchange.axes) < 0) groups.all.push_back(exchange.axes);
+  };
+  add_exchanges(modules);
+  for (const ReferenceModel& reference : references) add_exchanges(reference.modules);
   return groups;
 }
 

@@ -25,8 +25,10 @@ struct Groups {
 
 /// The shard groups of all units and the replicate groups of trainable ones (a frozen unit is never reduced), in the
 /// order of units, then what norm needs beside them. norm sums over the world at once if that is a group of a unit,
-/// else over one axis after the other, the fastest first. Then the groups of the modules' exchanges.
+/// else over one axis after the other, the fastest first. Then the groups of the exchanges of modules and of reference
+/// models.
 [[nodiscard]] Groups groups_of(const std::vector<ScheduledUnit>& units, const Mesh& mesh,
-                               const std::vector<ModuleUse>& modules = {});
+                               const std::vector<ModuleUse>& modules = {},
+                               const std::vector<ReferenceModel>& references = {});
 
 }  // namespace tessera::shard

@@ -28,7 +28,9 @@ std::vector<Peer> HappensBefore::members(const Instruction& instruction) const {
     for (const Axis axis : axes_) all = all | axis;
     return peers(all);
   }
-  if (instruction.op == Op::exchange) return peers(schedule_.exchange_of(instruction).axes);
+  if (instruction.op == Op::exchange)  // a copy waits for nobody
+    return schedule_.exchange_kind(instruction) == ExchangeKind::copy ? std::vector<Peer>()
+                                                                      : peers(schedule_.exchange_of(instruction).axes);
   const bool sharded = instruction.op == Op::gather || instruction.op == Op::reduce_scatter;
   if (!sharded && instruction.op != Op::all_reduce) return {};
   const ScheduledUnit& unit = schedule_.units[at(instruction.unit)];

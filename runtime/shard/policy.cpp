@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/context.hpp"
 
 namespace tessera::shard {
 namespace {
@@ -56,12 +57,12 @@ std::string divisors(int world) {
   return out;
 }
 
-/// Sets what is sharded, and over which axes. `hybrid`: over the inner axis alone.
-void set_strategy(UnitPolicy& policy, int stage, bool hybrid) {
-  const AxisSet all = Mesh::data_axes();
+/// Sets what is sharded, and over which axes. `hybrid`: over the inner axis alone, with the ranks that share rows.
+void set_strategy(UnitPolicy& policy, int stage, bool hybrid, const Mesh& mesh) {
+  const AxisSet context = mesh.used(Axis::context), all = Mesh::data_axes() | context;
   policy.shard_grads = stage >= 2;
   policy.shard_params = stage >= 3;
-  policy.shard_axes = stage == 0 ? AxisSet() : hybrid ? AxisSet(Axis::shard) : all;
+  policy.shard_axes = stage == 0 ? AxisSet() : hybrid ? Axis::shard | context : all;
   policy.replicate_axes = stage == 0 ? all : hybrid ? AxisSet(Axis::replicate) : AxisSet();
 }
 
@@ -113,7 +114,7 @@ UnitPolicy Strategy::unit_policy(const std::string& unit) const {
   for (const UnitStrategy& rule : unit_strategies) {
     if (!rule.matches(unit)) continue;
     const Row& row = row_of(rule.strategy);
-    set_strategy(result, row.stage, row.groups);
+    set_strategy(result, row.stage, row.groups, mesh);
   }
   return result;
 }
@@ -135,7 +136,26 @@ Strategy make_strategy(const std::string& word, int world, int group, int ranks_
   const Mesh mesh = row.stage == 0 && !grouped_units ? Mesh(world, 1) : Mesh(world / group, group);
   Strategy strategy{canonical(row.stage, hybrid), mesh, {}, std::move(unit_strategies)};
   if (!strategy.unit_strategies.empty()) strategy.name += ", mixed";
-  set_strategy(strategy.policy, row.stage, hybrid);
+  set_strategy(strategy.policy, row.stage, hybrid, mesh);
+  return strategy;
+}
+
+Strategy with_context(Strategy strategy, int ranks) {
+  TESSERA_ASSERT(ranks >= 1 && strategy.mesh.size(Axis::context) == 1, "%d ranks of a context", ranks);
+  if (ranks == 1) return strategy;
+  const int shard = strategy.mesh.size(Axis::shard), replicate = strategy.mesh.size(Axis::replicate);
+  const bool replicas = shard == 1 && strategy.policy.shard_axes.empty();  // nothing is sharded
+  if ((replicas ? replicate : shard) % ranks != 0)
+    throw Error(ExitCode::usage,
+                strfmt("%d ranks that share rows do not divide %s of %d ranks", ranks,
+                       replicas ? "the world" : "a shard group", replicas ? replicate : shard),
+                "strategy " + strategy.name, "Choose a divisor: " + divisors(replicas ? replicate : shard));
+  strategy.mesh = Mesh({{Axis::replicate, replicas ? replicate / ranks : replicate},
+                        {Axis::shard, replicas ? 1 : shard / ranks},
+                        {Axis::context, ranks}});
+  UnitPolicy& policy = strategy.policy;
+  AxisSet& with = policy.shard_axes.contains(Axis::shard) ? policy.shard_axes : policy.replicate_axes;
+  with = with | Axis::context;
   return strategy;
 }
 

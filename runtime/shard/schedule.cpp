@@ -197,7 +197,9 @@ std::vector<Instruction> stages_of(const ModuleUse& use, const Instruction& of) 
   for (int k = 0; k < n; ++k) {
     out.push_back(of);
     const int part = out.back().part = backward ? n - 1 - k : k;
-    for (int e = 0; e < static_cast<int>(use.exchanges.size()); ++e)
+    const int exchanges = static_cast<int>(use.exchanges.size());
+    for (int i = 0; i < exchanges; ++i) {
+      const int e = backward ? exchanges - 1 - i : i;  // one at the same place may exchange the result of another
       if (use.exchanges[at(e)].after == (backward ? part - 1 : part)) {
         Instruction in{.op = Op::exchange, .stream = StreamId::exchange, .module = of.module};
         in.part = e;
@@ -206,6 +208,7 @@ std::vector<Instruction> stages_of(const ModuleUse& use, const Instruction& of) 
         in.micro = of.micro;
         out.push_back(std::move(in));
       }
+    }
   }
   return out;
 }

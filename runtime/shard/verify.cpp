@@ -11,6 +11,7 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/context.hpp"
 #include "runtime/shard/groups.hpp"
 #include "runtime/shard/placed_activations.hpp"
 #include "runtime/shard/placed_states.hpp"
@@ -363,9 +364,11 @@ class Replay : UseOrder {
 
 std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
   std::vector<Violation> form = verify_form(schedule);
+  if (mesh.used(mesh.axes()) != mesh.used(gradient_axes))
+    form.push_back({-1, "ranks of the mesh " + mesh.str() + " differ along axes that no instruction is about"});
   for (const ScheduledUnit& unit : schedule.units)
-    if (mesh.used(unit.shard_axes | unit.replicate_axes) != mesh.used(Mesh::data_axes()) ||
-        mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) != mesh.size(Mesh::data_axes()))
+    if (mesh.used(unit.shard_axes | unit.replicate_axes) != mesh.used(gradient_axes) ||
+        mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) != mesh.size(gradient_axes))
       form.push_back(
           {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
                       unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});

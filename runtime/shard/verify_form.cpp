@@ -115,8 +115,14 @@ class Form {
     }
     if (std::ranges::any_of(writers, [](int n) { return n != 1; })) refuse("has a value that not one stage writes");
     if (std::ranges::any_of(readers, [](int n) { return n != 1; })) refuse("has a value that not one stage reads");
-    for (const ModuleExchange& e : m.exchanges)
-      if (written_in[at(e.from)] > e.after) refuse("exchanges a value that is written later");
+    std::vector<bool> exchanged(m.values.size());  // into these values, by the exchanges before
+    for (const ModuleExchange& e : m.exchanges) {
+      const bool by_exchange =
+          std::ranges::any_of(m.exchanges, [&](const ModuleExchange& other) { return other.to == e.from; });
+      if (written_in[at(e.from)] > e.after || (by_exchange && !exchanged[at(e.from)]))
+        refuse("exchanges a value that is written later");
+      exchanged[at(e.to)] = true;
+    }
   }
 
   /// Of what is sent as int8, codes and residuals are of fp32 numbers, and the gather writes all of the slot, which may

@@ -83,7 +83,7 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       options(options_),
       optimizer(make_optimizer(options.optimizer, plan.spec.model->params)),
       executor({&plan, &manager, optimizer.get(), arena.get(), options.comm_streams}),
-      batches(plan.spec.batch, data_rank(), plan.spec.tokens, plan.spec.flat_tokens, plan.spec.sequences),
+      batches(plan.spec.batch, data_rank(), plan.spec.tokens, plan.spec.flat_tokens, plan.spec.sequences, context()),
       extra(static_cast<std::size_t>(plan.spec.model->num_extra_sums())),
       aux_losses(static_cast<std::size_t>(plan.spec.model->router.num_losses())) {
   if (options.loss_scale) loss_scale.emplace(*options.loss_scale);
@@ -306,6 +306,7 @@ infer::EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t 
 std::optional<std::vector<std::int32_t>> Trainer::generate(std::span<const std::int32_t> prompt, int count,
                                                            double temperature, std::uint64_t seed) {
   Parts& p = *parts_;
+  TESSERA_ASSERT(!p.plan.logits.list.empty(), "generation by ranks that share rows");
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
   const float* const logits = exec::Executor::logits(*p.logits);

@@ -174,6 +174,24 @@ TEST(Setup, StrategiesAndPolicies) {
   EXPECT_FALSE(policy.reshard_after_forward);
 }
 
+TEST(Setup, RanksThatShareRows) {
+  const Options options = options_of({"--sequence_parallel_size", "2", "--global_batch_size", "16",
+                                      "--per_device_train_batch_size", "2"});
+  EXPECT_EQ(options.integer("context_parallel_size"), 2);
+  EXPECT_EQ(strategy_of(options, 8, 8).mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 4}, {Axis::context, 2}}));
+  const plan::BatchPlan batch = batch_of(options, 8);
+  EXPECT_EQ(batch.data_ranks, 4);
+  EXPECT_EQ(batch.accumulation, 2);
+  EXPECT_THAT(refused([] {
+                (void)strategy_of(options_of({"--context_parallel_size", "3"}), 4, 4);
+              }),
+              HasSubstr("3 ranks that share rows do not divide"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--context_parallel_size", "2", "--sample_prompt", "A"}));
+              }),
+              HasSubstr("generate nothing"));
+}
+
 TEST(Setup, Refusals) {
   EXPECT_THAT(refused([] { (void)strategy_of(options_of({"--shard_group_size", "3"}), 4, 4); }), HasSubstr("3"));
   EXPECT_THAT(refused([] {

@@ -107,6 +107,18 @@ inline void exchange_activations(shard::ScheduleInput& in, AxisSet axes) {
     for (std::size_t m = 1; m + 1 < reference.modules.size(); ++m) add(reference.modules[m]);
 }
 
+/// Blocks of three stages as attention has them where ranks share rows: heads are exchanged for tokens, and back.
+inline void exchange_heads(shard::ScheduleInput& in, AxisSet axes) {
+  constexpr auto all_to_all = ExchangeKind::all_to_all;
+  for (shard::ModuleUse& module : in.modules) {
+    if (!module.recomputable) continue;
+    module.values = {{"heads", false}, {"row heads", true}, {"row output", false}, {"output", true}};
+    module.stages = {{{}, {0}}, {{1}, {2}}, {{3}, {}}};
+    module.exchanges = {{{0, 0, 1, all_to_all, all_to_all}, in.mesh.used(axes)},
+                        {{1, 2, 3, all_to_all, all_to_all}, in.mesh.used(axes)}};
+  }
+}
+
 /// Offloads the activations of the blocks. With full checkpointing they save nothing.
 inline void offload_activations(shard::ScheduleInput& in) {
   in.policy.activations = shard::Tier::host;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/shard/groups.hpp"
+#include "runtime/shard/happens_before.hpp"
 #include "runtime/shard/verify.hpp"
 #include "tests/shard/cases.hpp"
 
@@ -111,6 +112,55 @@ TEST(Exchanges, RefusesWhatIsNoExchange) {
   in = exchanging();
   in.modules[1].exchanges[1].axes = Axis::context;
   EXPECT_EQ(broken_exchange(build_train(in)), "module h.0 exchanges over context, on the mesh {replicate 1, shard 2}");
+}
+
+/// Two exchanges at one place, the second of what the first has made; and a copy.
+ScheduleInput chained() {
+  ScheduleInput in = exchanging();
+  ModuleUse& module = in.modules[1];
+  module.values = {{"part", false}, {"full", false}, {"sum", false}};
+  module.stages = {{{}, {0}}, {{2}, {}}};
+  module.exchanges = {{{0, 0, 1, ExchangeKind::all_gather, ExchangeKind::reduce_scatter}, Axis::shard},
+                      {{0, 1, 2, ExchangeKind::copy, ExchangeKind::copy}, Axis::shard}};
+  return in;
+}
+
+TEST(Exchanges, AtOnePlaceFollowOneAnotherBackToo) {
+  const Schedule s = build_train(chained());
+  EXPECT_EQ(broken_exchange(s), "safe");
+  const std::string lines = exchange_lines(s);
+  EXPECT_LT(lines.find("exchange  h.0:full"), lines.find("exchange  h.0:sum"));
+  EXPECT_LT(lines.find("exchange  h.0:d full  m0"), lines.find("exchange  h.0:d part  m0")) << lines;
+  ScheduleInput in = chained();
+  std::swap(in.modules[1].exchanges[0], in.modules[1].exchanges[1]);
+  EXPECT_EQ(broken_exchange(build_train(in)), "module h.0 exchanges a value that is written later");
+}
+
+TEST(Exchanges, ACopyWaitsForNobody) {
+  const Mesh mesh(1, 2);
+  const auto knows_peer = [&](ExchangeKind kind) {
+    ScheduleInput in = chained();
+    in.modules[1].exchanges[0].forward = in.modules[1].exchanges[1].forward = kind;
+    const Schedule s = build_train(in);
+    const HappensBefore order(s, mesh, 1);
+    int forward = -1, later = -1;
+    for (int i = 0; i < static_cast<int>(s.list.size()); ++i) {
+      if (instruction_name(s, s.list[static_cast<std::size_t>(i)]) == "forward h.0/0 m0") forward = i;
+      if (instruction_name(s, s.list[static_cast<std::size_t>(i)]) == "forward h.0/1 m0") later = i;
+    }
+    return order.before(forward, 1, later);
+  };
+  EXPECT_TRUE(knows_peer(ExchangeKind::all_reduce));
+  EXPECT_FALSE(knows_peer(ExchangeKind::copy));
+}
+
+TEST(Exchanges, OfReferenceModelsHaveAGroupToo) {
+  ScheduleInput in =
+      schedule_input({.num_blocks = 1, .reference = ModelShape::Reference::base}, make_strategy("1", 2, 0, 2), 1);
+  exchange_activations(in, Axis::shard);
+  for (ModuleUse& module : in.modules) module.exchanges.clear(), module.stages.clear(), module.values.clear();
+  const Schedule s = build_train(in);
+  EXPECT_GE(groups_of(s.units, in.mesh, s.modules, s.references).exchange_index_of(Axis::shard), 0);
 }
 
 TEST(Exchanges, HaveCommunicatorsOfTheirOwn) {

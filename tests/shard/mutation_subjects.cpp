@@ -109,6 +109,15 @@ void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them
       exchange_activations(in, axes);
       add_train(out, strfmt("%s, exchanges, A %d, variant %d", word, num_micro, variant), in);
     }
+  // Attention of rows that the ranks of the shard axis share.
+  for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective}) {
+    if (!all_of_them && count++ % 3 != 0) continue;
+    ScheduleInput in = schedule_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2), 2);
+    in.policy.recompute = recompute;
+    save_activations(in);
+    exchange_heads(in, Axis::shard);
+    add_train(out, strfmt("%s, heads for tokens, %s", word, name_of(recompute)), in);
+  }
   ScheduleInput in = forward_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2));
   exchange_activations(in, Axis::shard);
   out.push_back({std::string(word) + ", exchanges, evaluation", build_forward(in, true), in.mesh, {}});

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/context.hpp"
 
 namespace tessera::test {
 namespace {
@@ -61,6 +62,27 @@ TEST(Strategies, OfSingleUnits) {
   EXPECT_EQ(grouped.unit_policy("embed").shard_axes, Axis::shard);
   EXPECT_EQ(grouped.unit_policy("h.0").shard_axes, Axis::shard);
   EXPECT_EQ(grouped.unit_policy("h.1").shard_axes, all);
+}
+
+/// Ranks that share rows follow one another, and states are sharded over them too.
+TEST(Strategies, WithRanksThatShareRows) {
+  const auto with = [](const char* word, int group, int ranks) {
+    return shard::with_context(make_strategy(word, 8, group, 4), ranks);
+  };
+  const AxisSet all = Axis::replicate | Axis::shard | Axis::context;
+  EXPECT_EQ(with("3", 0, 2).mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 4}, {Axis::context, 2}}));
+  EXPECT_EQ(with("3", 0, 2).policy.shard_axes, all);
+  EXPECT_EQ(with("0", 0, 4).mesh, Mesh({{Axis::replicate, 2}, {Axis::shard, 1}, {Axis::context, 4}}));
+  EXPECT_EQ(with("0", 0, 4).policy.replicate_axes, all);
+  EXPECT_EQ(with("HYBRID_SHARD", 4, 2).mesh, Mesh({{Axis::replicate, 2}, {Axis::shard, 2}, {Axis::context, 2}}));
+  EXPECT_EQ(with("HYBRID_SHARD", 4, 2).policy.shard_axes, Axis::shard | Axis::context);
+  EXPECT_EQ(with("HYBRID_SHARD", 4, 2).policy.replicate_axes, Axis::replicate);
+  EXPECT_EQ(with("HYBRID_SHARD", 4, 2).mesh.members(5, Axis::context), (std::vector<int>{4, 5}));
+  EXPECT_EQ(with("3", 0, 1).mesh, Mesh(1, 8));
+  for (const auto& [word, group, ranks] : {std::tuple{"3", 0, 3}, {"0", 0, 3}, {"HYBRID_SHARD", 2, 4}}) try {
+      (void)with(word, group, ranks);
+      ADD_FAILURE() << word;
+    } catch (const Error& error) { EXPECT_THAT(error.line(), HasSubstr("ranks that share rows do not divide")); }
 }
 
 TEST(Strategies, CanonicalWordsNameThemselves) {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/shard/context.hpp"
 #include "tests/shard/cases.hpp"
 
 namespace tessera::test {
@@ -73,6 +74,17 @@ TEST(Verify, Int8IsInTextAndHashAndNeedsAxesAndFp32) {
   Schedule flat = build_train(schedule_input({.num_blocks = 2}, {"ZeRO-3", sharded, {}}, 1));
   flat.units[0].int8.all_reduce = true;
   EXPECT_EQ(first_violation(flat), "unit embed sends int8 over replicate axes, and has none");
+}
+
+TEST(Verify, GradientsAreSumsOverRanksThatShareRows) {
+  ScheduleInput in = schedule_input({.num_blocks = 2}, with_context(make_strategy("3", 4, 0, 2), 2), 1);
+  EXPECT_EQ(first_violation(build_train(in), in.mesh), "safe");
+  for (UnitInput& unit : in.units) unit.policy = in.policy;
+  in.units[1].policy->shard_axes = Mesh::data_axes();  // of two ranks of four
+  EXPECT_THAT(first_violation(build_train(in), in.mesh), HasSubstr("unit h.0 is sharded over"));
+  const Mesh tensor({{Axis::shard, 2}, {Axis::tensor, 2}});
+  EXPECT_THAT(first_violation(build_train(schedule_input({}, {"ZeRO-3", tensor, {}}, 1)), tensor),
+              HasSubstr("differ along axes that no instruction is about"));
 }
 
 TEST(Verify, AGatherThatIsNotWaitedFor) {

@@ -12,6 +12,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cuda/argmax.hpp"
 #include "kernels/cuda/gemm_few_rows.hpp"
+#include "kernels/cuda/head_parts.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
@@ -58,6 +59,16 @@ void rope_at_positions(const RopeTableArgs& table, const RopeArgs& given, Stream
 void argmax(const ArgmaxArgs& given, StreamView stream) {
   simulated::launch(stream,
                     [args = taken(given, &ArgmaxArgs::x, &ArgmaxArgs::out)] { kernels::argmax(args, host_stream); });
+}
+
+void split_heads(const HeadPartsArgs& given, StreamView stream) {
+  using A = HeadPartsArgs;
+  simulated::launch(stream, [args = taken(given, &A::rows, &A::parts)] { kernels::split_heads(args, host_stream); });
+}
+
+void merge_heads(const HeadPartsArgs& given, StreamView stream) {
+  using A = HeadPartsArgs;
+  simulated::launch(stream, [args = taken(given, &A::rows, &A::parts)] { kernels::merge_heads(args, host_stream); });
 }
 
 void sample(const SampleArgs& given, StreamView stream) {

@@ -2,6 +2,7 @@
 // A module with stages, between which ranks exchange activations: y = x + w · mean of x over the rows of all ranks.
 // Three ways to the mean: rows are gathered; channels are sent to the rank that has them, and the means back
 // (all-to-all); or each rank's sum is added. On two ranks of one row they add the same numbers in the same order.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -207,6 +208,17 @@ TEST(Exchange, OnSeveralAxesBytesAreThosePlanned) {
       };
       (void)run({&model, &tokens, 2, "", /*evaluate=*/false, counted}, v);
     }
+}
+
+/// The gradient that an exchange has summed is fp32, and the module says that it has the type of activations.
+TEST(Exchange, OfAWrongSizeIsRefused) {
+  models::Model model = mixing_model(Way::sum, 2);
+  model.dtype = DType::bf16;
+  const Variant v{.world = 2, .global_batch = 2, .dtype = DType::bf16};
+  run_local(2, [&](World& world) {
+    EXPECT_THAT([&] { train::Trainer trainer(world, options_of(model, v, 1)); },
+                testing::ThrowsMessage<std::logic_error>(testing::HasSubstr("and all_reduce makes")));
+  });
 }
 
 TEST(Exchange, IsInTheTrace) {

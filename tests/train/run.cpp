@@ -12,6 +12,7 @@
 #include "kernels/threads.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/shard/context.hpp"
 
 namespace tessera::test {
 
@@ -59,10 +60,11 @@ const FrozenSet frozen_sets[5] = {
 };
 
 std::string Variant::str() const {
+  const std::string shared = context > 1 ? strfmt(" context %d", context) : std::string();
   return strfmt(
       "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d keep_all %d "
       "reproducible "
-      "%d reshard %d copies %d node %d streams %d %s/%s placement %d%d%d%s before norm %d",
+      "%d reshard %d copies %d node %d streams %d %s/%s placement %d%d%d%s before norm %d%s",
       world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
       static_cast<long long>(tokens),
       reduce == shard::Reduce::each   ? "each"
@@ -71,7 +73,7 @@ std::string Variant::str() const {
       prefetch, recompute, selective, keep_all, reproducible, reshard, copies, ranks_per_node,
       static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype), static_cast<int>(placement.params),
       static_cast<int>(placement.grads), static_cast<int>(placement.optimizer),
-      offload_activations ? " and activations" : "", updates_before_norm);
+      offload_activations ? " and activations" : "", updates_before_norm, shared.c_str());
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
@@ -79,6 +81,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.model = &model;
   options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group,
                                               v.ranks_per_node > 0 ? v.ranks_per_node : v.world, v.unit_strategies);
+  options.run.strategy = shard::with_context(std::move(options.run.strategy), v.context);
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
   policy.experts = v.experts;
@@ -98,7 +101,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.nvme_path = v.nvme_path;
   policy.updates_before_norm = v.updates_before_norm;
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
-  options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);
+  options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world / v.context);
   options.run.tokens = v.tokens;
   options.optimizer = v.optimizer;
   options.optimizer.weight_decay = v.weight_decay;
@@ -197,7 +200,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (input.evaluate) {
           const auto report = trainer.evaluate(*input.tokens, 7);
           const std::vector<std::int32_t> prompt = {1, 2, 3};
-          const auto ids = trainer.generate(prompt, 5, 0.7, 3);
+          const auto ids = variant.context == 1 ? trainer.generate(prompt, 5, 0.7, 3) : std::vector<std::int32_t>();
           if (world.rank() == 0) {
             outcome.eval_loss = report.loss;
             outcome.generated = ids.value();

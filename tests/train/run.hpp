@@ -69,7 +69,8 @@ extern const FrozenSet frozen_sets[5];
 struct Variant {
   int world = 1;
   std::string strategy = "3";
-  int group = 0;  // shard group, 0: the strategy's default
+  int group = 0;    // shard group, 0: the strategy's default
+  int context = 1;  // ranks that share rows; the model has been told
   std::vector<shard::UnitStrategy> unit_strategies;
   std::int64_t global_batch = 4, micro_batch = 1, tokens = 9;
   shard::Reduce reduce = shard::Reduce::each;

@@ -18,6 +18,7 @@
 #include "runtime/base/log.hpp"
 #include "runtime/plan/gpu_specs.hpp"
 #include "runtime/plan/network.hpp"
+#include "runtime/shard/context.hpp"
 
 namespace tessera::jobs {
 
@@ -50,6 +51,11 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   const int world = chosen.spec.strategy.mesh.world();
   bool found = false;
   for (shard::Strategy& strategy : shard::all_strategies(world, chosen.spec.topology.ranks_per_node)) {
+    try {
+      strategy = shard::with_context(std::move(strategy), chosen.spec.context_ranks());
+    } catch (const Error&) {  // its shard group is not a multiple of the ranks that share rows
+      continue;
+    }
     apply_policy(options, strategy.policy);
     strategy.policy.recompute = chosen.spec.strategy.policy.recompute;  // auto has chosen it
     plan::RunSpec spec = chosen.spec;
@@ -91,6 +97,11 @@ void print_table(const std::vector<Row>& rows) {
                      bytes_or_dash(replicate.busiest_rank).c_str(), bytes_or_dash(replicate.node_uplink).c_str(),
                      row.costs.shard_axis.collectives + row.costs.replicate_axis.collectives));
   }
+  for (const Row& row : rows)
+    if (row.chosen && row.costs.exchange.collectives > 0)
+      log::info(strfmt("exchange  of activations: %s by the busiest rank, %s by a node to other nodes, %lu collectives",
+                       human_bytes(row.load.exchange.busiest_rank).c_str(),
+                       bytes_or_dash(row.load.exchange.node_uplink).c_str(), row.costs.exchange.collectives));
 }
 
 /// The GPU whose figures are shown: this rank's, or an H200 where there is none to ask; null on the CPU, and where none
@@ -173,6 +184,7 @@ nlohmann::ordered_json row_json(const Row& row) {
   json["memory"]["total"] = row.costs.total;
   json["shard_axis"] = traffic_json(row.costs.shard_axis, row.load.shard_axis);
   json["replicate_axis"] = traffic_json(row.costs.replicate_axis, row.load.replicate_axis);
+  if (row.costs.exchange.collectives > 0) json["exchange"] = traffic_json(row.costs.exchange, row.load.exchange);
   json["flops_per_step"] = row.costs.flops_per_step;
   json["recompute_flops_per_step"] = row.costs.recompute_flops_per_step;
   return json;

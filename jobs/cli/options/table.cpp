@@ -206,6 +206,17 @@ const OptionSpec sharding_options[] = {
     {.name = "shard_group_size", .values = "node|N", .group = "Sharding",
      .help = "ranks that share one sharded copy of the training state [HYBRID_SHARD: those of a node; otherwise all]",
      .equivalents = "DeepSpeed mics_shard_size; torchtitan data_parallel_shard_degree", .commands = for_computing},
+    {.name = "context_parallel_size", .aliases = "sequence_parallel_size", .type = Type::integer, .default_value = "1",
+     .group = "Sharding",
+     .help = "ranks that share each row: each has a part of its tokens, and in attention some heads of all of them. A "
+             "micro-batch of B samples is then of such a group, and G counts W/N groups",
+     .equivalents = "ms-swift --sequence_parallel_size; accelerate parallelism_config cp_size, sp_size; axolotl "
+                    "context_parallel_size",
+     .commands = for_train | for_plan | for_config, .min = 1},
+    {.name = "context_parallel_kind", .type = Type::choice, .default_value = "ulysses", .values = "ulysses",
+     .group = "Sharding",
+     .help = "how ranks that share rows attend; ulysses: each with some heads, which are exchanged all to all",
+     .equivalents = "accelerate parallelism_config sp_backend", .commands = for_train | for_plan | for_config},
     {.name = "reshard_after_forward", .type = Type::flag, .default_value = "true", .group = "Sharding",
      .help = "ZeRO-3: free unsharded parameters after forward and gather them again for backward",
      .equivalents = "FSDP2 reshard_after_forward", .commands = for_computing},

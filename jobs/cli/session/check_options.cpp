@@ -14,6 +14,7 @@
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
+#include "jobs/cli/session/strategy.hpp"
 
 namespace tessera::jobs {
 
@@ -177,6 +178,9 @@ void check_checkpoint_io(const Options& options) {
 }
 
 void check_samples(const Options& options) {
+  if (context_ranks_of(options) > 1 && (options.has("sample_prompt") || options.has("prompt_file")))
+    throw options.refuse("context_parallel_size", "ranks that share rows generate nothing",
+                         "Drop --sample_prompt and --prompt_file, and use tessera generate after training");
   if (options.has("sample_prompt") && options.text("sample_prompt").empty())
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
 }

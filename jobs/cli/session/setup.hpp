@@ -43,7 +43,7 @@ inline constexpr std::int64_t default_max_length = 4096;
 [[nodiscard]] std::int64_t sequence_length(const Options& options, const models::Model& model);
 
 /// Solves the batch equation. Throws Error (usage) that names contradicting options and what to change.
-[[nodiscard]] plan::BatchPlan batch_of(const Options& options, int world);
+[[nodiscard]] plan::BatchPlan batch_of(const Options& options, int ranks);
 
 /// The planner's input for a world and topology.
 [[nodiscard]] plan::RunSpec run_spec(const Options& options, const models::Model& model, int world,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "jobs/cli/session/precision.hpp"
+#include "runtime/shard/context.hpp"
 
 namespace tessera::jobs {
 
@@ -74,6 +75,11 @@ void check_offload(const Options& options, const shard::Strategy& strategy) {
 
 }  // namespace
 
+int context_ranks_of(const Options& options) {
+  if ((options.commands & (for_train | for_plan)) == 0 || !options.has("context_parallel_size")) return 1;
+  return static_cast<int>(std::min<std::int64_t>(options.integer("context_parallel_size"), 1 << 20));
+}
+
 void decide_reduction(Options& options, int world, Device device) {
   const bool offloads_gradients = tier_of(options, "offload_params") != shard::Tier::device ||
                                   tier_of(options, "offload_optimizer") != shard::Tier::device;
@@ -135,11 +141,13 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
   }
   shard::Strategy strategy;
   try {
-    strategy =
-        shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node, unit_strategies_of(options));
+    strategy = shard::with_context(
+        shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node, unit_strategies_of(options)),
+        context_ranks_of(options));
   } catch (const Error& error) {
     throw Error(error.code(), error.line(),
-                option_sources(options, {"sharding_strategy", "unit_strategy", "shard_group_size", "ranks_per_node"}));
+                option_sources(options, {"sharding_strategy", "unit_strategy", "shard_group_size", "ranks_per_node",
+                                         "context_parallel_size"}));
   }
   apply_policy(options, strategy.policy);
   check_offload(options, strategy);

@@ -11,6 +11,9 @@ namespace tessera::jobs {
 /// The strategy and its policy, from all sharding options. Throws Error (usage) that names the option and its source.
 [[nodiscard]] shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node);
 
+/// --context_parallel_size, of training and its plan; 1 in other commands.
+[[nodiscard]] int context_ranks_of(const Options& options);
+
 /// Once the precision is decided: where nothing says when gradients are reduced, a run of one rank on a GPU adds those
 /// of its micro-batches where backward writes them (--reduce_gradients last). Not with --reproducible, which refuses
 /// it, nor with gradients in 16 bits, which would be rounded at each addition, nor where the plan would need more

@@ -8,6 +8,8 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
+#include "jobs/cli/session/strategy.hpp"
+#include "models/context.hpp"
 #include "models/param_selector.hpp"
 #include "models/row_parts.hpp"
 
@@ -63,6 +65,7 @@ models::Model make_training_model(const Options& options, const std::string& con
   if (options.has("max_unit_size"))
     models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
   add_preferences(model, options, config_json, source);
+  models::share_rows(model, context_ranks_of(options));
   return model;
 }
 

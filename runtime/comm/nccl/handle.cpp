@@ -76,10 +76,10 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-  // A rank may have two collectives in flight, on two streams (no model of the program has exchanges, a third). Their
+  // A rank may have three collectives in flight, on three streams: of parameters, of gradients and of activations. Their
   // kernels must fit on the device together: if each needed the other's multiprocessors, two ranks that start them in
   // different orders would wait for each other.
-  config.maxCTAs = std::max(1, cuda::survey().devices.at(static_cast<std::size_t>(device_.index)).multiprocessors / 2);
+  config.maxCTAs = std::max(1, cuda::survey().devices.at(static_cast<std::size_t>(device_.index)).multiprocessors / 3);
 #endif
   try {
     call("ncclCommInitRankConfig", [&](ncclComm_t) {

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Context parallelism by all-to-all of heads: ranks that share rows give what one rank gives with the same rows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "io/data/packing.hpp"
+#include "models/context.hpp"
+#include "runtime/shard/context.hpp"
+#include "tests/train/run.hpp"
+
+namespace tessera::test {
+namespace {
+
+constexpr std::int64_t row_tokens = 16;
+
+/// Like Qwen3 (qk-norm and RoPE) or, without `qk_norm`, like Llama.
+std::string context_config(int kv_heads, bool qk_norm = true, int heads = 4) {
+  return strfmt(
+      R"({"model_type": "%s", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20, "num_hidden_layers": 2,
+  "num_attention_heads": %d, "num_key_value_heads": %d, "head_dim": 6, "intermediate_size": 26, "tie_word_embeddings": true})",
+      qk_norm ? "qwen3" : "llama", heads, kv_heads);
+}
+
+models::Model context_model(const std::string& config, int ranks, DType dtype = DType::f32) {
+  models::Model model = models::make(config, "test", dtype);
+  models::share_rows(model, ranks);
+  return model;
+}
+
+/// Global batches of 4 rows, micro-batches of 2 on each group of ranks.
+Variant context_variant(int world, int ranks, const char* strategy = "3") {
+  return {.world = world,
+          .strategy = strategy,
+          .context = ranks,
+          .global_batch = 4,
+          .micro_batch = 2,
+          .tokens = row_tokens};
+}
+
+std::shared_ptr<io::PackedStream> documents() {
+  const auto tokens = std::make_shared<RandomTokens>(800, 37);
+  std::vector<std::int64_t> ends;
+  for (std::int64_t end = 0, k = 0; end < 800; ++k)
+    ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
+  return std::make_shared<io::PackedStream>(tokens, io::Documents{0, ends}, row_tokens, io::Packing::sequential);
+}
+
+void check_plan(train::Trainer& trainer) {
+  const plan::RunPlan& plan = trainer.plan();
+  EXPECT_EQ(plan::compare_memory(plan, trainer.measured_memory()), "");
+}
+
+Outcome run_context(const std::string& config, const Variant& v, const io::TokenStream& tokens, int steps = 10) {
+  const models::Model model = context_model(config, v.context, v.dtype);
+  return run({&model, &tokens, steps, "", /*evaluate=*/false, check_plan}, v);
+}
+
+double most_apart(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i]) - b[i]));
+  return most;
+}
+
+void expect_near(const Outcome& one, const Outcome& other, const std::string& what, double tolerance = 1e-5) {
+  ASSERT_EQ(one.losses.size(), other.losses.size());
+  EXPECT_EQ(one.tokens, other.tokens) << what;
+  for (std::size_t s = 0; s < one.losses.size(); ++s) {
+    EXPECT_NEAR(one.losses[s], other.losses[s], tolerance) << what << ", step " << s + 1;
+    EXPECT_NEAR(one.norms[s], other.norms[s], 10 * tolerance) << what << ", step " << s + 1;
+  }
+  EXPECT_LT(most_apart(one.grads, other.grads), tolerance) << what;
+}
+
+TEST(Context, TenStepsAreThoseOfOneRank) {
+  const RandomTokens tokens(800, 37);
+  for (const int kv_heads : {1, 2, 4}) {
+    const Outcome one = run_context(context_config(kv_heads), context_variant(1, 1), tokens);
+    for (const int ranks : {2, 4})
+      expect_near(one, run_context(context_config(kv_heads), context_variant(ranks, ranks), tokens),
+                  strfmt("%d ranks, %d kv heads", ranks, kv_heads));
+    expect_near(one, run_context(context_config(kv_heads), context_variant(4, 2), tokens), "two groups of two");
+  }
+}
+
+TEST(Context, PackedRowsAreThoseOfOneRank) {
+  const auto rows = documents();
+  for (const int kv_heads : {1, 4}) {
+    const Outcome one = run_context(context_config(kv_heads), context_variant(1, 1), *rows);
+    for (const int ranks : {2, 4})
+      expect_near(one, run_context(context_config(kv_heads), context_variant(ranks, ranks), *rows),
+                  strfmt("%d ranks, %d kv heads", ranks, kv_heads));
+  }
+}
+
+TEST(Context, OtherModels) {
+  const RandomTokens tokens(800, 37);
+  const std::string gpt2 = config_json({.hidden = 24, .heads = 4});
+  for (const std::string& config : {context_config(2, /*qk_norm=*/false), gpt2})
+    expect_near(run_context(config, context_variant(1, 1), tokens), run_context(config, context_variant(2, 2), tokens),
+                config);
+}
+
+TEST(Context, StrategiesAndMemoryChangeNoBit) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = context_config(1);
+  for (const int ranks : {2, 4}) {
+    const Variant first = context_variant(4, ranks, "0");
+    const Outcome of_first = run_context(config, first, tokens, 3);
+    for (const char* strategy : {"2", "3"})
+      EXPECT_EQ(difference(of_first, run_context(config, context_variant(4, ranks, strategy), tokens, 3)), "")
+          << strategy;
+    for (int which = 0; which < 4; ++which) {
+      Variant v = context_variant(4, ranks);
+      v.recompute = which == 0;
+      v.selective = which == 1;
+      v.keep_all = which == 2;
+      v.copies = which == 3;
+      if (which == 3) v.streams = Stream::Mode::deferred;
+      EXPECT_EQ(difference(of_first, run_context(config, v, tokens, 3)), "") << v.str();
+    }
+  }
+}
+
+/// Masks of dropout belong to tokens, whichever rank has them.
+TEST(Context, AdaptersAndFrozenParameters) {
+  const RandomTokens tokens(800, 37);
+  const auto adapted = [&](int ranks, bool lora) {
+    models::Model model = models::make(context_config(2), "test");
+    if (lora) models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
+    else freeze(model, frozen_sets[1].frozen);
+    models::share_rows(model, ranks);
+    return model;
+  };
+  for (const bool lora : {true, false}) {
+    const models::Model alone = adapted(1, lora);
+    const Outcome one = run({&alone, &tokens, 4, "", false, check_plan}, context_variant(1, 1));
+    for (const int ranks : {2, 4}) {
+      const models::Model shared = adapted(ranks, lora);
+      expect_near(one, run({&shared, &tokens, 4, "", false, check_plan}, context_variant(4, ranks)),
+                  lora ? "adapters" : "frozen");
+    }
+  }
+}
+
+TEST(Context, In16Bits) {
+  const RandomTokens tokens(800, 37);
+  Variant one = context_variant(1, 1), two = context_variant(2, 2), zero0 = context_variant(2, 2, "0");
+  for (Variant* v : {&one, &two, &zero0}) v->dtype = DType::bf16;
+  const Outcome of_two = run_context(context_config(1), two, tokens, 4);
+  expect_near(run_context(context_config(1), one, tokens, 4), of_two, "bf16", 0.02);
+  EXPECT_EQ(difference(of_two, run_context(context_config(1), zero0, tokens, 4)), "");
+}
+
+TEST(Context, HybridAndReductionsGiveWhatOneRankGives) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = context_config(2);
+  const Outcome one = run_context(config, context_variant(1, 1), tokens, 4);
+  for (const shard::Reduce reduce : {shard::Reduce::each, shard::Reduce::shard_each, shard::Reduce::last}) {
+    Variant v = context_variant(4, 2, "HYBRID_SHARD");
+    v.group = 2;
+    v.reduce = reduce;
+    v.micro_batch = 1;
+    expect_near(one, run_context(config, v, tokens, 4), v.str());
+  }
+}
+
+/// Of five rows in micro-batches of two on two groups, the last is short, or empty.
+TEST(Context, ShortAndEmptyMicroBatches) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = context_config(2);
+  for (const std::int64_t rows : {5, 6}) {
+    Variant one = context_variant(1, 1), two = context_variant(4, 2);
+    one.global_batch = two.global_batch = rows;
+    expect_near(run_context(config, one, tokens, 3), run_context(config, two, tokens, 3), two.str());
+  }
+}
+
+TEST(Context, BytesAreThoseOfTheFormula) {
+  const RandomTokens tokens(800, 37);
+  for (const int ranks : {2, 4}) {
+    const std::string config = context_config(1);
+    const models::Model model = context_model(config, ranks);
+    const Variant v = context_variant(ranks, ranks);
+    TrafficCount before;
+    const auto counted = [&](train::Trainer& trainer) {
+      if (trainer.world().rank() != 0) return;
+      const plan::RunPlan& plan = trainer.plan();
+      const int group = plan.groups.exchange_index_of(Axis::context);
+      ASSERT_GE(group, 0);
+      TrafficCount sum = before;
+      sum += plan.costs.traffic[static_cast<std::size_t>(group)];
+      EXPECT_EQ(trainer.exchange_traffic(Axis::context), sum);
+      // Forward and backward of 2 layers, 2 micro-batches of 2 rows: q, k and v, where each rank has one kv head, and
+      // the output, of which a rank keeps its own part.
+      const std::int64_t per_token = (4 + 2 * ranks + 4) * 6 * 4, mine = 2 * row_tokens / ranks;
+      const std::int64_t bytes = 2 * 2 * 2 * mine * per_token * (ranks - 1) / ranks;
+      EXPECT_EQ(static_cast<std::int64_t>(plan.costs.exchange.within_node + plan.costs.exchange.across_nodes), bytes);
+      before = trainer.exchange_traffic(Axis::context);
+    };
+    Variant copying = v;
+    copying.copies = true;
+    (void)run({&model, &tokens, 2, "", /*evaluate=*/false, counted}, copying);
+  }
+}
+
+TEST(Context, ARankHasAPartOfTheActivations) {
+  const auto activations = [](int ranks) {
+    const models::Model model = context_model(context_config(4), ranks);
+    train::TrainerOptions options = options_of(model, context_variant(4, ranks, "0"), 1);
+    options.run.batch = plan::solve_batch(4, 4, 1, 1);
+    options.run.batch.data_ranks = 4 / ranks;
+    options.run.topology.ranks_per_node = 4;
+    std::size_t bytes = 0;
+    for (const ArenaSlot& slot : plan::make_plan(options.run).slots)
+      if (slot.category == Category::activations) bytes += slot.bytes;
+    return static_cast<double>(bytes);
+  };
+  EXPECT_NEAR(activations(4) / activations(2), 0.5, 0.02);
+}
+
+TEST(Context, LossesOfEvaluation) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = context_config(2);
+  const models::Model alone = context_model(config, 1), shared = context_model(config, 2);
+  const Outcome one = run({&alone, &tokens, 1, "", /*evaluate=*/true, {}}, context_variant(1, 1)),
+                two = run({&shared, &tokens, 1, "", /*evaluate=*/true, {}}, context_variant(2, 2));
+  EXPECT_NEAR(one.eval_loss, two.eval_loss, 1e-5);
+}
+
+std::string refusal(const std::string& config, int ranks, const std::function<void(train::TrainerOptions&)>& change) {
+  try {
+    const models::Model model = context_model(config, ranks);
+    train::TrainerOptions options = options_of(model, context_variant(4, ranks), 1);
+    options.run.topology.ranks_per_node = 4;
+    if (change) change(options);
+    (void)plan::make_plan(options.run);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.line();
+  }
+  return "";
+}
+
+TEST(Context, RefusesWhatItCannotDivide) {
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal(context_config(3, true, 6), 4, {}), HasSubstr("4 cannot divide 6 heads with 3"));
+  EXPECT_THAT(refusal(context_config(3, true, 6), 2, {}), HasSubstr("2 cannot divide 6 heads with 3"));
+  EXPECT_EQ(refusal(context_config(2), 2, {}), "");
+  EXPECT_THAT(refusal(context_config(2), 4, [](auto& o) { o.run.tokens = 14; }),
+              HasSubstr("max_length 14 / context_parallel_size 4 = 3, and 2 tokens are left"));
+  EXPECT_THAT(refusal(experts_config, 2, {}), HasSubstr("for mixtures of experts"));
+  EXPECT_THAT(refusal(context_config(2), 2, [](auto& o) { o.run.strategy.policy.reproducible = true; }),
+              HasSubstr("--reproducible"));
+  EXPECT_THAT(refusal(context_config(2), 2, [](auto& o) { o.run.strategy.policy.activations = shard::Tier::host; }),
+              HasSubstr("--offload_activations"));
+}
+
+}  // namespace
+}  // namespace tessera::test
