@@ -213,9 +213,11 @@ const OptionSpec sharding_options[] = {
      .equivalents = "ms-swift --sequence_parallel_size; accelerate parallelism_config cp_size, sp_size; axolotl "
                     "context_parallel_size",
      .commands = for_train | for_plan | for_config, .min = 1},
-    {.name = "context_parallel_kind", .type = Type::choice, .default_value = "ulysses", .values = "ulysses",
+    {.name = "context_parallel_kind", .type = Type::choice, .default_value = "auto", .values = "auto|ulysses|gather",
      .group = "Sharding",
-     .help = "how ranks that share rows attend; ulysses: each with some heads, which are exchanged all to all",
+     .help = "how ranks that share rows attend; ulysses: each with some heads of whole rows, which are exchanged all to "
+             "all; gather: each with all heads of its tokens, over gathered keys and values; auto: ulysses where the "
+             "heads can be divided, else gather",
      .equivalents = "accelerate parallelism_config sp_backend", .commands = for_train | for_plan | for_config},
     {.name = "reshard_after_forward", .type = Type::flag, .default_value = "true", .group = "Sharding",
      .help = "ZeRO-3: free unsharded parameters after forward and gather them again for backward",
