@@ -270,13 +270,13 @@ std::string set_name(const std::string& file, const std::vector<ValidationSet>& 
 
 }  // namespace
 
-std::int64_t RunData::row_tokens(std::int64_t tokens) const {
+std::int64_t RunData::row_tokens(std::int64_t tokens, int ranks) const {
   std::int64_t longest = 0;
   for (const auto& stream : packed) {
     if (!stream->has_rows()) return tokens;
     longest = std::max(longest, stream->count().longest);
   }
-  return longest > 0 ? exec::padded_tokens(longest, tokens) : tokens;
+  return longest > 0 ? exec::padded_tokens(longest, tokens, ranks) : tokens;
 }
 
 void RunData::set_flat_tokens(plan::RunSpec& spec) const {
