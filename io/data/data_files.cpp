@@ -31,7 +31,7 @@ std::optional<T> number_of(const std::string& text) {
 /// Splits #ROWS or :SHARE from a name.
 DataFile parse_name(const std::string& name) {
   DataFile file{.path = name, .rows = {}, .share = {}};
-  if (exists(fs::symlink_status(name))) return file;
+  if (is_command(name) || exists(fs::symlink_status(name))) return file;
   const std::size_t at = name.find_last_of("#:");
   if (at == std::string::npos || at == 0) return file;
   const std::string number = name.substr(at + 1);
@@ -70,6 +70,7 @@ std::vector<std::string> files_matching(const std::string& pattern, std::vector<
 /// Megatron names its files by what both have in common, PREFIX.bin and PREFIX.idx: any of the three is PREFIX.bin.
 std::string token_file_of(const std::string& path) {
   std::error_code ignored;
+  if (is_command(path)) return path;
   if (path.ends_with(".idx")) return path.substr(0, path.size() - 4) + ".bin";
   return !fs::exists(path, ignored) && fs::exists(path + ".idx", ignored) ? path + ".bin" : path;
 }
@@ -95,6 +96,8 @@ std::vector<DataFile> token_files_once(const std::vector<DataFile>& given) {
 }
 
 }  // namespace
+
+bool is_command(const std::string& name) { return name.starts_with("cmd:"); }
 
 std::int64_t DataFile::wanted(std::int64_t all) const {
   if (rows) return *rows;
@@ -124,6 +127,12 @@ bool names_something(const std::string& name) {
 }
 
 std::vector<std::string> split_names(const std::string& list) {
+  if (is_command(list)) return {list};
+  if (const std::size_t at = list.find(",cmd:"); at != std::string::npos) {
+    std::vector<std::string> names = split_names(list.substr(0, at));
+    names.push_back(list.substr(at + 1));
+    return names;
+  }
   std::vector<std::string> parts;
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
@@ -152,6 +161,10 @@ std::vector<DataFile> data_files(const std::vector<std::string>& names, std::vec
     const DataFile given = parse_name(name);
     std::error_code ignored;
     std::vector<std::string> paths = {given.path};
+    if (is_command(name)) {
+      files.push_back(given);
+      continue;
+    }
     if (fs::is_directory(given.path, ignored)) paths = files_in(given.path, unread);
     else if (!fs::exists(given.path, ignored) && is_pattern(given.path)) paths = files_matching(given.path, unread);
     for (std::string& path : paths) files.push_back({std::move(path), given.rows, given.share});
