@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 
 #include "io/file/file.hpp"
@@ -23,8 +22,6 @@
 namespace tessera::io {
 
 namespace {
-
-std::string text_of(const DataFile& command) { return command.path.substr(std::strlen("cmd:")); }
 
 /// The environment without what the launcher of MPI processes has put there: a program that uses MPI starts by itself.
 std::vector<char*> environment_of_commands() {
@@ -178,7 +175,7 @@ void run_to_file(const DataFile& command, const std::string& path, const Command
   std::uint64_t written = 0;
   std::string head;
   LastLine errors;
-  Shell shell(text_of(command));
+  Shell shell(command.command);
   const auto keep = [&](std::string_view text) {
     constexpr std::size_t most = 4096;
     head += text.substr(0, most - std::min(most, head.size()));
@@ -213,7 +210,7 @@ void run_commands(World& world, std::vector<DataFile>& files, const CommandOptio
   });
   for (DataFile& file : files) {
     if (!is_command(file.path)) continue;
-    file.copy = place + strfmt("/command-%016lx.jsonl", hash64(file.path, seed));
+    file.copy = place + strfmt("/command-%016lx.jsonl", hash64(file.command, seed));
     bool ran = false;
     world.run_on_rank_0([&] {
       if (exists(file.copy)) return;

@@ -86,7 +86,8 @@ std::vector<DataFile> token_files_once(const std::vector<DataFile>& given) {
     const std::string path = token_file_of(file.path);
     const auto tokens = file.path.ends_with(".idx") ? others.find(key_of(path)) : others.end();
     if (tokens == others.end()) {
-      files.push_back({path, file.rows, file.share});
+      files.push_back(file);
+      files.back().path = path;
     } else if (tokens->second->rows != file.rows || tokens->second->share != file.share) {
       throw Error(ExitCode::data, "the file and its index " + file.path + " are given with different numbers of rows",
                   path, "Give one of the two");
@@ -162,7 +163,11 @@ std::vector<DataFile> data_files(const std::vector<std::string>& names, std::vec
     std::error_code ignored;
     std::vector<std::string> paths = {given.path};
     if (is_command(name)) {
-      files.push_back(given);
+      if (name.find_first_not_of(" \t\n", std::string_view("cmd:").size()) == std::string::npos)
+        throw Error(ExitCode::data, "cmd: has no command", name, "Write 'cmd:COMMAND', as for /bin/sh");
+      DataFile& file = files.emplace_back(given);
+      file.command = name.substr(std::string_view("cmd:").size());
+      std::ranges::replace(file.path, '\n', ' ');
       continue;
     }
     if (fs::is_directory(given.path, ignored)) paths = files_in(given.path, unread);

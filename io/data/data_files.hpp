@@ -16,9 +16,10 @@ namespace tessera::io {
 
 /// A file, or what a command prints, and how many of its rows are used; of token files, how many samples or documents.
 struct DataFile {
-  std::string path;                  // or "cmd:COMMAND"
+  std::string path;                  // or "cmd:COMMAND" with blanks for line ends
   std::optional<std::int64_t> rows;  // "FILE#500"
   std::optional<double> share;       // "FILE:0.3": of its rows; above 1 rows are repeated
+  std::string command = {};          // as it was given
   std::string copy = {};             // the file with the content of a compressed file or of a command; else ""
   [[nodiscard]] const std::string& content() const { return copy.empty() ? path : copy; }
   [[nodiscard]] bool selects() const { return rows.has_value() || share.has_value(); }

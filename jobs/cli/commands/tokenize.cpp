@@ -75,16 +75,6 @@ class Copies {
   std::vector<std::string> paths_;
 };
 
-/// While it lives, the first SIGTERM, SIGINT or SIGHUP ends the command by an error (throw_if_ended), so that its
-/// temporary files are removed.
-class EndSignals {
- public:
-  EndSignals() { handle_end_signals("", /*prints=*/false); }
-  ~EndSignals() { handle_end_signals(nullptr, /*prints=*/false); }
-  EndSignals(const EndSignals&) = delete;
-  EndSignals& operator=(const EndSignals&) = delete;
-};
-
 /// Of this rank alone: called where all ranks agree on errors.
 void throw_if_ended(const char* work) {
   if (const int signal = stop_signal(); signal != 0)

@@ -13,6 +13,7 @@
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -210,6 +211,9 @@ std::vector<io::DataFile> prepared_files(const Options& options, World& world, c
     files = io::data_files(names, &left_out);
     report_left_out(options, left_out);
   });
+  std::optional<EndSignals> signals;  // tokenize has its own
+  if ((options.commands & for_tokenize) == 0 && std::ranges::any_of(files, io::is_command, &io::DataFile::path))
+    signals.emplace();
   io::run_commands(world, files,
                    {.directory = directory,
                     .depends = options.list("dataset_depends"),
