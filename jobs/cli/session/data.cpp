@@ -261,7 +261,8 @@ std::vector<NamedFiles> validation_files(const Options& options, World& world, c
 }
 
 std::string set_name(const std::string& file, const std::vector<ValidationSet>& others) {
-  const std::string stem = std::filesystem::path(io::without_selection(file)).stem().string();
+  const std::string stem =
+      io::is_command(file) ? "command" : std::filesystem::path(io::without_selection(file)).stem().string();
   std::string name = stem;
   const auto is_taken = [&](const ValidationSet& set) { return set.name == name; };
   for (int i = 2; std::ranges::any_of(others, is_taken); ++i) name = stem + "_" + std::to_string(i);
