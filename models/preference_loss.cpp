@@ -106,8 +106,9 @@ class SequenceLogProbs final : public Loss {
     kernels::LinearCrossEntropyArgs forward = forward_args(args, logits, log_probs);
     forward.sums = args.batch->sums;
     kernels::linear_cross_entropy(forward, args.stream);
-    kernels::sum_sequences({{log_probs, args.batch->targets}, args.batch->sequence_log_probs}, args.stream);
+    kernels::sum_sequences({{log_probs, args.batch->targets}, args.batch->sequence_values}, args.stream);
   }
+  [[nodiscard]] bool writes_sequences() const override { return true; }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {
     return bytes_of([&](ScratchAllocator& allocator) {
       (void)allocator.take(DType::f32, {shape.batch, shape.tokens});
@@ -139,7 +140,7 @@ void set_loss(Model& model, const std::shared_ptr<const Loss>& loss) {
                 "Drop --max_unit_size");
   head->set_loss(loss);
   model.num_metrics = loss->num_metrics();
-  model.writes_sequences = loss == sequence_log_probs();
+  model.writes_sequences = loss->writes_sequences();
 }
 
 }  // namespace tessera::models

@@ -18,7 +18,7 @@ namespace tessera::models {
 /// Of a reference model: leaves the log-probability of every target in Batch::reference.
 [[nodiscard]] std::shared_ptr<const Loss> target_log_probs();
 
-/// Of a pass before training: the log-probability of every row, in Batch::sequence_log_probs. Sums are cross-entropy's.
+/// Of a pass before training: the log-probability of every row, in Batch::sequence_values. Sums are cross-entropy's.
 [[nodiscard]] std::shared_ptr<const Loss> sequence_log_probs();
 
 /// Gives the head of a model a loss. Throws Error (usage): the head is in parts (split_rows).

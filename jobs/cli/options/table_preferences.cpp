@@ -12,10 +12,10 @@ constexpr unsigned for_preferences = for_train | for_plan | for_config;
 // clang-format off
 
 const OptionSpec preference_table[] = {
-    {.name = "rlhf_type", .type = Type::choice, .default_value = "dpo", .values = "dpo|kto|cpo|simpo|orpo",
+    {.name = "rlhf_type", .type = Type::choice, .default_value = "dpo", .values = "dpo|kto|cpo|simpo|orpo|rm",
      .group = "Preferences",
-     .help = "how a model learns from pairs of a chosen and a rejected answer, or (kto) from answers with a label; "
-             "tessera dpo is tessera rlhf --rlhf_type dpo (docs/preferences.md)",
+     .help = "how a model learns from pairs of a chosen and a rejected answer, or (kto) from answers with a label; rm "
+             "makes a reward model of it; tessera dpo is tessera rlhf --rlhf_type dpo (docs/preferences.md)",
      .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_preferences},
     {.name = "beta", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "strength of the preference: of dpo, kto and cpo, how far the model may move from its reference; of "
@@ -44,6 +44,10 @@ const OptionSpec preference_table[] = {
     {.name = "simpo_gamma", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "simpo: the margin that a pair shall reach [1]", .equivalents = "ms-swift, TRL --simpo_gamma",
      .commands = for_preferences},
+    {.name = "center_rewards_coefficient", .type = Type::real, .values = "X", .group = "Preferences",
+     .help = "rm: adds X times the squared sum of a pair's scores, which keeps their mean near 0; 0.01 is a usual "
+             "value [none]",
+     .equivalents = "ms-swift, TRL --center_rewards_coefficient", .commands = for_preferences, .min = 0},
     {.name = "desirable_weight", .type = Type::real, .default_value = "1", .values = "X", .group = "Preferences",
      .help = "kto: weight of the answers that are wanted", .equivalents = "ms-swift, TRL --desirable_weight",
      .commands = for_preferences, .min = 0},

@@ -11,8 +11,10 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/quantization.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "models/preference_loss.hpp"
 #include "models/reference.hpp"
+#include "models/reward_loss.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -31,7 +33,8 @@ constexpr const char* preference_names[] = {"rlhf_type",
                                             "desirable_weight",
                                             "undesirable_weight",
                                             "kl_group_size",
-                                            "precompute_ref_log_probs"};
+                                            "precompute_ref_log_probs",
+                                            "center_rewards_coefficient"};
 
 /// Throws Error (usage) for an option that is given and is of other types than the run's.
 void require_type(const Options& options, const char* name, bool has_effect, const char* of) {
@@ -105,6 +108,18 @@ void check_kto(const Options& options) {
 
 }  // namespace
 
+/// Of reward models, whose loss is of whole sequences.
+static void check_rewards(const Options& options) {
+  if (options.given("loss_scale"))
+    throw options.refuse("loss_scale",
+                         "--loss_scale has no effect with --rlhf_type rm: the score is of a whole sequence", "Drop it");
+  for (const char* name : {"sample_prompt", "prompt_file"})
+    if (options.has(name))
+      throw options.refuse(name,
+                           std::string("--") + name + " is for language models, and --rlhf_type rm trains a score",
+                           std::string("Drop --") + name);
+}
+
 bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
 bool learns_labels(const Options& options) { return learns_preferences(options) && options.text("rlhf_type") == "kto"; }
 std::string loss_of(const Options& options) {
@@ -129,7 +144,11 @@ void check_preference_options(const Options& options) {
     return;
   }
   const std::string type = options.text("rlhf_type"), loss = loss_of(options);
-  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto";
+  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto",
+             rm = type == "rm";
+  if (rm) check_rewards(options);
+  require_type(options, "beta", !rm, "the types that compare with a reference, or with a margin");
+  require_type(options, "center_rewards_coefficient", rm, "rm");
   require_type(options, "loss_type", dpo || kto || type == "cpo", "dpo, kto and cpo");
   if (type == "cpo" && loss != "sigmoid" && loss != "hinge" && loss != "ipo")
     throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type cpo",
@@ -145,7 +164,7 @@ void check_preference_options(const Options& options) {
   require_type(options, "desirable_weight", kto, "kto");
   require_type(options, "undesirable_weight", kto, "kto");
   require_type(options, "kl_group_size", needs_kl(options), "kto with --loss_type kto");
-  require_type(options, "label_smoothing", !orpo && !kto, "dpo, cpo and simpo");
+  require_type(options, "label_smoothing", !orpo && !kto && !rm, "dpo, cpo and simpo");
   const bool smooths = loss == "sigmoid" || loss == "simpo" || loss == "robust" || loss == "exo_pair";
   if (options.real("label_smoothing") > 0 && !smooths)
     throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
@@ -178,6 +197,7 @@ kernels::PreferenceSpec preference_spec(const Options& options) {
   const std::string type = options.text("rlhf_type");
   const std::string loss = loss_of(options);
   kernels::PreferenceSpec spec;
+  if (type == "rm") return spec;  // another loss
   spec.kind = kind_of(loss);
   spec.beta = options.has("beta") ? options.real("beta") : type == "simpo" ? 2.0 : 0.1;
   spec.label_smoothing = options.real("label_smoothing");
@@ -215,6 +235,8 @@ void add_preferences(models::Model& model, const Options& options, const std::st
   if (model.router.layers > 0)
     throw Error(ExitCode::usage, "a mixture of experts is not trained on preferences yet: " + source, "--stage rlhf",
                 "Use a dense model, or --stage sft");
+  if (learns_rewards(options))
+    return models::set_loss(model, models::reward_loss({.pad_token = model.pad_token, .center = center_of(options)}));
   models::set_loss(model, models::preference_loss(preference_spec(options)));
   const ReferenceSource from = reference_source(options, model);
   if (from == ReferenceSource::none) return;
@@ -244,6 +266,7 @@ void set_preferences(plan::RunSpec& spec, const Options& options) {
   if (!learns_preferences(options)) return;
   spec.labels = learns_labels(options);
   spec.needs_kl = needs_kl(options);
+  spec.margins = learns_rewards(options);
   spec.sequences = spec.labels ? 1 : 2;
   spec.packed = true;  // a row is a document and its padding
   spec.reference_sums = reference_source(options, *spec.model) == ReferenceSource::known;
@@ -273,7 +296,23 @@ void read_reference(World& world, const Options& options, const ModelConfig& con
                        });
 }
 
-std::string preference_line(const Options& options, const models::Model& model) {
+double center_of(const Options& options) {
+  return options.has("center_rewards_coefficient") ? options.real("center_rewards_coefficient") : 0.0;
+}
+
+/// "rm | a new score head, N(0, 0.02)".
+static std::string reward_line(const Options& options, const models::Model& model, const ModelConfig& config) {
+  std::string text = "rm";
+  if (const double center = center_of(options); center != 0)
+    text += strfmt(", and %g times the squared sum of a pair's scores", center);
+  if (options.has("adapters")) return text + " | the score head of " + options.text("adapters");
+  if (!config.new_score) return text + " | the score head of " + config.directory;
+  return text + strfmt(" | a new score head, N(0, %g) by --seed",
+                       model.params[static_cast<std::size_t>(model.score)].init.std);
+}
+
+std::string preference_line(const Options& options, const models::Model& model, const ModelConfig& config) {
+  if (learns_rewards(options)) return reward_line(options, model, config);
   const kernels::PreferenceSpec spec = preference_spec(options);
   const std::string type = options.text("rlhf_type");
   std::string text = type;

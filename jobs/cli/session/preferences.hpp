@@ -72,7 +72,11 @@ struct ReferencePass {
 /// samples and precision, or computed now with the reference alone in memory. Throws Error.
 void precompute_reference(const ReferencePass& of, RunData& data);
 
+/// --center_rewards_coefficient; 0 if it is not given.
+[[nodiscard]] double center_of(const Options& options);
+
 /// "dpo sigmoid, beta 0.1 | reference: the model without its adapters".
-[[nodiscard]] std::string preference_line(const Options& options, const models::Model& model);
+[[nodiscard]] std::string preference_line(const Options& options, const models::Model& model,
+                                          const ModelConfig& config);
 
 }  // namespace tessera::jobs
