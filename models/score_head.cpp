@@ -19,11 +19,13 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view class_end = "ForSequenceClassification";
 
 /// Families for which transformers has such a class, and the beginning of its name.
-constexpr std::pair<std::string_view, const char*> classes[] = {
+constexpr std::pair<std::string_view, const char*> reward_classes[] = {
     {"gpt2", "GPT2"}, {"llama", "Llama"}, {"mistral", "Mistral"}, {"mixtral", "Mixtral"},    {"olmo2", "Olmo2"},
     {"phi3", "Phi3"}, {"qwen2", "Qwen2"}, {"qwen3", "Qwen3"},     {"qwen3_moe", "Qwen3Moe"}, {"smollm3", "SmolLM3"}};
 
-Json parsed(const std::string& config_json) { return Json::parse(config_json, nullptr, /*allow_exceptions=*/false); }
+Json config_object(const std::string& config_json) {
+  return Json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+}
 
 /// As transformers counts them: those of "id2label", else "num_labels", else 2.
 std::int64_t num_labels(const ConfigReader& config) {
@@ -34,7 +36,7 @@ std::int64_t num_labels(const ConfigReader& config) {
 }  // namespace
 
 bool has_score(const std::string& config_json) {
-  const Json json = parsed(config_json);
+  const Json json = config_object(config_json);
   if (!json.is_object() || !json.contains("architectures") || !json.at("architectures").is_array()) return false;
   return std::ranges::any_of(json.at("architectures"), [](const Json& name) {
     return name.is_string() && name.get_ref<const std::string&>().ends_with(class_end);
@@ -55,15 +57,15 @@ void make_score(Model& model, const ConfigReader& config) {
 }
 
 std::string reward_config(const std::string& config_json, std::int64_t pad_token, const std::string& source) {
-  Json json = parsed(config_json);
+  Json json = config_object(config_json);
   if (!json.is_object()) return config_json;  // refused where it is read
   if (has_score(config_json)) {
     if (!json.contains("pad_token_id") || json.at("pad_token_id").is_null()) json["pad_token_id"] = pad_token;
     return json.dump(2) + "\n";
   }
   const std::string family = json.value("model_type", std::string());
-  const auto* const found = std::ranges::find(classes, family, [](const auto& entry) { return entry.first; });
-  if (found == std::end(classes))
+  const auto* const found = std::ranges::find(reward_classes, family, [](const auto& entry) { return entry.first; });
+  if (found == std::end(reward_classes))
     throw Error(ExitCode::usage, "there is no reward model of the family \"" + family + "\": " + source,
                 "--rlhf_type rm", "Use a model of another family");
   json["architectures"] = {found->second + std::string(class_end)};

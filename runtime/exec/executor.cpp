@@ -197,8 +197,8 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   if (is_reference) return batch;
   if (program.sequences != nullptr)
     batch.sequence_values = {
-        program.sequences + static_cast<std::size_t>(micro * program.rows_per_micro) * sizeof(double), DType::f64,
-        Shape{rows}, device_};
+        program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_shape().batch) * sizeof(double),
+        DType::f64, Shape{rows}, device_};
   if (model.num_metrics > 0 && program.phase != models::Phase::logits)
     batch.metrics = pointers.extra + model.router.num_losses();
   if (program.phase == models::Phase::train) {

@@ -58,6 +58,7 @@ ScoreRange last_scores(const exec::RunContext& parts, const exec::SampleBatches&
   const std::byte* const all = parts.arena->data({SlotUse::sequences});
   for (int micro = 0; micro < micros; ++micro) {
     const auto count = static_cast<std::size_t>(batches.rows(micro));
+    if (count == 0) continue;
     copy_now(parts.plan.spec.device, scores.data(), all + static_cast<std::size_t>(micro * rows) * sizeof(double),
              count * sizeof(double));
     for (const double score : std::span(scores).first(count)) {

@@ -31,12 +31,6 @@ expect '^loss      rm \| the score head of reward-adapter' log
 expect '^eval 5/5 \| loss .* \| accuracy .* \| margin .* \| min_reward .* \| mean_reward .* \| max_reward .* \| 6 pairs in' log
 
 # What is saved: transformers' names; what reads it again has the figures of the last evaluation.
-evaluated() { tr ',{}' '\n\n\n' < log | sed -nE 's/^"(loss|accuracy|margin|min_reward|mean_reward|max_reward)":/\1 /p'; }
-as_trained() {
-  evaluated > figures
-  awk -v run="$1" 'NR == FNR { value[$1] = $2; next } $1 == run && $2 == "eval" { ++n; d = value[$3] - $4; if (!($3 in value) || d > 1e-5 || d < -1e-5) bad = 1 }
-       END { exit bad || n != 6 }' figures "$golden/reward.txt" || fail "$1: eval prints $(cat figures)"
-}
 evaluate=(--dataset valid.jsonl --mixed_precision no --cache_dir cache)
 expect '"Qwen2ForSequenceClassification"' rm-3/config.json
 expect '"pad_token_id": 1021' rm-3/config.json
@@ -44,16 +38,16 @@ good 1 inspect rm-3
 expect 'score.weight' log
 ! grep -q lm_head log || fail "a reward model with lm_head"
 good 3 eval --model rm-3 "${evaluate[@]}" --json
-as_trained rm
+evaluated_as rm "$golden/reward.txt"
 good 1 eval --model rm-3 "${evaluate[@]}"
 expect '^eval \| loss .* \| accuracy .* \| margin .* \| min_reward .* \| mean_reward .* \| max_reward .* \| 6 pairs' log
 expect '"task_type": "SEQ_CLS"' rm_lora-1/adapter_config.json
 expect '"score"' rm_lora-1/adapter_config.json
 good 2 eval --adapters rm_lora-1 --model . "${evaluate[@]}" --json
-as_trained rm_lora
-good 1 convert --merge_lora true --in . --adapters rm_lora-1 --out merged
-good 1 eval --model merged "${evaluate[@]}" --json
-as_trained rm_lora
+evaluated_as rm_lora "$golden/reward.txt"
+good 1 convert --merge_lora true --in . --adapters rm_lora-1 --out "$work/merged"
+good 1 eval --model "$work/merged" "${evaluate[@]}" --json
+evaluated_as rm_lora "$golden/reward.txt"
 
 # A new score head on a language model; ZeRO stages, accumulation and a resume change nothing.
 for stage in 0 1 2 3; do

@@ -11,6 +11,7 @@
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 #include "jobs/cli/session/weights.hpp"
@@ -58,16 +59,32 @@ struct EvalSetup {
   RunData data;
 };
 
+/// The loss of pairs, and its reference model.
+void set_loss_of_pairs(const Options& options, EvalSetup& setup) {
+  models::Model& model = setup.model;
+  if (learns_rewards(options) && model.score < 0)
+    throw Error(ExitCode::usage, setup.config.path + " is of a language model: it has no score head", "--rlhf_type rm",
+                "Give a reward model, or the adapter of one");
+  if (!learns_rewards(options))
+    refuse_reward_model(model, "--rlhf_type " + options.text("rlhf_type"), setup.config.path);
+  if (reference_source(options, model) == ReferenceSource::own && !options.has("ref_model"))
+    throw Error(ExitCode::usage, "the model would be compared with itself: --rlhf_type dpo needs its reference",
+                "--ref_model", "Give the model that it was trained from, or its adapters with --adapters");
+  add_preferences(model, options, setup.config.text, setup.config.path);
+  for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
+}
+
 /// Decides the precision in `options`.
 void prepare(Options& options, World& world, EvalSetup& setup) {
   check_options(options);
   setup.config = read_model_config(options, &world);
-  if (models::has_score(setup.config.text)) {  // its data are pairs
+  if (models::has_score(setup.config.text) && !options.given("rlhf_type")) {  // its data are pairs
     options.decide("stage", "rlhf", "the model is a reward model");
     options.decide("rlhf_type", "rm", "the model is a reward model");
   }
   decide_precision(options, setup.config, world);
   setup.model = make_evaluated_model(options, setup.config);
+  if (learns_preferences(options)) set_loss_of_pairs(options, setup);
   require_weights(world, setup.config.directory);
   setup.threads = set_rank_threads(options, world);
   plan::RunSpec& spec = setup.spec;
@@ -114,7 +131,9 @@ void eval_command(const Call& call, World& world) {
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
                      all = data.train_count.samples;
-  const Figures figures = model.score >= 0 ? Figures::rewards : Figures::tokens;
+  const Figures figures = model.score >= 0        ? Figures::rewards
+                          : model.num_metrics > 0 ? Figures::pairs
+                                                  : Figures::tokens;
   const infer::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, evaluation_progress());
   if (json) {

@@ -137,7 +137,7 @@ void TrainRun::start() {
       log::warn(36,
                 path + ": the file system has no O_DIRECT: the system keeps what is read and written in memory too");
   }
-  read_reference(world_, options_, config_, *trainer_);
+  read_reference(world_, options_, config_, trainer_->plan(), trainer_->reference_shards());
   if (!resume()) {
     warn_of_replaced_run(world_, options_);
     read_parameters();

@@ -83,6 +83,7 @@ nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_
                  {"label_smoothing", spec.label_smoothing},
                  {"nll_weight", spec.nll},
                  {"gamma", spec.gamma}});
+    if (options.has("loss_weights")) json["loss_weights"] = options.list("loss_weights");
     if (spec.kind == kernels::PreferenceKind::discopop) json["discopop_tau"] = spec.discopop_tau;
     if (spec.labelled())
       json.update({{"desirable_weight", spec.desirable_weight}, {"undesirable_weight", spec.undesirable_weight}});
