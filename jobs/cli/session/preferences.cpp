@@ -185,10 +185,10 @@ void check_preference_options(const Options& options) {
   require_type(options, "beta", !rm, "the types that compare with a reference, or with a margin");
   require_type(options, "center_rewards_coefficient", rm, "rm");
   require_type(options, "loss_type", dpo || kto || type == "cpo", "dpo, kto and cpo");
+  check_losses(options);
   if (type == "cpo" && loss != "sigmoid" && loss != "hinge" && loss != "ipo")
     throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type cpo",
                          "Use sigmoid, hinge or ipo");
-  check_losses(options);
   require_type(options, "discopop_tau", has_loss(options, "discopop"), "dpo with --loss_type discopop");
   if (has_loss(options, "sft") && options.given("rpo_alpha"))
     throw options.refuse("rpo_alpha", "the cross-entropy is the loss of --loss_type sft", "Drop --rpo_alpha");
