@@ -11,6 +11,7 @@ constexpr Family table[] = {
     {"qwen3", make_qwen3, decoder_canonical_name},     {"qwen3_moe", make_qwen3_moe, decoder_canonical_name},
     {"mixtral", make_mixtral, decoder_canonical_name}, {"phi3", make_phi3, decoder_canonical_name},
     {"olmo2", make_olmo2, decoder_canonical_name},     {"smollm3", make_smollm3, decoder_canonical_name},
+    {"granite", make_granite, decoder_canonical_name},
 };
 }  // namespace
 

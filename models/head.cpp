@@ -3,12 +3,18 @@
 #include "models/head.hpp"
 
 #include "kernels/gemm.hpp"
+#include "kernels/scale.hpp"
 #include "models/linear.hpp"
 
 namespace tessera::models {
 
+void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamView stream) {
+  if (rules.scale != 1) kernels::scale({logits, rules.scale}, stream);
+  if (rules.soft_cap > 0) kernels::soft_cap({logits, rules.soft_cap}, stream);
+}
+
 Head::Head(const HeadSpec& spec, ParamList list)
-    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), loss_(spec.loss) {
+    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), logits_(spec.logits), loss_(spec.loss) {
   weight_ =
       spec.tied_to >= 0
           ? list.share(spec.tied_to)
@@ -72,6 +78,7 @@ void Head::forward_loss(const ForwardArgs& args) const {
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .logits = logits_,
                   .low = low,
                   .stream = args.stream});
 }
@@ -95,6 +102,7 @@ void Head::forward_logits(const ForwardArgs& args) const {
                     .y_stride = 0,
                     .context = {.workspace = w.lora},
                     .stream = args.stream});
+  apply(logits_, args.batch->logits, args.stream);
 }
 
 void Head::backward(const BackwardArgs& args) const {
@@ -124,6 +132,7 @@ void Head::backward(const BackwardArgs& args) const {
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .logits = logits_,
                   .dx = dnormed,
                   .dweight = grads[weight_],
                   .accumulate = grads.adds(weight_),

@@ -40,6 +40,10 @@ const char* const smollm3 =
     R"({"model_type": "smollm3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true,
   "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 3})";
+const char* const granite =
+    R"({"model_type": "granite", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true, "embedding_multiplier": 1.5,
+  "residual_multiplier": 0.4, "attention_multiplier": 0.3, "logits_scaling": 0.7, "tie_word_embeddings": true})";
 const char* const experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 3,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
@@ -129,7 +133,8 @@ TEST_P(DecoderGradients, OrderCountsThroughRotationAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderGradients,
-                         testing::Values(llama, qwen3, mistral, phi3, olmo2, smollm3, experts, balanced));
+                         testing::Values(llama, qwen3, mistral, phi3, olmo2, smollm3, granite, experts,
+                                         balanced));
 
 }  // namespace
 }  // namespace tessera::test::decoder_gradient

@@ -30,6 +30,12 @@ const char* const olmo2 =
     R"({"model_type": "olmo2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 7})";
 
+const char* const granite =
+    R"({"model_type": "granite", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true, "embedding_multiplier": 1.5,
+  "residual_multiplier": 0.4, "attention_multiplier": 0.3, "logits_scaling": 0.7, "tie_word_embeddings": true})";
+
+
 struct Case {
   const char *name, *config;
   DType dtype;
@@ -185,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama_f32", small_llama, DType::f32}, Case{"llama_bf16", small_llama, DType::bf16},
                     Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
                     Case{"qwen3_f16", qwen3, DType::f16}, Case{"olmo2_f64", olmo2, DType::f64},
-                    Case{"olmo2_bf16", olmo2, DType::bf16}, Case{"experts_f64", experts, DType::f64},
+                    Case{"olmo2_bf16", olmo2, DType::bf16}, Case{"granite_f64", granite, DType::f64},
+                    Case{"experts_f64", experts, DType::f64},
                     Case{"experts_f32", experts, DType::f32}, Case{"experts_bf16", experts, DType::bf16}),
     [](const auto& of) { return of.param.name; });
 

@@ -5,6 +5,7 @@ on the CPU, in float32. The fields are those of make_gpt2_golden.py (README.md),
 
     python3 make_families_golden.py [NAME ...]     # needs torch, transformers 5, safetensors
 """
+import copy
 import json
 import os
 import sys
@@ -88,12 +89,17 @@ SHAPES = {
         model_type="smollm3", vocab_size=53, hidden_size=32, intermediate_size=30, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=8,
         mlp_bias=True, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50000.0))),
+    "granite": dict(seed=37, lr=4e-3, max_grad_norm=0.645, style="v4", store=torch.bfloat16, config=dict(
+        model_type="granite", vocab_size=49, hidden_size=32, intermediate_size=38, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True,
+        embedding_multiplier=6.0, residual_multiplier=0.22, attention_multiplier=0.2, logits_scaling=1.7,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 }
 
 
 def build(shape):
     keys = dict(shape["config"])
-    keys["rope_parameters"] = dict(keys["rope_parameters"])
+    keys["rope_parameters"] = copy.deepcopy(keys["rope_parameters"])
     config = AutoConfig.for_model(keys.pop("model_type"), **keys, initializer_range=0.1, bos_token_id=0, eos_token_id=0,
                                   pad_token_id=None, use_cache=False)
     torch.manual_seed(shape["seed"])
