@@ -27,11 +27,15 @@ class Block final : public Module {
     adapters.begin(parts_.params);
     for (Residual& residual : parts_.residuals) residual.adapt(adapters);
   }
-  void set_context_ranks(int ranks) override;
+  [[nodiscard]] std::string context_refusal(ContextShare share) const override;
+  void set_context(ContextShare share) override;
   /// Those of the first branch; the second one is in the last.
   [[nodiscard]] ModuleStages stages() const override { return parts_.residuals.front().stages(); }
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override {
     return parts_.residuals.front().value_bytes(value, shape, dtype);
+  }
+  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override {
+    return parts_.residuals.front().value_gradient_bytes(value, shape, dtype);
   }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;

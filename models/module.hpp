@@ -143,9 +143,10 @@ class Module {
   /// True if its output is in the memory of its input, of which it keeps what it does not compute.
   [[nodiscard]] virtual bool in_place() const { return false; }
 
-  /// Each row is on so many ranks, each of which has 1/C of its tokens, in rank order: BatchShape::tokens is of a rank.
-  /// Called by share_rows (context.hpp) alone. Throws Error (usage): it cannot be divided so.
-  virtual void set_context_ranks(int ranks) { (void)ranks; }
+  /// Why it cannot work on parts of rows that ranks share, in words; "": it can.
+  [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
+  /// Each row is on so many ranks: BatchShape::tokens is then of a rank. Called by share_rows (context.hpp) alone.
+  virtual void set_context(ContextShare share) { (void)share; }
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
@@ -237,7 +238,7 @@ struct Model {
   /// sequences of one length.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   bool in_row_parts = false;         // split_rows
-  int context_ranks = 1;             // share_rows
+  ContextShare context;              // share_rows
   std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
   std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window
   RouterInfo router;

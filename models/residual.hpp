@@ -20,12 +20,16 @@ class Residual {
   }
 
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
-  /// Throws Error (usage): also with a norm after the sublayer.
-  void set_context_ranks(int ranks);
+  /// See Module. Refused with a norm after the sublayer, too.
+  [[nodiscard]] std::string context_refusal(ContextShare share) const;
+  void set_context(ContextShare share) { sublayer_->set_context(share); }
   /// Those of the sublayer. In backward every stage is given dy, the gradient of y.
   [[nodiscard]] ModuleStages stages() const { return sublayer_->stages(); }
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
     return sublayer_->value_bytes(value, shape, dtype);
+  }
+  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
+    return sublayer_->value_gradient_bytes(value, shape, dtype);
   }
   /// x and y are rows (B·T, C); `saved`: see Sublayer.
   void forward(const ForwardArgs& args) const;

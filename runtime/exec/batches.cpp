@@ -32,7 +32,7 @@ std::int64_t SampleBatches::longest_row(int micro) const {
     longest = std::max(longest, sequences_ > 1 || !unpaired
                                     ? packed->longest_row(sample(first_ + range.first + row))
                                     : packed->tokens_of(sample(first_ + range.first + row), sequence_));
-  return padded_tokens(longest, tokens_, context_.ranks);
+  return padded_tokens(longest, tokens_, context_.share.ranks);
 }
 
 /// Notes the lengths of the samples; the tokens of the row that they are.
@@ -45,7 +45,7 @@ std::int64_t SampleBatches::join_rows(int micro) {
   for (std::int64_t row = 0; row < range.count; ++row)
     sum += lengths[row] = packed->tokens_of(sample(first_ + range.first + row));
   TESSERA_ASSERT(sum <= flat_tokens_, "%ld tokens end to end, planned for %ld", sum, flat_tokens_);
-  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.ranks);
+  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.share.ranks);
 }
 
 std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
@@ -90,7 +90,10 @@ void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
 void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream* packed = stream_->packed();
-  const std::int64_t tokens = this->tokens(micro), part = first_token(micro), all = row_tokens(micro);
+  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro), half = tokens / 2;
+  const std::array<std::int64_t, 2> begins = row_begins(micro);
+  // Two ranges of each row. Where ranks have one, T may be odd.
+  const std::array<std::int64_t, 2> counts = {half, tokens - half};
   for (std::int64_t row = 0; row < range.count; ++row) {
     const std::int64_t k = sample(first_ + range.first + row);
     const BatchMemory m = to.from(row * tokens, row);
@@ -98,17 +101,22 @@ void SampleBatches::load_parts(int micro, const BatchMemory& to) {
       float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
       packed->read_sample(
           k, {all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
-      std::copy_n(row_.ids.data() + part, tokens, m.ids());
-      std::copy_n(row_.targets.data() + part, tokens, m.targets());
-      std::copy_n(m.row_positions() + part, tokens, m.positions());
-      if (weights != nullptr) std::copy_n(weights + part, tokens, m.loss_weights());
+      for (std::size_t h = 0; h < 2; ++h) {
+        const std::int64_t from = begins[h], at = h == 0 ? 0 : half;
+        std::copy_n(row_.ids.data() + from, counts[h], m.ids() + at);
+        std::copy_n(row_.targets.data() + from, counts[h], m.targets() + at);
+        std::copy_n(m.row_positions() + from, counts[h], m.positions() + at);
+        if (weights != nullptr) std::copy_n(weights + from, counts[h], m.loss_weights() + at);
+      }
       continue;
     }
-    const std::int64_t first = stream_->sample_begin(k, all) + part;
-    stream_->read(first, tokens, m.ids());
-    stream_->read(first + 1, tokens, m.targets());
-    if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, tokens, m.loss_weights());
-    for (std::int64_t t = 0; t < tokens; ++t) m.positions()[t] = static_cast<std::int32_t>(part + t);
+    for (std::size_t h = 0; h < 2; ++h) {
+      const std::int64_t from = begins[h], at = h == 0 ? 0 : half, first = stream_->sample_begin(k, all) + from;
+      stream_->read(first, counts[h], m.ids() + at);
+      stream_->read(first + 1, counts[h], m.targets() + at);
+      if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, counts[h], m.loss_weights() + at);
+      for (std::int64_t t = 0; t < counts[h]; ++t) m.positions()[at + t] = static_cast<std::int32_t>(from + t);
+    }
   }
 }
 
@@ -138,7 +146,7 @@ void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
 
 void SampleBatches::load(int micro, const BatchMemory& to) {
   const io::PackedStream* packed = stream_->packed();
-  const bool parts = context_.ranks > 1;
+  const bool parts = context_.share.ranks > 1;
   TESSERA_ASSERT((packed != nullptr) == ((parts ? to.row_positions() : to.positions()) != nullptr) &&
                      (!stream_->weighted() || to.loss_weights() != nullptr),
                  "packed or weighted samples in a run that is planned without, or the reverse");

@@ -18,12 +18,13 @@ namespace tessera::exec {
 /// part of each.
 class SampleBatches : public BatchSource {
  public:
-  /// Of the ranks that share rows, this one's place.
+  /// The ranks that share rows, and this one's place among them.
   struct Context {
-    int ranks = 1, rank = 0;
+    models::ContextShare share;
+    int rank = 0;
   };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
-                int sequences = 1, Context context = {1, 0})
+                int sequences = 1, Context context = {{}, 0})
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
@@ -33,7 +34,7 @@ class SampleBatches : public BatchSource {
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
         lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
         groups_(static_cast<std::size_t>(batch.accumulation)) {
-    if (context.ranks == 1) return;
+    if (context.share.ranks == 1) return;
     row_.ids.resize(static_cast<std::size_t>(tokens));
     row_.targets.resize(static_cast<std::size_t>(tokens));
     row_.weights.resize(static_cast<std::size_t>(tokens));
@@ -59,8 +60,10 @@ class SampleBatches : public BatchSource {
     return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples * sequences_;
   }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
-  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks; }
-  [[nodiscard]] std::int64_t first_token(int micro) const override { return tokens(micro) * context_.rank; }
+  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.share.ranks; }
+  [[nodiscard]] std::array<std::int64_t, 2> row_begins(int micro) const override {
+    return models::row_begins(context_.share, context_.rank, tokens(micro));
+  }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
     return batch_.range(micro, data_rank_, count_).first * sequences_;
   }

@@ -92,7 +92,7 @@ std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
 int RunContext::data_rank() const { return plan.spec.strategy.mesh.coordinate(world.rank(), Mesh::data_axes()); }
 
 SampleBatches::Context RunContext::context() const {
-  return {plan.spec.context_ranks(), plan.spec.strategy.mesh.coordinate(world.rank(), Axis::context)};
+  return {plan.spec.model->context, plan.spec.strategy.mesh.coordinate(world.rank(), Axis::context)};
 }
 
 namespace {

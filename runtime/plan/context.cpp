@@ -14,20 +14,21 @@ static bool offloads(const shard::ShardPolicy& policy) {
 
 void check_context(const RunSpec& spec) {
   const int ranks = spec.context_ranks();
-  TESSERA_ASSERT(spec.model->context_ranks == ranks, "a model for %d ranks of a context, on %d",
-                 spec.model->context_ranks, ranks);
+  TESSERA_ASSERT(spec.model->context.ranks == ranks, "a model for %d ranks of a context, on %d",
+                 spec.model->context.ranks, ranks);
   if (ranks == 1) return;
   const auto refuse = [](const std::string& what, const char* options, const char* hint) {
     throw Error(ExitCode::usage, "--context_parallel_size is not built " + what, options, hint);
   };
   if (spec.purpose != Purpose::train)
     refuse("for evaluation and generation by themselves", "context_parallel_size", "Drop --context_parallel_size");
-  if (spec.tokens % ranks != 0)
+  const bool gathers = spec.model->context.kind == models::ContextKind::gather;
+  if (const int parts = gathers ? 2 * ranks : ranks; spec.tokens % parts != 0)
     throw Error(ExitCode::usage,
-                strfmt("max_length %ld / context_parallel_size %d = %ld, and %ld tokens are left", spec.tokens, ranks,
-                       spec.tokens / ranks, spec.tokens % ranks),
+                strfmt("max_length %ld / %scontext_parallel_size %d%s = %ld, and %ld tokens are left", spec.tokens,
+                       gathers ? "(2 * " : "", ranks, gathers ? ")" : "", spec.tokens / parts, spec.tokens % parts),
                 "max_length, context_parallel_size",
-                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / ranks * ranks));
+                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / parts * parts));
   const shard::ShardPolicy& policy = spec.strategy.policy;
   if (spec.flat_tokens > 0 || spec.flat_eval_tokens > 0)
     refuse("together with --padding_free", "context_parallel_size, padding_free", "Use --packing");

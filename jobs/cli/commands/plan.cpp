@@ -71,7 +71,8 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
 
 std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
 
-void print_table(const std::vector<Row>& rows) {
+/// `exchanges`: how ranks that share rows attend.
+void print_table(const std::vector<Row>& rows, const std::string& exchanges) {
   std::string head = strfmt("  %-20s %-26s", "strategy", "mesh");
   for (int c = 0; c < plan::num_categories; ++c) head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
   log::info("memory of a rank");
@@ -99,9 +100,10 @@ void print_table(const std::vector<Row>& rows) {
   }
   for (const Row& row : rows)
     if (row.chosen && row.costs.exchange.collectives > 0)
-      log::info(strfmt("exchange  of activations: %s by the busiest rank, %s by a node to other nodes, %lu collectives",
-                       human_bytes(row.load.exchange.busiest_rank).c_str(),
-                       bytes_or_dash(row.load.exchange.node_uplink).c_str(), row.costs.exchange.collectives));
+      log::info(
+          strfmt("exchange  of activations (%s): %s by the busiest rank, %s by a node to other nodes, %lu collectives",
+                 exchanges.c_str(), human_bytes(row.load.exchange.busiest_rank).c_str(),
+                 bytes_or_dash(row.load.exchange.node_uplink).c_str(), row.costs.exchange.collectives));
 }
 
 /// The GPU whose figures are shown: this rank's, or an H200 where there is none to ask; null on the CPU, and where none
@@ -365,7 +367,7 @@ void print_plan(const PlanOf& of) {
     log::info(json.dump(2));
   } else {
     print_head(chosen, of);
-    print_table(rows);
+    print_table(rows, name_of(chosen.spec.model->context.kind));
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
     print_tiers(tiers_of(options, chosen), memory);

@@ -80,6 +80,12 @@ int context_ranks_of(const Options& options) {
   return static_cast<int>(std::min<std::int64_t>(options.integer("context_parallel_size"), 1 << 20));
 }
 
+std::optional<models::ContextKind> context_kind_of(const Options& options) {
+  const std::string kind = options.has("context_parallel_kind") ? options.text("context_parallel_kind") : "auto";
+  if (kind == "auto") return std::nullopt;
+  return kind == "gather" ? models::ContextKind::gather : models::ContextKind::ulysses;
+}
+
 void decide_reduction(Options& options, int world, Device device) {
   const bool offloads_gradients = tier_of(options, "offload_params") != shard::Tier::device ||
                                   tier_of(options, "offload_optimizer") != shard::Tier::device;
