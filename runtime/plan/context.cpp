@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/context.hpp"
 
-#include <algorithm>
-
 #include "runtime/base/error.hpp"
 
 namespace tessera::plan {
-
-static bool offloads(const shard::ShardPolicy& policy) {
-  const shard::StatePlacement& placement = policy.placement;
-  return std::max({placement.params, placement.grads, placement.optimizer, policy.activations}) != shard::Tier::device;
-}
 
 void check_context(const RunSpec& spec) {
   const int ranks = spec.context_ranks();
@@ -38,15 +31,10 @@ void check_context(const RunSpec& spec) {
   if (policy.reproducible)
     refuse("together with --reproducible, whose sums do not depend on the number of ranks",
            "context_parallel_size, reproducible", "Keep one of the two");
-  if (offloads(policy))
-    refuse("together with --offload_params, --offload_optimizer and --offload_activations", "context_parallel_size",
-           "Drop --context_parallel_size, or the offload");
   if (policy.compression != shard::Compression())
     refuse("together with int8 collectives", "context_parallel_size", "Drop --gather_dtype and --reduce_dtype int8");
   if (!spec.strategy.unit_strategies.empty())
     refuse("together with --unit_strategy", "context_parallel_size, unit_strategy", "Keep one of the two");
-  if (std::ranges::any_of(spec.model->params, [](const ParamSpec& param) { return bool(param.quantized); }))
-    refuse("for quantized weights", "context_parallel_size, quant_bits", "Keep one of the two");
 }
 
 }  // namespace tessera::plan

@@ -9,6 +9,7 @@
 
 #include "io/data/packing.hpp"
 #include "models/context.hpp"
+#include "models/quantize.hpp"
 #include "runtime/shard/context.hpp"
 #include "tests/train/run.hpp"
 
@@ -144,23 +145,41 @@ TEST_P(Context, StrategiesAndMemoryChangeNoBit) {
   }
 }
 
-/// Masks of dropout belong to tokens, whichever rank has them.
+/// Where states and activations lie changes no bit.
+TEST_P(Context, OffloadsChangeNoBit) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = context_config(1);
+  using shard::Tier;
+  const Outcome of_first = run_context(config, context_variant(4, 2), tokens, 3);
+  for (const bool recompute : {false, true})
+    for (const bool activations : {false, true}) {
+      Variant v = context_variant(4, 2);
+      v.recompute = recompute;
+      v.offload_activations = activations;
+      if (!activations) v.placement = {Tier::host, Tier::host, Tier::host};
+      EXPECT_EQ(difference(of_first, run_context(config, v, tokens, 3)), "") << v.str();
+    }
+}
+
+/// Masks of dropout belong to tokens, whichever rank has them. A frozen base may be quantized.
 TEST_P(Context, AdaptersAndFrozenParameters) {
   const RandomTokens tokens(800, 37);
-  const auto adapted = [&](int ranks, bool lora) {
+  enum class What { adapters, quantized, frozen };
+  const auto adapted = [&](int ranks, What what) {
     models::Model model = models::make(context_config(2), "test");
-    if (lora) models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
-    else freeze(model, frozen_sets[1].frozen);
+    if (what == What::frozen) freeze(model, frozen_sets[1].frozen);
+    else models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
+    if (what == What::quantized) models::quantize(model, QuantFormat::nf4);
     models::share_rows(model, ranks, GetParam());
     return model;
   };
-  for (const bool lora : {true, false}) {
-    const models::Model alone = adapted(1, lora);
+  for (const What what : {What::adapters, What::quantized, What::frozen}) {
+    const models::Model alone = adapted(1, what);
     const Outcome one = run({&alone, &tokens, 4, "", false, check_plan}, context_variant(1, 1));
     for (const int ranks : {2, 4}) {
-      const models::Model shared = adapted(ranks, lora);
+      const models::Model shared = adapted(ranks, what);
       expect_near(one, run({&shared, &tokens, 4, "", false, check_plan}, context_variant(4, ranks)),
-                  lora ? "adapters" : "frozen");
+                  strfmt("%d ranks, %d", ranks, static_cast<int>(what)));
     }
   }
 }
@@ -308,8 +327,8 @@ TEST(ContextKinds, RefuseWhatTheyCannotDivide) {
               HasSubstr("max_length 12 / (2 * context_parallel_size 4) = 1, and 4 tokens are left"));
   EXPECT_THAT(chosen({experts_config, 2, {}}), HasSubstr("for mixtures of experts"));
   EXPECT_THAT(refusal(2, [](auto& o) { o.run.strategy.policy.reproducible = true; }), HasSubstr("--reproducible"));
-  EXPECT_THAT(refusal(2, [](auto& o) { o.run.strategy.policy.activations = shard::Tier::host; }),
-              HasSubstr("--offload_activations"));
+  EXPECT_THAT(refusal(2, [](auto& o) { o.run.packed = true, o.run.flat_tokens = o.run.flat_eval_tokens = 64; }),
+              HasSubstr("--padding_free"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Context, testing::Values(models::ContextKind::ulysses, models::ContextKind::gather),

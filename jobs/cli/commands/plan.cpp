@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/plan_longest.hpp"
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/session/checkpoint_defaults.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
@@ -17,6 +18,7 @@
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/gpu_specs.hpp"
+#include "runtime/plan/limits.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/context.hpp"
 
@@ -336,6 +338,8 @@ void print_plan(const PlanOf& of) {
   plan::RunSpec smallest = chosen.spec;  // auto would choose it for a larger micro-batch
   if (chooses_recompute(options)) smallest.strategy.policy.recompute = shard::Recompute::full;
   const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(smallest, memory);
+  const std::vector<LongestRow> longest =
+      memory == 0 ? std::vector<LongestRow>() : longest_by_form(chosen.spec, static_cast<std::size_t>(memory));
   const std::vector<plan::RecomputeChoice> recompute = plan::recompute_choices(chosen.spec);
   const std::vector<Row> rows = all_rows(options, chosen);
   if (options.flag("json")) {
@@ -360,6 +364,7 @@ void print_plan(const PlanOf& of) {
     json["gradient_checkpointing"] = recompute_json(recompute, chosen.spec, of.trains);
     json["tiers"] = tiers_json(tiers_of(options, chosen));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
+    if (!longest.empty()) json["longest_rows"] = longest_json(longest);
     if (options.flag("print_schedule")) {
       if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
       json["schedule"] = shard::text(chosen.train);
@@ -376,6 +381,7 @@ void print_plan(const PlanOf& of) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
                        human_bytes(plan::memory_needed(chosen)).c_str(), human_bytes(memory).c_str(),
                        fits ? "yes" : "no", largest > 0 ? std::to_string(largest).c_str() : "none"));
+      print_longest(longest, chosen.spec);
     }
     if (options.flag("explain")) explain(chosen.spec);
     if (options.flag("print_schedule")) print_schedules(chosen);
