@@ -3,13 +3,19 @@
 #include "models/head.hpp"
 
 #include "kernels/gemm.hpp"
+#include "kernels/scale.hpp"
 #include "models/linear.hpp"
 #include "models/score_head.hpp"
 
 namespace tessera::models {
 
+void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamView stream) {
+  if (rules.scale != 1) kernels::scale({logits, rules.scale}, stream);
+  if (rules.soft_cap > 0) kernels::soft_cap({logits, rules.soft_cap}, stream);
+}
+
 Head::Head(const HeadSpec& spec, ParamList list)
-    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), loss_(spec.loss) {
+    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), logits_(spec.logits), loss_(spec.loss) {
   weight_ =
       spec.tied_to >= 0
           ? list.share(spec.tied_to)
@@ -89,6 +95,7 @@ void Head::forward_loss(const ForwardArgs& args) const {
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .logits = logits_,
                   .low = low,
                   .stream = args.stream});
 }
@@ -112,6 +119,7 @@ void Head::forward_logits(const ForwardArgs& args) const {
                     .y_stride = 0,
                     .context = {.workspace = w.lora},
                     .stream = args.stream});
+  apply(logits_, args.batch->logits, args.stream);
 }
 
 void Head::backward(const BackwardArgs& args) const {
@@ -141,6 +149,7 @@ void Head::backward(const BackwardArgs& args) const {
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .logits = logits_,
                   .dx = dnormed,
                   .dweight = grads[weight_],
                   .accumulate = grads.adds(weight_),

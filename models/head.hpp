@@ -19,8 +19,12 @@ struct HeadSpec {
   int tied_to = -1;    // index in the model of the (V, C) weight to share; -1: its own
   std::string weight;  // name of its own weight
   double std = 0.02;   // of its initial values
+  kernels::LogitRules logits = {};
   std::shared_ptr<const Loss> loss = cross_entropy();
 };
+
+/// Makes logits of x·Wᵀ, in place.
+void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamView stream);
 
 class Head final : public Module {
  public:
@@ -45,6 +49,7 @@ class Head final : public Module {
   void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
   [[nodiscard]] const std::shared_ptr<const Loss>& loss() const { return loss_; }
   [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
+  [[nodiscard]] const kernels::LogitRules& logits() const { return logits_; }
   /// Its parameters are those of the norm, then the weight, then those of an adapter.
   [[nodiscard]] const Norm& norm() const { return norm_; }
 
@@ -67,6 +72,7 @@ class Head final : public Module {
   Norm norm_;
   int weight_;
   std::optional<LoraBranch> lora_;
+  kernels::LogitRules logits_;
   std::shared_ptr<const Loss> loss_;
   std::vector<int> params_;
 };

@@ -13,9 +13,10 @@ namespace tessera::models {
 struct LossArgs {
   BatchShape shape;
   TensorView x;       // (B·T, C), after the final norm
-  TensorView weight;  // (V, C): logits = x·weightᵀ
+  TensorView weight;  // (V, C): logits are x·weightᵀ, as `logits` changes it
   const Batch* batch = nullptr;
   TensorView workspace;  // workspace_bytes(shape, V, dtype of x)
+  kernels::LogitRules logits = {};
   // Gradients of *batch->loss_scale · Σ loss. Absent: not wanted; without both, batch->loss_scale may be null.
   TensorView dx;                                      // (B·T, C), overwritten; may be x
   TensorView dweight;                                 // (V, C) of weight's type, or fp32 if that has 16 bits

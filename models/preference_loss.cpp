@@ -17,6 +17,7 @@ kernels::LinearCrossEntropyArgs forward_args(const LossArgs& args, const TensorV
                                        .weight = args.weight,
                                        .targets = args.batch->targets.reshape(Shape{args.x.shape[0]}),
                                        .weights = {},
+                                       .logits = args.logits,
                                        .log_probs = log_probs.reshape(Shape{args.x.shape[0]}),
                                        .workspace = workspace,
                                        .dx = {},

@@ -35,6 +35,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/sample.hpp"
+#include "kernels/scale.hpp"
 #include "kernels/sgd.hpp"
 #include "kernels/step.hpp"
 #include "kernels/swiglu.hpp"
