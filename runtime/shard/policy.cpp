@@ -145,11 +145,16 @@ Strategy with_context(Strategy strategy, int ranks) {
   if (ranks == 1) return strategy;
   const int shard = strategy.mesh.size(Axis::shard), replicate = strategy.mesh.size(Axis::replicate);
   const bool replicas = shard == 1 && strategy.policy.shard_axes.empty();  // nothing is sharded
+  if (ranks > strategy.mesh.world())
+    throw Error(ExitCode::usage, strfmt("%d ranks are to share rows, and the run has %d", ranks, strategy.mesh.world()),
+                {}, strfmt("Start a multiple of %d: tessera launch -n %d", ranks, ranks));
   if ((replicas ? replicate : shard) % ranks != 0)
     throw Error(ExitCode::usage,
                 strfmt("%d ranks that share rows do not divide %s of %d ranks", ranks,
                        replicas ? "the world" : "a shard group", replicas ? replicate : shard),
-                "strategy " + strategy.name, "Choose a divisor: " + divisors(replicas ? replicate : shard));
+                "strategy " + strategy.name,
+                "Choose a divisor: " + divisors(replicas ? replicate : shard) +
+                    (replicate > 1 && !replicas ? ", or a larger --shard_group_size" : ""));
   strategy.mesh = Mesh({{Axis::replicate, replicas ? replicate / ranks : replicate},
                         {Axis::shard, replicas ? 1 : shard / ranks},
                         {Axis::context, ranks}});

@@ -178,6 +178,12 @@ void check_checkpoint_io(const Options& options) {
                 {"checkpoint_io", "async_save"});
 }
 
+void check_context_kind(const Options& options) {
+  if (options.given("context_parallel_kind") && context_ranks_of(options) == 1)
+    throw options.refuse("context_parallel_kind", "no ranks share rows: --context_parallel_size is 1",
+                         "Give --context_parallel_size C, or leave --context_parallel_kind out");
+}
+
 void check_samples(const Options& options) {
   if (context_ranks_of(options) > 1 && (options.has("sample_prompt") || options.has("prompt_file")))
     throw options.refuse("context_parallel_size", "ranks that share rows generate nothing",
@@ -217,6 +223,7 @@ void check_options(const Options& options) {
                           check_preference_options,
                           check_quantization_options,
                           check_save_only_trainable,
+                          check_context_kind,
                           check_samples,
                           check_alignment,
                           check_checkpoint_io})
