@@ -5,6 +5,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/scale.hpp"
 #include "models/linear.hpp"
+#include "models/score_head.hpp"
 
 namespace tessera::models {
 
@@ -23,7 +24,23 @@ Head::Head(const HeadSpec& spec, ParamList list)
   params_ = list.indices();
 }
 
+int Head::make_score(std::vector<ParamSpec>& model, double std) {
+  ParamSpec score{.name = score_weight, .shape = {1, channels_}, .init = {Initializer::Kind::normal, std}};
+  int& index = params_[static_cast<std::size_t>(weight_)];
+  const bool is_own = index + 1 == static_cast<int>(model.size());  // the last one that it has added
+  if (is_own) {
+    model[static_cast<std::size_t>(index)] = std::move(score);
+  } else {
+    model.push_back(std::move(score));
+    index = static_cast<int>(model.size()) - 1;
+  }
+  vocab_ = 1;
+  scores_ = true;
+  return index;
+}
+
 void Head::adapt(AdapterMaker& adapters) {
+  if (scores_) return;  // PEFT trains a score in full
   adapters.begin(params_);
   if (const auto positions = adapters.add(weight_, channels_, vocab_, false, AdapterMaker::Kind::head))
     lora_.emplace(*positions, channels_, vocab_, adapters.spec());

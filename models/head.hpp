@@ -41,6 +41,10 @@ class Head final : public Module {
   /// For evaluation. Training does the forward work in backward; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
+  /// From now on a score of each sequence (reward models): the weight is one row, "score.weight" with initial values of
+  /// this standard deviation, in the place of its own in `model`, or behind the others where it was tied. Before
+  /// adapters are added. Returns the weight's index. The loss must be set after.
+  int make_score(std::vector<ParamSpec>& model, double std);
   /// From now on the loss is this one; the plan must be made after.
   void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
   [[nodiscard]] const std::shared_ptr<const Loss>& loss() const { return loss_; }
@@ -64,6 +68,7 @@ class Head final : public Module {
   void forward_logits(const ForwardArgs& args) const;
 
   std::int64_t vocab_, channels_;
+  bool scores_ = false;
   Norm norm_;
   int weight_;
   std::optional<LoraBranch> lora_;

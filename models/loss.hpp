@@ -33,6 +33,8 @@ class Loss {
   virtual void compute(const LossArgs& args) const = 0;
   /// How many sums it adds to Batch::metrics (Model::num_metrics).
   [[nodiscard]] virtual int num_metrics() const { return 0; }
+  /// Whether it leaves a number for each sequence in Batch::sequence_values.
+  [[nodiscard]] virtual bool writes_sequences() const { return false; }
   /// Pure, for the plan. `dtype`: of x.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const = 0;
 };
