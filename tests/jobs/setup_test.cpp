@@ -175,8 +175,8 @@ TEST(Setup, StrategiesAndPolicies) {
 }
 
 TEST(Setup, RanksThatShareRows) {
-  const Options options = options_of({"--sequence_parallel_size", "2", "--global_batch_size", "16",
-                                      "--per_device_train_batch_size", "2"});
+  const Options options =
+      options_of({"--sequence_parallel_size", "2", "--global_batch_size", "16", "--per_device_train_batch_size", "2"});
   EXPECT_EQ(options.integer("context_parallel_size"), 2);
   EXPECT_EQ(strategy_of(options, 8, 8).mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 4}, {Axis::context, 2}}));
   const plan::BatchPlan batch = batch_of(options, 8);
