@@ -188,7 +188,8 @@ TEST_P(Context, AdaptersAndFrozenParameters) {
 TEST_P(Context, PaddedRowsHaveTheMasksOfOneRank) {
   const auto tokens = std::make_shared<RandomTokens>(800, 37);
   std::string config = context_config(2);
-  config.replace(config.find("\"max_position_embeddings\": 16"), 30, "\"max_position_embeddings\": 32");
+  const std::string positions = "\"max_position_embeddings\": 16";
+  config.replace(config.find(positions), positions.size(), "\"max_position_embeddings\": 32");
   const auto of = [&](int ranks, std::int64_t length) {
     std::vector<std::int64_t> ends;
     for (std::int64_t end = 0, k = 0; end < 800; ++k)
