@@ -15,6 +15,7 @@
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/schedule_state.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/strategy.hpp"
 
 namespace tessera::jobs {
 
