@@ -90,7 +90,7 @@ TEST(Binary, PlanFitsOrExitsWithFour) {
   EXPECT_THAT(frozen.out, HasSubstr("schedule before the first step, verified\ngather     h.0"));
   const Outcome shared = run("plan --shape small --world_size 6 --ranks_per_node 3 --context_parallel_size 2");
   EXPECT_EQ(shared.code, 0) << shared.out;
-  for (const char* word : {"  HYBRID_SHARD         ", "  HYBRID_SHARD_ZERO2   "})
+  for (const char* word : {"  HYBRID_SHARD         ", "  hybrid ZeRO-2        "})
     EXPECT_THAT(shared.out, HasSubstr(word));
   EXPECT_THAT(shared.out, HasSubstr("not possible: 2 ranks that share rows do not divide a shard group of 3 ranks"));
   EXPECT_THAT(run("plan --shape small --world_size 6 --ranks_per_node 3 --context_parallel_size 2 --json").out,
