@@ -32,14 +32,14 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-const char* name_of(DataRanks ranks) { return ranks.sharing > 1 ? "groups of ranks that share rows" : "ranks"; }
+const char* ranks_or_groups(DataRanks ranks) { return ranks.sharing > 1 ? "groups of ranks that share rows" : "ranks"; }
 
 /// All three are given and contradict each other: the equation, and which option to change.
 [[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, DataRanks ranks) {
   const std::int64_t made = product(product(micro, accumulation), ranks.count);
   throw Error(ExitCode::usage,
               strfmt("global_batch_size %ld != micro %ld x accumulation %ld x %s %d = %ld", global, micro, accumulation,
-                     name_of(ranks), ranks.count, made),
+                     ranks_or_groups(ranks), ranks.count, made),
               {},
               strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the three",
                      ceil_div(global, product(micro, ranks.count)), made));
@@ -53,7 +53,7 @@ std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, DataRan
   if (steps == accumulation) return micro;
   throw Error(ExitCode::usage,
               strfmt("no micro-batch makes %ld accumulation steps of global_batch_size %ld on %d %s", accumulation,
-                     global, ranks.count, name_of(ranks)),
+                     global, ranks.count, ranks_or_groups(ranks)),
               {},
               strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the two", steps,
                      product(product(micro, accumulation), ranks.count)));
