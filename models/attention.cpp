@@ -112,9 +112,7 @@ SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  if (context_.ranks > 1)
-    return context_.kind == ContextKind::gather ? gather_workspace_bytes(shape, dtype, phase)
-                                                : stage_workspace_bytes(shape, dtype, phase);
+  if (context_.ranks > 1) return stage_workspace_bytes(shape, dtype, phase);
   ScratchAllocator forward_allocator, backward_allocator;
   (void)forward_scratch(forward_allocator, {}, shape, dtype, phase);
   if (phase == Phase::train) (void)backward_scratch(backward_allocator, {}, shape, dtype);
@@ -211,14 +209,6 @@ void Attention::backward(const BackwardArgs& args) const {
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const BackwardScratch w = backward_scratch(allocator, s, args.shape, dtype);
-  const QkNormRope::Args heads_args{.phase = Phase::train,
-                                    .shape = args.shape,
-                                    .params = args.params,
-                                    .batch = args.batch,
-                                    .scratch = w.heads,
-                                    .longest = args.shape.num_positions(),
-                                    .stream = args.stream};
-
   out_.backward({.params = args.params,
                  .grads = args.grads(),
                  .x = s.out,
@@ -227,7 +217,7 @@ void Attention::backward(const BackwardArgs& args) const {
                  .lora = lora_context(w.lora, args.batch, Phase::train),
                  .stream = args.stream});
   if (!through) return;
-  const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
+  const TensorView heads = qk_norm_rope_.recompute(heads_args(args, w.heads), s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
   kernels::AttentionArgs of = kernel_args(args.params, args.shape, Phase::train, heads);
   of.positions = documents(args.batch);
@@ -242,17 +232,33 @@ void Attention::backward(const BackwardArgs& args) const {
                                .accumulate_dsinks = sinks_wanted && args.grads().adds(sinks_),
                                .workspace = w.kernel},
                               args.stream);
-  const bool through_projections = through_heads(wanted);
-  qk_norm_rope_.backward(
-      heads_args,
-      {.grads = args.grads(), .qkv = s.qkv, .dqkv = w.dqkv, .write_dqkv = through_projections, .workspace = w.norm});
+  project_backward(args, {.saved = s.qkv, .dqkv = w.dqkv, .heads = w.heads, .norm = w.norm, .lora = w.lora});
+}
+
+QkNormRope::Args Attention::heads_args(const BackwardArgs& args, const QkNormRope::Scratch& scratch) const {
+  return {.phase = Phase::train,
+          .shape = args.shape,
+          .params = args.params,
+          .batch = args.batch,
+          .scratch = scratch,
+          .longest = context_.ranks > 1 ? args.shape.tokens * context_.ranks : args.shape.num_positions(),
+          .stream = args.stream};
+}
+
+void Attention::project_backward(const BackwardArgs& args, const ProjectBackward& of) const {
+  const bool through_projections = through_heads(args.wanted());
+  qk_norm_rope_.backward(heads_args(args, of.heads), {.grads = args.grads(),
+                                                      .qkv = of.saved,
+                                                      .dqkv = of.dqkv,
+                                                      .write_dqkv = through_projections,
+                                                      .workspace = of.norm});
   if (!through_projections) return;
   qkv_.backward({.params = args.params,
                  .grads = args.grads(),
                  .x = args.x,
-                 .dy = w.dqkv,
+                 .dy = of.dqkv,
                  .dx = args.dx,
-                 .lora = lora_context(w.lora, args.batch, Phase::train),
+                 .lora = lora_context(of.lora, args.batch, Phase::train),
                  .stream = args.stream});
 }
 

@@ -93,6 +93,14 @@ class Attention final : public Sublayer {
   /// Whether the gradient of the projections' outputs is wanted.
   [[nodiscard]] bool through_heads(const Wanted& wanted) const;
   [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] QkNormRope::Args heads_args(const BackwardArgs& args, const QkNormRope::Scratch& scratch) const;
+  struct ProjectBackward {
+    TensorView saved, dqkv;  // dqkv (B·T, width): the gradient of the heads, then of the projections
+    QkNormRope::Scratch heads;
+    TensorView norm, lora;
+  };
+  /// After QkNormRope::recompute, and attention's backward.
+  void project_backward(const BackwardArgs& args, const ProjectBackward& of) const;
 
   // attention_stages.cpp: with ranks that share rows. T is here of a rank, and C·T of a row.
   struct StageSaved {
@@ -128,12 +136,6 @@ class Attention final : public Sublayer {
   /// The projections of x in `qkv`, as heads for attention.
   [[nodiscard]] TensorView project(const ForwardArgs& args, const TensorView& qkv, const QkNormRope::Scratch& scratch,
                                    const TensorView& lora) const;
-  struct ProjectBackward {
-    TensorView saved, dqkv;  // dqkv (B·T, width): the gradient of the heads, then of the projections
-    QkNormRope::Scratch heads;
-    TensorView norm, lora;
-  };
-  void project_backward(const BackwardArgs& args, const ProjectBackward& of) const;
 
   // attention_gathered.cpp. Of StageSaved, `out` is (B·T, nh·d) and `lse` (B, 2, nh, T/2).
   struct GatherScratch {
@@ -141,27 +143,26 @@ class Attention final : public Sublayer {
     TensorView qkv;                 // (B·T, width), or its gradient
     TensorView kv;                  // (B·T, 2·nk·d): the gradient of the first value, rounded
     TensorView row, drow;           // (B, C·T, 2·nk·d)
-    TensorView second;              // (C·T, 2·nk·d): a row's gradient from the second half of the queries
+    TensorView second;              // (C·T, 2·nk·d): a row's gradient from the second chunk of the queries
     TensorView out;                 // (B·T, nh·d), or its gradient
     TensorView kernel, norm, lora;  // bytes
   };
-  /// Half of this rank's tokens of a row.
-  struct HalfRow {
+  /// One of the two chunks of a row that this rank has.
+  struct RowChunk {
     const Batch* batch;
     BatchShape shape;
     std::int64_t row;
-    int half;
-    [[nodiscard]] std::int64_t first_token() const { return row * shape.tokens + half * (shape.tokens / 2); }
+    int index;
+    [[nodiscard]] std::int64_t first_token() const { return row * shape.tokens + index * (shape.tokens / 2); }
   };
   [[nodiscard]] std::int64_t kv_width() const { return 2 * kv_heads_ * head_dim_; }
   [[nodiscard]] ModuleStages gathered_stages() const;
   [[nodiscard]] std::size_t gathered_value_bytes(int value, BatchShape shape, DType dtype) const;
-  [[nodiscard]] kernels::AttentionShape half_shape(BatchShape shape) const;
-  [[nodiscard]] kernels::AttentionArgs half_args(const HalfRow& half, const TensorView& queries,
-                                                 const TensorView& row) const;
+  [[nodiscard]] kernels::AttentionShape chunk_shape(BatchShape shape) const;
+  [[nodiscard]] kernels::AttentionArgs chunk_args(const RowChunk& chunk, const TensorView& queries,
+                                                  const TensorView& row) const;
   [[nodiscard]] GatherScratch gather_scratch(ScratchAllocator& allocator, const StageSaved& s, BatchShape shape,
                                              DType dtype, Phase phase, int stage, Direction direction) const;
-  [[nodiscard]] std::size_t gather_workspace_bytes(BatchShape shape, DType dtype, Phase phase) const;
   void forward_gathered(const ForwardArgs& args, const TensorView& residual) const;
   void backward_gathered(const BackwardArgs& args) const;
   void attend_gathered_backward(const BackwardArgs& args, const StageSaved& s, const GatherScratch& w) const;

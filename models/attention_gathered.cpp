@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of rows that C ranks share, with gathered keys and values (Llama 3, Dubey et al. 2024, section 3.3.2). A
-// rank has two ranges of T/2 tokens of a row, as far from its two ends (zigzag): so each has as much of the causal
+// rank has two chunks of T/2 tokens of a row, as far from its two ends (zigzag): so each has as much of the causal
 // half. It attends with all heads of its tokens over the keys and values of the whole row.
 //
 // Values: 0 keys and values of this rank (B, T, 2·nk·d); 1 those of all ranks (C, B, T, 2·nk·d); 2 queries (B, T,
@@ -13,7 +13,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr int halves = 2;
+constexpr int chunks = 2;  // of a row, on each rank
 
 std::size_t bytes_of_elements(std::int64_t count, DType dtype) {
   return static_cast<std::size_t>(count) * size_of(dtype);
@@ -50,24 +50,24 @@ struct GatheredRows {
   TensorView parts, rows;
   std::int64_t ranks, batch, tokens, width;  // C, B, T
 };
-/// Range h of rank r is range r, or 2C - 1 - r, of the 2C of a row.
-void copy_ranges(const GatheredRows& of, Copy direction, StreamView stream) {
+/// Chunk h of rank r is chunk r, or 2C - 1 - r, of the 2C of a row.
+void copy_chunks(const GatheredRows& of, Copy direction, StreamView stream) {
   const DType dtype = of.rows.dtype;
-  const std::int64_t range = of.tokens / halves * of.width;
-  const std::size_t part_pitch = bytes_of_elements(halves * range, dtype),
-                    row_pitch = bytes_of_elements(of.ranks * halves * range, dtype);
+  const std::int64_t chunk = of.tokens / chunks * of.width;
+  const std::size_t part_pitch = bytes_of_elements(chunks * chunk, dtype),
+                    row_pitch = bytes_of_elements(of.ranks * chunks * chunk, dtype);
   for (std::int64_t r = 0; r < of.ranks; ++r)
-    for (int h = 0; h < halves; ++h) {
-      const std::int64_t place = h == 0 ? r : halves * of.ranks - 1 - r;
+    for (int h = 0; h < chunks; ++h) {
+      const std::int64_t place = h == 0 ? r : chunks * of.ranks - 1 - r;
       auto* const part =
-          static_cast<std::byte*>(of.parts.data) + bytes_of_elements((r * of.batch * halves + h) * range, dtype);
-      auto* const row = static_cast<std::byte*>(of.rows.data) + bytes_of_elements(place * range, dtype);
+          static_cast<std::byte*>(of.parts.data) + bytes_of_elements((r * of.batch * chunks + h) * chunk, dtype);
+      auto* const row = static_cast<std::byte*>(of.rows.data) + bytes_of_elements(place * chunk, dtype);
       const bool out = direction == Copy::out_of_rows;
       copy_rows({.to = out ? part : row,
                  .to_pitch = out ? part_pitch : row_pitch,
                  .from = out ? row : part,
                  .from_pitch = out ? row_pitch : part_pitch,
-                 .width = bytes_of_elements(range, dtype),
+                 .width = bytes_of_elements(chunk, dtype),
                  .rows = static_cast<std::size_t>(of.batch)},
                 stream);
     }
@@ -87,16 +87,16 @@ std::size_t Attention::gathered_value_bytes(int value, BatchShape shape, DType d
   return bytes_of_elements(tokens * kv_width() * (value == 1 ? context_.ranks : 1), dtype);
 }
 
-kernels::AttentionShape Attention::half_shape(BatchShape shape) const {
-  const std::int64_t range = shape.tokens / halves, keys = shape.tokens * context_.ranks;
+kernels::AttentionShape Attention::chunk_shape(BatchShape shape) const {
+  const std::int64_t tokens = shape.tokens / chunks, keys = shape.tokens * context_.ranks;
   return {.batch = 1,
-          .tokens = range,
+          .tokens = tokens,
           .heads = heads_,
           .kv_heads = kv_heads_,
           .head_dim = head_dim_,
           .longest = shape.packed ? shape.num_positions() : 0,
           .keys = keys,
-          .query_offset = keys - range,
+          .query_offset = keys - tokens,
           .window = rules_.window,
           .soft_cap = rules_.soft_cap};
 }
@@ -116,37 +116,25 @@ Attention::GatherScratch Attention::gather_scratch(ScratchAllocator& allocator, 
     if (back) w.drow = allocator.take(dtype, {shape.batch, keys, kv_width()});
     if (back) w.second = allocator.take(dtype, {keys, kv_width()});
     if (back || phase != Phase::train) w.out = allocator.take(dtype, {rows, out_.in()});
-    const kernels::AttentionShape half = half_shape(shape);
-    w.kernel = allocator.take_bytes(back ? kernels::attention_backward_workspace(half, dtype, shape.device)
-                                         : kernels::attention_forward_workspace(half, dtype, shape.device));
+    const kernels::AttentionShape chunk = chunk_shape(shape);
+    w.kernel = allocator.take_bytes(back ? kernels::attention_backward_workspace(chunk, dtype, shape.device)
+                                         : kernels::attention_forward_workspace(chunk, dtype, shape.device));
   }
   w.lora = take_lora(allocator, shape, dtype);
   return w;
 }
 
-std::size_t Attention::gather_workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  std::size_t most = 0;
-  for (const int stage : {0, 1})
-    for (const Direction direction : {Direction::forward, Direction::backward}) {
-      if (direction == Direction::backward && phase != Phase::train) continue;
-      ScratchAllocator allocator;
-      (void)gather_scratch(allocator, {}, shape, dtype, phase, stage, direction);
-      most = std::max(most, allocator.bytes());
-    }
-  return most;
-}
-
-/// The arguments of the queries of one range of a row.
-kernels::AttentionArgs Attention::half_args(const HalfRow& half, const TensorView& queries,
-                                            const TensorView& row) const {
+/// The arguments of the queries of one chunk of a row.
+kernels::AttentionArgs Attention::chunk_args(const RowChunk& chunk, const TensorView& queries,
+                                             const TensorView& row) const {
   const DType dtype = row.dtype;
-  kernels::AttentionArgs args{.shape = half_shape(half.shape), .qkv = {}, .scale = scale_};
-  args.shape.query_offset = half.batch->row_begins[static_cast<std::size_t>(half.half)];
-  const std::int64_t kv = kv_heads_ * head_dim_, keys = args.shape.keys, first = half.row * keys * kv_width();
-  args.qkv.q = {elements(queries, half.first_token() * out_.in(), args.shape.tokens * out_.in(), dtype), out_.in()};
+  kernels::AttentionArgs args{.shape = chunk_shape(chunk.shape), .qkv = {}, .scale = scale_};
+  args.shape.query_offset = chunk.batch->row_begins[static_cast<std::size_t>(chunk.index)];
+  const std::int64_t kv = kv_heads_ * head_dim_, keys = args.shape.keys, first = chunk.row * keys * kv_width();
+  args.qkv.q = {elements(queries, chunk.first_token() * out_.in(), args.shape.tokens * out_.in(), dtype), out_.in()};
   args.qkv.k = {elements(row, first, keys * kv_width(), dtype), kv_width()};
   args.qkv.v = {elements(row, first + kv, keys * kv_width() - kv, dtype), kv_width()};
-  if (half.shape.packed) args.positions = elements(half.batch->row_positions, half.row * keys, keys, DType::i32);
+  if (chunk.shape.packed) args.positions = elements(chunk.batch->row_positions, chunk.row * keys, keys, DType::i32);
   return args;
 }
 
@@ -165,17 +153,17 @@ void Attention::forward_gathered(const ForwardArgs& args, const TensorView& resi
     copy_columns({heads, args.values[0], width, out_.in(), kv_width()}, Copy::out_of_rows, args.stream);
     return;
   }
-  const std::int64_t range = args.shape.tokens / halves;
+  const std::int64_t tokens = args.shape.tokens / chunks;
   const TensorView out = train ? s.out : w.out;
-  copy_ranges({args.values[1], w.row, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()}, Copy::into_rows,
+  copy_chunks({args.values[1], w.row, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()}, Copy::into_rows,
               args.stream);
   for (std::int64_t b = 0; b < args.shape.batch; ++b)
-    for (int h = 0; h < halves; ++h) {
-      const HalfRow half{args.batch, args.shape, b, h};
+    for (int h = 0; h < chunks; ++h) {
+      const RowChunk chunk{args.batch, args.shape, b, h};
       kernels::attention_forward(
-          {.of = half_args(half, args.values[2], w.row),
-           .out = out.rows(half.first_token(), range),
-           .lse = train ? elements(s.lse, half.first_token() * heads_, range * heads_, s.lse.dtype) : TensorView{},
+          {.of = chunk_args(chunk, args.values[2], w.row),
+           .out = out.rows(chunk.first_token(), tokens),
+           .lse = train ? elements(s.lse, chunk.first_token() * heads_, tokens * heads_, s.lse.dtype) : TensorView{},
            .workspace = w.kernel},
           args.stream);
     }
@@ -215,35 +203,37 @@ void Attention::backward_gathered(const BackwardArgs& args) const {
   else kv = args.value_gradients[0];
   copy_columns({w.qkv, args.value_gradients[2], width, 0, out_.in()}, Copy::into_rows, args.stream);
   copy_columns({w.qkv, kv, width, out_.in(), kv_width()}, Copy::into_rows, args.stream);
+  (void)qk_norm_rope_.recompute(heads_args(args, w.heads), s.qkv);
   project_backward(args, {.saved = s.qkv, .dqkv = w.qkv, .heads = w.heads, .norm = w.norm, .lora = w.lora});
 }
 
 void Attention::attend_gathered_backward(const BackwardArgs& args, const StageSaved& s, const GatherScratch& w) const {
   const DType dtype = args.x.dtype;
-  const std::int64_t range = args.shape.tokens / halves, keys = args.shape.tokens * context_.ranks,
+  const std::int64_t tokens = args.shape.tokens / chunks, keys = args.shape.tokens * context_.ranks,
                      row = keys * kv_width(), kv = kv_heads_ * head_dim_;
-  copy_ranges({args.values[1], w.row, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()}, Copy::into_rows,
+  copy_chunks({args.values[1], w.row, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()}, Copy::into_rows,
               args.stream);
   for (std::int64_t b = 0; b < args.shape.batch; ++b) {
     const TensorView sum = elements(w.drow, b * row, row, dtype);
-    for (int h = 0; h < halves; ++h) {
-      const HalfRow half{args.batch, args.shape, b, h};
+    for (int h = 0; h < chunks; ++h) {
+      const RowChunk chunk{args.batch, args.shape, b, h};
       const TensorView to = h == 0 ? sum : elements(w.second, 0, row, dtype);
       kernels::QkvHeads dqkv;
-      dqkv.q = {elements(args.value_gradients[2], half.first_token() * out_.in(), range * out_.in(), dtype), out_.in()};
+      dqkv.q = {elements(args.value_gradients[2], chunk.first_token() * out_.in(), tokens * out_.in(), dtype),
+                out_.in()};
       dqkv.k = {to, kv_width()};
       dqkv.v = {elements(to, kv, row - kv, dtype), kv_width()};
-      kernels::attention_backward({.of = half_args(half, args.values[2], w.row),
-                                   .dout = w.out.rows(half.first_token(), range),
-                                   .out = elements(s.out, half.first_token() * out_.in(), range * out_.in(), dtype),
-                                   .lse = elements(s.lse, half.first_token() * heads_, range * heads_, s.lse.dtype),
+      kernels::attention_backward({.of = chunk_args(chunk, args.values[2], w.row),
+                                   .dout = w.out.rows(chunk.first_token(), tokens),
+                                   .out = elements(s.out, chunk.first_token() * out_.in(), tokens * out_.in(), dtype),
+                                   .lse = elements(s.lse, chunk.first_token() * heads_, tokens * heads_, s.lse.dtype),
                                    .dqkv = dqkv,
                                    .workspace = w.kernel},
                                   args.stream);
     }
     kernels::add({.x = elements(w.second, 0, row, dtype), .y = sum}, args.stream);
   }
-  copy_ranges({args.value_gradients[1], w.drow, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()},
+  copy_chunks({args.value_gradients[1], w.drow, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()},
               Copy::out_of_rows, args.stream);
 }
 

@@ -158,12 +158,14 @@ Attention::StageScratch Attention::stage_scratch(ScratchAllocator& allocator, co
 }
 
 std::size_t Attention::stage_workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  const bool gathers = context_.kind == ContextKind::gather;
   std::size_t most = 0;
-  for (const int stage : {0, 1, 2})
+  for (int stage = 0; stage < (gathers ? 2 : 3); ++stage)
     for (const Direction direction : {Direction::forward, Direction::backward}) {
       if (direction == Direction::backward && phase != Phase::train) continue;
       ScratchAllocator allocator;
-      (void)stage_scratch(allocator, {}, shape, dtype, phase, stage, direction);
+      if (gathers) (void)gather_scratch(allocator, {}, shape, dtype, phase, stage, direction);
+      else (void)stage_scratch(allocator, {}, shape, dtype, phase, stage, direction);
       most = std::max(most, allocator.bytes());
     }
   return most;
@@ -276,32 +278,8 @@ void Attention::send_heads_backward(const BackwardArgs& args, const StageSaved& 
   kernels::merge_heads(
       {.of = of, .rows = w.rows, .parts = as_parts(args.value_gradients[0], of, args.shape, args.x.dtype)},
       args.stream);
+  (void)qk_norm_rope_.recompute(heads_args(args, w.heads), s.qkv);
   project_backward(args, {.saved = s.qkv, .dqkv = w.rows, .heads = w.heads, .norm = w.norm, .lora = w.lora});
-}
-
-void Attention::project_backward(const BackwardArgs& args, const ProjectBackward& of) const {
-  const QkNormRope::Args heads{.phase = Phase::train,
-                               .shape = args.shape,
-                               .params = args.params,
-                               .batch = args.batch,
-                               .scratch = of.heads,
-                               .longest = args.shape.tokens * context_.ranks,
-                               .stream = args.stream};
-  (void)qk_norm_rope_.recompute(heads, of.saved);
-  const bool through_projections = through_heads(args.wanted());
-  qk_norm_rope_.backward(heads, {.grads = args.grads(),
-                                 .qkv = of.saved,
-                                 .dqkv = of.dqkv,
-                                 .write_dqkv = through_projections,
-                                 .workspace = of.norm});
-  if (!through_projections) return;
-  qkv_.backward({.params = args.params,
-                 .grads = args.grads(),
-                 .x = args.x,
-                 .dy = of.dqkv,
-                 .dx = args.dx,
-                 .lora = lora_context(of.lora, args.batch, Phase::train),
-                 .stream = args.stream});
 }
 
 }  // namespace tessera::models

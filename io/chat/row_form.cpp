@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "io/data/row_json.hpp"
 #include "io/data/rows.hpp"
@@ -145,7 +146,14 @@ void take_system(Json& row, ConversationRow& conversation) {
 Columns parse_columns(const std::string& json, const std::string& option) {
   Columns columns;
   if (json.empty()) return columns;
-  const Json parsed = Json::parse(json, nullptr, false);
+  std::set<std::string> names;
+  std::string twice;
+  const auto note_names = [&](int depth, Json::parse_event_t event, Json& name) {
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(name.get<std::string>()).second)
+      twice = name.get<std::string>();
+    return true;
+  };
+  const Json parsed = Json::parse(json, note_names, false);
   bool good = parsed.is_object();
   if (good) {
     for (const auto& [from, to] : parsed.items()) {
@@ -156,6 +164,8 @@ Columns parse_columns(const std::string& json, const std::string& option) {
   if (!good)
     throw Error(ExitCode::usage, "\"" + json + "\" is not a JSON object of strings", option,
                 "Write {\"name in the file\": \"name\"}, for example {\"question\": \"query\"}");
+  if (!twice.empty())
+    throw Error(ExitCode::usage, "\"" + json + "\" names \"" + twice + "\" twice", option, "Keep one of the two");
   return columns;
 }
 

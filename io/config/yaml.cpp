@@ -163,6 +163,9 @@ ConfigNode parse_yaml(const std::string& text, const std::string& source) {
 
 ConfigNode read_config(const std::string& path) {
   const std::string text = read_text(path, max_config_bytes);
+  if (text.empty())
+    throw Error(ExitCode::usage, "the configuration file is empty", path,
+                "Write it again; one that sets nothing may have a comment, or {}");
   return path.ends_with(".json") ? parse_json_config(text, path) : parse_yaml(text, path);
 }
 

@@ -13,6 +13,7 @@
 #include <array>
 #include <csignal>
 #include <filesystem>
+#include <set>
 
 #include "io/file/file.hpp"
 #include "io/file/free_space.hpp"
@@ -22,6 +23,8 @@
 namespace tessera::io {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 /// The environment without what the launcher of MPI processes has put there: a program that uses MPI starts by itself.
 std::vector<char*> environment_of_commands() {
@@ -186,19 +189,47 @@ class Head {
   std::string text_;
 };
 
+/// The files below directories, each directory once. Links are followed; those to nothing are no files.
+class FilesBelow {
+ public:
+  /// Throws Error (data) if it cannot be read.
+  void add(const fs::path& directory) {
+    std::error_code failed;
+    const fs::path real = fs::canonical(directory, failed);
+    if (!failed && !visited_.insert(real).second) return;
+    std::vector<fs::path> entries;
+    fs::directory_iterator entry;
+    if (!failed) entry = fs::directory_iterator(directory, failed);
+    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) entries.push_back(entry->path());
+    if (failed) throw system_error("read", directory.string(), failed.value());
+    std::ranges::sort(entries);  // by which of two paths a directory is found
+    for (const fs::path& path : entries) add_entry(path);
+  }
+  [[nodiscard]] std::vector<std::string>& files() { return files_; }
+
+ private:
+  void add_entry(const fs::path& path) {
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (status.type() == fs::file_type::none) throw system_error("read", path.string(), failed.value());
+    if (fs::is_directory(status)) add(path);
+    else if (fs::is_regular_file(status)) files_.push_back(path.string());
+  }
+
+  std::set<fs::path> visited_;
+  std::vector<std::string> files_;
+};
+
 /// The files of these names, those of directories included, in the order of their names.
 std::vector<std::string> files_of(const std::vector<std::string>& names) {
-  namespace fs = std::filesystem;
-  std::vector<std::string> files;
-  std::error_code ignored;
+  FilesBelow below;
   for (const std::string& name : names) {
-    if (!fs::is_directory(name, ignored)) files.push_back(name);
-    else
-      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(name, ignored))
-        if (entry.is_regular_file(ignored)) files.push_back(entry.path().string());
+    std::error_code unknown;  // file_identity says what is wrong
+    if (fs::is_directory(name, unknown)) below.add(name);
+    else below.files().push_back(name);
   }
-  std::ranges::sort(files);
-  return files;
+  std::ranges::sort(below.files());
+  return below.files();
 }
 
 /// Runs a command and writes what it prints to a file.

@@ -101,6 +101,14 @@ std::vector<DataFile> token_files_once(const std::vector<DataFile>& given) {
 bool is_command(const std::string& name) { return name.starts_with("cmd:"); }
 
 std::int64_t DataFile::wanted(std::int64_t all) const {
+  constexpr double most = 1000;
+  const double times = rows    ? static_cast<double>(*rows) / static_cast<double>(std::max<std::int64_t>(all, 1))
+                       : share ? *share
+                               : 1.0;
+  if (times > most)
+    throw Error(ExitCode::data,
+                strfmt("each of its %ld rows would be there %.3g times: %.0f are allowed", all, times, most), path,
+                "Ask for fewer rows, and repeat all data with --num_train_epochs");
   if (rows) return *rows;
   return share ? std::llround(*share * static_cast<double>(all)) : all;
 }

@@ -23,7 +23,7 @@ struct DataFile {
   std::string copy = {};             // the file with the content of a compressed file or of a command; else ""
   [[nodiscard]] const std::string& content() const { return copy.empty() ? path : copy; }
   [[nodiscard]] bool selects() const { return rows.has_value() || share.has_value(); }
-  /// Of `all` rows.
+  /// Of `all` rows. Throws Error (data): more than 1000 times as many.
   [[nodiscard]] std::int64_t wanted(std::int64_t all) const;
 };
 

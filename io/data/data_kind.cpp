@@ -124,7 +124,10 @@ void reject_other_encoding(const std::string& path, std::int64_t characters, std
       ExitCode::data,
       path + strfmt(" is not UTF-8: of its %ld characters %ld are not (%.1f %%; up to 1 %% would be replaced)",
                     characters, invalid, 100.0 * static_cast<double>(invalid) / static_cast<double>(characters)),
-      {}, "Convert it from its encoding: iconv -f GB18030 -t UTF-8 " + path + " > NEW (or WINDOWS-1252, …)");
+      {},
+      is_command(path)
+          ? "Let the command convert it: add | iconv -f GB18030 -t UTF-8 (or WINDOWS-1252, …)"
+          : "Convert it from its encoding: iconv -f GB18030 -t UTF-8 " + path + " > NEW (or WINDOWS-1252, …)");
 }
 
 Error zero_byte_error(const std::string& path, std::size_t at) {

@@ -60,7 +60,8 @@ std::size_t for_each_element(std::string_view text, const F& row) {
     at = std::min(text.find_first_not_of(white, at), text.size());
     if (at == text.size()) return at;
     const std::size_t end = element_end(text, at);
-    const bool more = end == at || row(at, end);
+    const bool is_empty = end == at && (end == text.size() || text[end] == ']');
+    const bool more = is_empty || row(at, end);
     if (end == text.size()) return end;
     at = end + 1;
     if (!more) return at;
@@ -170,9 +171,13 @@ RowFormat row_format(const std::string& path, std::string_view bytes, const Colu
   const std::size_t second = text.find_first_not_of(white, first + 1);
   const bool bracket = text.substr(first).starts_with('[');
   if (bracket && (kind == "json" || (second != text.npos && text[second] == '{'))) {
-    if (text[text.find_last_not_of(white)] != ']')
+    const std::size_t last = text.find_last_not_of(white), before = text.substr(0, last).find_last_not_of(white);
+    if (text[last] != ']')
       throw Error(ExitCode::data, path + ": the JSON array has no end: the file was cut short", {},
                   "Write the file again, with \"]\" at its end");
+    if (last > 0 && text[before] == ',')
+      throw Error(ExitCode::data, path + ": the JSON array ends with a comma", {},
+                  "Remove the comma before \"]\", if all rows are there");
     return RowLayout::array;
   }
   if (has_object_lines(text)) return RowLayout::lines;

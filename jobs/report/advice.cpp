@@ -19,13 +19,26 @@ std::string option(const Json& args, const char* name) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 
-/// What makes communication take less of a step, for this run's settings; the most effective first.
+/// Whether this run's ranks can be sharded inside a node and replicated over nodes.
+bool can_shard_by_node(const Json& run) {
+  const Json mesh = run.value("mesh", Json::object());
+  const int nodes = run.value("nodes", 1), world = run.value("world", 1);
+  return nodes > 1 && mesh.value("replicate", 1) == 1 && world % nodes == 0 &&
+         (world / nodes) % std::max(1, mesh.value("context", 1)) == 0;
+}
+
+/// What makes communication take less of a step, for this run's settings; the most effective first. Only what the run
+/// can have.
 std::vector<std::string> less_communication(const Json& args, const Json& run) {
   std::vector<std::string> tries;
   const bool gathers_twice = run.value("gathers_twice", false);
   const Json batch = run.value("batch", Json::object());
-  if (gathers_twice && run.value("nodes", 1) > 1 && run.value("mesh", Json::object()).value("replicate", 1) == 1 &&
-      run.value("mesh", Json::object()).value("context", 1) == 1)
+  const std::string compute = run.value("compute_dtype", "");
+  const auto is = [&](const char* name, const char* value) {
+    const std::string given = option(args, name);
+    return given.empty() || given == value;
+  };
+  if (gathers_twice && can_shard_by_node(run))
     tries.push_back(
         "--sharding_strategy HYBRID_SHARD --shard_group_size node: parameters are gathered inside a node, and only "
         "gradients cross the network");
@@ -38,22 +51,23 @@ std::vector<std::string> less_communication(const Json& args, const Json& run) {
     tries.push_back(
         "A larger --per_device_train_batch_size and --global_batch_size: a step communicates the same bytes for more "
         "tokens (the learning rate may need to follow)");
-  if (gathers_twice)
+  if (gathers_twice && is("offload_params", "none"))
     tries.push_back(
         "--reshard_after_forward false: parameters stay gathered between forward and backward, which saves a third of "
         "the traffic "
         "and takes their memory (tessera plan shows it)");
-  if (run.value("compute_dtype", "") == "fp32")
+  if (compute == "fp32" && is("bnb_4bit_compute_dtype", "none"))
     tries.push_back("--mixed_precision bf16: parameters are gathered in half the bytes");
-  else if (run.value("reduce_dtype", "") == "fp32")
-    tries.push_back("--reduce_dtype bf16: gradients are reduced in half the bytes, with less precision");
+  else if (compute != "fp32" && run.value("reduce_dtype", "") == "fp32")
+    tries.push_back("--reduce_dtype " + compute + ": gradients are reduced in half the bytes, with less precision");
   if (batch.value("accumulation", 1) > 1 && option(args, "reduce_gradients") == "each" &&
       option(args, "reproducible") != "true")
     tries.push_back("--reduce_gradients last: gradients are reduced once a step instead of once a micro-batch");
   if (gathers_twice && (option(args, "forward_prefetch") == "1" || option(args, "backward_prefetch") == "1"))
     tries.push_back(
         "--forward_prefetch 2 --backward_prefetch 2: gathers start earlier, for the memory of one more unit");
-  if (run.value("transport", "") == "mpi" && run.value("nodes", 1) == 1 && run.value("world", 1) > 1)
+  const bool on_gpu = run.value("memory", Json::object()).contains("device");
+  if (run.value("transport", "") == "mpi" && run.value("nodes", 1) == 1 && run.value("world", 1) > 1 && !on_gpu)
     tries.push_back("--comm node: ranks of one host share memory instead of sending messages");
   return tries;
 }

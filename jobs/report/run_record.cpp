@@ -25,7 +25,9 @@ constexpr std::size_t largest_log = std::size_t{4} << 30;
 Json read_json(const std::string& path) {
   if (!io::exists(path)) return Json::object();
   Json json = Json::parse(io::read_text(path), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json::object();
+  if (!json.is_object())
+    throw Error(ExitCode::data, "it is no JSON object", path, "Remove it to have a report without");
+  return json;
 }
 
 struct Point {
@@ -167,7 +169,17 @@ void Log::add_evaluation(const Json& record, double step) {
 Log read_log(const std::string& path) {
   Log log;
   std::istringstream lines(io::read_text(path, largest_log));
-  for (std::string line; std::getline(lines, line);) log.add(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+  std::int64_t number = 0, first_bad = 0, bad = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const bool is_cut_short = lines.eof();  // the last line of a run that was killed has no end
+    if (!record.is_object() && !is_cut_short && ++bad == 1) first_bad = number;
+    log.add(record);
+  }
+  if (bad > 0)
+    log.warnings.push_back(
+        {"logging.jsonl", strfmt("%ld lines are no records and not read, the first is line %ld", bad, first_bad)});
   return log;
 }
 
@@ -315,9 +327,8 @@ std::string trace_directory(const std::string& directory, const Json& args, cons
   return (std::filesystem::path(run.value("directory", "")) / given).string();
 }
 
-}  // namespace
-
-Json read_run_record(const std::string& directory) {
+/// Throws nlohmann::json::exception of values of other types than a run writes.
+Json record_of(const std::string& directory) {
   const Log log = read_log(directory + "/logging.jsonl");
   const Json run = read_json(directory + "/run.json"), args = read_json(directory + "/args.json");
   Json series = Json::object(), evaluations = Json::object();
@@ -346,6 +357,18 @@ Json read_run_record(const std::string& directory) {
           {"warnings", log.warnings},
           {"config", config_of(args)},
           {"machine", machine_of(run)}};
+}
+
+}  // namespace
+
+Json read_run_record(const std::string& directory) {
+  try {
+    return record_of(directory);
+  } catch (const Json::exception& error) {
+    throw Error(ExitCode::data,
+                std::string("logging.jsonl, run.json or args.json is not as a run writes it: ") + error.what(),
+                directory, "Restore the file, or run again");
+  }
 }
 
 }  // namespace tessera::jobs

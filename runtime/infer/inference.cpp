@@ -121,6 +121,7 @@ EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_s
   TESSERA_ASSERT(p.plan.spec.purpose == plan::Purpose::evaluate);
   Evaluation evaluation{&p, &p.executor, p.main.get(), 0, progress};
   evaluation.nll_weight = p.nll_weight;
+  evaluation.needs_kl = p.plan.spec.needs_kl;
   return infer::evaluate(evaluation, tokens, max_samples);
 }
 

@@ -89,7 +89,7 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
-    case models::BatchField::kl: return spec.labels && spec.purpose == Purpose::train;
+    case models::BatchField::kl: return spec.labels && spec.purpose != Purpose::generate;
     case models::BatchField::margins: return spec.margins && spec.purpose != Purpose::generate;
     case models::BatchField::nll_weights: return spec.nll_weights && spec.purpose == Purpose::train;
     case models::BatchField::document_starts:

@@ -32,33 +32,31 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-/// "micro 4 x accumulation 5 x ranks 8 = 160"
-std::string right_side(std::int64_t micro, std::int64_t accumulation, int data_ranks, std::int64_t made) {
-  return strfmt("micro %ld x accumulation %ld x ranks %d = %ld", micro, accumulation, data_ranks, made);
-}
+const char* ranks_or_groups(DataRanks ranks) { return ranks.sharing > 1 ? "groups of ranks that share rows" : "ranks"; }
 
 /// All three are given and contradict each other: the equation, and which option to change.
-[[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int data_ranks) {
-  const std::int64_t made = product(product(micro, accumulation), data_ranks);
+[[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, DataRanks ranks) {
+  const std::int64_t made = product(product(micro, accumulation), ranks.count);
   throw Error(ExitCode::usage,
-              strfmt("global_batch_size %ld != ", global) + right_side(micro, accumulation, data_ranks, made),
-              "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
+              strfmt("global_batch_size %ld != micro %ld x accumulation %ld x %s %d = %ld", global, micro, accumulation,
+                     ranks_or_groups(ranks), ranks.count, made),
+              {},
               strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the three",
-                     ceil_div(global, product(micro, data_ranks)), made));
+                     ceil_div(global, product(micro, ranks.count)), made));
 }
 
 /// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6
 /// steps).
-std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, int data_ranks) {
-  const std::int64_t micro = ceil_div(global, product(accumulation, data_ranks));
-  const std::int64_t steps = ceil_div(global, product(micro, data_ranks));
+std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, DataRanks ranks) {
+  const std::int64_t micro = ceil_div(global, product(accumulation, ranks.count));
+  const std::int64_t steps = ceil_div(global, product(micro, ranks.count));
   if (steps == accumulation) return micro;
   throw Error(ExitCode::usage,
-              strfmt("no micro-batch makes %ld accumulation steps of global_batch_size %ld on %d ranks", accumulation,
-                     global, data_ranks),
-              "--global_batch_size, --gradient_accumulation_steps",
+              strfmt("no micro-batch makes %ld accumulation steps of global_batch_size %ld on %d %s", accumulation,
+                     global, ranks.count, ranks_or_groups(ranks)),
+              {},
               strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the two", steps,
-                     product(product(micro, accumulation), data_ranks)));
+                     product(product(micro, accumulation), ranks.count)));
 }
 
 }  // namespace
@@ -71,8 +69,9 @@ BatchPlan::Range BatchPlan::range(int a, int r, std::int64_t samples) const {
   return {first, std::min(micro_batch, samples - first)};
 }
 
-BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation, int data_ranks) {
-  TESSERA_ASSERT(data_ranks >= 1, "%d data ranks", data_ranks);
+BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation, DataRanks ranks) {
+  const int data_ranks = ranks.count;
+  TESSERA_ASSERT(data_ranks >= 1 && ranks.sharing >= 1, "%d data ranks", data_ranks);
   require_positive(global_batch, "global_batch_size");
   require_positive(micro_batch, "per_device_train_batch_size");
   require_positive(accumulation, "gradient_accumulation_steps");
@@ -84,9 +83,9 @@ BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation,
     global = product(product(micro, steps), data_ranks);
   } else {
     global = *global_batch;
-    if (accumulation && !micro_batch) micro = solve_micro(global, *accumulation, data_ranks);
+    if (accumulation && !micro_batch) micro = solve_micro(global, *accumulation, ranks);
     steps = ceil_div(global, product(micro, data_ranks));
-    if (accumulation && steps != *accumulation) refuse(global, micro, *accumulation, data_ranks);
+    if (accumulation && steps != *accumulation) refuse(global, micro, *accumulation, ranks);
   }
   (void)product(product(micro, steps), data_ranks);  // range() multiplies
   if (steps > std::numeric_limits<int>::max())

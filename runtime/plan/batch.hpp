@@ -22,9 +22,16 @@ struct BatchPlan {
   [[nodiscard]] Range range(int a, int r, std::int64_t samples) const;
 };
 
+/// W, and how many ranks share the rows of each: messages count ranks, or groups of ranks that share rows.
+struct DataRanks {
+  // Not explicit: where no rows are shared, W says all.
+  DataRanks(int ranks, int share_rows = 1) : count(ranks), sharing(share_rows) {}
+  int count, sharing;
+};
+
 /// Computes what is not given (defaults: B 8, A 1). Throws Error (usage) if all three are given and ceil(G/(B·W)) != A
 /// (the message has the equation, and which option to change), or if a value is not positive.
 [[nodiscard]] BatchPlan solve_batch(std::optional<std::int64_t> global_batch, std::optional<std::int64_t> micro_batch,
-                                    std::optional<std::int64_t> accumulation, int data_ranks);
+                                    std::optional<std::int64_t> accumulation, DataRanks ranks);
 
 }  // namespace tessera::plan

@@ -52,7 +52,7 @@ struct RunSpec {
   bool nll_weights = false;       // a loss of pairs has cross-entropy in it
   bool margins = false;           // pairs have margins (models::Batch::margins)
   bool labels = false;            // each sequence has a label (models::Batch::labels), and a KL
-  bool needs_kl = false;          // in training: a step begins with evaluation passes over its batch, for the KL
+  bool needs_kl = false;          // an evaluation, and in training a step, begins with passes over its rows for the KL
   std::vector<StateSpec> states;  // of the optimizer, in training
   Snapshot snapshot = Snapshot::none;
   int rank = 0;

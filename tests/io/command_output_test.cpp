@@ -81,6 +81,19 @@ TEST_F(Commands, RunAgainWhereAFileHasChanged) {
   (void)output(counted(row));  // which changes a file
   (void)output(counted(row));
   EXPECT_EQ(runs(), 4);
+  depends_ = {folder_ / "below"};
+  std::filesystem::create_directories(folder_ / "below/inside");
+  std::filesystem::create_directories(folder_ / "beside");
+  std::filesystem::create_symlink("../../below", folder_ / "below/inside/loop");
+  std::filesystem::create_symlink("../beside", folder_ / "below/link");
+  std::filesystem::create_symlink("nothing", folder_ / "below/dangling");
+  (void)output(counted(row));
+  (void)folder_.file("beside/source", "1");
+  (void)output(counted(row));
+  (void)output(counted(row));
+  EXPECT_EQ(runs(), 6) << "a directory's links are followed";
+  std::filesystem::create_symlink("itself", folder_ / "below/inside/itself");
+  expect_error(ExitCode::data, "below/inside/itself", [&] { (void)output(row, 2); });
   depends_ = {folder_ / "absent"};
   expect_error(ExitCode::data, "absent", [&] { (void)output(row, 2); });
 }

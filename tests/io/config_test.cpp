@@ -117,6 +117,9 @@ TEST(Config, FilesAreReadByTheirEnding) {
   TempDir folder;
   EXPECT_EQ(io::read_config(folder.file("a.yaml", "a: 1\n")).find("a")->text, "1");
   EXPECT_EQ(io::read_config(folder.file("a.json", "{\"a\": 1}")).find("a")->text, "1");
+  for (const char* name : {"e.yaml", "e.json"})
+    expect_error(ExitCode::usage, "the configuration file is empty",
+                 [&] { (void)io::read_config(folder.file(name, "")); });
   expect_error(ExitCode::data, "no-such", [&] { (void)io::read_config(folder / "no-such.yaml"); });
   expect_error(ExitCode::data, "longer",
                [&] { (void)io::read_config(folder.file("b.yaml", std::string((1u << 20) + 1, '#'))); });

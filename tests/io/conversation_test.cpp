@@ -181,6 +181,8 @@ TEST(RowForms, RefuseWhatIsNoConversation) {
   for (const auto& [row, why] : bad) EXPECT_EQ(read(row), why) << row;
   test::expect_error(ExitCode::usage, "--columns", [] { (void)io::parse_columns("{\"a\": 3}", "--columns"); });
   EXPECT_EQ(io::parse_columns("{\"a\": \"b\"}", ""), (io::Columns{{"a", "b"}}));
+  test::expect_error(ExitCode::usage, "names \"a\" twice",
+                     [] { (void)io::parse_columns("{\"a\": \"b\", \"a\": \"c\"}", "--columns"); });
 }
 
 }  // namespace

@@ -17,6 +17,11 @@ using io::RowLayout;
 using test::expect_error;
 using test::TempDir;
 
+RowLayout layout_of(const std::string& path, std::string_view bytes) {
+  const io::ColumnNames none{[](const auto&) { return false; }, [](const auto&) { return false; }};
+  return io::row_format(path, bytes, none).layout;
+}
+
 std::vector<std::string> rows_in(std::string_view bytes, RowLayout layout) {
   std::vector<std::string> rows;
   io::for_each_row(bytes, layout, [&](const io::Row& row) {
@@ -43,10 +48,6 @@ TEST(Rows, AreLinesOrElementsOfAnArray) {
   const std::size_t begin = io::rows_begin(array, RowLayout::array);
   const auto elements = rows_in(std::string_view(array).substr(begin), RowLayout::array);
   EXPECT_EQ(elements, (std::vector<std::string>{"{\"a\": \"],[{\\\"\"} ", "[1, [2, 3]]", "4 ", "{\"b\": {}}\n"}));
-  const auto layout_of = [](const std::string& path, std::string_view bytes) {
-    const io::ColumnNames none{[](const auto&) { return false; }, [](const auto&) { return false; }};
-    return io::row_format(path, bytes, none).layout;
-  };
   EXPECT_EQ(layout_of("x.json", " \n[]"), RowLayout::array);
   EXPECT_EQ(layout_of("x.json", "\xEF\xBB\xBF[{}]\n"), RowLayout::array);
   for (const char* cut : {"[", "[{\"a\": 1},\n", "[{\"a\": 1}\n{"})
@@ -81,6 +82,15 @@ TEST(Rows, AreTheSameHoweverTheFileIsDivided) {
       EXPECT_EQ(joined, all) << part;
     }
   }
+}
+
+TEST(Rows, OfAnArrayAreSeparatedByOneComma) {
+  for (const char* text : {"[]", "[ ]", "[{\"text\": \"a,\"}]", "[{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n"})
+    EXPECT_EQ(layout_of("x.json", text), RowLayout::array) << text;
+  for (const char* text : {"[{\"text\": \"a\"},]", "[{\"text\": \"a\"} , \n]\n"})
+    expect_error(ExitCode::data, "the JSON array ends with a comma", [&] { (void)layout_of("x.json", text); });
+  const auto rows = rows_in("{\"a\": 1},,{\"a\": 2}, ,{\"a\": 3}]", RowLayout::array);
+  EXPECT_EQ(rows.size(), 5u) << "an element that is nothing is a row that cannot be read";
 }
 
 TEST(Rows, AreRepaired) {
@@ -209,6 +219,11 @@ TEST(DataFiles, AreNamedByDirectoriesPatternsAndSelections) {
   expect_error(ExitCode::data, "no .jsonl", [&] { (void)io::data_files({folder / "empty"}); });
   EXPECT_EQ((io::DataFile{"x", 7, {}}.wanted(3)), 7);
   EXPECT_EQ((io::DataFile{"x", {}, 0.3}.wanted(10)), 3);
+  EXPECT_EQ((io::DataFile{"x", 3000, {}}.wanted(3)), 3000);
+  EXPECT_EQ((io::DataFile{"x", {}, 1000}.wanted(0)), 0);
+  for (const io::DataFile& far :
+       {io::DataFile{"x", 3001, {}}, io::DataFile{"x", {}, 1e18}, io::DataFile{"x", {}, 1001}})
+    expect_error(ExitCode::data, "of its 3 rows would be there", [&] { (void)far.wanted(3); });
 }
 
 }  // namespace

@@ -88,6 +88,13 @@ TEST(Binary, PlanFitsOrExitsWithFour) {
   const Outcome frozen =
       run("plan --shape small --world_size 4 --zero_stage 2 --freeze_parameters 'h.0.*' --print_schedule");
   EXPECT_THAT(frozen.out, HasSubstr("schedule before the first step, verified\ngather     h.0"));
+  const Outcome shared = run("plan --shape small --world_size 6 --ranks_per_node 3 --context_parallel_size 2");
+  EXPECT_EQ(shared.code, 0) << shared.out;
+  for (const char* word : {"  HYBRID_SHARD         ", "  hybrid ZeRO-2        "})
+    EXPECT_THAT(shared.out, HasSubstr(word));
+  EXPECT_THAT(shared.out, HasSubstr("not possible: 2 ranks that share rows do not divide a shard group of 3 ranks"));
+  EXPECT_THAT(run("plan --shape small --world_size 6 --ranks_per_node 3 --context_parallel_size 2 --json").out,
+              HasSubstr("\"refused\": \"2 ranks that share rows do not divide"));
   const Outcome bad = run("plan --shape small --world_size 2 --max_length 64 --device_memory 1MiB");
   EXPECT_EQ(bad.code, 4) << bad.out;
   EXPECT_THAT(bad.out, HasSubstr("error: "));

@@ -185,6 +185,32 @@ TEST(Unread, EvaluationWithoutDataIsANote) {
   EXPECT_THAT(options_of({"--eval_steps", "0"}).without_effect, IsEmpty());
   EXPECT_THAT(options_of({"--eval_strategy", "steps"}).without_effect, ElementsAre(HasSubstr("--eval_strategy steps")));
   EXPECT_THAT(options_of({"--eval_strategy", "no"}).without_effect, IsEmpty());
+}
+
+TEST(Unread, OptionsAreNamedWhereWhatTheyAreForIsNotAskedFor) {
+  const struct {
+    std::vector<std::string> alone, beside;
+  } cases[] = {{{"--eval_max_batches", "3"}, {"--split_dataset_ratio", "0.1"}},
+               {{"--warmup_type", "log"}, {"--warmup_steps", "3"}},
+               {{"--sample_tokens", "5"}, {"--sample_prompt", "a"}},
+               {{"--sample_temperature", "1"}, {"--prompt_file", "a"}},
+               {{"--trace_dir", "x"}, {"--profile_steps", "1:2"}},
+               {{"--profile_ranks", "0"}, {"--profile_steps", "1:2"}},
+               {{"--max_shard_size", "1GB", "--save_model", "false"}, {"--save_model", "true"}},
+               {{"--save_dtype", "bf16", "--save_model", "false"}, {"--save_model", "true"}},
+               {{"--ignore_data_skip", "true"}, {"--resume_from_checkpoint", "auto"}},
+               {{"--resume_only_model", "true"}, {"--resume_from_checkpoint", "auto"}},
+               {{"--warmup_ratio", "0.1", "--warmup_steps", "3"}, {"--warmup_steps", "0"}}};
+  for (const auto& [alone, beside] : cases) {
+    EXPECT_THAT(options_of(alone).without_effect, ElementsAre(HasSubstr(alone[0] + " " + alone[1] + " has no effect")));
+    std::vector<std::string> both = alone;
+    both.insert(both.end(), beside.begin(), beside.end());
+    EXPECT_THAT(options_of(both).without_effect, IsEmpty()) << alone[0];
+  }
+  EXPECT_THAT(options_of({"--warmup_type", "linear", "--ignore_data_skip", "false"}).without_effect, IsEmpty());
+  EXPECT_THAT(options_of({"--logging_dir", "x", "--report_to", "none"}).without_effect,
+              ElementsAre("--logging_dir x has no effect: --report_to is none [command line]"));
+  EXPECT_THAT(options_of({"--logging_dir", "x"}).without_effect, IsEmpty());
   EXPECT_THAT(options_of({"--eval_steps", "0.5", "--split_dataset_ratio", "0.1"}).without_effect, IsEmpty());
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_strategy", "epoch"})); }), HasSubstr("validation data"));
 }
@@ -342,6 +368,8 @@ TEST_F(Hub, PathsAreNoNames) {
   for (const char* file : {"corpus.bin", "corpus.idx", "plain"}) std::ofstream(file) << "x";
   EXPECT_FALSE(is_hub_dataset("corpus"));
   EXPECT_FALSE(is_hub_dataset("plain"));
+  std::filesystem::create_symlink("itself", "itself");
+  EXPECT_FALSE(is_hub_dataset("itself"));
 }
 
 TEST_F(Hub, AnAdapterNamesItsBase) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "jobs/cli/options/unsupported.hpp"
+#include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -67,6 +68,36 @@ TEST(CanonicalArguments, ListsAtSpacesAndCommas) {
 TEST(Parse, PrefixesOfNamesAreUnknown) {
   EXPECT_THAT(error_line({"train", "--learning", "1e-4"}), HasSubstr("unknown option --learning"));
   EXPECT_EQ(parsed({"train", "--lr", "1e-4"}).options.real("learning_rate"), 1e-4);
+}
+
+TEST(Parse, NamesOfFilesBetweenQuotesAreSplitAtCommas) {
+  const auto datasets = [](const std::string& yaml) { return options_of_yaml("dataset: " + yaml).list("dataset"); };
+  const auto both = ElementsAre("a.jsonl", "cmd:cat b.jsonl, c.jsonl");
+  for (const char* yaml : {"a.jsonl,cmd:cat b.jsonl, c.jsonl", "\"a.jsonl,cmd:cat b.jsonl, c.jsonl\"",
+                           "'a.jsonl, cmd:cat b.jsonl, c.jsonl'", "[\"a.jsonl,cmd:cat b.jsonl, c.jsonl\"]",
+                           "[a.jsonl, \"cmd:cat b.jsonl, c.jsonl\"]", "\n- a.jsonl,cmd:cat b.jsonl, c.jsonl"})
+    EXPECT_THAT(datasets(yaml), both) << yaml;
+  EXPECT_THAT(datasets("\"a b.jsonl,c\""), ElementsAre("a b.jsonl", "c"));
+  const test::TempDir folder;
+  (void)folder.file("a,b.jsonl", "");
+  EXPECT_THAT(datasets("['" + (folder / "a,b.jsonl") + "']"), ElementsAre(folder / "a,b.jsonl"));
+  for (const char* none : {"\"\"", "[t.txt, \"\"]"})
+    EXPECT_THAT(error_line_of_yaml(std::string("dataset: ") + none),
+                HasSubstr("--dataset: expected the name of a file, got none [conf.yaml:1]"));
+  EXPECT_THAT(options_of_yaml("freeze_parameters: [\"a,b\"]").list("freeze_parameters"), ElementsAre("a,b"));
+}
+
+TEST(Parse, ValuesThatAreNotUtf8AreRefused) {
+  EXPECT_THAT(error_line({"train", "--dataset", "t\xff.txt"}),
+              HasSubstr("--dataset t\uFFFD.txt: not UTF-8 [command line]. Write it in UTF-8"));
+  EXPECT_THAT(error_line({"train", "--dataset", "a.txt,cmd:cat t\xff.txt"}),
+              HasSubstr("cmd:cat t\uFFFD.txt: not UTF-8"));
+  EXPECT_THAT(error_line({"generate", "--prompt", "\xe9t\xe9"}), HasSubstr("--prompt \uFFFDt\uFFFD: not UTF-8"));
+  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_OUTPUT_DIR=o\xff"}),
+              HasSubstr("--output_dir o\uFFFD: not UTF-8 [environment TESSERA_OUTPUT_DIR]"));
+  const test::TempDir folder;
+  EXPECT_THAT(error_line({"train", folder.file("c\xff.yaml", "seed: 3")}),
+              HasSubstr("the name of a configuration file is not UTF-8"));
 }
 
 TEST(Parse, UnknownNamesGetTheNearestThree) {

@@ -60,6 +60,21 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_TRUE(record["trace"].is_null());
 }
 
+TEST(Report, NamesWhatItCannotRead) {
+  const TempDir run;
+  run.file("logging.jsonl", lines({step(1, 4.0, 0)}) + "not JSON\n[1]\n" + lines({step(2, 3.0, 0)}) + "{\"loss\":1.");
+  const Json record = read_run_record(run.path());
+  EXPECT_EQ(record["series"]["loss"].size(), 2U);
+  EXPECT_EQ(record["warnings"],
+            Json::parse(R"([["logging.jsonl","2 lines are no records and not read, the first is line 2"]])"));
+  run.file("run.json", R"({"world": "two"})");
+  test::expect_error(ExitCode::data, "is not as a run writes it", [&] { (void)read_run_record(run.path()); });
+  for (const char* other : {"", "[]"}) {
+    run.file("run.json", other);
+    test::expect_error(ExitCode::data, "it is no JSON object", [&] { (void)read_run_record(run.path()); });
+  }
+}
+
 TEST(Report, ShowsEvaluationsByDataSetAndFigure) {
   const TempDir run;
   run.file("logging.jsonl", lines({step(1, 0.7, 0),
@@ -178,6 +193,26 @@ TEST(Advice, NamesWhatReducesCommunication) {
   hybrid["mesh"] = {{"replicate", 2}, {"shard", 4}};
   EXPECT_THAT(advice({.communication = 0.5}, args, hybrid),
               AllOf(Not(Contains(HasSubstr("HYBRID"))), Contains(HasSubstr("--reshard_after_forward false"))));
+  // Ranks that share rows must divide a node's, and nodes must have equally many.
+  const auto shares = [&](int ranks, int world) {
+    Json shared = run;
+    shared["mesh"]["context"] = ranks;
+    shared["world"] = world;
+    return advice({.communication = 0.5}, args, shared);
+  };
+  for (const int ranks : {1, 2, 4}) EXPECT_THAT(shares(ranks, 8), Contains(HasSubstr("HYBRID"))) << ranks;
+  EXPECT_THAT(shares(8, 8), Not(Contains(HasSubstr("HYBRID"))));
+  EXPECT_THAT(shares(3, 12), Contains(HasSubstr("HYBRID")));
+  EXPECT_THAT(shares(1, 7), Not(Contains(HasSubstr("HYBRID"))));
+  Json offloads = args;
+  offloads["offload_params"] = {{"value", "cpu"}};
+  EXPECT_THAT(advice({.communication = 0.5}, offloads, run), Not(Contains(HasSubstr("--reshard_after_forward"))));
+  Json half = run;
+  half.update({{"compute_dtype", "fp16"}, {"nodes", 1}, {"memory", {{"device", "NVIDIA H100"}}}});
+  EXPECT_THAT(advice({.communication = 0.5}, args, half),
+              AllOf(Contains(HasSubstr("--reduce_dtype fp16")), Not(Contains(HasSubstr("--comm node")))));
+  half.erase("memory");
+  EXPECT_THAT(advice({.communication = 0.5}, args, half), Contains(HasSubstr("--comm node")));
   const Json one_node = {{"strategy", "ZeRO-0"}, {"nodes", 1}, {"compute_dtype", "bf16"}, {"reduce_dtype", "bf16"}};
   for (const std::string& line : advice({.communication = 0.5}, {}, one_node))
     EXPECT_THAT(line, AllOf(Not(HasSubstr("HYBRID")), Not(HasSubstr("reshard")), Not(HasSubstr("bf16"))));

@@ -10,6 +10,7 @@
 
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -128,6 +129,14 @@ TEST(Setup, Optimizers) {
   EXPECT_THAT(refused([&] { (void)of({"--optim", "sgd", "--nesterov"}); }), HasSubstr("--momentum is 0"));
 }
 
+TEST(Setup, SystemMessagesAreUtf8) {
+  const test::TempDir folder;
+  EXPECT_EQ(system_text(options_of({"--system", folder.file("good", "caf\u00e9\n")})), "caf\u00e9");
+  test::expect_error(ExitCode::data, "not UTF-8", [&] {
+    (void)system_text(options_of({"--system", folder.file("latin", "caf\xe9")}));
+  });
+}
+
 TEST(Setup, BatchEquation) {
   const Options bad = options_of(
       {"--global_batch_size", "96", "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "5"});
@@ -182,6 +191,12 @@ TEST(Setup, RanksThatShareRows) {
   const plan::BatchPlan batch = batch_of(options, 8);
   EXPECT_EQ(batch.data_ranks, 4);
   EXPECT_EQ(batch.accumulation, 2);
+  EXPECT_THAT(refused([] {
+                (void)batch_of(options_of({"--context_parallel_size", "2", "--global_batch_size", "10",
+                                           "--gradient_accumulation_steps", "6"}),
+                               2);
+              }),
+              HasSubstr("on 1 groups of ranks that share rows. Set gradient_accumulation_steps=5"));
   EXPECT_THAT(refused([] {
                 (void)strategy_of(options_of({"--context_parallel_size", "3"}), 4, 4);
               }),

@@ -79,6 +79,31 @@ TEST(PreferenceLoss, AFurtherLossAddsToTheFirstAndCountsNoPair) {
   for (std::size_t i = 0; i < both.size(); ++i) ASSERT_NEAR(both[i], 0.8F * first[i] + 0.2F * second[i], 1e-6) << i;
 }
 
+/// As in TRL, where a chosen reward must be larger.
+TEST(PreferenceLoss, APairOfEqualRewardsIsNotRight) {
+  for (const PreferenceKind kind : {PreferenceKind::sigmoid, PreferenceKind::ipo, PreferenceKind::bco_pair}) {
+    Batch batch;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto chosen = static_cast<std::size_t>(t), rejected = static_cast<std::size_t>(tokens + t);
+      batch.log_probs[rejected] = batch.log_probs[chosen];
+      batch.targets[rejected] = batch.targets[chosen];
+    }
+    batch.reference[1] = batch.reference[0];
+    batch.reference[3] = batch.reference[2] + 100;  // the second pair is right
+    LossSums sums;
+    std::vector<std::int64_t> metrics(num_preference_sums);
+    preference_loss({.spec = {.kind = kind},
+                     .rows = batch.view(),
+                     .reference_sums = {batch.reference.data(), Shape{rows}},
+                     .weights = {},
+                     .sums = &sums,
+                     .metrics = metrics.data()},
+                    host_stream);
+    EXPECT_EQ(sums.tokens, 2);
+    EXPECT_EQ(sums.correct, 1);
+  }
+}
+
 TEST(PreferenceLoss, WeightsAreTheNegatedGradient) {
   const PreferenceSpec specs[] = {{.kind = PreferenceKind::sigmoid, .beta = 0.7},
                                   {.kind = PreferenceKind::sigmoid, .beta = 0.7, .label_smoothing = 0.2, .nll = 0.5},

@@ -24,7 +24,7 @@ void expect(Count G, Count B, Count A, int world, std::int64_t global, std::int6
   EXPECT_EQ(plan.data_ranks, world);
 }
 
-std::string refused(Count G, Count B, Count A, int world) {
+std::string refused(Count G, Count B, Count A, DataRanks world) {
   try {
     (void)solve_batch(G, B, A, world);
   } catch (const Error& error) {
@@ -56,7 +56,10 @@ TEST(Batch, AContradictionPrintsTheEquationAndTheWaysOut) {
       line, testing::HasSubstr("Set gradient_accumulation_steps=3 or global_batch_size=160, or drop one of the three"));
   refused(10, 1, 9, 1);
   EXPECT_THAT(refused(10, {}, 6, 1),
-              testing::HasSubstr("no micro-batch makes 6 accumulation steps of global_batch_size 10"));
+              testing::HasSubstr("no micro-batch makes 6 accumulation steps of global_batch_size 10 on 1 ranks"));
+  EXPECT_THAT(refused(96, 4, 5, {8, 2}),
+              testing::HasSubstr("micro 4 x accumulation 5 x groups of ranks that share rows 8 = 160"));
+  EXPECT_THAT(refused(10, {}, 6, {1, 2}), testing::HasSubstr("10 on 1 groups of ranks that share rows."));
 }
 
 TEST(Batch, NumbersThatAreNoBatchAreRefused) {

@@ -31,6 +31,17 @@ done < <(grep ' options ' "$golden/kto.txt")
 expect '^eval 5/5 \| loss .* \| kl .* \| 6 answers in' log
 expect '^loss      kto, beta 0.2 \| reference: ref' log
 
+# What eval prints of a trained model is the run's last evaluation, where it has the run's groups of answers.
+evaluate=(eval --rlhf_type kto --dataset labelled.valid.jsonl --max_length 256 --mixed_precision no --cache_dir cache --json)
+good 3 "${evaluate[@]}" --model kto-3 --ref_model . --beta 0.5 --kl_group_size 4 --per_device_eval_batch_size 1
+evaluated_as kto "$golden/kto.txt"
+good 1 "${evaluate[@]}" --model . --adapters kto_lora-1 --beta 0.5 --per_device_eval_batch_size 4
+evaluated_as kto_lora "$golden/kto.txt"
+good 1 "${evaluate[@]}" --model apo_zero_unpaired-1 --ref_model . --loss_type apo_zero_unpaired --per_device_eval_batch_size 1
+grep -q '"answers":6' log || fail "no answers in $(cat log)"
+refused 2 'this one would have one answer' 1 "${evaluate[@]}" --model kto-3 --ref_model . --per_device_eval_batch_size 1
+refused 2 'would be compared with itself: --rlhf_type kto' 1 "${evaluate[@]}" --model kto-3
+
 # The KL is of the global batch: the last run above had two micro-batches on one rank, and one on each of two of the three. TRL
 # does not share it over accumulation, and has another loss.
 first=$(steps kto_ranks-1 | sed -n 's/^1 loss //p') apart=$(sed -n 's/^# the first loss of kto_ranks in one process.*: //p' "$golden/kto.txt")

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::int64_t default_length = 2048;
 
-/// Tokens or pairs.
+/// Tokens, pairs or answers.
 double per_second(const infer::EvalReport& report) {
   return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
 }
@@ -59,8 +59,8 @@ struct EvalSetup {
   RunData data;
 };
 
-/// The loss of pairs, and its reference model.
-void set_loss_of_pairs(const Options& options, EvalSetup& setup) {
+/// The loss of pairs or of labelled answers, and its reference model.
+void set_preference_loss(const Options& options, EvalSetup& setup) {
   models::Model& model = setup.model;
   if (learns_rewards(options) && model.score < 0)
     throw Error(ExitCode::usage, setup.config.path + " is of a language model: it has no score head", "--rlhf_type rm",
@@ -68,8 +68,10 @@ void set_loss_of_pairs(const Options& options, EvalSetup& setup) {
   if (!learns_rewards(options))
     refuse_reward_model(model, "--rlhf_type " + options.text("rlhf_type"), setup.config.path);
   if (reference_source(options, model) == ReferenceSource::own && !options.has("ref_model"))
-    throw Error(ExitCode::usage, "the model would be compared with itself: --rlhf_type dpo needs its reference",
-                "--ref_model", "Give the model that it was trained from, or its adapters with --adapters");
+    throw Error(
+        ExitCode::usage,
+        "the model would be compared with itself: --rlhf_type " + options.text("rlhf_type") + " needs its reference",
+        "--ref_model", "Give the model that it was trained from, or its adapters with --adapters");
   add_preferences(model, options, setup.config.text, setup.config.path);
   for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
 }
@@ -84,7 +86,7 @@ void prepare(Options& options, World& world, EvalSetup& setup) {
   }
   decide_precision(options, setup.config, world);
   setup.model = make_evaluated_model(options, setup.config);
-  if (learns_preferences(options)) set_loss_of_pairs(options, setup);
+  if (learns_preferences(options)) set_preference_loss(options, setup);
   require_weights(world, setup.config.directory);
   setup.threads = set_rank_threads(options, world);
   plan::RunSpec& spec = setup.spec;
@@ -131,7 +133,8 @@ void eval_command(const Call& call, World& world) {
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
                      all = data.train_count.samples;
-  const Figures figures = model.score >= 0        ? Figures::rewards
+  const Figures figures = learns_labels(options)  ? Figures::answers
+                          : model.score >= 0      ? Figures::rewards
                           : model.num_metrics > 0 ? Figures::pairs
                                                   : Figures::tokens;
   const infer::EvalReport report =

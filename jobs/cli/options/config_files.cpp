@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "io/tokenizer/utf8.hpp"
 #include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/renamed.hpp"
@@ -88,11 +89,12 @@ void ConfigFileReader::option(const std::string& name, const io::ConfigNode& nod
     refuse(node, key + ": expected a value (" + name_of(spec->type) + "), got a block");
   std::vector<std::string> items;
   if (node.kind == io::ConfigNode::Kind::list) {
-    for (const io::ConfigNode& item : node.items) items.push_back(scalar(item, key));
+    for (const io::ConfigNode& item : node.items)
+      for (std::string& one : quoted_items(*spec, scalar(item, key))) items.push_back(std::move(one));
   } else if (spec->type == Type::list && !node.quoted) {
     items = list_items(*spec, node.text);
   } else {
-    items.push_back(node.text);
+    items = quoted_items(*spec, node.text);
   }
   options_.assign(name, std::move(items), source(node));
 }
@@ -234,6 +236,9 @@ void Options::read_file(const std::string& path) {
 void Options::read_included(const std::string& path, int including, const std::string& block) {
   if (++depth_ > precedence::file_step - 2)
     throw Error(ExitCode::usage, "configuration files include each other", path, "Remove one of the includes");
+  if (io::utf8::valid_prefix(path) != path.size())  // it is the source of options, which are written to JSON files
+    throw Error(ExitCode::usage, "the name of a configuration file is not UTF-8", io::utf8::repaired(path),
+                "Rename it");
   const io::ConfigNode root = io::read_config(path);
   ConfigFileReader reader(*this, path, including - 1);
   if (block.empty()) reader.read_top(root);

@@ -16,6 +16,11 @@ std::vector<std::string> argument_items(const OptionSpec& spec, const std::strin
   return names_files(spec) ? io::split_names(text) : split_words(text, ',');
 }
 
+std::vector<std::string> quoted_items(const OptionSpec& spec, const std::string& text) {
+  const std::vector<std::string> names = names_files(spec) ? io::split_names(text) : std::vector<std::string>();
+  return names.empty() ? std::vector<std::string>{text} : names;
+}
+
 std::vector<std::string> list_items(const OptionSpec& spec, const std::string& text) {
   if (!names_files(spec)) return split_list(text);
   if (io::names_something(text)) return {text};

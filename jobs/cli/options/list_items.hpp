@@ -12,7 +12,10 @@ namespace tessera::jobs {
 /// The items of a list option in one argument of the command line: split at commas, but not within the name of a file,
 /// a directory or a pattern that exists, nor in a command, which goes to the end (io::split_names).
 [[nodiscard]] std::vector<std::string> argument_items(const OptionSpec& spec, const std::string& text);
-/// The same of an environment variable or a configuration file: split at blanks, too.
+/// The same of one text between quotes, or in a list, of a configuration file: names of files are split so; another
+/// text is one item.
+[[nodiscard]] std::vector<std::string> quoted_items(const OptionSpec& spec, const std::string& text);
+/// The same of an environment variable, or of a text without quotes of a configuration file: split at blanks, too.
 [[nodiscard]] std::vector<std::string> list_items(const OptionSpec& spec, const std::string& text);
 
 }  // namespace tessera::jobs

@@ -120,8 +120,8 @@ bool is_hub_dataset(const std::string& name) {
   const std::size_t slash = name.find('/');
   if (slash == std::string::npos && name.find('.') != std::string::npos) return false;
   std::error_code ignored;
-  for (const char* end : {"", ".bin", ".idx"})  // Megatron's PREFIX
-    if (fs::exists(name + end, ignored)) return false;
+  for (const char* end : {"", ".bin", ".idx"})                                       // Megatron's PREFIX
+    if (fs::exists(fs::symlink_status(name + end, ignored))) return false;           // or a link to nothing
   return slash == std::string::npos || !fs::exists(name.substr(0, slash), ignored);  // no missing file of a directory
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "io/tokenizer/utf8.hpp"
 #include "jobs/cli/options/list_items.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/options/renamed.hpp"
@@ -23,6 +24,15 @@ namespace {
   throw RefusedOption(RefusedOption::Group::wrong_value,
                       "--" + std::string(spec.name) + " " + item + ": expected " + expected, source.text,
                       value_instead(spec, item));
+}
+
+/// Values are written to JSON files. A file whose name is in another encoding needs a link with a name in UTF-8.
+void require_utf8(const std::string& name, const std::vector<std::string>& items, const Source& source) {
+  for (const std::string& item : items) {
+    if (io::utf8::valid_prefix(item) == item.size()) continue;
+    throw RefusedOption(RefusedOption::Group::wrong_value, "--" + name + " " + io::utf8::repaired(item) + ": not UTF-8",
+                        source.text, "Write it in UTF-8, or give a link to the file (ln -s) a name in UTF-8");
+  }
 }
 
 /// The one spelling in which the program reads a value.
@@ -181,6 +191,10 @@ std::string option_sources(const Options& options, std::initializer_list<const c
 
 void Options::check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source) {
   for (const std::string& item : items) {
+    if (item.empty() && std::string_view(spec.values) == "FILE ...")
+      throw RefusedOption(RefusedOption::Group::wrong_value,
+                          strfmt("--%s: expected the name of a file, got none", spec.name), source.text,
+                          "Leave the option out, or name a file");
     const std::string expected = expected_value(spec, item);
     if (!expected.empty()) wrong_value(spec, item, expected, source);
   }
@@ -188,6 +202,7 @@ void Options::check(const OptionSpec& spec, const std::vector<std::string>& item
 
 void Options::assign(const std::string& name, std::vector<std::string> items, const Source& source,
                      std::vector<int> positions) {
+  require_utf8(name, items, source);
   const OptionSpec* spec = find_option(name);
   if (spec == nullptr) {
     if (const UnsupportedOption* unsupported = find_unsupported(name))

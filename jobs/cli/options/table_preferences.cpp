@@ -53,14 +53,15 @@ const OptionSpec preference_table[] = {
      .equivalents = "ms-swift, TRL --center_rewards_coefficient", .commands = for_pairs, .min = 0},
     {.name = "desirable_weight", .type = Type::real, .default_value = "1", .values = "X", .group = "Preferences",
      .help = "kto: weight of the answers that are wanted", .equivalents = "ms-swift, TRL --desirable_weight",
-     .commands = for_preferences, .min = 0},
+     .commands = for_pairs, .min = 0},
     {.name = "undesirable_weight", .type = Type::real, .default_value = "1", .values = "X", .group = "Preferences",
      .help = "kto: weight of the answers that are not", .equivalents = "ms-swift, TRL --undesirable_weight",
-     .commands = for_preferences, .min = 0},
+     .commands = for_pairs, .min = 0},
     {.name = "kl_group_size", .type = Type::integer, .values = "N", .group = "Preferences",
      .help = "kto: how many answers that follow one another in the data form a group; each prompt takes the answer "
-             "before it in its group for the KL [per_device_train_batch_size; of a resumed run, the checkpoint's]",
-     .equivalents = "TRL: its micro-batch", .commands = for_preferences, .min = 2},
+             "before it in its group for the KL [per_device_train_batch_size; of a resumed run, the checkpoint's; eval: "
+             "per_device_eval_batch_size]",
+     .equivalents = "TRL: its micro-batch", .commands = for_pairs, .min = 2},
     {.name = "ref_model", .values = "DIR", .group = "Preferences",
      .help = "dpo, kto: the reference model, beside the one that is trained [LoRA: the base without its adapters; "
              "otherwise a frozen copy of --model]",

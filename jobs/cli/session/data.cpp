@@ -208,7 +208,9 @@ class Samples {
   /// Collective. Packs documents into samples; the run's data keep the stream.
   [[nodiscard]] std::shared_ptr<const io::TokenStream> pack(World& world, OpenedFiles& files, DocumentPart part,
                                                             std::int64_t position = 0) {
-    const std::int64_t group = kl_group(options_, batch_of(options_, world.size()).micro_batch);
+    const std::int64_t group =
+        kl_group(options_,
+                 options_.commands == for_eval ? eval_rows_of(options_) : batch_of(options_, world.size()).micro_batch);
     const io::PackingRule rule{tokens_, io::packing_of(packing_word(options_)), truncation_, group};
     return data_.packed.emplace_back(
         packed_samples(options_, world, files.tokens, files.documents.value(), part, position, rule));

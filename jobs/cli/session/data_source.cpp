@@ -10,6 +10,7 @@
 #include "io/data/data_kind.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
+#include "io/tokenizer/utf8.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/reward_model.hpp"
@@ -107,6 +108,7 @@ std::string system_text(const Options& options) {
     return given;
   }
   std::string text = io::read_text(given);
+  if (io::utf8::valid_prefix(text) != text.size()) throw io::not_utf8_error(given);
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }

@@ -17,7 +17,6 @@ namespace tessera::jobs {
 
 plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world, const Topology& topology,
                              plan::Purpose purpose, std::int64_t most) {
-  constexpr std::int64_t default_rows = 8;
   plan::RunSpec spec;
   spec.purpose = purpose;
   spec.model = &model;
@@ -27,8 +26,7 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.strategy.policy.compression = {};
   if (options.has("nvme_path")) spec.nvme_path = options.text("nvme_path");
   spec.topology = topology;
-  const std::int64_t rows =
-      std::min(options.optional_integer("per_device_eval_batch_size").value_or(default_rows), most);
+  const std::int64_t rows = std::min(eval_rows_of(options), most);
   spec.batch = {.global_batch = rows * world, .micro_batch = rows, .data_ranks = world, .accumulation = 1};
   return spec;
 }

@@ -22,35 +22,6 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* preference_names[] = {"rlhf_type",
-                                            "beta",
-                                            "loss_type",
-                                            "loss_weights",
-                                            "discopop_tau",
-                                            "label_smoothing",
-                                            "rpo_alpha",
-                                            "cpo_alpha",
-                                            "ref_model",
-                                            "simpo_gamma",
-                                            "desirable_weight",
-                                            "undesirable_weight",
-                                            "kl_group_size",
-                                            "precompute_ref_log_probs",
-                                            "center_rewards_coefficient"};
-
-/// Throws Error (usage) for an option that is given and is of other types than the run's.
-void require_type(const Options& options, const char* name, bool has_effect, const char* of) {
-  if (has_effect || !options.given(name)) return;
-  throw options.refuse(name,
-                       strfmt("--%s is for %s, and --rlhf_type is %s", name, of, options.text("rlhf_type").c_str()),
-                       strfmt("Drop --%s", name));
-}
-
-void refuse_beside(const Options& options, const char* name, const std::string& why) {
-  if (options.given(name))
-    throw options.refuse(name, strfmt("--%s does not go with --stage rlhf: ", name) + why, strfmt("Drop --%s", name));
-}
-
 /// config.json of the reference model, and its name for messages.
 std::pair<std::string, std::string> reference_config(const Options& options) {
   const std::string directory = options.text("ref_model"), path = directory + "/config.json";
@@ -92,61 +63,7 @@ kernels::PreferenceKind kind_of(const std::string& loss) {
   return found->second;
 }
 
-void check_kto(const Options& options) {
-  if (options.text("loss_scale") != "last_round")
-    throw options.refuse("loss_scale", "--rlhf_type kto has the loss of one answer, the last one of a row",
-                         "Use --loss_scale last_round");
-  const std::optional<std::int64_t> micro = options.optional_integer("per_device_train_batch_size");
-  if (needs_kl(options) && !options.has("kl_group_size") && micro.value_or(1) < 2)
-    throw options.refuse(
-        "per_device_train_batch_size",
-        "the KL of --rlhf_type kto is of the answers to other prompts of a micro-batch, and this one "
-        "would have one answer",
-        "Set it to 2 or more, give --kl_group_size, or use --loss_type apo_zero_unpaired, which has no KL");
-  if (options.real("desirable_weight") == 0 && options.real("undesirable_weight") == 0)
-    throw options.refuse("undesirable_weight", "both weights of --rlhf_type kto are 0, and so would be the loss",
-                         "Set --desirable_weight or --undesirable_weight above 0");
-}
-
 }  // namespace
-
-static bool has_loss(const Options& options, std::string_view loss) {
-  const std::vector<std::string> losses = losses_of(options);
-  return std::ranges::find(losses, loss) != losses.end();
-}
-
-/// Of several losses.
-static void check_losses(const Options& options) {
-  const std::vector<std::string> losses = losses_of(options);
-  if (losses.size() > 1 && options.text("rlhf_type") != "dpo")
-    throw options.refuse("loss_type", "--rlhf_type " + options.text("rlhf_type") + " has one loss at a time",
-                         "Give one --loss_type");
-  for (const std::string& loss : losses)
-    if (std::ranges::count(losses, loss) > 1)
-      throw options.refuse("loss_type", "--loss_type names " + loss + " twice", "Give it a weight with --loss_weights");
-  if (!options.has("loss_weights")) return;
-  const std::vector<std::string>& weights = options.list("loss_weights");
-  if (losses.size() < 2 || weights.size() != losses.size())
-    throw options.refuse(
-        "loss_weights",
-        strfmt("--loss_weights has %zu weights, and --loss_type %zu losses", weights.size(), losses.size()),
-        "Give one for each of several losses");
-  for (const std::string& weight : weights)
-    if (const auto value = parse_real(weight); !value || *value < 0)
-      throw options.refuse("loss_weights", "--loss_weights " + weight + ": expected a number, at least 0", "");
-}
-
-/// Of reward models, whose loss is of whole sequences.
-static void check_rewards(const Options& options) {
-  if (options.given("loss_scale"))
-    throw options.refuse("loss_scale",
-                         "--loss_scale has no effect with --rlhf_type rm: the score is of a whole sequence", "Drop it");
-  for (const char* name : {"sample_prompt", "prompt_file"})
-    if (options.has(name))
-      throw options.refuse(name,
-                           std::string("--") + name + " is for language models, and --rlhf_type rm trains a score",
-                           std::string("Drop --") + name);
-}
 
 bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
 bool learns_labels(const Options& options) { return learns_preferences(options) && options.text("rlhf_type") == "kto"; }
@@ -168,69 +85,6 @@ bool needs_kl(const Options& options) { return learns_labels(options) && loss_of
 std::int64_t kl_group(const Options& options, std::int64_t micro_batch) {
   if (!needs_kl(options)) return 0;
   return options.optional_integer("kl_group_size").value_or(micro_batch);
-}
-
-void check_preference_options(const Options& options) {
-  if (!learns_preferences(options)) {
-    for (const char* name : preference_names)
-      if (options.given(name))
-        throw options.refuse(name, std::string("--") + name + " has no effect without --stage rlhf",
-                             "Use tessera rlhf, or drop it");
-    return;
-  }
-  const std::string type = options.text("rlhf_type"), loss = loss_of(options);
-  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto",
-             rm = type == "rm";
-  if (rm) check_rewards(options);
-  require_type(options, "beta", !rm, "the types that compare with a reference, or with a margin");
-  require_type(options, "center_rewards_coefficient", rm, "rm");
-  require_type(options, "loss_type", dpo || kto || type == "cpo", "dpo, kto and cpo");
-  check_losses(options);
-  if (type == "cpo" && loss != "sigmoid" && loss != "hinge" && loss != "ipo")
-    throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type cpo",
-                         "Use sigmoid, hinge or ipo");
-  require_type(options, "discopop_tau", has_loss(options, "discopop"), "dpo with --loss_type discopop");
-  if (has_loss(options, "sft") && options.given("rpo_alpha"))
-    throw options.refuse("rpo_alpha", "the cross-entropy is the loss of --loss_type sft", "Drop --rpo_alpha");
-  const bool is_labelled = has_loss(options, "kto") || has_loss(options, "apo_zero_unpaired");
-  if (kto != is_labelled)
-    throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type " + type,
-                         kto ? "Use kto or apo_zero_unpaired" : "Use --rlhf_type kto, or another loss");
-  if (kto && options.commands == for_eval)
-    throw options.refuse("rlhf_type", "tessera eval of labelled answers is not built yet",
-                         "Give --val_dataset in training");
-  if (kto) check_kto(options);
-  require_type(options, "desirable_weight", kto, "kto");
-  require_type(options, "undesirable_weight", kto, "kto");
-  require_type(options, "kl_group_size", needs_kl(options), "kto with --loss_type kto");
-  require_type(options, "label_smoothing", !orpo && !kto && !rm, "dpo, cpo and simpo");
-  const bool smooths = std::ranges::any_of(losses_of(options), [](const std::string& of) {
-    return of == "sigmoid" || of == "simpo" || of == "robust" || of == "exo_pair";
-  });
-  if (options.real("label_smoothing") > 0 && !smooths)
-    throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
-                         "Drop it, or use --loss_type sigmoid, robust or exo_pair");
-  if (has_loss(options, "exo_pair") && options.given("label_smoothing") && options.real("label_smoothing") == 0)
-    throw options.refuse("label_smoothing", "--loss_type exo_pair takes the logarithm of label_smoothing",
-                         "Give more than 0, or drop it: then it is 0.001");
-  require_type(options, "rpo_alpha", dpo, "dpo");
-  require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
-  require_type(options, "simpo_gamma", simpo, "simpo");
-  require_type(options, "ref_model", dpo || kto, "dpo and kto: the other types have no reference model");
-  require_type(options, "precompute_ref_log_probs", dpo || kto, "dpo and kto: the other types have no reference model");
-  refuse_beside(options, "packing", "a row is one answer");
-  refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");
-  refuse_beside(options, "max_unit_size", "the head's loss needs the whole vocabulary");
-  if (options.flag("from_scratch"))
-    throw options.refuse("from_scratch",
-                         "--from_scratch does not go with --stage rlhf: preferences move a model that "
-                         "has learned to answer",
-                         "Give --model DIR with weights");
-  if (options.text("truncation_strategy") == "split")
-    throw options.refuse("truncation_strategy", "--truncation_strategy split would part an answer",
-                         "Use delete, right or left");
-  if (options.text("baseline") == "bigram")
-    throw options.refuse("baseline", "--baseline bigram is a loss of texts", "Drop --baseline");
 }
 
 /// One of the losses.

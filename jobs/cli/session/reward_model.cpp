@@ -16,19 +16,23 @@ namespace tessera::jobs {
 
 namespace {
 
-nlohmann::json json_in(const std::string& path) {
+/// tokenizer_config.json of a directory, or null. Throws Error (data): it is no JSON object.
+nlohmann::json tokenizer_config(const std::string& path) {
   if (!io::exists(path)) return nullptr;
-  return nlohmann::json::parse(io::read_text(path, 64U << 20), nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = nlohmann::json::parse(io::read_text(path, 64U << 20), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw Error(ExitCode::data, "it is no JSON object", path);
+  return json;
 }
 
-/// The text of a token of tokenizer_config.json: a string, or an object with its content; "": there is none.
-std::string token_text(const nlohmann::json& config, const char* name) {
+/// The text of a token of tokenizer_config.json: a string, or an object with its content; "": there is none. Throws
+/// Error (data): it is something else.
+std::string token_text(const nlohmann::json& config, const char* name, const std::string& path) {
   if (!config.is_object() || !config.contains(name)) return "";
-  const nlohmann::json& token = config.at(name);
-  if (token.is_string()) return token.get<std::string>();
-  return token.is_object() && token.contains("content") && token.at("content").is_string()
-             ? token.at("content").get<std::string>()
-             : "";
+  const nlohmann::json& given = config.at(name);
+  const nlohmann::json& token = given.is_object() && given.contains("content") ? given.at("content") : given;
+  if (!token.is_null() && !token.is_string())
+    throw Error(ExitCode::data, std::string(name) + " is neither a string nor an object with its content", path);
+  return token.is_null() ? "" : token.get<std::string>();
 }
 
 /// Where the tokenizer is.
@@ -39,14 +43,19 @@ std::string tokenizer_directory(const Options& options, const std::string& model
   return std::filesystem::is_directory(word, ignored) ? word : io::directory_of(word);
 }
 
-/// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json.
+/// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json. As in TRL, one that the tokenizer
+/// names and does not have is refused.
 std::int64_t pad_token(const Options& options, const ModelConfig& config) {
-  const std::string directory = tokenizer_directory(options, config.directory);
-  const nlohmann::json tokenizer = json_in(directory + "/tokenizer_config.json");
-  std::string text = token_text(tokenizer, "pad_token");
-  if (text.empty()) text = token_text(tokenizer, "eos_token");
-  if (!text.empty() && io::TextTokenizer::exists(directory))
+  const std::string directory = tokenizer_directory(options, config.directory),
+                    path = directory + "/tokenizer_config.json";
+  const nlohmann::json tokenizer = tokenizer_config(path);
+  for (const char* name : {"pad_token", "eos_token"}) {
+    const std::string text = token_text(tokenizer, name, path);
+    if (text.empty() || !io::TextTokenizer::exists(directory)) continue;
     if (const auto id = io::TextTokenizer::load(directory).id_of(text)) return *id;
+    throw Error(ExitCode::data, strfmt("%s \"%s\" is not a token of the tokenizer", name, text.c_str()), path,
+                "Name one of its tokens: a reward model's score is of the last token before the one that pads");
+  }
   const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
   for (const char* key : {"pad_token_id", "eos_token_id"}) {
     if (!json.is_object() || !json.contains(key)) continue;

@@ -241,27 +241,26 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
 }
 
 plan::BatchPlan batch_of(const Options& options, int ranks) {
-  const int world = std::max(1, ranks / context_ranks_of(options));  // groups that share rows
+  const int sharing = context_ranks_of(options), groups = std::max(1, ranks / sharing);
   const auto global = options.optional_integer("global_batch_size"),
-             micro = options.optional_integer("per_device_train_batch_size"),
-             accumulation = options.optional_integer("gradient_accumulation_steps");
-  if (global && micro && accumulation) {
-    const std::int64_t per_pass = *micro * world, needed = (*global + per_pass - 1) / per_pass;
-    if (needed != *accumulation) {
-      throw Error(
-          ExitCode::usage,
-          strfmt("global_batch_size %ld != micro %ld x accumulation %ld x %s %d = %ld", *global, *micro, *accumulation,
-                 context_ranks_of(options) > 1 ? "groups of ranks that share rows" : "ranks", world,
-                 per_pass * *accumulation),
-          option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
-          strfmt("Set gradient_accumulation_steps=%ld or drop one of the three", needed));
-    }
-  }
+             micro = options.optional_integer("per_device_train_batch_size");
+  auto accumulation = options.optional_integer("gradient_accumulation_steps");
   if (!global && !accumulation && options.text("stage") != "pt") {
-    const std::int64_t per_pass = micro.value_or(1) * world;
-    return plan::solve_batch(global, micro, (sft_global_batch + per_pass - 1) / per_pass, world);
+    const std::int64_t per_pass = micro.value_or(1) * groups;
+    accumulation = (sft_global_batch + per_pass - 1) / per_pass;
   }
-  return plan::solve_batch(global, micro, accumulation, world);
+  try {
+    return plan::solve_batch(global, micro, accumulation, {groups, sharing});
+  } catch (const Error& error) {
+    throw Error(
+        error.code(), error.line(),
+        option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}));
+  }
+}
+
+std::int64_t eval_rows_of(const Options& options) {
+  constexpr std::int64_t default_rows = 8;
+  return options.optional_integer("per_device_eval_batch_size").value_or(default_rows);
 }
 
 plan::RunSpec run_spec(const Options& options, const models::Model& model, int world, const Topology& topology) {

@@ -45,6 +45,8 @@ inline constexpr std::int64_t default_max_length = 4096;
 
 /// Solves the batch equation. Throws Error (usage) that names contradicting options and what to change.
 [[nodiscard]] plan::BatchPlan batch_of(const Options& options, int ranks);
+/// Samples, or prompts, of a rank at a time in eval and generate: --per_device_eval_batch_size, else 8.
+[[nodiscard]] std::int64_t eval_rows_of(const Options& options);
 
 /// The planner's input for a world and topology.
 [[nodiscard]] plan::RunSpec run_spec(const Options& options, const models::Model& model, int world,
