@@ -38,6 +38,7 @@ struct Family {
 [[nodiscard]] Model make_granite(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_gemma2(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_gemma3_text(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_gpt_oss(const ConfigReader& config, DType dtype);
 [[nodiscard]] std::string decoder_canonical_name(const std::string& name);
 
 }  // namespace tessera::models
