@@ -13,6 +13,7 @@
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/tensor_stats.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/whole_model.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
@@ -260,10 +261,25 @@ void refuse_quantized(const std::string& config, const std::string& directory) {
               "Drop --dtype, or merge an adapter into it with --adapters and --merge_lora true");
 }
 
+/// Throws Error (usage): what is not done with weights in codes that are read as floats.
+void refuse_of_coded(const ConvertRequest& request, const std::string& method) {
+  const std::string is = request.in + " has weights of " + method + ", which ";
+  if (request.to_native)
+    throw Error(ExitCode::usage, is + "are not converted to a checkpoint directly", "--to",
+                "Convert it --to hf --dtype bf16 first, and the result --to native");
+  if (request.target.verify || request.target.replace)
+    throw Error(ExitCode::usage, is + "are read as floats and not compared with the output, which must be new",
+                request.target.verify ? "--verify" : "--force", "Drop it");
+}
+
 io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const std::string config = read_auxiliary_files(world, request);
   if (request.dtype) {
     refuse_quantized(config, request.in);
+    if (const std::string method = models::coded_method(config); !method.empty()) {
+      refuse_of_coded(request, method);
+      return write_coded_as_floats(world, request.in, config, request.target, *request.dtype);
+    }
     set_config_dtype(world, request.target, *request.dtype);
   }
   const io::TensorCatalog stored = open_model(world, request.in);
@@ -293,7 +309,9 @@ void check_copies(World& world, const io::TensorCatalog& stored, const std::vect
 }
 
 io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
-  const models::Model model = models::make(read_auxiliary_files(world, request), request.in + "/config.json");
+  const std::string config = read_auxiliary_files(world, request);
+  const models::Model model = models::make(config, request.in + "/config.json");
+  if (const std::string method = models::coded_method(config); !method.empty()) refuse_of_coded(request, method);
   const io::TensorCatalog stored = open_model(world, request.in);
   const ModelTensors mapped = match_model_tensors(model, stored, request.in);
   check_copies(world, stored, mapped.copies);
