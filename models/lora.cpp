@@ -9,6 +9,7 @@
 
 #include "models/module.hpp"
 #include "models/score_head.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace tessera::models {
@@ -226,6 +227,10 @@ void add_lora(Model& model, const LoraSpec& spec) {
                 "Give a rank of at least 1");
   if (spec.dropout < 0 || spec.dropout >= 1)
     throw Error(ExitCode::usage, strfmt("dropout %g is not in [0, 1)", spec.dropout), "lora_dropout");
+  if (is_text_part(model.family))
+    throw Error(ExitCode::usage,
+                "adapters of the text part of a model of text and images (" + model.family + ") are not supported",
+                "tuner_type", "Train it in full, or only some of it (--trainable_parameters)");
   model.lora = LoraAdapters{spec, {}};
   Maker maker(model, spec);
   for (const auto& module : model.modules) module->adapt(maker);

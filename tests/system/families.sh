@@ -67,6 +67,21 @@ done
 "$mpirun" -n 2 "$tessera" train --model mxfp4-hf "${common[@]}" --max_steps 2 --output_dir mxfp4-again > log 2>&1 || fail "training of the converted model ended with $?"
 cmp mxfp4-run/model.safetensors mxfp4-again/model.safetensors || fail "MXFP4 and its bf16 give other models"
 
+# The text part of models of text and images: their names and other tensors stay.
+for name in gemma3 mistral3 qwen2_5_vl qwen3_vl; do
+  "$mpirun" -n 3 "$tessera" train --model "$golden/wrapped/$name" "${common[@]}" --max_steps 2 --global_batch_size 3 --per_device_train_batch_size 1 \
+    --save_dtype bfloat16 --output_dir $name-run > log 2>&1 || fail "training of $name ended with $?"
+  expect "the text part of $name is trained; other tensors are copied to the saved model" log
+  "$tessera" checkpoint diff "$golden/wrapped/$name" $name-run > log 2>&1 || true
+  ! grep -q 'only in' log || fail "tensors of $name"
+  ! grep -qE '^differs.*(vision_tower|visual|multi_modal)' log || fail "other tensors of $name"
+  grep -qE '^differs.*q_proj' log || fail "$name was not trained"
+  "$tessera" train --model $name-run "${common[@]}" --max_steps 1 --output_dir $name-again > log 2>&1 || fail "training of the saved $name ended with $?"
+done
+code=0; "$tessera" convert --in "$golden/wrapped/gemma3" --to native --out wrapped-native > log 2>&1 || code=$?
+[ $code = 2 ] || fail "exit $code"
+expect 'is a model of text and images, and a checkpoint has its text part alone' log
+
 for shape in gpt-oss-20b gemma3-1b qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
   "$tessera" plan --shape $shape --world_size 8 --max_length 512 --per_device_train_batch_size 1 > log 2>&1 || fail "plan of $shape"
   expect '^\* ZeRO-3' log
