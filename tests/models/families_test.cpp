@@ -8,9 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/experts.hpp"
 #include "models/family.hpp"
-#include "models/lora.hpp"
 #include "models/module.hpp"
 #include "models/param_selector.hpp"
 #include "runner.hpp"
@@ -71,13 +69,6 @@ TEST(Families, ParametersOfTheReleasedModels) {
   const json experts = {
       {"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
   EXPECT_EQ(params(decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), experts), 30'532'122'624);
-  const json yarn = {{"rope_type", "yarn"}, {"factor", 32.0}, {"original_max_position_embeddings", 4096}};
-  EXPECT_EQ(params(decoder("gpt_oss", 24, 2880, 2880, 64, 8, 201088),  // heads of 64 without a key
-                   {{"num_local_experts", 32}, {"num_experts_per_tok", 4}, {"rope_scaling", yarn}}),
-            20'914'757'184);
-  EXPECT_EQ(params(decoder("gpt_oss", 36, 2880, 2880, 64, 8, 201088),
-                   {{"num_local_experts", 128}, {"num_experts_per_tok", 4}, {"rope_scaling", yarn}}),
-            116'829'156'672);
   EXPECT_EQ(
       params(decoder("mixtral", 32, 4096, 14336, 32, 8, 32000), {{"num_local_experts", 8}, {"num_experts_per_tok", 2}}),
       46'702'792'704);
@@ -268,90 +259,6 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
   EXPECT_THAT(error_with("mixtral", "router_jitter_noise", 0.1), HasSubstr("noise in the router is not supported"));
 }
 
-/// The windows of the layers of a small model with these keys; 0: none.
-std::vector<std::int64_t> windows_with(const char* family, const json& more) {
-  json config = small(family);
-  config.update(more);
-  const models::Model model = make(config.dump(), "config");
-  std::vector<std::int64_t> windows;
-  constexpr std::int64_t long_row = 1 << 20;
-  for (std::size_t i = 1; i + 1 < model.modules.size(); ++i) {
-    if (model.modules[i]->name().ends_with(".experts")) continue;
-    // Attention's FLOPs per token are those of its window.
-    const auto per_token = [&](std::int64_t tokens) {
-      return model.modules[i]->forward_flops({1, tokens}) / static_cast<double>(tokens);
-    };
-    const double square = per_token(2) - per_token(1), keys = (per_token(long_row) - per_token(1)) / square + 1;
-    windows.push_back(keys == long_row ? 0 : std::llround(keys));
-  }
-  return windows;
-}
-
-/// The loss of random weights and tokens, and its gradients.
-double loss_of(const json& config, std::vector<std::vector<double>>& gradients) {
-  const models::Model model = make(config.dump(), "config");
-  Runner runner(model, {2, 9});
-  runner.randomize(4);
-  const double value = runner.train({2, 9}, random_ids({2, 9}, 31, 1), random_ids({2, 9}, 31, 2), 1.0);
-  gradients.clear();
-  for (std::size_t p = 0; p < model.params.size(); ++p) gradients.push_back(values(runner.grad(static_cast<int>(p))));
-  return value;
-}
-
-TEST(Families, DynamicRopeStretchesOnlySequencesLongerThanTheModels) {
-  for (const char* family : {"llama", "qwen3", "gpt_oss"}) {
-    std::vector<std::vector<double>> plain, dynamic;
-    json c = small(family);
-    c["rope_scaling"] = {{"rope_type", "default"}};
-    const double loss = loss_of(c, plain);
-    c["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};
-    EXPECT_EQ(loss_of(c, dynamic), loss) << family;
-    EXPECT_EQ(dynamic, plain) << family;
-    c["rope_scaling"].erase("factor");
-    EXPECT_THAT(error_of(c), HasSubstr("\"rope_scaling.factor\" is missing"));
-  }
-  EXPECT_THAT(error_with("phi3", "rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
-              HasSubstr("Supported: default, longrope, su"));
-}
-
-TEST(Families, GptOssHasWhatItsConfigSays) {
-  EXPECT_THAT(error_with("gpt_oss", "sliding_window", nullptr), HasSubstr("null"));
-  EXPECT_THAT(error_with("gpt_oss", "rope_scaling", nullptr), HasSubstr("transformers takes YaRN of factor 32 then"));
-  EXPECT_THAT(error_with("gpt_oss", "experts_per_token", 3), HasSubstr("\"experts_per_token\" is 3, but"));
-  EXPECT_EQ(error_with("gpt_oss", "experts_per_token", 2), "accepted");
-  EXPECT_THAT(error_with("gpt_oss", "swiglu_limit", 0), HasSubstr("\"swiglu_limit\" is 0, not between"));
-  EXPECT_EQ(windows_with("gpt_oss", {{"sliding_window", 7}}), (std::vector<std::int64_t>{7, 0, 7}));
-  std::vector<std::vector<double>> gradients;
-  json c = small("gpt_oss");
-  const double loss = loss_of(c, gradients);
-  for (const auto& [key, value] : {std::pair{"swiglu_alpha", 1.5}, {"swiglu_limit", 0.5}, {"rope_theta", 5000.0}}) {
-    json other = c;
-    other[key] = value;
-    EXPECT_NE(loss_of(other, gradients), loss) << key;
-  }
-  const models::Model without = make(json(c).dump(), "biases");
-  EXPECT_EQ(models::partly_frozen_experts(without.params), "");
-  c["attention_bias"] = false;
-  EXPECT_LT(make(c.dump(), "none").params.size(), without.params.size());
-}
-
-TEST(Families, AdaptersOfGptOssAreOfAttention) {
-  models::Model model = make(small("gpt_oss").dump(), "gpt_oss");
-  models::add_lora(model, {.rank = 2});
-  EXPECT_EQ(model.lora->modules.size(), 3 * 4U);
-  EXPECT_EQ(model.lora->modules.back().name, "model.layers.2.self_attn.o_proj");
-  for (const char* name : {"gate_up_proj", "experts.down_proj", "router"}) {
-    models::Model other = make(small("gpt_oss").dump(), "gpt_oss");
-    try {
-      models::add_lora(other, {.rank = 2, .targets = {"q_proj", name}});
-      ADD_FAILURE() << name;
-    } catch (const Error& error) {
-      EXPECT_THAT(error.line(), HasSubstr("\"" + std::string(name) + "\" is no Linear with an adapter"));
-      EXPECT_THAT(error.line(), HasSubstr("k_proj"));
-    }
-  }
-}
-
 TEST(Families, LongRopeIsReadAsTransformersDoes) {
   json c = small("phi3");
   c.update({{"original_max_position_embeddings", 1024},
@@ -372,6 +279,25 @@ TEST(Families, LongRopeIsReadAsTransformersDoes) {
   c.update({{"original_max_position_embeddings", 8},
             {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 16}}}});
   EXPECT_THAT(error_of(c), HasSubstr("is 16, but that of the config is 8"));
+}
+
+/// The windows of the layers of a small model with these keys; 0: none.
+std::vector<std::int64_t> windows_with(const char* family, const json& more) {
+  json config = small(family);
+  config.update(more);
+  const models::Model model = make(config.dump(), "config");
+  std::vector<std::int64_t> windows;
+  constexpr std::int64_t long_row = 1 << 20;
+  for (std::size_t i = 1; i + 1 < model.modules.size(); ++i) {
+    if (model.modules[i]->name().ends_with(".experts")) continue;
+    // Attention's FLOPs per token are those of its window.
+    const auto per_token = [&](std::int64_t tokens) {
+      return model.modules[i]->forward_flops({1, tokens}) / static_cast<double>(tokens);
+    };
+    const double square = per_token(2) - per_token(1), keys = (per_token(long_row) - per_token(1)) / square + 1;
+    windows.push_back(keys == long_row ? 0 : std::llround(keys));
+  }
+  return windows;
 }
 
 TEST(Families, WindowsOfTheLayers) {
@@ -407,6 +333,7 @@ TEST(Families, WindowsOfTheLayers) {
   EXPECT_EQ(with("gemma3_text",
                  {{"sliding_window", 7}, {"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
             (List{0, 7, 0}));
+  EXPECT_EQ(with("gpt_oss", {{"sliding_window", 7}}), (List{7, 0, 7}));
   EXPECT_THAT(error_with("qwen2", "layer_types", {"full_attention"}), HasSubstr("\"layer_types\" has 1 entries"));
   json all_full = small("mistral");
   all_full.update({{"sliding_window", 7}, {"layer_types", {"full_attention", "full_attention", "full_attention"}}});
@@ -439,6 +366,17 @@ TEST(Families, MistralIsLlamaWithoutBiases) {
   json nemo = none;
   nemo["head_dim"] = 128;
   EXPECT_EQ(params(decoder("mistral", 40, 5120, 14336, 32, 8, 131072), nemo), 12'247'782'400);
+}
+
+/// The loss of random weights and tokens, and its gradients.
+double loss_of(const json& config, std::vector<std::vector<double>>& gradients) {
+  const models::Model model = make(config.dump(), "config");
+  Runner runner(model, {2, 9});
+  runner.randomize(4);
+  const double value = runner.train({2, 9}, random_ids({2, 9}, 31, 1), random_ids({2, 9}, 31, 2), 1.0);
+  gradients.clear();
+  for (std::size_t p = 0; p < model.params.size(); ++p) gradients.push_back(values(runner.grad(static_cast<int>(p))));
+  return value;
 }
 
 TEST(Families, MistralComputesWhatLlamaDoes) {
