@@ -8,6 +8,7 @@
 #include "models/quantize.hpp"
 #include "models/reference.hpp"
 #include "models/score_head.hpp"
+#include "models/wrappers.hpp"
 
 namespace tessera::models {
 
@@ -117,19 +118,6 @@ double Model::train_flops(double tokens, double squares) const {
          (12.0 * static_cast<double>(attention_width) - less.per_square) * squares + windowed;
 }
 
-namespace {
-
-/// "resid_pdrop = 0.1, …"; "" if no key asks for dropout.
-std::string dropout_of(const ConfigReader& config) {
-  std::string asked;
-  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout"})
-    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0)
-      asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
-  return asked;
-}
-
-}  // namespace
-
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16,
                  "no kernels for %s", name_of(dtype));
@@ -138,11 +126,12 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
   const std::string word = config.text("model_type");
   if (const Family* family = find_family(word)) {
     Model model = family->make(config, dtype);
-    model.dropout = dropout_of(config);
+    if (model.dropout.empty()) model.dropout = dropout_of(config);
     if (has_score(config_json)) make_score(model, config);
     refuse_other_families_keys(config);
     return model;
   }
+  refuse_known_wrapper(word, source);
   std::string known;
   for (const Family& family : families()) known += (known.empty() ? "" : ", ") + std::string(family.name);
   config.refuse("model_type", "is \"" + word + "\", which is not supported", "Supported: " + known);

@@ -335,7 +335,13 @@ TEST(Setup, BuiltInShapesHaveTheirSizes) {
                                                      {"qwen3-14b", 14'768'307'200},
                                                      {"qwen3-32b", 32'762'123'264},
                                                      {"qwen3-30b-a3b", 30'532'122'624},
-                                                     {"mixtral-8x7b", 46'702'792'704}};
+                                                     {"mixtral-8x7b", 46'702'792'704},
+                                                     {"gemma2-2b", 2'614'341'888},
+                                                     {"gemma2-9b", 9'241'705'984},
+                                                     {"gemma3-270m", 268'098'176},
+                                                     {"gemma3-1b", 999'885'952},
+                                                     {"gpt-oss-20b", 20'914'757'184},
+                                                     {"gpt-oss-120b", 116'829'156'672}};
   for (const auto& [word, size] : sizes)
     EXPECT_EQ(models::make(model_preset_config(word), word).num_params(), size) << word;
   EXPECT_EQ(std::count(model_preset_names, model_preset_names + std::strlen(model_preset_names), '|') + 1,

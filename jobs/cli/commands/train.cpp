@@ -28,6 +28,7 @@
 #include "jobs/report/report.hpp"
 #include "kernels/threads.hpp"
 #include "models/lora_config.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/shard/memory.hpp"
@@ -54,6 +55,14 @@ void TrainRun::prepare() {
     throw options_.refuse("baseline", strfmt("a bigram table for a vocabulary of %ld is too large", model_.vocab),
                           "Use it with a vocabulary of at most 4096");
   if (!options_.flag("from_scratch")) require_weights(world_, config_.directory);
+  if (models::is_text_part(model_.family)) {
+    if (options_.flag("from_scratch"))
+      throw options_.refuse("from_scratch",
+                            config_.path + " is of a model of text and images, whose text part is trained",
+                            "Give a directory with its weights");
+    log::info("model     the text part of " + model_.family +
+              " is trained; other tensors are copied to the saved model");
+  }
   open_data();
   best_metric_ = best_metric(options_);
   require_metric();
