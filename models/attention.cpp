@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/tensor_split.hpp"
+
 namespace tessera::models {
 namespace {
 
@@ -103,6 +105,17 @@ TensorView Attention::take_lora(ScratchAllocator& allocator, BatchShape shape, D
 void Attention::adapt(AdapterMaker& adapters) {
   qkv_.adapt(adapters);
   out_.adapt(adapters);
+}
+
+void Attention::split(const TensorSplit& over) {
+  if (sinks_ >= 0) TensorSplit::refuse("for attention with sinks");
+  if (qk_norm_rope_.is_joint()) TensorSplit::refuse("for norms over the heads of all ranks");
+  const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
+  heads_ = over.part(heads_, "attention heads");
+  kv_heads_ = over.part(kv_heads_, "key and value heads");
+  qkv_.split_outputs(over, {q, kv, kv});
+  out_.split_inputs(over);
+  qk_norm_rope_.set_heads(heads_, kv_heads_);
 }
 
 SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {

@@ -37,6 +37,7 @@ class Attention final : public Sublayer {
 
   void adapt(AdapterMaker& adapters) override;
   void set_context_ranks(int ranks) override;
+  void split(const TensorSplit& over) override;
   [[nodiscard]] ModuleStages stages() const override;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;

@@ -28,6 +28,14 @@ void FusedLinears::adapt(AdapterMaker& adapters) {
   for (Linear& linear : linears_) linear.adapt(adapters);
 }
 
+void FusedLinears::split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections) {
+  out_ = 0;
+  for (Linear& linear : linears_) {
+    linear.split_outputs(over, linears_.size() == 1 ? sections : std::vector<std::int64_t>());
+    out_ += linear.out();
+  }
+}
+
 bool FusedLinears::may_join() const {
   return linears_.size() > 1 && linears_[0].order() == WeightOrder::out_in &&
          std::ranges::none_of(linears_, &Linear::is_adapted);

@@ -4,6 +4,7 @@
 
 #include "kernels/bias.hpp"
 #include "kernels/gemm.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
@@ -46,6 +47,20 @@ void Linear::forward(const ForwardArgs& args) const {
 void Linear::adapt(AdapterMaker& adapters, AdapterMaker::Kind kind) {
   if (const auto positions = adapters.add(weight_, in_, out_, order_ == WeightOrder::in_out, kind))
     lora_.emplace(*positions, in_, out_, adapters.spec());
+}
+
+void Linear::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
+  TESSERA_ASSERT(!lora_);
+  out_ = over.part(out_, "outputs of a matrix");
+  over.divide(weight_, order_ == WeightOrder::in_out ? 1 : 0, sections);
+  if (bias_ >= 0) over.divide(bias_, 0, std::move(sections));
+}
+
+void Linear::split_inputs(const TensorSplit& over) {
+  TESSERA_ASSERT(!lora_);
+  if (bias_ >= 0) TensorSplit::refuse("for models with biases after attention or the MLP");
+  in_ = over.part(in_, "inputs of a matrix");
+  over.divide(weight_, order_ == WeightOrder::in_out ? 0 : 1);
 }
 
 LoraBranch::Args Linear::branch_args(const BackwardArgs& args, const TensorView& x) {

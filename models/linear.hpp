@@ -11,6 +11,8 @@
 
 namespace tessera::models {
 
+class TensorSplit;
+
 /// in_out: W is (in, out), as GPT-2's Conv1D. out_in: W is (out, in), as nn.Linear.
 enum class WeightOrder : unsigned char { in_out, out_in };
 
@@ -68,6 +70,10 @@ class Linear {
 
   /// The part of backward_params that is the gradient of the bias, if there is one and it has a buffer.
   void backward_bias(const BackwardArgs& args) const;
+
+  /// It has a part of its outputs, of each of `sections` of them, or of its inputs (split_tensors).
+  void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections = {});
+  void split_inputs(const TensorSplit& over);
 
   /// Gives it an adapter, if one is chosen for it. Once, before it is used.
   void adapt(AdapterMaker& adapters, AdapterMaker::Kind kind = AdapterMaker::Kind::linear);

@@ -23,6 +23,9 @@ class Sublayer {
   virtual void adapt(AdapterMaker& adapters) = 0;
   /// See Module.
   virtual void set_context_ranks(int ranks) { (void)ranks; }
+  /// See Module. It then is one rank's part of the sublayer, of all tokens: y is to be summed over the ranks, and so is
+  /// dx. By default it refuses.
+  virtual void split(const TensorSplit& over);
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   [[nodiscard]] virtual std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
     return (void)value, (void)shape, (void)dtype, std::size_t{0};

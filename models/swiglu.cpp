@@ -4,12 +4,19 @@
 #include "models/swiglu.hpp"
 
 #include "kernels/swiglu.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
 SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
     : gate_up_(spec.gate_up, params), down_(spec.down, params) {
   TESSERA_ASSERT(gate_up_.out() == 2 * down_.in());
+}
+
+void SwigluMlp::split(const TensorSplit& over) {
+  (void)over.part(down_.in(), "numbers of an MLP's intermediate_size");
+  gate_up_.split_outputs(over, {down_.in(), down_.in()});
+  down_.split_inputs(over);
 }
 
 SwigluMlp::Saved SwigluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {

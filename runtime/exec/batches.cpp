@@ -86,30 +86,45 @@ void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
   }
 }
 
-/// This rank's part of each row. Attention, which has whole rows, needs their positions.
+/// This rank's part of each row, or of all rows end to end. Attention, which has whole rows, needs their positions.
 void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
-  const io::PackedStream* packed = stream_->packed();
-  const std::int64_t tokens = this->tokens(micro), part = first_token(micro), all = row_tokens(micro);
+  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro);
+  const bool of_each = context_.parts == Context::Parts::of_each_row;
+  std::int64_t done = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
-    const std::int64_t k = sample(first_ + range.first + row);
-    const BatchMemory m = to.from(row * tokens, row);
-    if (packed != nullptr) {
-      float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
-      packed->read_sample(
-          k, {all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
-      std::copy_n(row_.ids.data() + part, tokens, m.ids());
-      std::copy_n(row_.targets.data() + part, tokens, m.targets());
-      std::copy_n(m.row_positions() + part, tokens, m.positions());
-      if (weights != nullptr) std::copy_n(weights + part, tokens, m.loss_weights());
-      continue;
-    }
-    const std::int64_t first = stream_->sample_begin(k, all) + part;
-    stream_->read(first, tokens, m.ids());
-    stream_->read(first + 1, tokens, m.targets());
-    if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, tokens, m.loss_weights());
-    for (std::int64_t t = 0; t < tokens; ++t) m.positions()[t] = static_cast<std::int32_t>(part + t);
+    // Where this rank's tokens begin and end, in this row's numbering.
+    const std::int64_t begin = of_each ? first_token(micro) : context_.rank * range.count * tokens - row * all,
+                       end = begin + (of_each ? 1 : range.count) * tokens;
+    const std::int64_t first = std::clamp<std::int64_t>(begin, 0, all),
+                       count = std::clamp<std::int64_t>(end, 0, all) - first;
+    BatchMemory m = to.from(done, row);
+    if (m.row_positions() != nullptr)
+      m.set(models::BatchField::row_positions, to.from(row * tokens, row)[models::BatchField::row_positions]);
+    load_row_part(sample(first_ + range.first + row), m, {all, first, count});
+    done += count;
   }
+}
+
+void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, const RowPart& part) {
+  const io::PackedStream* packed = stream_->packed();
+  if (packed != nullptr) {
+    float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
+    packed->read_sample(
+        sample, {part.all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
+    std::copy_n(row_.ids.data() + part.first, part.count, m.ids());
+    std::copy_n(row_.targets.data() + part.first, part.count, m.targets());
+    std::copy_n(m.row_positions() + part.first, part.count, m.positions());
+    if (weights != nullptr) std::copy_n(weights + part.first, part.count, m.loss_weights());
+    return;
+  }
+  if (part.count == 0) return;
+  const std::int64_t first = stream_->sample_begin(sample, part.all) + part.first;
+  stream_->read(first, part.count, m.ids());
+  stream_->read(first + 1, part.count, m.targets());
+  if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, part.count, m.loss_weights());
+  for (std::int64_t t = 0; t < part.count && m.positions() != nullptr; ++t)
+    m.positions()[t] = static_cast<std::int32_t>(part.first + t);
 }
 
 void SampleBatches::load_rows(int micro, const BatchMemory& to) const {

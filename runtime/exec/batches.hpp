@@ -18,12 +18,15 @@ namespace tessera::exec {
 /// part of each.
 class SampleBatches : public BatchSource {
  public:
-  /// Of the ranks that share rows, this one's place.
+  /// Of the ranks that share rows, this one's place, and what of them it has: tokens of each row, or of all rows of a
+  /// micro-batch end to end.
   struct Context {
+    enum class Parts : unsigned char { of_each_row, of_all_rows };
     int ranks = 1, rank = 0;
+    Parts parts = Parts::of_each_row;
   };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
-                int sequences = 1, Context context = {1, 0})
+                int sequences = 1, Context context = {1, 0, Context::Parts::of_each_row})
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
@@ -78,6 +81,10 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
   void load_parts(int micro, const BatchMemory& to);
+  struct RowPart {
+    std::int64_t all, first, count;  // tokens of the row, and those that this rank has
+  };
+  void load_row_part(std::int64_t sample, const BatchMemory& to, const RowPart& part);
   void load_rows(int micro, const BatchMemory& to) const;
   [[nodiscard]] bool has_sequences() const {
     return stream_->packed() != nullptr && stream_->packed()->packing() >= io::Packing::pairs;

@@ -184,7 +184,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.lengths = program.source->lengths();
   } else {
     using Per = models::BatchFieldInfo::Per;
-    const int ranks = parts_.plan->spec.context_ranks();
+    const int ranks = parts_.plan->spec.row_ranks();
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype,

@@ -85,7 +85,7 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::targets: return spec.purpose != Purpose::generate;
     case models::BatchField::positions:
       return spec.packed || (spec.context_ranks() > 1 && spec.purpose != Purpose::generate);
-    case models::BatchField::row_positions: return spec.packed && spec.context_ranks() > 1;
+    case models::BatchField::row_positions: return spec.packed && spec.row_ranks() > 1;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
@@ -107,7 +107,7 @@ static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t token
     if (!has_field(spec, field.field)) continue;
     const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? rows : 1;
     const std::int64_t numel =
-        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.context_ranks());
+        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_ranks());
     slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
                              static_cast<std::size_t>(numel) * size_of(field.dtype)));
   }
@@ -217,7 +217,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                           i < first ? module.workspace_bytes(evaluated, model.dtype, models::Phase::eval)
                                     : module.workspace_bytes(train, model.dtype, models::Phase::train),
                           module.workspace_bytes(eval, model.dtype, models::Phase::eval)});
-    if (spec.context_ranks() == 1)
+    if (spec.row_ranks() == 1)
       workspace = std::max(workspace,
                            module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits));
   }

@@ -7,6 +7,7 @@
 
 #include "models/reference.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::plan {
 
@@ -83,25 +84,32 @@ std::size_t unit_for(std::vector<shard::UnitSpec>& units, std::vector<std::size_
                      const ParamSpec& param) {
   for (const std::size_t u : of_name)
     if (units[u].trainable == param.trainable && units[u].storage_dtype == param.storage_dtype &&
-        units[u].adapters == param.adapter)
+        units[u].adapters == param.adapter && units[u].split == param.placement.is_split())
       return u;
   of_name.push_back(units.size());
   units.push_back({.name = name,
                    .params = {},
                    .trainable = param.trainable,
                    .adapters = param.adapter,
+                   .split = param.placement.is_split(),
                    .storage_dtype = param.storage_dtype});
   return of_name.back();
 }
 
-/// Where several units have one name, adapters are "h.3.lora". If there are several others, the name stays that of the
-/// trainable one; frozen ones are "h.3.frozen", or with their storage types, "h.3.frozen.bf16".
+/// Where several units have one name, adapters are "h.3.lora". Of the others, beside split ones, replicated ones are
+/// "h.3.replicated"; else the name stays that of the trainable one, and frozen ones are "h.3.frozen", or with their
+/// storage types, "h.3.frozen.bf16".
 void name_apart(std::vector<shard::UnitSpec>& units, const UnitsOfName& names) {
   for (const auto& [name, of_name] : names) {
     if (of_name.size() == 1) continue;
     const auto frozen = std::ranges::count_if(of_name, [&](std::size_t u) { return !units[u].trainable; });
     const auto adapters = std::ranges::count_if(of_name, [&](std::size_t u) { return units[u].adapters; });
     const bool apart = static_cast<std::ptrdiff_t>(of_name.size()) - adapters > 1;
+    if (std::ranges::any_of(of_name, [&](std::size_t u) { return units[u].split; })) {
+      for (const std::size_t u : of_name)
+        if (!units[u].split) units[u].name = name + ".replicated";
+      continue;
+    }
     for (const std::size_t u : of_name)
       if (units[u].adapters) units[u].name = name + ".lora";
       else if (apart && !units[u].trainable)
@@ -150,6 +158,7 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   check_unit_strategies(strategy, units);
   for (shard::UnitSpec& unit : units) {
     unit.policy = strategy.unit_policy(unit.name);
+    if (!unit.split) unit.policy = shard::replicated(unit.policy, strategy.mesh);
     if (unit.storage_dtype == DType::u8) unit.policy.param_dtype = DType::u8;  // quantized: gathered as it is kept
   }
   return units;
