@@ -50,15 +50,15 @@ void Linear::adapt(AdapterMaker& adapters, AdapterMaker::Kind kind) {
 }
 
 void Linear::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
-  TESSERA_ASSERT(!lora_);
+  if (lora_) lora_->split_outputs(over, sections);
   out_ = over.part(out_, "outputs of a matrix");
   over.divide(weight_, order_ == WeightOrder::in_out ? 1 : 0, sections);
   if (bias_ >= 0) over.divide(bias_, 0, std::move(sections));
 }
 
 void Linear::split_inputs(const TensorSplit& over) {
-  TESSERA_ASSERT(!lora_);
   if (bias_ >= 0) TensorSplit::refuse("for models with biases after attention or the MLP");
+  if (lora_) lora_->split_inputs(over);
   in_ = over.part(in_, "inputs of a matrix");
   over.divide(weight_, order_ == WeightOrder::in_out ? 0 : 1);
 }

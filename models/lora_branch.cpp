@@ -4,9 +4,20 @@
 
 #include "kernels/dropout.hpp"
 #include "kernels/gemm.hpp"
+#include "models/tensor_split.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::models {
+
+void LoraBranch::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
+  out_ = over.part(out_, "outputs of an adapter");
+  over.divide(at_.b, 0, std::move(sections));
+}
+
+void LoraBranch::split_inputs(const TensorSplit& over) {
+  in_ = over.part(in_, "inputs of an adapter");
+  over.divide(at_.a, 1);
+}
 
 LoraBranch::Scratch LoraBranch::scratch(ScratchAllocator& allocator, std::int64_t rows, DType dtype) const {
   Scratch w;

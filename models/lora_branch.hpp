@@ -22,6 +22,11 @@ class LoraBranch {
   LoraBranch(const AdapterMaker::Positions& positions, std::int64_t in, std::int64_t out, const LoraSpec& spec)
       : at_(positions), in_(in), out_(out), rank_(spec.rank), scale_(spec.scale()), dropout_(spec.dropout) {}
 
+  /// With the Linear's: B has a part of the outputs, or A one of the inputs; the other one is replicated, and what each
+  /// rank adds to its gradient is a part of a sum.
+  void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections);
+  void split_inputs(const TensorSplit& over);
+
   struct Args {
     std::span<const TensorView> params;
     Gradients grads;            // backward_params

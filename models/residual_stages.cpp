@@ -112,6 +112,7 @@ void Residual::backward_stage(const BackwardArgs& args) const {
     inner.stage = 0;
     return sublayer_->backward(inner);
   }
+  if (!args.dx && !norm_wanted(args.wanted())) return;
   w.normed = rounded(as_rows(args.value_gradients[0], DType::f32, args.x.shape), w.normed, args.stream);
   add_input_gradient(args, s, w);
 }

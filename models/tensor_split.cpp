@@ -39,8 +39,13 @@ void split_tensors(Model& model, int ranks) {
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences)
     TensorSplit::refuse("for losses over sequences, such as those of preferences");
   if (model.in_row_parts) TensorSplit::refuse("together with --max_unit_size");
-  if (model.lora || !std::ranges::all_of(model.params, &ParamSpec::trainable))
-    TensorSplit::refuse("for frozen parameters and adapters");
+  if (model.lora && model.lora->spec.dropout > 0)
+    throw Error(ExitCode::usage,
+                strfmt("--tensor_parallel_size is not built for the dropout of adapters, and lora_dropout is %g",
+                       model.lora->spec.dropout),
+                "tensor_parallel_size, lora_dropout", "Add --lora_dropout 0");
+  if (std::ranges::any_of(model.params, [](const ParamSpec& param) { return bool(param.quantized); }))
+    TensorSplit::refuse("for quantized weights");
   for (const auto& module : model.modules) module->split(TensorSplit(ranks, model.params, module->params()));
   model.tensor_ranks = ranks;
 }

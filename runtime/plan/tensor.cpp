@@ -47,10 +47,6 @@ void check_tensor(const RunSpec& spec) {
   if (granularity(spec.states) > 1)
     refuse("for optimizers whose states are of blocks of elements, which parts of a matrix would divide",
            "tensor_parallel_size, optim", "Use an optimizer with states of single elements");
-  if (std::ranges::any_of(spec.model->params, [](const ParamSpec& param) { return bool(param.quantized); }))
-    refuse("for quantized weights", "tensor_parallel_size, quant_bits", "Keep one of the two");
-  if (!std::ranges::all_of(spec.model->params, &ParamSpec::trainable))
-    refuse("for frozen parameters and adapters", "tensor_parallel_size", "Train all parameters, or use --zero_stage 3");
 }
 
 }  // namespace tessera::plan

@@ -96,24 +96,25 @@ std::size_t unit_for(std::vector<shard::UnitSpec>& units, std::vector<std::size_
   return of_name.back();
 }
 
-/// Where several units have one name, adapters are "h.3.lora". Of the others, beside split ones, replicated ones are
-/// "h.3.replicated"; else the name stays that of the trainable one, and frozen ones are "h.3.frozen", or with their
-/// storage types, "h.3.frozen.bf16".
+/// Where several units have one name, adapters are "h.3.lora". If there are several others, the name stays that of the
+/// trainable one; frozen ones are "h.3.frozen", or with their storage types, "h.3.frozen.bf16". Beside units of split
+/// parameters, those of replicated ones are named so apart, and end in ".replicated".
 void name_apart(std::vector<shard::UnitSpec>& units, const UnitsOfName& names) {
   for (const auto& [name, of_name] : names) {
-    if (of_name.size() == 1) continue;
-    const auto frozen = std::ranges::count_if(of_name, [&](std::size_t u) { return !units[u].trainable; });
-    const auto adapters = std::ranges::count_if(of_name, [&](std::size_t u) { return units[u].adapters; });
-    const bool apart = static_cast<std::ptrdiff_t>(of_name.size()) - adapters > 1;
-    if (std::ranges::any_of(of_name, [&](std::size_t u) { return units[u].split; })) {
-      for (const std::size_t u : of_name)
-        if (!units[u].split) units[u].name = name + ".replicated";
-      continue;
+    const bool has_split = std::ranges::any_of(of_name, [&](std::size_t u) { return units[u].split; });
+    for (const bool split : {false, true}) {
+      std::vector<std::size_t> alike;
+      std::ranges::copy_if(of_name, std::back_inserter(alike), [&](std::size_t u) { return units[u].split == split; });
+      const auto frozen = std::ranges::count_if(alike, [&](std::size_t u) { return !units[u].trainable; });
+      const auto adapters = std::ranges::count_if(alike, [&](std::size_t u) { return units[u].adapters; });
+      const bool apart = static_cast<std::ptrdiff_t>(alike.size()) - adapters > 1;
+      for (const std::size_t u : alike) {
+        if (of_name.size() > 1 && units[u].adapters) units[u].name = name + ".lora";
+        else if (apart && !units[u].trainable)
+          units[u].name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(units[u].storage_dtype) : "");
+        if (has_split && !split) units[u].name += ".replicated";
+      }
     }
-    for (const std::size_t u : of_name)
-      if (units[u].adapters) units[u].name = name + ".lora";
-      else if (apart && !units[u].trainable)
-        units[u].name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(units[u].storage_dtype) : "");
   }
 }
 

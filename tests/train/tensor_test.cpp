@@ -120,6 +120,34 @@ TEST(Tensor, StrategiesAndMemoryChangeNoBit) {
   }
 }
 
+/// A of a matrix whose inputs are divided has a part of them, and B of one whose outputs are; frozen ones are not
+/// reduced.
+TEST(Tensor, AdaptersAndFrozenParameters) {
+  const RandomTokens tokens(800, 37);
+  const auto adapted = [&](const char* family, int ranks, int which) {
+    const char* more = std::string(family) == "phi3" ? R"(, "pad_token_id": 0)" : "";
+    models::Model model = models::make(tensor_config(family, 2, more), "test");
+    if (which < 0) models::add_lora(model, {.rank = 3, .alpha = 6});
+    else freeze(model, frozen_sets[which].frozen);
+    models::split_tensors(model, ranks);
+    return model;
+  };
+  for (const auto& [family, which] :
+       {std::pair{"qwen3", -1}, {"phi3", -1}, {"qwen2", 0}, {"qwen2", 1}, {"qwen3", 3}, {"llama", 4}}) {
+    const models::Model alone = adapted(family, 1, which);
+    const Outcome one = run({&alone, &tokens, 4, "", false, plan_is_exact}, tensor_variant(1, 1));
+    for (const char* strategy : {"0", "3"}) {
+      const models::Model split = adapted(family, 2, which);
+      // Each rank multiplies by all of a replicated A.
+      const double flops = alone.train_flops_per_token(16);
+      EXPECT_NEAR(split.train_flops_per_token(16), flops, which < 0 ? 0.01 * flops : 0);
+      EXPECT_EQ(split.num_params(), alone.num_params());
+      expect_same_curve(one, run({&split, &tokens, 4, "", false, plan_is_exact}, tensor_variant(4, 2, strategy)),
+                        strfmt("%s, %d, %s", family, which, strategy));
+    }
+  }
+}
+
 TEST(Tensor, In16Bits) {
   const RandomTokens tokens(800, 37);
   const std::string config = tensor_config("llama", 2);
@@ -308,8 +336,8 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
                              }),
               HasSubstr("blocks of elements"));
   models::Model adapted = models::make(tensor_config("llama", 4), "test");
-  models::add_lora(adapted, {.rank = 3, .alpha = 6});
-  expect_error(ExitCode::usage, "frozen parameters and adapters", [&] { models::split_tensors(adapted, 2); });
+  models::add_lora(adapted, {.rank = 3, .alpha = 6, .dropout = 0.1});
+  expect_error(ExitCode::usage, "lora_dropout is 0.1", [&] { models::split_tensors(adapted, 2); });
 }
 
 }  // namespace
