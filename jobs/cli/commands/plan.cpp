@@ -19,6 +19,7 @@
 #include "runtime/plan/gpu_specs.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::jobs {
 
@@ -52,8 +53,9 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   bool found = false;
   for (shard::Strategy& strategy : shard::all_strategies(world, chosen.spec.topology.ranks_per_node)) {
     try {
-      strategy = shard::with_context(std::move(strategy), chosen.spec.context_ranks());
-    } catch (const Error&) {  // its shard group is not a multiple of the ranks that share rows
+      strategy = shard::with_tensor(shard::with_context(std::move(strategy), chosen.spec.context_ranks()),
+                                    chosen.spec.tensor_ranks());
+    } catch (const Error&) {  // its shard group is not a multiple of the ranks that share rows or matrices
       continue;
     }
     apply_policy(options, strategy.policy);

@@ -240,6 +240,7 @@ std::string TrainRun::run_json() const {
   json["mesh"] = {{"replicate", plan.spec.strategy.mesh.size(Axis::replicate)},
                   {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
   if (plan.spec.context_ranks() > 1) json["mesh"]["context"] = plan.spec.context_ranks();
+  if (plan.spec.tensor_ranks() > 1) json["mesh"]["tensor"] = plan.spec.tensor_ranks();
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
   json["gradient_checkpointing"] = options_.text("gradient_checkpointing");

@@ -234,7 +234,8 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
 }
 
 plan::BatchPlan batch_of(const Options& options, int ranks) {
-  const int world = std::max(1, ranks / context_ranks_of(options));  // groups that share rows
+  const int world =
+      std::max(1, ranks / context_ranks_of(options) / tensor_ranks_of(options));  // groups that share rows
   const auto global = options.optional_integer("global_batch_size"),
              micro = options.optional_integer("per_device_train_batch_size"),
              accumulation = options.optional_integer("gradient_accumulation_steps");

@@ -13,6 +13,8 @@ namespace tessera::jobs {
 
 /// --context_parallel_size, of training and its plan; 1 in other commands.
 [[nodiscard]] int context_ranks_of(const Options& options);
+/// --tensor_parallel_size, the same.
+[[nodiscard]] int tensor_ranks_of(const Options& options);
 
 /// Once the precision is decided: where nothing says when gradients are reduced, a run of one rank on a GPU adds those
 /// of its micro-batches where backward writes them (--reduce_gradients last). Not with --reproducible, which refuses
