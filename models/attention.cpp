@@ -119,13 +119,15 @@ void Attention::split(const TensorSplit& over) {
 }
 
 SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
-  if (context_ranks_ > 1)
+  if (context_.ranks > 1)
     return saved_bytes_of([&](SavedAllocator& allocator) { (void)stage_saved(allocator, shape, dtype); });
   return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  if (context_ranks_ > 1) return stage_workspace_bytes(shape, dtype, phase);
+  if (context_.ranks > 1)
+    return context_.kind == ContextKind::gather ? gather_workspace_bytes(shape, dtype, phase)
+                                                : stage_workspace_bytes(shape, dtype, phase);
   ScratchAllocator forward_allocator, backward_allocator;
   (void)forward_scratch(forward_allocator, {}, shape, dtype, phase);
   if (phase == Phase::train) (void)backward_scratch(backward_allocator, {}, shape, dtype);
@@ -174,7 +176,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
 }
 
 void Attention::forward(const ForwardArgs& args, const TensorView& residual) const {
-  if (context_ranks_ > 1) return forward_stage(args, residual);
+  if (context_.ranks > 1)
+    return context_.kind == ContextKind::gather ? forward_gathered(args, residual) : forward_stage(args, residual);
   const DType dtype = args.x.dtype;
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
@@ -213,7 +216,7 @@ bool Attention::has_wanted(const Wanted& wanted) const {
 bool Attention::backward_reads_input(const Wanted& wanted) const { return qkv_.weight_wanted(wanted); }
 
 void Attention::backward(const BackwardArgs& args) const {
-  if (context_ranks_ > 1) return backward_stage(args);
+  if (context_.ranks > 1) return context_.kind == ContextKind::gather ? backward_gathered(args) : backward_stage(args);
   const Wanted wanted = args.wanted();
   const bool through = through_attention(wanted);
   const DType dtype = args.x.dtype;
@@ -275,7 +278,7 @@ double Attention::recompute_flops(BatchShape shape, const RecomputeTask& what) c
   const auto width = static_cast<double>(heads_ * head_dim_);
   double per_row = qkv_.flops_per_row() + (what.writes_y ? out_.flops_per_row() : 0.0);
   // QKᵀ and PV: 2·keys·width each. With stages nothing of it is kept.
-  if (!what.keeps || context_ranks_ > 1) per_row += 4.0 * counted_keys(shape) * width;
+  if (!what.keeps || context_.ranks > 1) per_row += 4.0 * counted_keys(shape) * width;
   return rows * per_row;
 }
 

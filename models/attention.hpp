@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal self-attention as a sublayer: QKV projections, qk-norm and RoPE, attention, output projection. Grouped-query
-// if kv_heads < heads; head_dim need not be width/heads. Where ranks share rows, it has three stages: projections, the
-// attention of some heads over whole rows, and the output projection; between them heads are exchanged for tokens.
+// if kv_heads < heads; head_dim need not be width/heads. Where ranks share rows, it has stages: attention_stages.cpp
+// (heads are exchanged for tokens), attention_gathered.cpp (keys and values are gathered).
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
@@ -36,10 +36,12 @@ class Attention final : public Sublayer {
   Attention(const AttentionSpec& spec, ParamList& params);
 
   void adapt(AdapterMaker& adapters) override;
-  void set_context_ranks(int ranks) override;
+  [[nodiscard]] std::string context_refusal(ContextShare share) const override;
+  void set_context(ContextShare share) override { context_ = share; }
   void split(const TensorSplit& over) override;
   [[nodiscard]] ModuleStages stages() const override;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
@@ -82,8 +84,8 @@ class Attention final : public Sublayer {
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   /// Keys that a query of the FLOP count sees: the causal half is not subtracted.
   [[nodiscard]] double counted_keys(BatchShape shape) const {
-    return static_cast<double>(rules_.window > 0 ? std::min(shape.tokens * context_ranks_, rules_.window)
-                                                 : shape.tokens * context_ranks_);
+    return static_cast<double>(rules_.window > 0 ? std::min(shape.tokens * context_.ranks, rules_.window)
+                                                 : shape.tokens * context_.ranks);
   }
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape, Phase phase) const;
@@ -110,8 +112,8 @@ class Attention final : public Sublayer {
     TensorView lora;          // bytes
   };
   enum class Direction : unsigned char { forward, backward };
-  [[nodiscard]] kernels::HeadParts parts_of_qkv() const { return {context_ranks_, heads_, kv_heads_, head_dim_}; }
-  [[nodiscard]] kernels::HeadParts parts_of_out() const { return {context_ranks_, heads_, 0, head_dim_}; }
+  [[nodiscard]] kernels::HeadParts parts_of_qkv() const { return {context_.ranks, heads_, kv_heads_, head_dim_}; }
+  [[nodiscard]] kernels::HeadParts parts_of_out() const { return {context_.ranks, heads_, 0, head_dim_}; }
   [[nodiscard]] kernels::AttentionShape row_shape(BatchShape shape) const;
   [[nodiscard]] kernels::AttentionArgs row_args(const Batch* batch, BatchShape shape, const TensorView& qkv) const;
   [[nodiscard]] StageSaved stage_saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
@@ -124,9 +126,49 @@ class Attention final : public Sublayer {
   void backward_stage(const BackwardArgs& args) const;
   void attend_rows_backward(const BackwardArgs& args, const StageSaved& s, const StageScratch& w) const;
   void send_heads_backward(const BackwardArgs& args, const StageSaved& s, const StageScratch& w) const;
+  /// The projections of x in `qkv`, as heads for attention.
+  [[nodiscard]] TensorView project(const ForwardArgs& args, const TensorView& qkv, const QkNormRope::Scratch& scratch,
+                                   const TensorView& lora) const;
+  struct ProjectBackward {
+    TensorView saved, dqkv;  // dqkv (B·T, width): the gradient of the heads, then of the projections
+    QkNormRope::Scratch heads;
+    TensorView norm, lora;
+  };
+  void project_backward(const BackwardArgs& args, const ProjectBackward& of) const;
+
+  // attention_gathered.cpp. Of StageSaved, `out` is (B·T, nh·d) and `lse` (B, 2, nh, T/2).
+  struct GatherScratch {
+    QkNormRope::Scratch heads;
+    TensorView qkv;                 // (B·T, width), or its gradient
+    TensorView kv;                  // (B·T, 2·nk·d): the gradient of the first value, rounded
+    TensorView row, drow;           // (B, C·T, 2·nk·d)
+    TensorView second;              // (C·T, 2·nk·d): a row's gradient from the second half of the queries
+    TensorView out;                 // (B·T, nh·d), or its gradient
+    TensorView kernel, norm, lora;  // bytes
+  };
+  /// Half of this rank's tokens of a row.
+  struct HalfRow {
+    const Batch* batch;
+    BatchShape shape;
+    std::int64_t row;
+    int half;
+    [[nodiscard]] std::int64_t first_token() const { return row * shape.tokens + half * (shape.tokens / 2); }
+  };
+  [[nodiscard]] std::int64_t kv_width() const { return 2 * kv_heads_ * head_dim_; }
+  [[nodiscard]] ModuleStages gathered_stages() const;
+  [[nodiscard]] std::size_t gathered_value_bytes(int value, BatchShape shape, DType dtype) const;
+  [[nodiscard]] kernels::AttentionShape half_shape(BatchShape shape) const;
+  [[nodiscard]] kernels::AttentionArgs half_args(const HalfRow& half, const TensorView& queries,
+                                                 const TensorView& row) const;
+  [[nodiscard]] GatherScratch gather_scratch(ScratchAllocator& allocator, const StageSaved& s, BatchShape shape,
+                                             DType dtype, Phase phase, int stage, Direction direction) const;
+  [[nodiscard]] std::size_t gather_workspace_bytes(BatchShape shape, DType dtype, Phase phase) const;
+  void forward_gathered(const ForwardArgs& args, const TensorView& residual) const;
+  void backward_gathered(const BackwardArgs& args) const;
+  void attend_gathered_backward(const BackwardArgs& args, const StageSaved& s, const GatherScratch& w) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;
-  int context_ranks_ = 1;  // C
+  ContextShare context_;
   double scale_;
   AttentionRules rules_;
   FusedLinears qkv_;

@@ -66,23 +66,17 @@ TensorView as_row(const TensorView& scratch, const TensorView& bytes, const kern
 
 }  // namespace
 
-void Attention::set_context_ranks(int ranks) {
-  TESSERA_ASSERT(ranks > 1 && context_ranks_ == 1);
-  if (!kernels::divides_heads({ranks, heads_, kv_heads_, head_dim_}))
-    throw Error(
-        ExitCode::usage,
-        strfmt("--context_parallel_size %d cannot divide %ld heads with %ld key and value heads", ranks, heads_,
-               kv_heads_),
-        "context_parallel_size",
-        "Choose a divisor of the number of heads that is a divisor or a multiple of that of key and value heads");
-  if (sinks_ >= 0 || rules_.window > 0 || rules_.soft_cap > 0)
-    throw Error(ExitCode::usage, "--context_parallel_size is not built for attention with windows, soft caps or sinks",
-                "context_parallel_size", "Drop --context_parallel_size");
-  context_ranks_ = ranks;
+std::string Attention::context_refusal(ContextShare share) const {
+  if (sinks_ >= 0) return "for attention with sinks";
+  if (share.kind == ContextKind::gather || kernels::divides_heads({share.ranks, heads_, kv_heads_, head_dim_}))
+    return "";
+  return strfmt("of kind ulysses over %d ranks, which cannot divide %ld heads with %ld key and value heads",
+                share.ranks, heads_, kv_heads_);
 }
 
 ModuleStages Attention::stages() const {
-  if (context_ranks_ == 1) return {};
+  if (context_.ranks == 1) return {};
+  if (context_.kind == ContextKind::gather) return gathered_stages();
   constexpr auto all_to_all = ExchangeKind::all_to_all;
   return {.values = {{"heads", false}, {"row heads", true}, {"row output", false}, {"output", true}},
           .stages = {{{}, {0}}, {{1}, {2}}, {{3}, {}}},
@@ -91,14 +85,19 @@ ModuleStages Attention::stages() const {
 }
 
 std::size_t Attention::value_bytes(int value, BatchShape shape, DType dtype) const {
+  if (context_.kind == ContextKind::gather) return gathered_value_bytes(value, shape, dtype);
   const kernels::HeadParts of = value < 2 ? parts_of_qkv() : parts_of_out();
   return static_cast<std::size_t>(of.parts * shape.batch * shape.tokens * of.part_width()) * size_of(dtype);
+}
+
+std::size_t Attention::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
+  return value_bytes(value, shape, context_.kind == ContextKind::gather && value == 0 ? DType::f32 : dtype);
 }
 
 kernels::AttentionShape Attention::row_shape(BatchShape shape) const {
   const kernels::HeadParts of = parts_of_qkv();
   return {.batch = shape.batch,
-          .tokens = shape.tokens * context_ranks_,
+          .tokens = shape.tokens * context_.ranks,
           .heads = of.part_heads(),
           .kv_heads = of.part_kv_heads(),
           .head_dim = head_dim_,
@@ -119,10 +118,15 @@ kernels::AttentionArgs Attention::row_args(const Batch* batch, BatchShape shape,
 
 Attention::StageSaved Attention::stage_saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
-  const kernels::AttentionShape row = row_shape(shape);
   StageSaved s;
   if (!qk_norm_rope_.in_place()) s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.width()});
   if (shape.saves_outputs) s.heads = qk_norm_rope_.outputs(allocator.kept(), shape, dtype, Phase::train);
+  if (context_.kind == ContextKind::gather) {
+    s.out = allocator.recomputed().take(dtype, {rows, out_.in()});
+    s.lse = allocator.recomputed().take(stat_dtype(dtype), {rows, heads_});
+    return s;
+  }
+  const kernels::AttentionShape row = row_shape(shape);
   s.out = allocator.recomputed().take(dtype, {row.batch, row.tokens, row.heads * row.head_dim});
   s.lse = allocator.recomputed().take(stat_dtype(dtype), {row.batch, row.heads, row.tokens});
   return s;
@@ -186,21 +190,25 @@ void Attention::forward_stage(const ForwardArgs& args, const TensorView& residua
                 .stream = args.stream});
 }
 
-void Attention::send_heads(const ForwardArgs& args, const StageSaved& s, const StageScratch& w) const {
-  const TensorView qkv = s.qkv ? s.qkv : w.rows;
+TensorView Attention::project(const ForwardArgs& args, const TensorView& qkv, const QkNormRope::Scratch& scratch,
+                              const TensorView& lora) const {
   qkv_.forward({.params = args.params,
                 .x = args.x,
                 .y = qkv,
-                .lora = lora_context(w.lora, args.batch, args.phase),
+                .lora = lora_context(lora, args.batch, args.phase),
                 .stream = args.stream});
-  const TensorView heads = qk_norm_rope_.forward({.phase = args.phase,
-                                                  .shape = args.shape,
-                                                  .params = args.params,
-                                                  .batch = args.batch,
-                                                  .scratch = w.heads,
-                                                  .longest = args.shape.tokens * context_ranks_,
-                                                  .stream = args.stream},
-                                                 qkv);
+  return qk_norm_rope_.forward({.phase = args.phase,
+                                .shape = args.shape,
+                                .params = args.params,
+                                .batch = args.batch,
+                                .scratch = scratch,
+                                .longest = args.shape.tokens * context_.ranks,
+                                .stream = args.stream},
+                               qkv);
+}
+
+void Attention::send_heads(const ForwardArgs& args, const StageSaved& s, const StageScratch& w) const {
+  const TensorView heads = project(args, s.qkv ? s.qkv : w.rows, w.heads, w.lora);
   const kernels::HeadParts of = parts_of_qkv();
   kernels::split_heads({.of = of, .rows = heads, .parts = as_parts(args.values[0], of, args.shape, args.x.dtype)},
                        args.stream);
@@ -264,30 +272,35 @@ void Attention::attend_rows_backward(const BackwardArgs& args, const StageSaved&
 }
 
 void Attention::send_heads_backward(const BackwardArgs& args, const StageSaved& s, const StageScratch& w) const {
-  const Wanted wanted = args.wanted();
   const kernels::HeadParts of = parts_of_qkv();
   kernels::merge_heads(
       {.of = of, .rows = w.rows, .parts = as_parts(args.value_gradients[0], of, args.shape, args.x.dtype)},
       args.stream);
+  project_backward(args, {.saved = s.qkv, .dqkv = w.rows, .heads = w.heads, .norm = w.norm, .lora = w.lora});
+}
+
+void Attention::project_backward(const BackwardArgs& args, const ProjectBackward& of) const {
   const QkNormRope::Args heads{.phase = Phase::train,
                                .shape = args.shape,
                                .params = args.params,
                                .batch = args.batch,
-                               .scratch = w.heads,
-                               .longest = args.shape.tokens * context_ranks_,
+                               .scratch = of.heads,
+                               .longest = args.shape.tokens * context_.ranks,
                                .stream = args.stream};
-  (void)qk_norm_rope_.recompute(heads, s.qkv);
-  const bool through_projections = through_heads(wanted);
-  qk_norm_rope_.backward(
-      heads,
-      {.grads = args.grads(), .qkv = s.qkv, .dqkv = w.rows, .write_dqkv = through_projections, .workspace = w.norm});
+  (void)qk_norm_rope_.recompute(heads, of.saved);
+  const bool through_projections = through_heads(args.wanted());
+  qk_norm_rope_.backward(heads, {.grads = args.grads(),
+                                 .qkv = of.saved,
+                                 .dqkv = of.dqkv,
+                                 .write_dqkv = through_projections,
+                                 .workspace = of.norm});
   if (!through_projections) return;
   qkv_.backward({.params = args.params,
                  .grads = args.grads(),
                  .x = args.x,
-                 .dy = w.rows,
+                 .dy = of.dqkv,
                  .dx = args.dx,
-                 .lora = lora_context(w.lora, args.batch, Phase::train),
+                 .lora = lora_context(of.lora, args.batch, Phase::train),
                  .stream = args.stream});
 }
 

@@ -14,6 +14,25 @@
 
 namespace tessera::models {
 
+/// How ranks that share rows attend to them.
+enum class ContextKind : unsigned char {
+  ulysses,  // heads are exchanged for tokens: a rank has some heads of whole rows. Its tokens are a range of a row
+  gather,   // keys and values are gathered: a rank has all heads of its tokens, two ranges from a row's two ends
+};
+[[nodiscard]] constexpr const char* name_of(ContextKind kind) {
+  return kind == ContextKind::ulysses ? "ulysses" : "gather";
+}
+/// Ranks that share rows: each has 1/C of the tokens of each row.
+struct ContextShare {
+  int ranks = 1;  // C
+  ContextKind kind = ContextKind::ulysses;
+};
+/// Where in a row of C·T tokens the T are that a rank has: two ranges of T/2, which may be adjacent.
+[[nodiscard]] constexpr std::array<std::int64_t, 2> row_begins(ContextShare share, int rank, std::int64_t tokens) {
+  if (share.kind == ContextKind::ulysses) return {rank * tokens, rank * tokens + tokens / 2};
+  return {rank * (tokens / 2), (2 * share.ranks - 1 - rank) * (tokens / 2)};
+}
+
 /// What the mask of dropout depends on besides the module and the feature.
 struct DropoutState {
   std::uint64_t seed = 0;
@@ -22,6 +41,7 @@ struct DropoutState {
   // T of the micro-batch, and how far a row begins after the one before it in that numbering, which counts the longest
   // rows that a run may have: a token's number does not depend on how long the rows beside it are.
   std::int64_t row_tokens = 1, row_stride = 1;
+  std::int64_t second_half = 0;  // where the second half of a row's tokens begins, behind the first one; 0: adjacent
   /// In place of row_tokens, if the micro-batch is several rows end to end: the tokens of each, in host memory. What is
   /// left is padding.
   std::span<const std::int64_t> row_lengths = {};
@@ -49,6 +69,8 @@ struct Batch {
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;
+  /// Where in its row each half of this rank's T tokens begins (models::row_begins); {0, T/2} without a context.
+  std::array<std::int64_t, 2> row_begins = {0, 0};
   /// (B, C·T) int32: where C ranks share rows of documents, the positions of the whole rows, for attention; absent:
   /// `positions` are.
   TensorView row_positions;

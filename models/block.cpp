@@ -49,8 +49,15 @@ std::size_t Block::value_gradient_bytes(int value, BatchShape shape, DType dtype
       value % Residual::split_values, shape, dtype);
 }
 
-void Block::set_context_ranks(int ranks) {
-  for (Residual& residual : parts_.residuals) residual.set_context_ranks(ranks);
+std::string Block::context_refusal(ContextShare share) const {
+  std::string why;
+  for (const Residual& residual : parts_.residuals)
+    if (why.empty()) why = residual.context_refusal(share);
+  return why;
+}
+
+void Block::set_context(ContextShare share) {
+  for (Residual& residual : parts_.residuals) residual.set_context(share);
   last_stage_ = std::max(0, static_cast<int>(stages().stages.size()) - 1);
 }
 

@@ -27,7 +27,8 @@ class Block final : public Module {
     adapters.begin(parts_.params);
     for (Residual& residual : parts_.residuals) residual.adapt(adapters);
   }
-  void set_context_ranks(int ranks) override;
+  [[nodiscard]] std::string context_refusal(ContextShare share) const override;
+  void set_context(ContextShare share) override;
   void split(const TensorSplit& over) override;
   /// Those of the first branch; the second one is in the last. Of branches that are split those of all: the last of one
   /// and the first of the next are one stage.

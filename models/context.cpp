@@ -5,20 +5,31 @@
 
 namespace tessera::models {
 
-void share_rows(Model& model, int ranks) {
-  TESSERA_ASSERT(ranks >= 1 && model.context_ranks == 1, "%d ranks", ranks);
+void share_rows(Model& model, int ranks, std::optional<ContextKind> kind) {
+  TESSERA_ASSERT(ranks >= 1 && model.context.ranks == 1, "%d ranks", ranks);
   if (ranks == 1) return;
-  const auto refuse = [](const char* what, const char* hint) {
-    throw Error(ExitCode::usage, std::string("--context_parallel_size is not built ") + what, "context_parallel_size",
-                hint);
+  const auto refuse = [](const std::string& what, const char* hint) {
+    throw Error(ExitCode::usage, "--context_parallel_size is not built " + what, "context_parallel_size", hint);
   };
   if (model.router.layers > 0)
     refuse("for mixtures of experts, whose balance loss is of whole micro-batches", "Drop --context_parallel_size");
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences)
     refuse("for losses over sequences, such as those of preferences", "Drop --context_parallel_size");
   if (model.in_row_parts) refuse("together with --max_unit_size", "Keep one of the two");
-  for (const auto& module : model.modules) module->set_context_ranks(ranks);
-  model.context_ranks = ranks;
+  const auto refusal = [&](ContextKind of) {
+    std::string why;
+    for (const auto& module : model.modules)
+      if (why.empty()) why = module->context_refusal({ranks, of});
+    return why;
+  };
+  if (!kind) kind = refusal(ContextKind::ulysses).empty() ? ContextKind::ulysses : ContextKind::gather;
+  if (const std::string why = refusal(*kind); !why.empty())
+    refuse(why, *kind == ContextKind::ulysses && refusal(ContextKind::gather).empty()
+                    ? "Give --context_parallel_kind gather, or a size that divides the heads and is a divisor or a "
+                      "multiple of the number of key and value heads"
+                    : "Drop --context_parallel_size");
+  model.context = {ranks, *kind};
+  for (const auto& module : model.modules) module->set_context(model.context);
 }
 
 }  // namespace tessera::models

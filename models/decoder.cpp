@@ -34,13 +34,11 @@ std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const Layer& la
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, bias, c.initializer_range};
   };
   const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  AttentionSpec spec{.heads = {.heads = c.heads,
-                               .kv_heads = c.kv_heads,
-                               .head_dim = c.head_dim,
-                               .rope = layer.rules.rotates ? layer.rope : nullptr},
+  AttentionSpec spec{.heads = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}},
                      .qkv = {},
                      .out = linear("o_proj", q, c.hidden, c.out_bias),
                      .rules = {.window = layer.rules.window}};
+  if (layer.rules.rotates) spec.heads.rope = layer.rope;
   if (c.fused_names) spec.qkv = {linear("qkv_proj", c.hidden, q + 2 * kv, c.qkv_bias)};
   else
     spec.qkv = {linear("q_proj", c.hidden, q, c.qkv_bias), linear("k_proj", c.hidden, kv, c.qkv_bias),

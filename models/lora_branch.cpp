@@ -38,20 +38,24 @@ void LoraBranch::mask(const Args& args, const TensorView& from, const TensorView
       philox(static_cast<std::uint64_t>(of_run[1]) << 32 | of_run[0], static_cast<std::uint64_t>(state.step));
   const std::int64_t rows = from.shape[0];
   std::int64_t at = 0, first = state.first_token;
-  const auto mask_row = [&](std::int64_t tokens) {
+  const auto mask_range = [&](std::int64_t tokens, std::int64_t place) {
     kernels::dropout({.x = from.rows(at, tokens),
                       .y = to.rows(at, tokens),
                       .p = dropout_,
                       .key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],
-                      .first_row = first,
+                      .first_row = place,
                       .accumulate = write == Write::add},
                      args.stream);
-    at += tokens, first += state.row_stride;
+    at += tokens;
   };
-  for (const std::int64_t tokens : state.row_lengths) mask_row(tokens);
+  for (; state.second_half > 0 && at < rows; first += state.row_stride) {
+    mask_range(state.row_tokens / 2, first);
+    mask_range(state.row_tokens / 2, first + state.second_half);
+  }
+  for (const std::int64_t tokens : state.row_lengths) mask_range(tokens, first), first += state.row_stride;
   const std::int64_t adjacent =
       !state.row_lengths.empty() || state.row_tokens == state.row_stride ? rows - at : state.row_tokens;
-  while (at < rows) mask_row(adjacent);
+  for (; at < rows; first += state.row_stride) mask_range(adjacent, first);
 }
 
 /// The input of A.

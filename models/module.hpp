@@ -146,9 +146,10 @@ class Module {
   /// True if its output is in the memory of its input, of which it keeps what it does not compute.
   [[nodiscard]] virtual bool in_place() const { return false; }
 
-  /// Each row is on so many ranks, each of which has 1/C of its tokens, in rank order: BatchShape::tokens is of a rank.
-  /// Called by share_rows (context.hpp) alone. Throws Error (usage): it cannot be divided so.
-  virtual void set_context_ranks(int ranks) { (void)ranks; }
+  /// Why it cannot work on parts of rows that ranks share, in words; "": it can.
+  [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
+  /// Each row is on so many ranks: BatchShape::tokens is then of a rank. Called by share_rows (context.hpp) alone.
+  virtual void set_context(ContextShare share) { (void)share; }
   /// Its matrices, if it divides any, are in parts from now on: BatchShape::tokens is of a rank, of the micro-batch's
   /// rows end to end. Called by split_tensors (tensor_split.hpp) alone. Throws Error (usage): it cannot be divided so.
   virtual void split(const TensorSplit& over) { (void)over; }
@@ -243,7 +244,7 @@ struct Model {
   /// sequences of one length.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   bool in_row_parts = false;         // split_rows
-  int context_ranks = 1;             // share_rows
+  ContextShare context;              // share_rows
   int tensor_ranks = 1;              // split_tensors
   std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
   std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window

@@ -3,7 +3,6 @@
 #include "models/residual.hpp"
 
 #include "kernels/bias.hpp"
-#include "runtime/base/error.hpp"
 
 namespace tessera::models {
 
@@ -40,11 +39,8 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorVie
   return s;
 }
 
-void Residual::set_context_ranks(int ranks) {
-  if (post_)
-    throw Error(ExitCode::usage, "--context_parallel_size is not built for models with norms after attention",
-                "context_parallel_size", "Drop --context_parallel_size");
-  sublayer_->set_context_ranks(ranks);
+std::string Residual::context_refusal(ContextShare share) const {
+  return post_ ? "for models with norms after attention" : sublayer_->context_refusal(share);
 }
 
 SavedBytes Residual::saved_bytes(BatchShape shape, DType dtype) const {

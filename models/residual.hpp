@@ -22,8 +22,9 @@ class Residual {
   }
 
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
-  /// Throws Error (usage): also with a norm after the sublayer.
-  void set_context_ranks(int ranks);
+  /// See Module. Refused with a norm after the sublayer, too.
+  [[nodiscard]] std::string context_refusal(ContextShare share) const;
+  void set_context(ContextShare share) { sublayer_->set_context(share); }
   /// Throws Error (usage): also with a norm after the sublayer.
   void split(const TensorSplit& over);
   [[nodiscard]] bool is_split() const { return tensor_ranks_ > 1; }

@@ -53,7 +53,7 @@ std::size_t Residual::value_bytes(int value, BatchShape shape, DType dtype) cons
 }
 
 std::size_t Residual::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
-  if (!is_split()) return sublayer_->value_bytes(value, shape, dtype);
+  if (!is_split()) return sublayer_->value_gradient_bytes(value, shape, dtype);
   return value_bytes(split_values - 1 - value, shape, dtype);  // the same exchanges backward
 }
 

@@ -22,13 +22,17 @@ class Sublayer {
   /// See Module::adapt.
   virtual void adapt(AdapterMaker& adapters) = 0;
   /// See Module.
-  virtual void set_context_ranks(int ranks) { (void)ranks; }
+  [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
+  virtual void set_context(ContextShare share) { (void)share; }
   /// See Module. It then is one rank's part of the sublayer, of all tokens: y is to be summed over the ranks, and so is
   /// dx. By default it refuses.
   virtual void split(const TensorSplit& over);
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   [[nodiscard]] virtual std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
     return (void)value, (void)shape, (void)dtype, std::size_t{0};
+  }
+  [[nodiscard]] virtual std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
+    return value_bytes(value, shape, dtype);
   }
   /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
   /// memory of residual. `saved` and `kept` have saved_bytes; outside training `saved` is scratch of the same size.

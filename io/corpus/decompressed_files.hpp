@@ -19,7 +19,7 @@ struct DecompressOptions {
 };
 
 /// Collective. Decompresses the files that are compressed by gzip or zstd into a directory and sets
-/// DataFile::decompressed. The name there is made of the file's path, size and time of change: what an earlier run has
+/// DataFile::copy. The name there is made of the file's path, size and time of change: what an earlier run has
 /// made is used again. Each file is decompressed by one rank; all ranks must see one file system. Throws on every rank
 /// alike: Error (data) as decompress, or if less than `reserve` bytes would be left on the disk; what `check` throws on
 /// any rank.

@@ -31,7 +31,7 @@ std::optional<T> number_of(const std::string& text) {
 /// Splits #ROWS or :SHARE from a name.
 DataFile parse_name(const std::string& name) {
   DataFile file{.path = name, .rows = {}, .share = {}};
-  if (exists(fs::symlink_status(name))) return file;
+  if (is_command(name) || exists(fs::symlink_status(name))) return file;
   const std::size_t at = name.find_last_of("#:");
   if (at == std::string::npos || at == 0) return file;
   const std::string number = name.substr(at + 1);
@@ -70,6 +70,7 @@ std::vector<std::string> files_matching(const std::string& pattern, std::vector<
 /// Megatron names its files by what both have in common, PREFIX.bin and PREFIX.idx: any of the three is PREFIX.bin.
 std::string token_file_of(const std::string& path) {
   std::error_code ignored;
+  if (is_command(path)) return path;
   if (path.ends_with(".idx")) return path.substr(0, path.size() - 4) + ".bin";
   return !fs::exists(path, ignored) && fs::exists(path + ".idx", ignored) ? path + ".bin" : path;
 }
@@ -85,7 +86,8 @@ std::vector<DataFile> token_files_once(const std::vector<DataFile>& given) {
     const std::string path = token_file_of(file.path);
     const auto tokens = file.path.ends_with(".idx") ? others.find(key_of(path)) : others.end();
     if (tokens == others.end()) {
-      files.push_back({path, file.rows, file.share});
+      files.push_back(file);
+      files.back().path = path;
     } else if (tokens->second->rows != file.rows || tokens->second->share != file.share) {
       throw Error(ExitCode::data, "the file and its index " + file.path + " are given with different numbers of rows",
                   path, "Give one of the two");
@@ -95,6 +97,8 @@ std::vector<DataFile> token_files_once(const std::vector<DataFile>& given) {
 }
 
 }  // namespace
+
+bool is_command(const std::string& name) { return name.starts_with("cmd:"); }
 
 std::int64_t DataFile::wanted(std::int64_t all) const {
   if (rows) return *rows;
@@ -124,6 +128,12 @@ bool names_something(const std::string& name) {
 }
 
 std::vector<std::string> split_names(const std::string& list) {
+  if (is_command(list)) return {list};
+  if (const std::size_t at = list.find(",cmd:"); at != std::string::npos) {
+    std::vector<std::string> names = split_names(list.substr(0, at));
+    names.push_back(list.substr(at + 1));
+    return names;
+  }
   std::vector<std::string> parts;
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
@@ -152,6 +162,14 @@ std::vector<DataFile> data_files(const std::vector<std::string>& names, std::vec
     const DataFile given = parse_name(name);
     std::error_code ignored;
     std::vector<std::string> paths = {given.path};
+    if (is_command(name)) {
+      if (name.find_first_not_of(" \t\n", std::string_view("cmd:").size()) == std::string::npos)
+        throw Error(ExitCode::data, "cmd: has no command", name, "Write 'cmd:COMMAND', as for /bin/sh");
+      DataFile& file = files.emplace_back(given);
+      file.command = name.substr(std::string_view("cmd:").size());
+      std::ranges::replace(file.path, '\n', ' ');
+      continue;
+    }
     if (fs::is_directory(given.path, ignored)) paths = files_in(given.path, unread);
     else if (!fs::exists(given.path, ignored) && is_pattern(given.path)) paths = files_matching(given.path, unread);
     for (std::string& path : paths) files.push_back({std::move(path), given.rows, given.share});

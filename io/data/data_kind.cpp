@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/data/data_files.hpp"
 #include "io/file/link_text.hpp"
 
 namespace tessera::io {
@@ -77,6 +78,7 @@ bool is_tar(std::string_view bytes) {
 }  // namespace
 
 std::string data_kind(const std::string& path) {
+  if (is_command(path)) return "jsonl";
   for (const std::string_view packed : {".gz", ".zst"}) {
     if (!has_suffix(path, packed)) continue;
     const std::string inner = data_kind(path.substr(0, path.size() - packed.size()));

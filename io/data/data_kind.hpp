@@ -11,8 +11,8 @@
 namespace tessera::io {
 
 /// "text", "jsonl" (.ndjson too), "json", "csv" (.tsv too) or "bin", by the file name's ending; that of a compressed
-/// file (.gz, .zst) is the one before. What a file is decides its content (row_format); the name of a token file alone
-/// says that it is one.
+/// file (.gz, .zst) is the one before, and that of a command "jsonl". What a file is decides its content (row_format);
+/// the name of a token file alone says that it is one.
 [[nodiscard]] std::string data_kind(const std::string& path);
 /// "a Parquet file": the kind of a file that is neither text nor tokens, by its ending and first bytes (all, if they
 /// are few: link_text.hpp); null for others.

@@ -32,7 +32,7 @@ std::int64_t SampleBatches::longest_row(int micro) const {
     longest = std::max(longest, sequences_ > 1 || !unpaired
                                     ? packed->longest_row(sample(first_ + range.first + row))
                                     : packed->tokens_of(sample(first_ + range.first + row), sequence_));
-  return padded_tokens(longest, tokens_, context_.ranks);
+  return padded_tokens(longest, tokens_, context_.ranks());
 }
 
 /// Notes the lengths of the samples; the tokens of the row that they are.
@@ -45,7 +45,7 @@ std::int64_t SampleBatches::join_rows(int micro) {
   for (std::int64_t row = 0; row < range.count; ++row)
     sum += lengths[row] = packed->tokens_of(sample(first_ + range.first + row));
   TESSERA_ASSERT(sum <= flat_tokens_, "%ld tokens end to end, planned for %ld", sum, flat_tokens_);
-  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.ranks);
+  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.ranks());
 }
 
 std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
@@ -86,18 +86,50 @@ void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
   }
 }
 
-/// This rank's part of each row, or of all rows end to end. Attention, which has whole rows, needs their positions.
+/// This rank's part of each row. Attention, which has whole rows, needs their positions.
 void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
-  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro);
-  const bool of_each = context_.parts == Context::Parts::of_each_row;
+  const io::PackedStream* packed = stream_->packed();
+  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro), half = tokens / 2;
+  const std::array<std::int64_t, 2> begins = row_begins(micro);
+  // Two ranges of each row. Where ranks have one, T may be odd.
+  const std::array<std::int64_t, 2> counts = {half, tokens - half};
+  for (std::int64_t row = 0; row < range.count; ++row) {
+    const std::int64_t k = sample(first_ + range.first + row);
+    const BatchMemory m = to.from(row * tokens, row);
+    if (packed != nullptr) {
+      float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
+      packed->read_sample(
+          k, {all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
+      for (std::size_t h = 0; h < 2; ++h) {
+        const std::int64_t from = begins[h], at = h == 0 ? 0 : half;
+        std::copy_n(row_.ids.data() + from, counts[h], m.ids() + at);
+        std::copy_n(row_.targets.data() + from, counts[h], m.targets() + at);
+        std::copy_n(m.row_positions() + from, counts[h], m.positions() + at);
+        if (weights != nullptr) std::copy_n(weights + from, counts[h], m.loss_weights() + at);
+      }
+      continue;
+    }
+    for (std::size_t h = 0; h < 2; ++h) {
+      const std::int64_t from = begins[h], at = h == 0 ? 0 : half, first = stream_->sample_begin(k, all) + from;
+      stream_->read(first, counts[h], m.ids() + at);
+      stream_->read(first + 1, counts[h], m.targets() + at);
+      if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, counts[h], m.loss_weights() + at);
+      for (std::int64_t t = 0; t < counts[h]; ++t) m.positions()[at + t] = static_cast<std::int32_t>(from + t);
+    }
+  }
+}
+
+/// This rank's part of all rows end to end. Attention has whole rows, and needs their positions.
+void SampleBatches::load_tokens(int micro, const BatchMemory& to) {
+  const auto range = batch_.range(micro, data_rank_, count_);
+  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro), mine = range.count * tokens;
   std::int64_t done = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
-    // Where this rank's tokens begin and end, in this row's numbering.
-    const std::int64_t begin = of_each ? first_token(micro) : context_.rank * range.count * tokens - row * all,
-                       end = begin + (of_each ? 1 : range.count) * tokens;
+    // Where this rank's tokens begin, in this row's numbering.
+    const std::int64_t begin = context_.tensor_rank * mine - row * all;
     const std::int64_t first = std::clamp<std::int64_t>(begin, 0, all),
-                       count = std::clamp<std::int64_t>(end, 0, all) - first;
+                       count = std::clamp<std::int64_t>(begin + mine, 0, all) - first;
     BatchMemory m = to.from(done, row);
     if (m.row_positions() != nullptr)
       m.set(models::BatchField::row_positions, to.from(row * tokens, row)[models::BatchField::row_positions]);
@@ -123,8 +155,6 @@ void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, con
   stream_->read(first, part.count, m.ids());
   stream_->read(first + 1, part.count, m.targets());
   if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, part.count, m.loss_weights());
-  for (std::int64_t t = 0; t < part.count && m.positions() != nullptr; ++t)
-    m.positions()[t] = static_cast<std::int32_t>(part.first + t);
 }
 
 void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
@@ -153,11 +183,12 @@ void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
 
 void SampleBatches::load(int micro, const BatchMemory& to) {
   const io::PackedStream* packed = stream_->packed();
-  const bool parts = context_.ranks > 1;
+  const bool parts = context_.ranks() > 1;
   TESSERA_ASSERT((packed != nullptr) == ((parts ? to.row_positions() : to.positions()) != nullptr) &&
                      (!stream_->weighted() || to.loss_weights() != nullptr),
                  "packed or weighted samples in a run that is planned without, or the reverse");
   if (has_sequences()) load_sequences(micro, to);
+  else if (context_.tensor_ranks > 1) load_tokens(micro, to);
   else if (parts) load_parts(micro, to);
   else load_rows(micro, to);
   if (to.document_starts() == nullptr || packed == nullptr) return;

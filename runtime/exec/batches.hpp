@@ -14,19 +14,19 @@ namespace tessera::exec {
 /// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. With
 /// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end. A sample of pairs
 /// is `sequences` = 2 rows, which follow one another. One of unpaired is one row: the sequence that `use_sequence`
-/// chose, the first one unless it was called. Where ranks share rows, each has a
-/// part of each.
+/// chose, the first one unless it was called. Where ranks share rows, each has a part of each.
 class SampleBatches : public BatchSource {
  public:
-  /// Of the ranks that share rows, this one's place, and what of them it has: tokens of each row, or of all rows of a
-  /// micro-batch end to end.
+  /// The ranks that share rows, and this one's place among them; or those that have parts of the same matrices, each of
+  /// which has a part of a micro-batch's rows end to end.
   struct Context {
-    enum class Parts : unsigned char { of_each_row, of_all_rows };
-    int ranks = 1, rank = 0;
-    Parts parts = Parts::of_each_row;
+    models::ContextShare share;
+    int rank;
+    int tensor_ranks, tensor_rank;
+    [[nodiscard]] int ranks() const { return share.ranks * tensor_ranks; }
   };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
-                int sequences = 1, Context context = {1, 0, Context::Parts::of_each_row})
+                int sequences = 1, Context context = {{}, 0, 1, 0})
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
@@ -36,7 +36,7 @@ class SampleBatches : public BatchSource {
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
         lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
         groups_(static_cast<std::size_t>(batch.accumulation)) {
-    if (context.ranks == 1) return;
+    if (context.ranks() == 1) return;
     row_.ids.resize(static_cast<std::size_t>(tokens));
     row_.targets.resize(static_cast<std::size_t>(tokens));
     row_.weights.resize(static_cast<std::size_t>(tokens));
@@ -62,8 +62,10 @@ class SampleBatches : public BatchSource {
     return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples * sequences_;
   }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
-  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks; }
-  [[nodiscard]] std::int64_t first_token(int micro) const override { return tokens(micro) * context_.rank; }
+  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks(); }
+  [[nodiscard]] std::array<std::int64_t, 2> row_begins(int micro) const override {
+    return models::row_begins(context_.share, context_.rank, tokens(micro));
+  }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
     return batch_.range(micro, data_rank_, count_).first * sequences_;
   }
@@ -81,6 +83,7 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
   void load_parts(int micro, const BatchMemory& to);
+  void load_tokens(int micro, const BatchMemory& to);
   struct RowPart {
     std::int64_t all, first, count;  // tokens of the row, and those that this rank has
   };

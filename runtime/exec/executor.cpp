@@ -194,17 +194,20 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
                                device_};
     if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
+  batch.row_begins = program.source->row_begins(micro);
   if (is_reference) return batch;
   if (program.sequences != nullptr) batch.sequence_log_probs = {program.sequences, DType::f64, Shape{rows}, device_};
   if (model.num_metrics > 0 && program.phase != models::Phase::logits)
     batch.metrics = pointers.extra + model.router.num_losses();
   if (program.phase == models::Phase::train) {
-    const std::int64_t planned = parts_.plan->spec.tokens;
+    const std::int64_t planned = parts_.plan->spec.tokens, begin = batch.row_begins[0],
+                       second = batch.row_begins[1] - begin;
     batch.dropout = {.seed = program.block->seed,
                      .step = program.block->step,
-                     .first_token = program.source->first_row(micro) * planned + program.source->first_token(micro),
+                     .first_token = program.source->first_row(micro) * planned + begin,
                      .row_tokens = tokens,
                      .row_stride = planned,
+                     .second_half = second == tokens / 2 ? 0 : second,
                      .row_lengths = program.source->row_lengths(micro)};
   }
   if (program.loss_rows != nullptr)

@@ -72,8 +72,8 @@ class BatchSource {
   /// T of its rows, of which this rank has all or, along the context or tensor axis, a part: RunSpec::tokens at most.
   /// No gradient or parameter that ranks exchange depends on it, so each has its own.
   [[nodiscard]] virtual std::int64_t tokens(int micro) const = 0;
-  /// Of the tokens of each row, the first one that this rank has.
-  [[nodiscard]] virtual std::int64_t first_token(int micro) const { return (void)micro, 0; }
+  /// Where in its row each half of this rank's tokens begins: the second one at T/2, rounded down, of a whole row.
+  [[nodiscard]] virtual std::array<std::int64_t, 2> row_begins(int micro) const { return {0, tokens(micro) / 2}; }
   /// The first row of a micro-batch, in the numbering of the global batch.
   [[nodiscard]] virtual std::int64_t first_row(int micro) const { return (void)micro, 0; }
   /// If the one row of a micro-batch is several end to end: how many tokens each has, in the order of the numbering.

@@ -92,9 +92,9 @@ std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
 int RunContext::data_rank() const { return plan.spec.strategy.mesh.coordinate(world.rank(), Mesh::data_axes()); }
 
 SampleBatches::Context RunContext::context() const {
-  using Parts = SampleBatches::Context::Parts;
-  return {plan.spec.row_ranks(), plan.spec.strategy.mesh.coordinate(world.rank(), plan::row_axes),
-          plan.spec.tensor_ranks() > 1 ? Parts::of_all_rows : Parts::of_each_row};
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  return {plan.spec.model->context, mesh.coordinate(world.rank(), Axis::context), plan.spec.tensor_ranks(),
+          mesh.coordinate(world.rank(), Axis::tensor)};
 }
 
 namespace {

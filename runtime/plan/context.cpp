@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/context.hpp"
 
-#include <algorithm>
-
 #include "runtime/base/error.hpp"
 
 namespace tessera::plan {
 
-static bool offloads(const shard::ShardPolicy& policy) {
-  const shard::StatePlacement& placement = policy.placement;
-  return std::max({placement.params, placement.grads, placement.optimizer, policy.activations}) != shard::Tier::device;
-}
-
 void check_context(const RunSpec& spec) {
   const int ranks = spec.context_ranks();
-  TESSERA_ASSERT(spec.model->context_ranks == ranks, "a model for %d ranks of a context, on %d",
-                 spec.model->context_ranks, ranks);
+  TESSERA_ASSERT(spec.model->context.ranks == ranks, "a model for %d ranks of a context, on %d",
+                 spec.model->context.ranks, ranks);
   if (ranks == 1) return;
   const auto refuse = [](const std::string& what, const char* options, const char* hint) {
     throw Error(ExitCode::usage, "--context_parallel_size is not built " + what, options, hint);
   };
   if (spec.purpose != Purpose::train)
     refuse("for evaluation and generation by themselves", "context_parallel_size", "Drop --context_parallel_size");
-  if (spec.tokens % ranks != 0)
+  const bool gathers = spec.model->context.kind == models::ContextKind::gather;
+  if (const int parts = gathers ? 2 * ranks : ranks; spec.tokens % parts != 0)
     throw Error(ExitCode::usage,
-                strfmt("max_length %ld / context_parallel_size %d = %ld, and %ld tokens are left", spec.tokens, ranks,
-                       spec.tokens / ranks, spec.tokens % ranks),
+                strfmt("max_length %ld / %scontext_parallel_size %d%s = %ld, and %ld tokens are left", spec.tokens,
+                       gathers ? "(2 * " : "", ranks, gathers ? ")" : "", spec.tokens / parts, spec.tokens % parts),
                 "max_length, context_parallel_size",
-                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / ranks * ranks));
+                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / parts * parts));
   const shard::ShardPolicy& policy = spec.strategy.policy;
   if (spec.flat_tokens > 0 || spec.flat_eval_tokens > 0)
     refuse("together with --padding_free", "context_parallel_size, padding_free", "Use --packing");
@@ -37,15 +31,10 @@ void check_context(const RunSpec& spec) {
   if (policy.reproducible)
     refuse("together with --reproducible, whose sums do not depend on the number of ranks",
            "context_parallel_size, reproducible", "Keep one of the two");
-  if (offloads(policy))
-    refuse("together with --offload_params, --offload_optimizer and --offload_activations", "context_parallel_size",
-           "Drop --context_parallel_size, or the offload");
   if (policy.compression != shard::Compression())
     refuse("together with int8 collectives", "context_parallel_size", "Drop --gather_dtype and --reduce_dtype int8");
   if (!spec.strategy.unit_strategies.empty())
     refuse("together with --unit_strategy", "context_parallel_size, unit_strategy", "Keep one of the two");
-  if (std::ranges::any_of(spec.model->params, [](const ParamSpec& param) { return bool(param.quantized); }))
-    refuse("for quantized weights", "context_parallel_size, quant_bits", "Keep one of the two");
 }
 
 }  // namespace tessera::plan

@@ -363,26 +363,6 @@ std::size_t memory_needed(const RunPlan& plan) {
 
 RunPlan make_plan(const RunSpec& spec) { return build(spec, Proof::full); }
 
-std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory) {
-  const auto fits = [&](std::int64_t rows) {
-    RunSpec trial = spec;
-    trial.batch.micro_batch = rows;
-    trial.batch.global_batch = rows * spec.batch.data_ranks * spec.batch.accumulation;
-    trial.eval_batch = 0;
-    if (spec.flat_tokens > 0) trial.flat_tokens = trial.flat_eval_tokens = rows * spec.tokens;
-    return memory_needed(build(trial, Proof::none)) <= device_memory;
-  };
-  if (!fits(1)) return 0;
-  std::int64_t low = 1, high = 2;  // low fits
-  while (high <= (std::int64_t{1} << 24) && fits(high)) {
-    low = high;
-    high *= 2;
-  }
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? low : high) = middle;
-  }
-  return low;
-}
+std::size_t planned_memory(const RunSpec& spec) { return memory_needed(build(spec, Proof::none)); }
 
 }  // namespace tessera::plan

@@ -152,7 +152,7 @@ struct RunPlan {
 /// Bytes that must fit in the memory of the run's device (or of the host, without one).
 [[nodiscard]] std::size_t memory_needed(const RunPlan& plan);
 
-/// Largest micro-batch B whose plan fits in `device_memory` bytes per rank; 0 if none does. A stays, G changes with B.
-[[nodiscard]] std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory);
+/// memory_needed of a spec's plan, whose schedules are not proved safe: for comparing sizes.
+[[nodiscard]] std::size_t planned_memory(const RunSpec& spec);
 
 }  // namespace tessera::plan

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/tensor.hpp"
 
-#include <algorithm>
-
 #include "runtime/base/error.hpp"
 
 namespace tessera::plan {
-
-static bool offloads_anything(const shard::ShardPolicy& policy) {
-  const shard::StatePlacement& placement = policy.placement;
-  return std::max({placement.params, placement.grads, placement.optimizer, policy.activations}) != shard::Tier::device;
-}
 
 void check_tensor(const RunSpec& spec) {
   const int ranks = spec.tensor_ranks();
@@ -37,9 +30,6 @@ void check_tensor(const RunSpec& spec) {
   if (policy.reproducible)
     refuse("together with --reproducible, whose sums do not depend on the number of ranks",
            "tensor_parallel_size, reproducible", "Keep one of the two");
-  if (offloads_anything(policy))
-    refuse("together with --offload_params, --offload_optimizer and --offload_activations", "tensor_parallel_size",
-           "Drop --tensor_parallel_size, or the offload");
   if (policy.compression != shard::Compression())
     refuse("together with int8 collectives", "tensor_parallel_size", "Drop --gather_dtype and --reduce_dtype int8");
   if (!spec.strategy.unit_strategies.empty())

@@ -162,16 +162,17 @@ TEST(OtherTools, TableIsConsistent) {
 
 TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
   try {
-    (void)parsed({"sft", "--sequence-parallel-size", "2", "--lr", "fast", "--use_galore", "--lora_rnk", "8", "run.yml",
+    (void)parsed({"sft", "--deepspeed-autotp-size", "2", "--lr", "fast", "--use_galore", "--lora_rnk", "8", "run.yml",
                   "--torch_dtype", "int8", "--seed", "3", "--max_length"},
                  {"TESSERA_USE_DORA=true"});
     FAIL() << "no error";
   } catch (const RefusedOptions& refused) {
     EXPECT_EQ(refused.code(), ExitCode::usage);
     EXPECT_EQ(refused.lines.at(0), "7 options are refused");
-    EXPECT_EQ(refused.lines.at(1),
-              "not supported: --sequence-parallel-size 2 [command line]. Ranks do not share a sequence: "
-              "use --gradient_checkpointing full for long ones. Accepted: 1");
+    EXPECT_EQ(
+        refused.lines.at(1),
+        "not supported: --deepspeed-autotp-size 2 [command line]. Tensor parallelism is missing: use --zero_stage 3. "
+        "Accepted: 1");
     EXPECT_THAT(refused.lines.at(2), HasSubstr("not supported: --use_galore true"));
     EXPECT_THAT(refused.lines.at(3), HasSubstr("[environment TESSERA_USE_DORA]"));
     EXPECT_THAT(refused.lines.at(4), HasSubstr("not supported: --torch_dtype int8"));

@@ -9,6 +9,7 @@
 #include "kernels/step.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/plan/activations.hpp"
+#include "runtime/plan/limits.hpp"
 #include "runtime/plan/plan.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context parallelism by all-to-all of heads: ranks that share rows give what one rank gives with the same rows.
+// Context parallelism, by all-to-all of heads and by gathered keys and values: ranks that share rows give what one rank
+// gives with the same rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "io/data/packing.hpp"
 #include "models/context.hpp"
+#include "models/quantize.hpp"
 #include "runtime/shard/context.hpp"
 #include "tests/train/run.hpp"
 
@@ -23,10 +26,9 @@ std::string context_config(int kv_heads, bool qk_norm = true, int heads = 4) {
       qk_norm ? "qwen3" : "llama", heads, kv_heads);
 }
 
-models::Model context_model(const std::string& config, int ranks, DType dtype = DType::f32) {
-  models::Model model = models::make(config, "test", dtype);
-  models::share_rows(model, ranks);
-  return model;
+std::string with_window(std::string config) {
+  config.insert(config.rfind('}'), R"(, "sliding_window": 5)");
+  return config;
 }
 
 /// Global batches of 4 rows, micro-batches of 2 on each group of ranks.
@@ -52,10 +54,20 @@ void check_plan(train::Trainer& trainer) {
   EXPECT_EQ(plan::compare_memory(plan, trainer.measured_memory()), "");
 }
 
-Outcome run_context(const std::string& config, const Variant& v, const io::TokenStream& tokens, int steps = 10) {
-  const models::Model model = context_model(config, v.context, v.dtype);
-  return run({&model, &tokens, steps, "", /*evaluate=*/false, check_plan}, v);
-}
+class Context : public testing::TestWithParam<models::ContextKind> {
+ protected:
+  static bool gathers() { return GetParam() == models::ContextKind::gather; }
+  static models::Model context_model(const std::string& config, int ranks, DType dtype = DType::f32) {
+    models::Model model = models::make(config, "test", dtype);
+    models::share_rows(model, ranks, GetParam());
+    return model;
+  }
+  static Outcome run_context(const std::string& config, const Variant& v, const io::TokenStream& tokens,
+                             int steps = 10) {
+    const models::Model model = context_model(config, v.context, v.dtype);
+    return run({&model, &tokens, steps, "", /*evaluate=*/false, check_plan}, v);
+  }
+};
 
 double most_apart(const std::vector<float>& a, const std::vector<float>& b) {
   double most = 0;
@@ -73,7 +85,7 @@ void expect_near(const Outcome& one, const Outcome& other, const std::string& wh
   EXPECT_LT(most_apart(one.grads, other.grads), tolerance) << what;
 }
 
-TEST(Context, TenStepsAreThoseOfOneRank) {
+TEST_P(Context, TenStepsAreThoseOfOneRank) {
   const RandomTokens tokens(800, 37);
   for (const int kv_heads : {1, 2, 4}) {
     const Outcome one = run_context(context_config(kv_heads), context_variant(1, 1), tokens);
@@ -84,7 +96,7 @@ TEST(Context, TenStepsAreThoseOfOneRank) {
   }
 }
 
-TEST(Context, PackedRowsAreThoseOfOneRank) {
+TEST_P(Context, PackedRowsAreThoseOfOneRank) {
   const auto rows = documents();
   for (const int kv_heads : {1, 4}) {
     const Outcome one = run_context(context_config(kv_heads), context_variant(1, 1), *rows);
@@ -94,15 +106,25 @@ TEST(Context, PackedRowsAreThoseOfOneRank) {
   }
 }
 
-TEST(Context, OtherModels) {
+TEST_P(Context, OtherModels) {
   const RandomTokens tokens(800, 37);
-  const std::string gpt2 = config_json({.hidden = 24, .heads = 4});
-  for (const std::string& config : {context_config(2, /*qk_norm=*/false), gpt2})
+  const std::string gpt2 = config_json({.hidden = 24, .heads = 4}), llama = context_config(2, /*qk_norm=*/false);
+  const auto like = [&](const std::string& family) {
+    return std::string(llama).replace(llama.find("llama"), std::strlen("llama"), family);
+  };
+  for (const std::string& config : {llama, like("qwen2"), with_window(like("mistral")), like("smollm3"), gpt2})
     expect_near(run_context(config, context_variant(1, 1), tokens), run_context(config, context_variant(2, 2), tokens),
                 config);
 }
 
-TEST(Context, StrategiesAndMemoryChangeNoBit) {
+TEST_P(Context, WindowsCrossTheBordersOfParts) {
+  const auto rows = documents();
+  const std::string config = with_window(context_config(2));
+  const Outcome one = run_context(config, context_variant(1, 1), *rows);
+  for (const int ranks : {2, 4}) expect_near(one, run_context(config, context_variant(ranks, ranks), *rows), "window");
+}
+
+TEST_P(Context, StrategiesAndMemoryChangeNoBit) {
   const RandomTokens tokens(800, 37);
   const std::string config = context_config(1);
   for (const int ranks : {2, 4}) {
@@ -123,28 +145,46 @@ TEST(Context, StrategiesAndMemoryChangeNoBit) {
   }
 }
 
-/// Masks of dropout belong to tokens, whichever rank has them.
-TEST(Context, AdaptersAndFrozenParameters) {
+/// Where states and activations lie changes no bit.
+TEST_P(Context, OffloadsChangeNoBit) {
   const RandomTokens tokens(800, 37);
-  const auto adapted = [&](int ranks, bool lora) {
+  const std::string config = context_config(1);
+  using shard::Tier;
+  const Outcome of_first = run_context(config, context_variant(4, 2), tokens, 3);
+  for (const bool recompute : {false, true})
+    for (const bool activations : {false, true}) {
+      Variant v = context_variant(4, 2);
+      v.recompute = recompute;
+      v.offload_activations = activations;
+      if (!activations) v.placement = {Tier::host, Tier::host, Tier::host};
+      EXPECT_EQ(difference(of_first, run_context(config, v, tokens, 3)), "") << v.str();
+    }
+}
+
+/// Masks of dropout belong to tokens, whichever rank has them. A frozen base may be quantized.
+TEST_P(Context, AdaptersAndFrozenParameters) {
+  const RandomTokens tokens(800, 37);
+  enum class What { adapters, quantized, frozen };
+  const auto adapted = [&](int ranks, What what) {
     models::Model model = models::make(context_config(2), "test");
-    if (lora) models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
-    else freeze(model, frozen_sets[1].frozen);
-    models::share_rows(model, ranks);
+    if (what == What::frozen) freeze(model, frozen_sets[1].frozen);
+    else models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
+    if (what == What::quantized) models::quantize(model, QuantFormat::nf4);
+    models::share_rows(model, ranks, GetParam());
     return model;
   };
-  for (const bool lora : {true, false}) {
-    const models::Model alone = adapted(1, lora);
+  for (const What what : {What::adapters, What::quantized, What::frozen}) {
+    const models::Model alone = adapted(1, what);
     const Outcome one = run({&alone, &tokens, 4, "", false, check_plan}, context_variant(1, 1));
     for (const int ranks : {2, 4}) {
-      const models::Model shared = adapted(ranks, lora);
+      const models::Model shared = adapted(ranks, what);
       expect_near(one, run({&shared, &tokens, 4, "", false, check_plan}, context_variant(4, ranks)),
-                  lora ? "adapters" : "frozen");
+                  strfmt("%d ranks, %d", ranks, static_cast<int>(what)));
     }
   }
 }
 
-TEST(Context, In16Bits) {
+TEST_P(Context, In16Bits) {
   const RandomTokens tokens(800, 37);
   Variant one = context_variant(1, 1), two = context_variant(2, 2), zero0 = context_variant(2, 2, "0");
   for (Variant* v : {&one, &two, &zero0}) v->dtype = DType::bf16;
@@ -153,7 +193,7 @@ TEST(Context, In16Bits) {
   EXPECT_EQ(difference(of_two, run_context(context_config(1), zero0, tokens, 4)), "");
 }
 
-TEST(Context, HybridAndReductionsGiveWhatOneRankGives) {
+TEST_P(Context, HybridAndReductionsGiveWhatOneRankGives) {
   const RandomTokens tokens(800, 37);
   const std::string config = context_config(2);
   const Outcome one = run_context(config, context_variant(1, 1), tokens, 4);
@@ -167,7 +207,7 @@ TEST(Context, HybridAndReductionsGiveWhatOneRankGives) {
 }
 
 /// Of five rows in micro-batches of two on two groups, the last is short, or empty.
-TEST(Context, ShortAndEmptyMicroBatches) {
+TEST_P(Context, ShortAndEmptyMicroBatches) {
   const RandomTokens tokens(800, 37);
   const std::string config = context_config(2);
   for (const std::int64_t rows : {5, 6}) {
@@ -177,7 +217,7 @@ TEST(Context, ShortAndEmptyMicroBatches) {
   }
 }
 
-TEST(Context, BytesAreThoseOfTheFormula) {
+TEST_P(Context, BytesAreThoseOfTheFormula) {
   const RandomTokens tokens(800, 37);
   for (const int ranks : {2, 4}) {
     const std::string config = context_config(1);
@@ -193,8 +233,8 @@ TEST(Context, BytesAreThoseOfTheFormula) {
       sum += plan.costs.traffic[static_cast<std::size_t>(group)];
       EXPECT_EQ(trainer.exchange_traffic(Axis::context), sum);
       // Forward and backward of 2 layers, 2 micro-batches of 2 rows: q, k and v, where each rank has one kv head, and
-      // the output, of which a rank keeps its own part.
-      const std::int64_t per_token = (4 + 2 * ranks + 4) * 6 * 4, mine = 2 * row_tokens / ranks;
+      // the output, of which a rank keeps its own part; or k and v of the others' tokens, and their gradients.
+      const std::int64_t per_token = (gathers() ? 2 * ranks : 4 + 2 * ranks + 4) * 6 * 4, mine = 2 * row_tokens / ranks;
       const std::int64_t bytes = 2 * 2 * 2 * mine * per_token * (ranks - 1) / ranks;
       EXPECT_EQ(static_cast<std::int64_t>(plan.costs.exchange.within_node + plan.costs.exchange.across_nodes), bytes);
       before = trainer.exchange_traffic(Axis::context);
@@ -205,7 +245,7 @@ TEST(Context, BytesAreThoseOfTheFormula) {
   }
 }
 
-TEST(Context, ARankHasAPartOfTheActivations) {
+TEST_P(Context, ARankHasAPartOfTheActivations) {
   const auto activations = [](int ranks) {
     const models::Model model = context_model(context_config(4), ranks);
     train::TrainerOptions options = options_of(model, context_variant(4, ranks, "0"), 1);
@@ -217,10 +257,11 @@ TEST(Context, ARankHasAPartOfTheActivations) {
       if (slot.category == Category::activations) bytes += slot.bytes;
     return static_cast<double>(bytes);
   };
-  EXPECT_NEAR(activations(4) / activations(2), 0.5, 0.02);
+  // Gathered keys and values are those of whole rows, on every rank.
+  EXPECT_NEAR(activations(4) / activations(2), 0.5, gathers() ? 0.2 : 0.02);
 }
 
-TEST(Context, LossesOfEvaluation) {
+TEST_P(Context, LossesOfEvaluation) {
   const RandomTokens tokens(800, 37);
   const std::string config = context_config(2);
   const models::Model alone = context_model(config, 1), shared = context_model(config, 2);
@@ -229,33 +270,69 @@ TEST(Context, LossesOfEvaluation) {
   EXPECT_NEAR(one.eval_loss, two.eval_loss, 1e-5);
 }
 
-std::string refusal(const std::string& config, int ranks, const std::function<void(train::TrainerOptions&)>& change) {
+struct Asked {
+  std::string config;
+  int ranks;
+  std::optional<models::ContextKind> kind;
+};
+
+/// The kind that is chosen, or the line of the error.
+std::string chosen(const Asked& asked, const std::function<void(train::TrainerOptions&)>& change = {}) {
   try {
-    const models::Model model = context_model(config, ranks);
-    train::TrainerOptions options = options_of(model, context_variant(4, ranks), 1);
+    models::Model model = models::make(asked.config, "test");
+    models::share_rows(model, asked.ranks, asked.kind);
+    train::TrainerOptions options = options_of(model, context_variant(4, asked.ranks), 1);
     options.run.topology.ranks_per_node = 4;
     if (change) change(options);
     (void)plan::make_plan(options.run);
+    return name_of(model.context.kind);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
     return error.line();
   }
-  return "";
 }
 
-TEST(Context, RefusesWhatItCannotDivide) {
-  using testing::HasSubstr;
-  EXPECT_THAT(refusal(context_config(3, true, 6), 4, {}), HasSubstr("4 cannot divide 6 heads with 3"));
-  EXPECT_THAT(refusal(context_config(3, true, 6), 2, {}), HasSubstr("2 cannot divide 6 heads with 3"));
-  EXPECT_EQ(refusal(context_config(2), 2, {}), "");
-  EXPECT_THAT(refusal(context_config(2), 4, [](auto& o) { o.run.tokens = 14; }),
-              HasSubstr("max_length 14 / context_parallel_size 4 = 3, and 2 tokens are left"));
-  EXPECT_THAT(refusal(experts_config, 2, {}), HasSubstr("for mixtures of experts"));
-  EXPECT_THAT(refusal(context_config(2), 2, [](auto& o) { o.run.strategy.policy.reproducible = true; }),
-              HasSubstr("--reproducible"));
-  EXPECT_THAT(refusal(context_config(2), 2, [](auto& o) { o.run.strategy.policy.activations = shard::Tier::host; }),
-              HasSubstr("--offload_activations"));
+TEST(ContextKinds, HeadsAreExchangedWhereTheyCanBeDivided) {
+  const std::string six = context_config(3, true, 6);
+  EXPECT_EQ(chosen({context_config(2), 2, {}}), "ulysses");
+  EXPECT_EQ(chosen({six, 4, {}}), "gather");
+  EXPECT_EQ(chosen({six, 2, {}}), "gather");
+  EXPECT_EQ(chosen({six, 2, models::ContextKind::gather}), "gather");
+  EXPECT_THAT(chosen({six, 4, models::ContextKind::ulysses}),
+              testing::AllOf(testing::HasSubstr("4 ranks, which cannot divide 6 heads with 3"),
+                             testing::HasSubstr("--context_parallel_kind gather")));
 }
+
+TEST(ContextKinds, NoneNamedGivesWhatOneRankGives) {
+  const RandomTokens tokens(800, 37);
+  const auto of = [&](int ranks) {
+    models::Model model = models::make(context_config(3, true, 6), "test");
+    models::share_rows(model, ranks);
+    return run({&model, &tokens, 10, "", /*evaluate=*/false, check_plan}, context_variant(ranks, ranks));
+  };
+  const Outcome one = of(1);
+  for (const int ranks : {2, 4}) expect_near(one, of(ranks), strfmt("%d ranks", ranks));
+}
+
+TEST(ContextKinds, RefuseWhatTheyCannotDivide) {
+  using testing::HasSubstr;
+  const auto refusal = [](int ranks, const std::function<void(train::TrainerOptions&)>& change,
+                          std::optional<models::ContextKind> kind = {}) {
+    return chosen({context_config(2), ranks, kind}, change);
+  };
+  EXPECT_THAT(refusal(4, [](auto& o) { o.run.tokens = 14; }),
+              HasSubstr("max_length 14 / context_parallel_size 4 = 3, and 2 tokens are left"));
+  EXPECT_THAT(refusal(
+                  4, [](auto& o) { o.run.tokens = 12; }, models::ContextKind::gather),
+              HasSubstr("max_length 12 / (2 * context_parallel_size 4) = 1, and 4 tokens are left"));
+  EXPECT_THAT(chosen({experts_config, 2, {}}), HasSubstr("for mixtures of experts"));
+  EXPECT_THAT(refusal(2, [](auto& o) { o.run.strategy.policy.reproducible = true; }), HasSubstr("--reproducible"));
+  EXPECT_THAT(refusal(2, [](auto& o) { o.run.packed = true, o.run.flat_tokens = o.run.flat_eval_tokens = 64; }),
+              HasSubstr("--padding_free"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Context, testing::Values(models::ContextKind::ulysses, models::ContextKind::gather),
+                         [](const auto& kind) { return std::string(name_of(kind.param)); });
 
 }  // namespace
 }  // namespace tessera::test

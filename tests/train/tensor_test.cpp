@@ -120,6 +120,21 @@ TEST(Tensor, StrategiesAndMemoryChangeNoBit) {
   }
 }
 
+TEST(Tensor, OffloadsChangeNoBit) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = tensor_config("llama", 2);
+  using shard::Tier;
+  const Outcome of_first = run_tensor(config, tensor_variant(4, 2), tokens, 3);
+  for (const bool recompute : {false, true})
+    for (const bool activations : {false, true}) {
+      Variant v = tensor_variant(4, 2);
+      v.recompute = recompute;
+      v.offload_activations = activations;
+      if (!activations) v.placement = {Tier::host, Tier::host, Tier::host};
+      EXPECT_EQ(difference(of_first, run_tensor(config, v, tokens, 3)), "") << v.str();
+    }
+}
+
 /// A of a matrix whose inputs are divided has a part of them, and B of one whose outputs are; frozen ones are not
 /// reduced.
 TEST(Tensor, AdaptersAndFrozenParameters) {
@@ -328,8 +343,8 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.strategy.policy.reproducible = true; }),
               HasSubstr("--reproducible"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) { o.run.strategy.policy.activations = shard::Tier::host; }),
-              HasSubstr("--offload_activations"));
+                             [](auto& o) { o.run.flat_tokens = o.run.flat_eval_tokens = 32, o.run.packed = true; }),
+              HasSubstr("--padding_free"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
                              [](auto& o) {
                                o.run.states = {{"s", DType::u8, 256}};

@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/plan_longest.hpp"
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/session/checkpoint_defaults.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
@@ -17,6 +18,7 @@
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/gpu_specs.hpp"
+#include "runtime/plan/limits.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/context.hpp"
 #include "runtime/shard/tensor.hpp"
@@ -73,7 +75,8 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
 
 std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
 
-void print_table(const std::vector<Row>& rows) {
+/// `exchanges`: what they are for.
+void print_table(const std::vector<Row>& rows, const std::string& exchanges) {
   std::string head = strfmt("  %-20s %-26s", "strategy", "mesh");
   for (int c = 0; c < plan::num_categories; ++c) head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
   log::info("memory of a rank");
@@ -101,9 +104,10 @@ void print_table(const std::vector<Row>& rows) {
   }
   for (const Row& row : rows)
     if (row.chosen && row.costs.exchange.collectives > 0)
-      log::info(strfmt("exchange  of activations: %s by the busiest rank, %s by a node to other nodes, %lu collectives",
-                       human_bytes(row.load.exchange.busiest_rank).c_str(),
-                       bytes_or_dash(row.load.exchange.node_uplink).c_str(), row.costs.exchange.collectives));
+      log::info(
+          strfmt("exchange  of activations (%s): %s by the busiest rank, %s by a node to other nodes, %lu collectives",
+                 exchanges.c_str(), human_bytes(row.load.exchange.busiest_rank).c_str(),
+                 bytes_or_dash(row.load.exchange.node_uplink).c_str(), row.costs.exchange.collectives));
 }
 
 /// The GPU whose figures are shown: this rank's, or an H200 where there is none to ask; null on the CPU, and where none
@@ -336,6 +340,8 @@ void print_plan(const PlanOf& of) {
   plan::RunSpec smallest = chosen.spec;  // auto would choose it for a larger micro-batch
   if (chooses_recompute(options)) smallest.strategy.policy.recompute = shard::Recompute::full;
   const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(smallest, memory);
+  const std::vector<LongestRow> longest =
+      memory == 0 ? std::vector<LongestRow>() : longest_by_form(chosen.spec, static_cast<std::size_t>(memory));
   const std::vector<plan::RecomputeChoice> recompute = plan::recompute_choices(chosen.spec);
   const std::vector<Row> rows = all_rows(options, chosen);
   if (options.flag("json")) {
@@ -360,6 +366,7 @@ void print_plan(const PlanOf& of) {
     json["gradient_checkpointing"] = recompute_json(recompute, chosen.spec, of.trains);
     json["tiers"] = tiers_json(tiers_of(options, chosen));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
+    if (!longest.empty()) json["longest_rows"] = longest_json(longest);
     if (options.flag("print_schedule")) {
       if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
       json["schedule"] = shard::text(chosen.train);
@@ -367,7 +374,7 @@ void print_plan(const PlanOf& of) {
     log::info(json.dump(2));
   } else {
     print_head(chosen, of);
-    print_table(rows);
+    print_table(rows, chosen.spec.tensor_ranks() > 1 ? "parts of matrices" : name_of(chosen.spec.model->context.kind));
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
     print_tiers(tiers_of(options, chosen), memory);
@@ -376,6 +383,7 @@ void print_plan(const PlanOf& of) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
                        human_bytes(plan::memory_needed(chosen)).c_str(), human_bytes(memory).c_str(),
                        fits ? "yes" : "no", largest > 0 ? std::to_string(largest).c_str() : "none"));
+      print_longest(longest, chosen.spec);
     }
     if (options.flag("explain")) explain(chosen.spec);
     if (options.flag("print_schedule")) print_schedules(chosen);

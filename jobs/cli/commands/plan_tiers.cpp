@@ -44,7 +44,6 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen, shard::Reduce offloa
                     plan.costs.in[static_cast<int>(Memory::disk)], plan.costs.moved, same});
   };
   add("resident", "", {});
-  if (chosen.spec.row_ranks() > 1) return rows;  // nothing is offloaded where ranks share rows
   add("optimizer on the CPU", "--offload_optimizer cpu", {device, host, host});
   if (policy.shard_params && policy.reshard_after_forward)
     add("and parameters", "--offload_params cpu", {host, host, host});

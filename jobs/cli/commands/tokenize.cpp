@@ -60,29 +60,19 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
   }
 }
 
-/// Files that this rank has decompressed, which are removed at the end, also by an error.
-class Decompressed {
+/// Copies of data that this rank has made (io::DataFile::copy), which are removed at the end, also by an error.
+class Copies {
  public:
-  Decompressed() = default;
-  ~Decompressed() {
+  Copies() = default;
+  ~Copies() {
     for (const std::string& path : paths_) io::remove_quietly(path);
   }
-  Decompressed(const Decompressed&) = delete;
-  Decompressed& operator=(const Decompressed&) = delete;
-  void add(const io::DataFile& file) { paths_.push_back(file.decompressed); }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  void add(const io::DataFile& file) { paths_.push_back(file.copy); }
 
  private:
   std::vector<std::string> paths_;
-};
-
-/// While it lives, the first SIGTERM, SIGINT or SIGHUP ends the command by an error (throw_if_ended), so that its
-/// temporary files are removed.
-class EndSignals {
- public:
-  EndSignals() { handle_end_signals("", /*prints=*/false); }
-  ~EndSignals() { handle_end_signals(nullptr, /*prints=*/false); }
-  EndSignals(const EndSignals&) = delete;
-  EndSignals& operator=(const EndSignals&) = delete;
 };
 
 /// Of this rank alone: called where all ranks agree on errors.
@@ -107,11 +97,12 @@ void tokenize_command(const Call& call, World& world) {
   if (tokenizer == nullptr && options.text("tokenizer") == "bytes")
     throw options.refuse("tokenizer", "bytes need no token file", "Train on the text itself: --dataset FILE.txt");
   if (tokenizer == nullptr) refuse_without_tokenizer(options, options.text("model"));
+  refuse_depends(options);
   const EndSignals signals;
-  Decompressed decompressed;
+  Copies copies;
   const std::vector<io::DataFile> files = prepared_files(
       options, world, options.list("dataset"), [&] { return io::directory_of(path); },
-      [&](const io::DataFile& file) { decompressed.add(file); });
+      [&](const io::DataFile& file) { copies.add(file); });
   std::unique_ptr<io::Corpus> corpus;
   std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;

@@ -104,7 +104,7 @@ void TrainRun::open_data() {
     throw options_.refuse("group_by_length", "--group_by_length has no effect: all samples have --max_length tokens",
                           "Drop it: texts are one stream, cut into samples");
   const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
-  if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_);
+  if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks * model_.tensor_ranks);
   trainer_options_.run.packed = data_.train->packed() != nullptr;
   trainer_options_.run.loss_weights = data_.weighted();
   if (options_.flag("padding_free")) data_.set_flat_tokens(trainer_options_.run);
@@ -239,7 +239,10 @@ std::string TrainRun::run_json() const {
   json["strategy"] = plan.spec.strategy.name;
   json["mesh"] = {{"replicate", plan.spec.strategy.mesh.size(Axis::replicate)},
                   {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
-  if (plan.spec.context_ranks() > 1) json["mesh"]["context"] = plan.spec.context_ranks();
+  if (plan.spec.context_ranks() > 1) {
+    json["mesh"]["context"] = plan.spec.context_ranks();
+    json["context_parallel_kind"] = name_of(plan.spec.model->context.kind);
+  }
   if (plan.spec.tensor_ranks() > 1) json["mesh"]["tensor"] = plan.spec.tensor_ranks();
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);

@@ -73,8 +73,8 @@ constexpr ExternalKeySpec accelerate_rows[] = {
     // parallelism_config: the sizes of the mesh. dp_* are read by ConfigFileReader::parallelism_config.
     {"parallelism_config", "parallelism_config_tp_size", KeyAction::set, "tensor_parallel_size"},
     {"parallelism_config", "parallelism_config_cp_size parallelism_config_sp_size", KeyAction::set, "context_parallel_size"},
-    {"parallelism_config", "parallelism_config_cp_backend parallelism_config_cp_comm_strategy", KeyAction::harmless, "ranks that share rows exchange heads: see context_parallel_kind"},
-    {"parallelism_config", "parallelism_config_sp_backend parallelism_config_sp_seq_length parallelism_config_sp_seq_length_is_variable parallelism_config_sp_attn_implementation", KeyAction::harmless, "ranks that share rows exchange heads: see context_parallel_kind"},
+    {"parallelism_config", "parallelism_config_cp_backend parallelism_config_cp_comm_strategy", KeyAction::harmless, "how ranks that share rows attend: see context_parallel_kind"},
+    {"parallelism_config", "parallelism_config_sp_backend parallelism_config_sp_seq_length parallelism_config_sp_seq_length_is_variable parallelism_config_sp_attn_implementation", KeyAction::harmless, "how ranks that share rows attend: see context_parallel_kind"},
     // lr_scheduler_kwargs: of Hugging Face's TrainingArguments.
     {"lr_scheduler_kwargs", "min_lr", KeyAction::set, "min_lr"},
     {"lr_scheduler_kwargs", "min_lr_rate min_lr_ratio", KeyAction::set, "min_lr_rate"},

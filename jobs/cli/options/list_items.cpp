@@ -17,9 +17,12 @@ std::vector<std::string> argument_items(const OptionSpec& spec, const std::strin
 std::vector<std::string> list_items(const OptionSpec& spec, const std::string& text) {
   if (!names_files(spec)) return split_list(text);
   if (io::names_something(text)) return {text};
+  if (io::is_command(text)) return {text};
+  const std::size_t command = text.find(" cmd:");
   std::vector<std::string> items;
-  for (const std::string& word : split_words(text, ' '))
+  for (const std::string& word : split_words(text.substr(0, command), ' '))
     for (std::string& name : io::split_names(word)) items.push_back(std::move(name));
+  if (command != std::string::npos) items.push_back(text.substr(command + 1));
   return items;
 }
 

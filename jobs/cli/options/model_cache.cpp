@@ -8,6 +8,8 @@
 #include <fstream>
 #include <vector>
 
+#include "io/data/data_files.hpp"
+
 namespace tessera::jobs {
 
 namespace {
@@ -104,7 +106,7 @@ std::string download_command(const std::string& name, const std::string& revisio
 }
 
 std::pair<std::string, std::string> split_selection(const std::string& name) {
-  const std::size_t at = name.find_last_of("#:");
+  const std::size_t at = io::is_command(name) ? std::string::npos : name.find_last_of("#:");
   if (at == std::string::npos || at == 0 || at + 1 == name.size()) return {name, ""};
   if (name.find_first_not_of("0123456789.eE+-", at + 1) != std::string::npos) return {name, ""};
   return {name.substr(0, at), name.substr(at)};

@@ -31,10 +31,13 @@ const OptionSpec model_and_data[] = {
     {.name = "dataset", .aliases = "train_dataset", .type = Type::list, .values = "FILE ...", .group = "Data",
      .help = "training files, directories or patterns: text; JSON Lines, .json, .csv and .tsv with texts or "
              "conversations, also .gz or .zst; .bin token files of llm.c; FILE#500: so many rows, FILE:0.3: that share "
-             "of them",
+             "of them; 'cmd:COMMAND': the JSON Lines that a shell command prints (docs/data.md)",
      .equivalents = "ms-swift --dataset", .commands = for_runs | for_eval | for_tokenize},
     {.name = "val_dataset", .type = Type::list, .values = "FILE ...", .group = "Data", .help = "validation files",
      .equivalents = "ms-swift --val_dataset"},
+    {.name = "dataset_depends", .type = Type::list, .values = "FILE ...", .group = "Data",
+     .help = "files that the commands of --dataset and --val_dataset read: a command runs again when one has changed",
+     .commands = for_runs | for_eval | for_tokenize},
     {.name = "split_dataset_ratio", .type = Type::real, .default_value = "0", .group = "Data",
      .help = "share of the training tokens, taken from the end, to use for validation",
      .equivalents = "ms-swift --split_dataset_ratio", .min = 0, .max = 0.9},
@@ -69,8 +72,8 @@ const OptionSpec model_and_data[] = {
      .help = "which text of conversations has loss: every assistant's with its end of turn, the last one's, all",
      .equivalents = "ms-swift --loss_scale", .commands = for_train | for_eval | for_tokenize | for_config},
     {.name = "cache_dir", .values = "DIR", .group = "Data",
-     .help = "where tokenized text is cached, by a hash of the text and the tokenizer, and compressed files are "
-             "decompressed [OUTPUT_DIR/cache; eval: ~/.cache/tessera]",
+     .help = "where tokenized text is cached, by a hash of the text and the tokenizer, compressed files are "
+             "decompressed, and what commands print is kept [OUTPUT_DIR/cache; eval: ~/.cache/tessera]",
      .commands = for_train | for_eval | for_config},
     {.name = "preview", .type = Type::integer, .default_value = "0", .group = "Data",
      .help = "print the tokens of the first N documents", .commands = for_tokenize, .min = 0, .max = 1000},
@@ -213,9 +216,11 @@ const OptionSpec sharding_options[] = {
      .equivalents = "ms-swift --sequence_parallel_size; accelerate parallelism_config cp_size, sp_size; axolotl "
                     "context_parallel_size",
      .commands = for_train | for_plan | for_config, .min = 1},
-    {.name = "context_parallel_kind", .type = Type::choice, .default_value = "ulysses", .values = "ulysses",
+    {.name = "context_parallel_kind", .type = Type::choice, .default_value = "auto", .values = "auto|ulysses|gather",
      .group = "Sharding",
-     .help = "how ranks that share rows attend; ulysses: each with some heads, which are exchanged all to all",
+     .help = "how ranks that share rows attend; ulysses: each with some heads of whole rows, which are exchanged all to "
+             "all; gather: each with all heads of its tokens, over gathered keys and values; auto: ulysses where the "
+             "heads can be divided, else gather",
      .equivalents = "accelerate parallelism_config sp_backend", .commands = for_train | for_plan | for_config},
     {.name = "tensor_parallel_size", .type = Type::integer, .default_value = "1", .group = "Sharding",
      .help = "ranks that have parts of the same matrices: each has some heads and a part of the MLPs' width of all tokens, "

@@ -8,6 +8,7 @@
 #include "io/hdf5/mpio_file.hpp"
 #include "jobs/cli/options/other_tools.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
+#include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/preferences.hpp"
@@ -209,6 +210,7 @@ void check_options(const Options& options) {
                           check_attention,
                           check_transport,
                           check_validation_data,
+                          refuse_depends,
                           check_best_options,
                           check_sample_steps,
                           check_template,

@@ -261,7 +261,8 @@ std::vector<NamedFiles> validation_files(const Options& options, World& world, c
 }
 
 std::string set_name(const std::string& file, const std::vector<ValidationSet>& others) {
-  const std::string stem = std::filesystem::path(io::without_selection(file)).stem().string();
+  const std::string stem =
+      io::is_command(file) ? "command" : std::filesystem::path(io::without_selection(file)).stem().string();
   std::string name = stem;
   const auto is_taken = [&](const ValidationSet& set) { return set.name == name; };
   for (int i = 2; std::ranges::any_of(others, is_taken); ++i) name = stem + "_" + std::to_string(i);
@@ -270,13 +271,13 @@ std::string set_name(const std::string& file, const std::vector<ValidationSet>& 
 
 }  // namespace
 
-std::int64_t RunData::row_tokens(std::int64_t tokens) const {
+std::int64_t RunData::row_tokens(std::int64_t tokens, int ranks) const {
   std::int64_t longest = 0;
   for (const auto& stream : packed) {
     if (!stream->has_rows()) return tokens;
     longest = std::max(longest, stream->count().longest);
   }
-  return longest > 0 ? exec::padded_tokens(longest, tokens) : tokens;
+  return longest > 0 ? exec::padded_tokens(longest, tokens, ranks) : tokens;
 }
 
 void RunData::set_flat_tokens(plan::RunSpec& spec) const {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "io/chat/chat_template.hpp"
+#include "io/corpus/command_output.hpp"
 #include "io/corpus/decompressed_files.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/file/text_file.hpp"
@@ -12,6 +13,7 @@
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/start_stop.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
@@ -70,6 +72,14 @@ void refuse_hub_names(const Options& options) {
             options.value(option).source.text,
             "Tessera downloads nothing. To download it from the Hugging Face Hub, where there is a network: " +
                 download_dataset_command(name));
+}
+
+void refuse_depends(const Options& options) {
+  if (!options.given("dataset_depends")) return;
+  for (const char* name : {"dataset", "val_dataset"})
+    if (std::ranges::any_of(options.list(name), io::is_command)) return;
+  throw options.refuse("dataset_depends", "--dataset_depends names files that commands read, and no data set is one",
+                       "Leave it out, or give --dataset 'cmd:COMMAND'");
 }
 
 void refuse_row_options(const Options& options) {
@@ -201,10 +211,22 @@ std::vector<io::DataFile> prepared_files(const Options& options, World& world, c
     files = io::data_files(names, &left_out);
     report_left_out(options, left_out);
   });
+  std::optional<EndSignals> signals;  // tokenize has its own
+  if ((options.commands & for_tokenize) == 0 && std::ranges::any_of(files, io::is_command, &io::DataFile::path))
+    signals.emplace();
+  io::run_commands(world, files,
+                   {.directory = directory,
+                    .depends = options.list("dataset_depends"),
+                    .made =
+                        [&](const io::DataFile& file, bool ran) {
+                          log::info((ran ? "ran       " : "ran once  ") + file.path + " | rows in " + file.copy);
+                          if (ran && made) made(file);
+                        },
+                    .check = [] { throw_if_stopped("running a command of the data"); }});
   io::decompress_files(world, files,
                        {.directory = directory, .made = made, .check = [] { throw_if_stopped("decompressing"); }});
   for (const io::DataFile& file : files)
-    if (!file.decompressed.empty()) log::info("unpacked  " + file.path + " in " + file.decompressed);
+    if (!file.copy.empty() && !io::is_command(file.path)) log::info("unpacked  " + file.path + " in " + file.copy);
   return files;
 }
 

@@ -40,6 +40,8 @@ void refuse_chat_options(const Options& options);
 /// it.
 void refuse_hub_names(const Options& options);
 
+/// Throws Error (usage) for --dataset_depends without a command among the data.
+void refuse_depends(const Options& options);
 /// Throws Error (usage) for options of rows that are given, where all files hold tokens.
 void refuse_row_options(const Options& options);
 /// --system: a text, or the contents of a file without the newline at its end. Throws Error (usage): NAME.txt that is
@@ -55,9 +57,9 @@ void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer)
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
 
 /// Collective. The files that the names stand for: what is left out is reported (W070; an error with --strict), and
-/// compressed files are decompressed into the directory that `directory` returns; `made` is called with each that this
-/// rank has decompressed, also before an error; may be empty. Throws Error (data; preempted: a stop flag) on every rank
-/// alike.
+/// commands are run and compressed files decompressed into the directory that `directory` returns; `made` is called
+/// with each copy that this rank has made, also before an error; may be empty. Throws Error (data; preempted: a stop
+/// flag) on every rank alike.
 [[nodiscard]] std::vector<io::DataFile> prepared_files(const Options& options, World& world,
                                                        const std::vector<std::string>& names,
                                                        const std::function<std::string()>& directory,

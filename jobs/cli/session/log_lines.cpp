@@ -132,6 +132,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
                          name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
+  if (const models::ContextShare& context = model.context; context.ranks > 1)
+    lines.push_back(strfmt("          rows are shared by %d ranks | %s", context.ranks, name_of(context.kind)));
   lines.push_back("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
                   start.precision_source);
   const bool on_device = plan.spec.device != host_device;

@@ -81,8 +81,9 @@ struct RunData {
 
   /// True if some tokens have weights in the loss (RunSpec::loss_weights).
   [[nodiscard]] bool weighted() const;
-  /// T of the run, at most `tokens`: where rows hold one document each, no more than the longest has.
-  [[nodiscard]] std::int64_t row_tokens(std::int64_t tokens) const;
+  /// T of the run, at most `tokens`: where rows hold one document each, no more than the longest has, and as much more
+  /// as `ranks` that share rows need to divide it.
+  [[nodiscard]] std::int64_t row_tokens(std::int64_t tokens, int ranks = 1) const;
   /// --padding_free: sets how many tokens the samples of a micro-batch may have end to end, in training and evaluation.
   void set_flat_tokens(plan::RunSpec& spec) const;
 };

@@ -50,7 +50,8 @@ void throw_with_others(const Options& options, World& world, const Error& first,
       errors.check([&] {
         world.run_and_agree([&] {
           if (is_hub_dataset(split_selection(name).first)) return;
-          for (const io::DataFile& file : io::data_files({name})) (void)io::File::open_to_read(file.path);
+          for (const io::DataFile& file : io::data_files({name}))
+            if (!io::is_command(file.path)) (void)io::File::open_to_read(file.path);
         });
       });
   if ((options.commands & for_train) != 0)

@@ -26,6 +26,16 @@ void install_preemption_handlers() noexcept;
 /// `prints` one line on stderr says the same. Signals that the process was started to ignore stay ignored; a file that
 /// cannot be opened stays as it is.
 void handle_end_signals(const char* status_file, bool prints) noexcept;
+/// While it lives, the first SIGTERM, SIGINT or SIGHUP is recorded, for what ends by an error and cleans up. One at a
+/// time, and not beside handle_end_signals.
+class EndSignals {
+ public:
+  EndSignals() { handle_end_signals("", /*prints=*/false); }
+  ~EndSignals() { handle_end_signals(nullptr, /*prints=*/false); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+};
+
 /// Names the last checkpoint on disk for these messages; until then: none. Not from several threads at once.
 void set_last_checkpoint(const std::string& path);
 

@@ -83,6 +83,11 @@ static int axis_size(const Options& options, const char* option) {
 
 int context_ranks_of(const Options& options) { return axis_size(options, "context_parallel_size"); }
 int tensor_ranks_of(const Options& options) { return axis_size(options, "tensor_parallel_size"); }
+std::optional<models::ContextKind> context_kind_of(const Options& options) {
+  const std::string kind = options.has("context_parallel_kind") ? options.text("context_parallel_kind") : "auto";
+  if (kind == "auto") return std::nullopt;
+  return kind == "gather" ? models::ContextKind::gather : models::ContextKind::ulysses;
+}
 
 void decide_reduction(Options& options, int world, Device device) {
   const bool offloads_gradients = tier_of(options, "offload_params") != shard::Tier::device ||

@@ -2,7 +2,10 @@
 #pragma once
 // The sharding options: strategy, mesh and policy.
 
+#include <optional>
+
 #include "jobs/cli/options/options.hpp"
+#include "models/batch.hpp"
 #include "runtime/base/device.hpp"
 #include "runtime/shard/policy.hpp"
 
@@ -15,6 +18,8 @@ namespace tessera::jobs {
 [[nodiscard]] int context_ranks_of(const Options& options);
 /// --tensor_parallel_size, the same.
 [[nodiscard]] int tensor_ranks_of(const Options& options);
+/// --context_parallel_kind; none: auto.
+[[nodiscard]] std::optional<models::ContextKind> context_kind_of(const Options& options);
 
 /// Once the precision is decided: where nothing says when gradients are reduced, a run of one rank on a GPU adds those
 /// of its micro-batches where backward writes them (--reduce_gradients last). Not with --reproducible, which refuses

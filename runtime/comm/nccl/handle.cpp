@@ -76,7 +76,7 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-  // A rank may have three collectives in flight, on three streams: of parameters, of gradients and of activations. Their
+  // A rank may have three collectives in flight, on three streams: of parameters, of gradients, of activations. Their
   // kernels must fit on the device together: if each needed the other's multiprocessors, two ranks that start them in
   // different orders would wait for each other.
   config.maxCTAs = std::max(1, cuda::survey().devices.at(static_cast<std::size_t>(device_.index)).multiprocessors / 3);
