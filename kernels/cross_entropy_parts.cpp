@@ -59,8 +59,8 @@ class PartRun {
           std::fill_n(of.x, of.width, T(0));
           return;
         }
-        const T chunk_max = sweeps_.largest(of.x, of.width);
-        (void)sweeps_.exponentiate(of.x, of.width, chunk_max);
+        const T chunk_max = host::largest_logit(of, sweeps_);
+        (void)host::sum_exponentials(of, chunk_max, sweeps_);
         host::to_gradient(rows_[r], of, chunk_max, g.loss_scale * weight(r), sweeps_);
       });
       const std::int64_t count = logits.shape[0], width = logits.shape[1], first = column - part_.first;
@@ -68,6 +68,7 @@ class PartRun {
         gemm({.a = logits,
               .b = part_.weight.rows(first, width),
               .c = g.dx.rows(row, count),
+              .alpha = part_.logits.scale,
               .beta = column == 0 ? 0.0 : 1.0},
              host_stream);
       if (g.dweight)
@@ -75,6 +76,7 @@ class PartRun {
               .b = part_.x.rows(row, count),
               .c = g.dweight.rows(first, width),
               .trans_a = true,
+              .alpha = part_.logits.scale,
               .beta = g.accumulate || row > 0 ? 1.0 : 0.0},
              host_stream);
     });
@@ -95,7 +97,8 @@ class PartRun {
         gemm({.a = part_.x.rows(row, count),
               .b = part_.weight.rows(column - part_.first, width),
               .c = logits,
-              .trans_b = true},
+              .trans_b = true,
+              .alpha = part_.logits.scale},
              host_stream);
         f(logits, row, column);
       }
@@ -106,7 +109,9 @@ class PartRun {
     const std::int64_t width = logits.shape[1];
     host::parallel_ranges(logits.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r)
-        f(host::ChunkRow<T>{logits.as<T>() + r * width, column, width, targets_[row + r]}, row + r);
+        f(host::ChunkRow<T>{logits.as<T>() + r * width, column, width, targets_[row + r],
+                            static_cast<T>(part_.logits.soft_cap)},
+          row + r);
     });
   }
 

@@ -14,6 +14,7 @@ struct CrossEntropyPart {
   TensorView x;       // (N, C)
   TensorView weight;  // (v, C)
   std::int64_t vocab = 0, first = 0;
+  LogitRules logits = {};
   TensorView targets;    // (N) int32, as in LinearCrossEntropyArgs
   TensorView weights;    // (N) fp32; absent: 1
   TensorView rows;       // u8: cross_entropy_rows_bytes(N), kept from the first part of the first pass to the last

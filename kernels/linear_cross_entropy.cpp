@@ -33,6 +33,7 @@ void check(const LinearCrossEntropyArgs& args) {
                  "log-probabilities %s", args.log_probs.shape.str().c_str());
   TESSERA_ASSERT(!args.weights || (args.weights.numel() == n && args.weights.dtype == DType::f32), "weights %s",
                  args.weights.shape.str().c_str());
+  TESSERA_ASSERT(args.logits.soft_cap >= 0, "a soft cap of %g", args.logits.soft_cap);
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab, x.dtype, x.device),
                  "workspace of %zu bytes", args.workspace.nbytes());
 }

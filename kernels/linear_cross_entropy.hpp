@@ -20,11 +20,18 @@ struct LossSums {
 
 inline constexpr std::int32_t ignore_index = -100;
 
+/// What logits are: z = scale·x·Wᵀ, or, with a soft cap, cap·tanh(z / cap).
+struct LogitRules {
+  double scale = 1;
+  double soft_cap = 0;  // 0: none
+};
+
 struct LinearCrossEntropyArgs {
-  TensorView x;              // (N, C)
-  TensorView weight;         // (V, C)
-  TensorView targets;        // (N) int32 in [0, V) or ignore_index
-  TensorView weights;        // (N) fp32: factors of the rows' losses; absent: 1. Where the target is ignored: not read
+  TensorView x;        // (N, C)
+  TensorView weight;   // (V, C)
+  TensorView targets;  // (N) int32 in [0, V) or ignore_index
+  TensorView weights;  // (N) fp32: factors of the rows' losses; absent: 1. Where the target is ignored: not read
+  LogitRules logits = {};
   LossSums* sums = nullptr;  // null: not wanted
   TensorView log_probs;      // (N) fp32, written: log p(target), 0 where the target is ignored; absent: not wanted
   TensorView workspace;      // linear_cross_entropy_workspace bytes
@@ -35,7 +42,7 @@ struct LinearCrossEntropyArgs {
   /// absent: not wanted.
   TensorView dweight;
   bool accumulate = false;  // add to dweight, or overwrite it
-  /// logits = x·Wᵀ + alpha·low.x·low.weightᵀ: an adapter of the head.
+  /// x·Wᵀ becomes x·Wᵀ + alpha·low.x·low.weightᵀ: an adapter of the head.
   struct LowRank {
     TensorView x;            // (N, R); absent: none
     TensorView weight;       // (V, R)
@@ -48,8 +55,8 @@ struct LinearCrossEntropyArgs {
   /// Calls f(product, whether it is the first) for the head and, if there is one, its adapter.
   template <class F>
   void for_each_product(const F& f) const {
-    f(LowRank{x, weight, dx, dweight, accumulate, 1}, true);
-    if (low.x) f(low, false);
+    f(LowRank{x, weight, dx, dweight, accumulate, logits.scale}, true);
+    if (low.x) f(LowRank{low.x, low.weight, low.dx, low.dweight, low.accumulate, logits.scale * low.alpha}, false);
   }
   [[nodiscard]] bool trains() const { return dx || dweight || low.dx || low.dweight; }
 };

@@ -17,6 +17,8 @@
   X(convert, ConvertArgs, &A::from, &A::to)                                                                          \
   X(dequantize, DequantizeArgs, &A::bytes, &A::out)                                                                  \
   X(dropout, DropoutArgs, &A::x, &A::y)                                                                              \
+  X(scale, ScaleArgs, &A::x)                                                                                         \
+  X(soft_cap, SoftCapArgs, &A::x)                                                                                    \
   X(gelu_forward, GeluForwardArgs, &A::x, &A::y)                                                                     \
   X(gelu_backward, GeluBackwardArgs, &A::x, &A::dy, &A::dx)                                                          \
   X(swiglu_forward, SwigluForwardArgs, &A::gate, &A::up, &A::y)                                                      \

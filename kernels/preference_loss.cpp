@@ -29,6 +29,7 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.weights || (args.weights.shape == args.rows.targets.shape && args.weights.dtype == DType::f32 &&
                                    (args.spec.nll == 0 || args.nll_weights)),
                  "weights %s", args.weights.shape.str().c_str());
+  TESSERA_ASSERT(!args.is_further || (args.spec.nll == 0 && args.metrics == nullptr), "a pair that counts twice");
   TESSERA_DISPATCH(args.rows.log_probs, preference_loss, args);
 }
 

@@ -97,6 +97,9 @@ struct PreferenceLossArgs {
   TensorView weights;
   LossSums* sums = nullptr;  // adds each pair: its loss without the cross-entropy, one token, right if ρ is larger
   std::int64_t* metrics = nullptr;  // (num_preference_sums), added to; null: not wanted
+  double factor = 1;                // of the pairs' loss, in sums and weights; not of the cross-entropy
+  /// One more loss of pairs that have been counted: adds to `weights`, and of the sums to the loss alone.
+  bool is_further = false;
 };
 void preference_loss(const PreferenceLossArgs& args, StreamView stream);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers: whole
-// rows, or the heads in them.
+// rows, or the heads in them. Of Gemma's the factor is weight + 1.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -10,6 +10,9 @@ namespace tessera::kernels {
 
 inline constexpr std::int64_t max_device_norm_channels = 16384;  // of backward on a device
 
+/// What is added to the weight where nothing is: x + -0 is x to the bit.
+inline constexpr double no_weight_offset = -0.0;
+
 /// Rows may be columns of a wider matrix: strides are elements from row to row; 0: contiguous rows.
 struct RmsNormForwardArgs {
   TensorView x;       // (N, G·C): each of the N·G groups of C has its own norm
@@ -17,6 +20,7 @@ struct RmsNormForwardArgs {
   TensorView y;       // (N, G·C); may be x
   TensorView rstd;    // (N·G) of stat_dtype, written for backward; absent: not written
   double eps = 1e-6;
+  double weight_offset = no_weight_offset;  // the factor is weight + weight_offset
   std::int64_t stride_x = 0, stride_y = 0;
 };
 void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream);
@@ -24,6 +28,7 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream);
 /// Recomputes y from the saved rstd: the same bits as the forward pass.
 struct RmsNormApplyArgs {
   TensorView x, weight, rstd, y;  // as above; contiguous rows
+  double weight_offset = no_weight_offset;
 };
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream);
 
@@ -39,6 +44,7 @@ struct RmsNormBackwardArgs {
   TensorView dweight;
   bool accumulate = false;  // add to dweight, or overwrite it
   TensorView workspace;     // rms_norm_backward_workspace bytes; absent without dweight
+  double weight_offset = no_weight_offset;
   std::int64_t stride_dy = 0, stride_x = 0, stride_dx = 0;
 };
 /// Rows are summed into dweight by blocks that depend on N only: the same bits for any number of threads, and whether

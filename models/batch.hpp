@@ -62,8 +62,10 @@ struct Batch {
   TensorView nll_weights;  // (B) fp32: pairs over targets of chosen sequences (kernels::PreferenceLossArgs)
   TensorView labels;       // (B) fp32: of labelled sequences (kernels::LabelledLossArgs)
   TensorView kl;           // (B) fp64: of each, z₀
-  /// (B) fp64: written by a loss that computes the log-probability of each sequence and nothing else.
-  TensorView sequence_log_probs;
+  TensorView margins;      // (B) fp32: of pairs with a margin (kernels::RewardLossArgs)
+  /// (B) fp64: written by a loss that leaves a number for each sequence: its log-probability, or the score of a reward
+  /// model.
+  TensorView sequence_values;
   std::int64_t* metrics = nullptr;  // Model::num_metrics sums of the loss, which it adds to; null: not wanted
   TensorView logits;                // (B, V) of the activations' type or fp32; Phase::logits only
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
@@ -103,7 +105,8 @@ enum class BatchField : unsigned char {
   nll_weights,
   labels,
   kl,
-  row_positions
+  row_positions,
+  margins
 };
 struct BatchFieldInfo {
   BatchField field;
@@ -120,7 +123,7 @@ struct BatchFieldInfo {
     return per == Per::sequence ? rows : rows * tokens * (per == Per::row_token ? ranks : 1);
   }
 };
-inline constexpr std::array<BatchFieldInfo, 11> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 12> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
@@ -133,7 +136,8 @@ inline constexpr std::array<BatchFieldInfo, 11> batch_fields = {
      {BatchField::nll_weights, "nll_weights", DType::f32, &Batch::nll_weights, BatchFieldInfo::Per::sequence},
      {BatchField::labels, "labels", DType::f32, &Batch::labels, BatchFieldInfo::Per::sequence},
      {BatchField::kl, "kl", DType::f64, &Batch::kl, BatchFieldInfo::Per::sequence},
-     {BatchField::row_positions, "row_positions", DType::i32, &Batch::row_positions, BatchFieldInfo::Per::row_token}}};
+     {BatchField::row_positions, "row_positions", DType::i32, &Batch::row_positions, BatchFieldInfo::Per::row_token},
+     {BatchField::margins, "margins", DType::f32, &Batch::margins, BatchFieldInfo::Per::sequence}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

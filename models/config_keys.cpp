@@ -26,6 +26,7 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "final_logit_softcapping",
                                           "head_dim",
                                           "hidden_act",
+                                          "hidden_activation",
                                           "hidden_size",
                                           "initializer_range",
                                           "intermediate_size",
@@ -64,6 +65,7 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "resid_pdrop",
                                           "residual_multiplier",
                                           "rms_norm_eps",
+                                          "rope_local_base_freq",
                                           "rope_parameters",
                                           "rope_scaling",
                                           "rope_theta",
@@ -72,7 +74,9 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "scale_attn_by_inverse_layer_idx",
                                           "scale_attn_weights",
                                           "sliding_window",
+                                          "sliding_window_pattern",
                                           "tie_word_embeddings",
+                                          "use_bidirectional_attention",
                                           "use_sliding_window",
                                           "vocab_size"};
 
@@ -82,6 +86,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "_attn_implementation_internal",
                                            "_commit_hash",
                                            "_name_or_path",
+                                           "_sliding_window_pattern",  // of transformers' own object
                                            "architectures",
                                            "attn_implementation",
                                            "auto_map",
@@ -89,6 +94,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "base_model_tp_plan",
                                            "begin_suppress_tokens",
                                            "bos_token_id",
+                                           "cache_implementation",
                                            "chunk_size_feed_forward",
                                            "classifier_dropout",
                                            "cross_attention_hidden_size",
@@ -118,6 +124,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "no_repeat_ngram_size",
                                            "num_beam_groups",
                                            "num_beams",
+                                           "num_labels",
                                            "num_return_sequences",
                                            "output_attentions",
                                            "output_hidden_states",
@@ -131,6 +138,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "return_dict",
                                            "return_dict_in_generate",
                                            "sep_token_id",
+                                           "sliding_window_size",
                                            "summary_activation",
                                            "summary_first_dropout",
                                            "summary_proj_to_labels",
@@ -176,6 +184,9 @@ constexpr std::string_view rope_keys[] = {"attention_factor",
                                           "truncate",
                                           "type"};
 
+/// Objects in "rope_parameters" of families whose kinds of layers have frequencies of their own.
+constexpr const char* rope_layers[] = {"full_attention", "sliding_attention"};
+
 /// In the rope objects of released models; transformers does not read them either (its name is attention_factor).
 constexpr std::string_view unread_rope_keys[] = {"attn_factor"};
 
@@ -195,6 +206,9 @@ void refuse_other_families_keys(const ConfigReader& config) {
     for (const std::string& key : config.object(name).unread())
       if (!has_key(rope_keys, key) && !has_key(unread_rope_keys, key))
         config.object(name).refuse(key, "is set, which is not supported", "Remove it if it has no effect");
+  for (const char* layers : rope_layers)
+    for (const ConfigReader of = config.object("rope_parameters").object(layers); const std::string& key : of.unread())
+      if (!has_key(rope_keys, key)) of.refuse(key, "is set, which is not supported", "Remove it if it has no effect");
 }
 
 std::vector<std::string> unknown_config_keys(const std::string& config_json) {

@@ -17,7 +17,12 @@ namespace {
 using Rotations = std::shared_ptr<const Rope>;
 
 Norm make_norm(const DecoderConfig& c, const std::string& prefix, ParamList& params) {
-  return Norm({.prefix = prefix, .channels = c.hidden, .eps = c.norm_eps, .kind = NormSpec::Kind::rms}, params);
+  return Norm({.prefix = prefix,
+               .channels = c.hidden,
+               .eps = c.norm_eps,
+               .kind = NormSpec::Kind::rms,
+               .weight_offset = c.norm_offset},
+              params);
 }
 
 /// A layer of the config, and what its modules share.
@@ -37,7 +42,7 @@ std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const Layer& la
   AttentionSpec spec{.heads = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}},
                      .qkv = {},
                      .out = linear("o_proj", q, c.hidden, c.out_bias),
-                     .rules = {.window = layer.rules.window}};
+                     .rules = {.scale = c.attention_scale, .window = layer.rules.window, .soft_cap = c.attention_cap}};
   if (layer.rules.rotates) spec.heads.rope = layer.rope;
   if (c.fused_names) spec.qkv = {linear("qkv_proj", c.hidden, q + 2 * kv, c.qkv_bias)};
   else
@@ -45,7 +50,7 @@ std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const Layer& la
                 linear("v_proj", c.hidden, kv, c.qkv_bias)};
   if (c.qk_norm != DecoderConfig::QkNorm::none)
     spec.heads.norms = QkNormSpec{prefix + "q_norm.weight", prefix + "k_norm.weight", c.norm_eps,
-                                  c.qk_norm == DecoderConfig::QkNorm::joint};
+                                  c.qk_norm == DecoderConfig::QkNorm::joint, c.norm_offset};
   return std::make_unique<Attention>(spec, params);
 }
 
@@ -54,7 +59,7 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const Layer& layer, P
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, c.mlp_bias, c.initializer_range};
   };
-  SwigluMlpSpec spec{.gate_up = {}, .down = linear("down_proj", c.intermediate, c.hidden)};
+  SwigluMlpSpec spec{.gate_up = {}, .down = linear("down_proj", c.intermediate, c.hidden), .activation = c.activation};
   if (c.fused_names) spec.gate_up = {linear("gate_up_proj", c.hidden, 2 * c.intermediate)};
   else spec.gate_up = {linear("gate_proj", c.hidden, c.intermediate), linear("up_proj", c.hidden, c.intermediate)};
   return std::make_unique<SwigluMlp>(spec, params);
@@ -65,9 +70,9 @@ template <class Make>
 Residual make_residual(const DecoderConfig& c, const char* before, const char* after, const Layer& layer,
                        ParamList& params, const Make& make) {
   std::optional<Norm> norm, post;
-  if (c.norms == DecoderConfig::Norms::before) norm = make_norm(c, layer.prefix() + before, params);
+  if (c.norms != DecoderConfig::Norms::after) norm = make_norm(c, layer.prefix() + before, params);
   std::unique_ptr<Sublayer> sublayer = make(c, layer, params);
-  if (c.norms == DecoderConfig::Norms::after) post = make_norm(c, layer.prefix() + after, params);
+  if (c.norms != DecoderConfig::Norms::before) post = make_norm(c, layer.prefix() + after, params);
   return {norm, std::move(sublayer), post};
 }
 
@@ -86,8 +91,9 @@ void add_block(BlockParts block, const ParamList& params, Model& m) {
 void add_dense_layer(const DecoderConfig& c, const Layer& layer, Model& m) {
   ParamList params(m.params);
   BlockParts block = attention_block(c, layer, params);
-  block.residuals.push_back(
-      make_residual(c, "post_attention_layernorm", "post_feedforward_layernorm", layer, params, make_mlp));
+  const char* const before =
+      c.norms == DecoderConfig::Norms::both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  block.residuals.push_back(make_residual(c, before, "post_feedforward_layernorm", layer, params, make_mlp));
   add_block(std::move(block), params, m);
 }
 
@@ -107,13 +113,15 @@ void add_sparse_layer(const DecoderConfig& c, const Layer& layer, Model& m) {
 }
 
 void add_layers(const DecoderConfig& c, Model& m) {
-  const auto rope = std::make_shared<const Rope>(c.rope);
+  const auto rope = std::make_shared<const Rope>(c.rope),
+             sliding_rope = c.sliding_rope ? std::make_shared<const Rope>(*c.sliding_rope) : rope;
   m.router.experts = c.experts.count;
   m.router.balance = c.experts.balance;
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const bool sparse = std::binary_search(c.experts.layers.begin(), c.experts.layers.end(), i);
     const DecoderLayer& rules = c.layer[static_cast<std::size_t>(i)];
-    (sparse ? add_sparse_layer : add_dense_layer)(c, {"layers." + std::to_string(i), rules, rope}, m);
+    (sparse ? add_sparse_layer : add_dense_layer)(
+        c, {"layers." + std::to_string(i), rules, rules.slides ? sliding_rope : rope}, m);
     (rules.window > 0 ? m.windowed_width[rules.window] : m.attention_width) += c.heads * c.head_dim;
   }
 }
@@ -137,19 +145,26 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
   m.packs = true;
   m.dtype = dtype;
   const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
-  m.modules.push_back(std::make_unique<Embedding>(
-      EmbeddingSpec{
-          .tokens = table, .positions = "", .vocab = c.vocab, .channels = c.hidden, .std = c.initializer_range},
-      m.params));
+  m.modules.push_back(std::make_unique<Embedding>(EmbeddingSpec{.tokens = table,
+                                                                .positions = "",
+                                                                .vocab = c.vocab,
+                                                                .channels = c.hidden,
+                                                                .std = c.initializer_range,
+                                                                .scale = c.embedding_scale},
+                                                  m.params));
   add_layers(c, m);
-  m.modules.push_back(std::make_unique<Head>(
-      HeadSpec{.norm = {.prefix = "model.norm", .channels = c.hidden, .eps = c.norm_eps, .kind = NormSpec::Kind::rms},
-               .vocab = c.vocab,
-               .channels = c.hidden,
-               .tied_to = c.tied ? 0 : -1,
-               .weight = head,
-               .std = c.initializer_range},
-      m.params));
+  m.modules.push_back(std::make_unique<Head>(HeadSpec{.norm = {.prefix = "model.norm",
+                                                               .channels = c.hidden,
+                                                               .eps = c.norm_eps,
+                                                               .kind = NormSpec::Kind::rms,
+                                                               .weight_offset = c.norm_offset},
+                                                      .vocab = c.vocab,
+                                                      .channels = c.hidden,
+                                                      .tied_to = c.tied ? 0 : -1,
+                                                      .weight = head,
+                                                      .std = c.initializer_range,
+                                                      .logits = c.logits},
+                                             m.params));
   if (c.tied) m.aliases[head] = {.parts = {}, .shape = {}, .same_as = table};
   m.matmul_params = matmul_params(c);
   return m;

@@ -6,6 +6,9 @@
 
 #include <functional>
 
+#include "kernels/linear_cross_entropy.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/swiglu.hpp"
 #include "models/config_reader.hpp"
 #include "models/experts.hpp"
 #include "models/module.hpp"
@@ -17,6 +20,7 @@ namespace tessera::models {
 struct DecoderLayer {
   std::int64_t window = 0;  // of attention: a query sees that many keys, itself included; 0: all
   bool rotates = true;      // false: attention without RoPE
+  bool slides = false;      // the layer is one of those with a window, also where that masks nothing
 };
 
 struct DecoderConfig {
@@ -36,12 +40,19 @@ struct DecoderConfig {
   bool fused_names = false;  // q, k and v are one tensor, and gate and up: qkv_proj, gate_up_proj
   enum class QkNorm : unsigned char { none, heads, joint };
   QkNorm qk_norm = QkNorm::none;  // RMSNorm of each head of q and k, or of all heads together
-  /// before: x + f(norm(x)); after: x + norm(f(x)).
-  enum class Norms : unsigned char { before, after };
+  /// before: x + f(norm(x)); after: x + norm(f(x)); both: x + norm(f(norm(x))).
+  enum class Norms : unsigned char { before, after, both };
   Norms norms = Norms::before;
+  double norm_offset = kernels::no_weight_offset;  // added to the weights of all norms
+  kernels::GateActivation activation = kernels::GateActivation::silu;
   Rope rope;
-  std::vector<DecoderLayer> layer;  // (L)
-  ExpertsConfig experts;            // in place of the dense MLP, in the layers it names
+  std::optional<Rope> sliding_rope;  // of the layers that slide, if not the same
+  std::vector<DecoderLayer> layer;   // (L)
+  double embedding_scale = 1;        // factor of token embeddings
+  double attention_scale = 0;        // of scores; 0: d^-0.5
+  double attention_cap = 0;          // soft cap of scores; 0: none
+  kernels::LogitRules logits;
+  ExpertsConfig experts;  // in place of the dense MLP, in the layers it names
 };
 
 /// How a family's config says which layers attend in a window.
@@ -61,6 +72,8 @@ struct DecoderDefaults {
   std::vector<std::string> rope_types = {};  // RopeShape::types
   bool partial_rope = false;
   std::int64_t rope_original = 0;          // RopeShape::original
+  std::string rope_layers = {};            // RopeShape::layers
+  bool gelu = false;                       // the MLP's activation is GELU, in "hidden_activation"
   std::optional<WindowRule> windows = {};  // absent: a window is refused
 };
 

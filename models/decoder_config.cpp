@@ -42,15 +42,24 @@ void parse_windows(const ConfigReader& config, const WindowRule& rule, DecoderCo
         config.refuse("layer_types", "has \"" + type + "\", and \"sliding_window\" is of every layer in this family",
                       "Remove one of the two");
     }
+    c.layer[static_cast<std::size_t>(i)].slides = slides;
     // One that is not shorter than the longest sequence masks nothing.
     c.layer[static_cast<std::size_t>(i)].window = slides && window < c.max_tokens ? window : 0;
   }
 }
 
-void refuse_unsupported_decoder(const ConfigReader& config) {
-  const std::string activation = config.text("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")  // two names of one function
-    config.refuse("hidden_act", "is \"" + activation + "\", which is not supported (only \"silu\")");
+/// Refuses a function under `key` that is not one of the two names.
+void require_activation(const ConfigReader& config, const char* key, const std::string& name,
+                        const std::string& other) {
+  const std::string activation = config.text(key, name);
+  if (activation != name && activation != other)
+    config.refuse(key, "is \"" + activation + "\", which is not supported (only \"" + name + "\")");
+}
+
+void refuse_unsupported_decoder(const ConfigReader& config, const DecoderDefaults& defaults) {
+  if (defaults.gelu) require_activation(config, "hidden_activation", "gelu_pytorch_tanh", "gelu_new");
+  if (defaults.gelu) require_activation(config, "hidden_act", "gelu_pytorch_tanh", "gelu_new");  // transformers: unread
+  else require_activation(config, "hidden_act", "silu", "swish");
   config.require("is_encoder_decoder", false, "an encoder");
   config.require("add_cross_attention", false, "cross attention");
   if (config.has("pruned_heads")) config.require("pruned_heads", nlohmann::json::object(), "pruning of heads");
@@ -93,11 +102,12 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
   c.tied = config.boolean("tie_word_embeddings", defaults.tied);
   c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta, defaults.rope_types,
-                               defaults.partial_rope, defaults.rope_original});
+                               defaults.partial_rope, defaults.rope_original, defaults.rope_layers});
   c.layer.resize(static_cast<std::size_t>(c.layers));
   if (!defaults.windows) refuse_windows(config);
   parse_windows(config, defaults.windows.value_or(WindowRule{.switched = true}), c);
-  refuse_unsupported_decoder(config);
+  refuse_unsupported_decoder(config, defaults);
+  if (defaults.gelu) c.activation = kernels::GateActivation::gelu;
   return c;
 }
 

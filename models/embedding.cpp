@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "kernels/embedding.hpp"
+#include "kernels/scale.hpp"
 
 namespace tessera::models {
 
 Embedding::Embedding(const EmbeddingSpec& spec, std::vector<ParamSpec>& model)
-    : vocab_(spec.vocab), channels_(spec.channels) {
+    : vocab_(spec.vocab), channels_(spec.channels), scale_(spec.scale) {
   ParamList list(model);
   const Initializer init{Initializer::Kind::normal, spec.std};
   tokens_ = list.add({.name = spec.tokens, .shape = {spec.vocab, spec.channels}, .init = init});
@@ -40,10 +41,12 @@ void Embedding::forward(const ForwardArgs& args) const {
                     .y = args.y,
                     .workspace = args.workspace,
                     .stream = args.stream});
+  if (scale_ != 1) kernels::scale({args.y, scale_}, args.stream);
 }
 
 void Embedding::backward(const BackwardArgs& args) const {
   const Gradients grads = args.grads();
+  if (scale_ != 1) kernels::scale({args.dy, scale_}, args.stream);  // nothing reads dy after the first module
   kernels::embedding_backward({.ids = args.batch->ids,
                                .dy = args.dy,
                                .dtokens_table = grads[tokens_],

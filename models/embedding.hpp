@@ -15,6 +15,7 @@ struct EmbeddingSpec {
   std::string positions;  // name of the position embedding (P, C); empty: none
   std::int64_t vocab = 0, max_tokens = 0, channels = 0;
   double std = 0.02;  // of initial values
+  double scale = 1;   // factor of the output, in the activations' type
 };
 
 class Embedding final : public Module {
@@ -35,11 +36,13 @@ class Embedding final : public Module {
 
   /// Its parameters are the token embedding, then the position embedding, if there is one, then those of an adapter.
   [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
+  [[nodiscard]] double scale() const { return scale_; }
 
  private:
   std::vector<int> params_;
   int tokens_, positions_ = -1;
   std::int64_t vocab_, channels_;
+  double scale_;
   std::optional<EmbeddingBranch> lora_;
 };
 

@@ -35,6 +35,9 @@ struct Family {
 [[nodiscard]] Model make_phi3(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_olmo2(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_smollm3(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_granite(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_gemma2(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_gemma3_text(const ConfigReader& config, DType dtype);
 [[nodiscard]] std::string decoder_canonical_name(const std::string& name);
 
 }  // namespace tessera::models

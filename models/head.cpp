@@ -3,12 +3,19 @@
 #include "models/head.hpp"
 
 #include "kernels/gemm.hpp"
+#include "kernels/scale.hpp"
 #include "models/linear.hpp"
+#include "models/score_head.hpp"
 
 namespace tessera::models {
 
+void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamView stream) {
+  if (rules.scale != 1) kernels::scale({logits, rules.scale}, stream);
+  if (rules.soft_cap > 0) kernels::soft_cap({logits, rules.soft_cap}, stream);
+}
+
 Head::Head(const HeadSpec& spec, ParamList list)
-    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), loss_(spec.loss) {
+    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), logits_(spec.logits), loss_(spec.loss) {
   weight_ =
       spec.tied_to >= 0
           ? list.share(spec.tied_to)
@@ -17,7 +24,23 @@ Head::Head(const HeadSpec& spec, ParamList list)
   params_ = list.indices();
 }
 
+int Head::make_score(std::vector<ParamSpec>& model, double std) {
+  ParamSpec score{.name = score_weight, .shape = {1, channels_}, .init = {Initializer::Kind::normal, std}};
+  int& index = params_[static_cast<std::size_t>(weight_)];
+  const bool is_own = index + 1 == static_cast<int>(model.size());  // the last one that it has added
+  if (is_own) {
+    model[static_cast<std::size_t>(index)] = std::move(score);
+  } else {
+    model.push_back(std::move(score));
+    index = static_cast<int>(model.size()) - 1;
+  }
+  vocab_ = 1;
+  scores_ = true;
+  return index;
+}
+
 void Head::adapt(AdapterMaker& adapters) {
+  if (scores_) return;  // PEFT trains a score in full
   adapters.begin(params_);
   if (const auto positions = adapters.add(weight_, channels_, vocab_, false, AdapterMaker::Kind::head))
     lora_.emplace(*positions, channels_, vocab_, adapters.spec());
@@ -72,6 +95,7 @@ void Head::forward_loss(const ForwardArgs& args) const {
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .logits = logits_,
                   .low = low,
                   .stream = args.stream});
 }
@@ -95,6 +119,7 @@ void Head::forward_logits(const ForwardArgs& args) const {
                     .y_stride = 0,
                     .context = {.workspace = w.lora},
                     .stream = args.stream});
+  apply(logits_, args.batch->logits, args.stream);
 }
 
 void Head::backward(const BackwardArgs& args) const {
@@ -124,6 +149,7 @@ void Head::backward(const BackwardArgs& args) const {
                   .weight = at(args.params, weight_),
                   .batch = args.batch,
                   .workspace = w.loss,
+                  .logits = logits_,
                   .dx = dnormed,
                   .dweight = grads[weight_],
                   .accumulate = grads.adds(weight_),

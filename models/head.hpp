@@ -19,8 +19,12 @@ struct HeadSpec {
   int tied_to = -1;    // index in the model of the (V, C) weight to share; -1: its own
   std::string weight;  // name of its own weight
   double std = 0.02;   // of its initial values
+  kernels::LogitRules logits = {};
   std::shared_ptr<const Loss> loss = cross_entropy();
 };
+
+/// Makes logits of x·Wᵀ, in place.
+void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamView stream);
 
 class Head final : public Module {
  public:
@@ -37,10 +41,15 @@ class Head final : public Module {
   /// For evaluation. Training does the forward work in backward; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
+  /// From now on a score of each sequence (reward models): the weight is one row, "score.weight" with initial values of
+  /// this standard deviation, in the place of its own in `model`, or behind the others where it was tied. Before
+  /// adapters are added. Returns the weight's index. The loss must be set after.
+  int make_score(std::vector<ParamSpec>& model, double std);
   /// From now on the loss is this one; the plan must be made after.
   void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
   [[nodiscard]] const std::shared_ptr<const Loss>& loss() const { return loss_; }
   [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
+  [[nodiscard]] const kernels::LogitRules& logits() const { return logits_; }
   /// Its parameters are those of the norm, then the weight, then those of an adapter.
   [[nodiscard]] const Norm& norm() const { return norm_; }
 
@@ -59,9 +68,11 @@ class Head final : public Module {
   void forward_logits(const ForwardArgs& args) const;
 
   std::int64_t vocab_, channels_;
+  bool scores_ = false;
   Norm norm_;
   int weight_;
   std::optional<LoraBranch> lora_;
+  kernels::LogitRules logits_;
   std::shared_ptr<const Loss> loss_;
   std::vector<int> params_;
 };

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "models/module.hpp"
+#include "models/score_head.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace tessera::models {
@@ -110,7 +111,7 @@ std::string huggingface_name(const Model& model, const std::string& canonical) {
   const std::string prefixed = "transformer." + canonical;
   const std::size_t at = canonical.find(".lora_");  // adapters are no tensors of model files
   const std::string of = at == std::string::npos ? canonical : canonical.substr(0, at) + ".weight";
-  if (model.aliases.contains(of)) return canonical;  // a tied head
+  if (model.aliases.contains(of) || of == score_weight) return canonical;  // a tied head; a score
   return canonical_name(model, "transformer." + of) == of ? prefixed : canonical;
 }
 

@@ -206,7 +206,7 @@ std::string lora_config_text(const Model& model, const std::string& base) {
   json["target_modules"] = !spec.regex.empty() ? (experts ? shortest_names(model) : Json(spec.regex))
                            : all               ? target_names(model)
                                                : Json(spec.targets);
-  json["task_type"] = "CAUSAL_LM";
+  json["task_type"] = model.score >= 0 ? "SEQ_CLS" : "CAUSAL_LM";
   json["use_dora"] = false;
   json["use_rslora"] = spec.rslora;
   return json.dump(2) + "\n";

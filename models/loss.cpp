@@ -14,6 +14,7 @@ class CrossEntropy final : public Loss {
                                    .weight = args.weight,
                                    .targets = batch.targets.reshape(rows),
                                    .weights = reshaped(batch.loss_weights, rows),
+                                   .logits = args.logits,
                                    .sums = batch.sums,
                                    .workspace = args.workspace,
                                    .loss_scale = batch.loss_scale,

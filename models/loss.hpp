@@ -13,9 +13,10 @@ namespace tessera::models {
 struct LossArgs {
   BatchShape shape;
   TensorView x;       // (B·T, C), after the final norm
-  TensorView weight;  // (V, C): logits = x·weightᵀ
+  TensorView weight;  // (V, C): logits are x·weightᵀ, as `logits` changes it
   const Batch* batch = nullptr;
   TensorView workspace;  // workspace_bytes(shape, V, dtype of x)
+  kernels::LogitRules logits = {};
   // Gradients of *batch->loss_scale · Σ loss. Absent: not wanted; without both, batch->loss_scale may be null.
   TensorView dx;                                      // (B·T, C), overwritten; may be x
   TensorView dweight;                                 // (V, C) of weight's type, or fp32 if that has 16 bits
@@ -32,6 +33,8 @@ class Loss {
   virtual void compute(const LossArgs& args) const = 0;
   /// How many sums it adds to Batch::metrics (Model::num_metrics).
   [[nodiscard]] virtual int num_metrics() const { return 0; }
+  /// Whether it leaves a number for each sequence in Batch::sequence_values.
+  [[nodiscard]] virtual bool writes_sequences() const { return false; }
   /// Pure, for the plan. `dtype`: of x.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const = 0;
 };

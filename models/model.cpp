@@ -7,6 +7,7 @@
 #include "models/family.hpp"
 #include "models/quantize.hpp"
 #include "models/reference.hpp"
+#include "models/score_head.hpp"
 
 namespace tessera::models {
 
@@ -140,6 +141,7 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
   if (const Family* family = find_family(word)) {
     Model model = family->make(config, dtype);
     model.dropout = dropout_of(config);
+    if (has_score(config_json)) make_score(model, config);
     refuse_other_families_keys(config);
     return model;
   }

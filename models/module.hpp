@@ -215,7 +215,10 @@ struct Model {
   int num_metrics = 0;                                  // sums that the head's loss adds to Batch::metrics
   /// What a step sums beside its loss: the balance losses, then the metrics.
   [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }
-  bool writes_sequences = false;  // the head's loss writes Batch::sequence_log_probs
+  bool writes_sequences = false;  // the head's loss writes Batch::sequence_values
+  /// Of a reward model, whose head gives each sequence a score and no logits: the index of its weight; else -1.
+  int score = -1;
+  std::int32_t pad_token = -1;  // of a reward model: a sequence's score is of its last token that is another one
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;  // longest sequence
   bool packs = false;           // every module respects Batch::positions in training and evaluation (packing)

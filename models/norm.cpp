@@ -3,22 +3,30 @@
 #include "models/norm.hpp"
 
 #include "kernels/layer_norm.hpp"
-#include "kernels/rms_norm.hpp"
 
 namespace tessera::models {
 
 using Kind = NormSpec::Kind;
 
-Norm::Norm(const NormSpec& spec, ParamList& params) : channels_(spec.channels), eps_(spec.eps), kind_(spec.kind) {
-  weight_ = params.add(
-      {.name = spec.prefix + ".weight", .shape = {channels_}, .init = {Initializer::Kind::ones}, .decay = false});
+Norm::Norm(const NormSpec& spec, ParamList& params)
+    : channels_(spec.channels), eps_(spec.eps), weight_offset_(spec.weight_offset), kind_(spec.kind) {
+  weight_ = params.add({.name = spec.prefix + ".weight",
+                        .shape = {channels_},
+                        .init = norm_weight_init(weight_offset_),
+                        .decay = false});
   if (kind_ == Kind::layer) bias_ = params.add({.name = spec.prefix + ".bias", .shape = {channels_}, .decay = false});
 }
 
 void Norm::forward(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
                    StreamView stream) const {
   if (kind_ == Kind::rms) {
-    kernels::rms_norm_forward({.x = x, .weight = at(params, weight_), .y = y, .rstd = saved.rstd, .eps = eps_}, stream);
+    kernels::rms_norm_forward({.x = x,
+                               .weight = at(params, weight_),
+                               .y = y,
+                               .rstd = saved.rstd,
+                               .eps = eps_,
+                               .weight_offset = weight_offset_},
+                              stream);
     return;
   }
   kernels::layer_norm_forward({.x = x,
@@ -34,7 +42,8 @@ void Norm::forward(std::span<const TensorView> params, const TensorView& x, cons
 void Norm::recompute(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
                      StreamView stream) const {
   if (kind_ == Kind::rms) {
-    kernels::rms_norm_apply({.x = x, .weight = at(params, weight_), .rstd = saved.rstd, .y = y}, stream);
+    kernels::rms_norm_apply(
+        {.x = x, .weight = at(params, weight_), .rstd = saved.rstd, .y = y, .weight_offset = weight_offset_}, stream);
     return;
   }
   kernels::layer_norm_apply({.x = x,
@@ -56,7 +65,8 @@ void Norm::backward(const BackwardArgs& args) const {
                               .add_to_dx = args.write == Write::add,
                               .dweight = args.grads[weight_],
                               .accumulate = args.grads.adds(weight_),
-                              .workspace = args.workspace},
+                              .workspace = args.workspace,
+                              .weight_offset = weight_offset_},
                              args.stream);
 }
 

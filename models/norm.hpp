@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/rms_norm.hpp"
 #include "models/params.hpp"
 #include "models/scratch_allocator.hpp"
 
@@ -15,7 +16,13 @@ struct NormSpec {
   std::int64_t channels = 0;
   double eps = 1e-5;
   Kind kind = Kind::layer;
+  double weight_offset = kernels::no_weight_offset;  // of RMSNorm: 1, and the weight begins at 0
 };
+
+/// Initial values of a weight to which `offset` is added.
+[[nodiscard]] inline Initializer norm_weight_init(double offset) {
+  return {offset > 0 ? Initializer::Kind::zeros : Initializer::Kind::ones};
+}
 
 class Norm {
  public:
@@ -56,7 +63,7 @@ class Norm {
 
  private:
   std::int64_t channels_;
-  double eps_;
+  double eps_, weight_offset_;
   NormSpec::Kind kind_;
   int weight_, bias_ = -1;  // -1: none
 

@@ -17,6 +17,7 @@ kernels::LinearCrossEntropyArgs forward_args(const LossArgs& args, const TensorV
                                        .weight = args.weight,
                                        .targets = args.batch->targets.reshape(Shape{args.x.shape[0]}),
                                        .weights = {},
+                                       .logits = args.logits,
                                        .log_probs = log_probs.reshape(Shape{args.x.shape[0]}),
                                        .workspace = workspace,
                                        .dx = {},
@@ -32,7 +33,7 @@ std::size_t cross_entropy_bytes(BatchShape shape, std::int64_t vocab, DType dtyp
 
 class PreferenceLoss final : public Loss {
  public:
-  explicit PreferenceLoss(const kernels::PreferenceSpec& spec) : spec_(spec) {}
+  explicit PreferenceLoss(std::vector<PreferenceTerm> terms) : terms_(std::move(terms)) {}
 
   void compute(const LossArgs& args) const override {
     const Batch& batch = *args.batch;
@@ -47,12 +48,23 @@ class PreferenceLoss final : public Loss {
     }
     const kernels::SequenceRows rows{w.log_probs, batch.targets};
     const TensorView weights = trains ? w.weights : TensorView{};
-    if (spec_.labelled())
-      kernels::labelled_loss({spec_, rows, reference, batch.labels, batch.kl, weights, batch.sums, batch.metrics},
-                             args.stream);
-    else
-      kernels::preference_loss({spec_, rows, reference, batch.nll_weights, weights, batch.sums, batch.metrics},
+    for (const PreferenceTerm& term : terms_) {
+      const bool is_further = &term != terms_.data();
+      if (term.spec.labelled())
+        kernels::labelled_loss({term.spec, rows, reference, batch.labels, batch.kl, weights, batch.sums, batch.metrics},
                                args.stream);
+      else
+        kernels::preference_loss({.spec = term.spec,
+                                  .rows = rows,
+                                  .reference_sums = reference,
+                                  .nll_weights = batch.nll_weights,
+                                  .weights = weights,
+                                  .sums = batch.sums,
+                                  .metrics = is_further ? nullptr : batch.metrics,
+                                  .factor = term.weight,
+                                  .is_further = is_further},
+                                 args.stream);
+    }
     if (!trains) return;
     kernels::LinearCrossEntropyArgs backward = forward_args(args, w.logits, w.log_probs);
     backward.log_probs = {};
@@ -84,7 +96,7 @@ class PreferenceLoss final : public Loss {
     return s;
   }
 
-  kernels::PreferenceSpec spec_;
+  std::vector<PreferenceTerm> terms_;
 };
 
 class TargetLogProbs final : public Loss {
@@ -106,8 +118,9 @@ class SequenceLogProbs final : public Loss {
     kernels::LinearCrossEntropyArgs forward = forward_args(args, logits, log_probs);
     forward.sums = args.batch->sums;
     kernels::linear_cross_entropy(forward, args.stream);
-    kernels::sum_sequences({{log_probs, args.batch->targets}, args.batch->sequence_log_probs}, args.stream);
+    kernels::sum_sequences({{log_probs, args.batch->targets}, args.batch->sequence_values}, args.stream);
   }
+  [[nodiscard]] bool writes_sequences() const override { return true; }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {
     return bytes_of([&](ScratchAllocator& allocator) {
       (void)allocator.take(DType::f32, {shape.batch, shape.tokens});
@@ -119,7 +132,11 @@ class SequenceLogProbs final : public Loss {
 }  // namespace
 
 std::shared_ptr<const Loss> preference_loss(const kernels::PreferenceSpec& spec) {
-  return std::make_shared<const PreferenceLoss>(spec);
+  return preference_loss(std::vector<PreferenceTerm>{{spec, 1}});
+}
+
+std::shared_ptr<const Loss> preference_loss(std::vector<PreferenceTerm> terms) {
+  return std::make_shared<const PreferenceLoss>(std::move(terms));
 }
 
 std::shared_ptr<const Loss> target_log_probs() {
@@ -139,7 +156,7 @@ void set_loss(Model& model, const std::shared_ptr<const Loss>& loss) {
                 "Drop --max_unit_size");
   head->set_loss(loss);
   model.num_metrics = loss->num_metrics();
-  model.writes_sequences = loss == sequence_log_probs();
+  model.writes_sequences = loss->writes_sequences();
 }
 
 }  // namespace tessera::models

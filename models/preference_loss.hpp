@@ -3,6 +3,8 @@
 // Losses of a head that is trained on pairs of sequences or on labelled ones, and what its reference model's head
 // leaves for them.
 
+#include <vector>
+
 #include "kernels/preference_loss.hpp"
 #include "models/loss.hpp"
 
@@ -15,10 +17,18 @@ namespace tessera::models {
 /// depend on them.
 [[nodiscard]] std::shared_ptr<const Loss> preference_loss(const kernels::PreferenceSpec& spec);
 
+/// A loss and its weight.
+struct PreferenceTerm {
+  kernels::PreferenceSpec spec;
+  double weight = 1;
+};
+/// Σ weight·loss of pairs; the cross-entropy is that of the first, without a weight. Rewards are the first's.
+[[nodiscard]] std::shared_ptr<const Loss> preference_loss(std::vector<PreferenceTerm> terms);
+
 /// Of a reference model: leaves the log-probability of every target in Batch::reference.
 [[nodiscard]] std::shared_ptr<const Loss> target_log_probs();
 
-/// Of a pass before training: the log-probability of every row, in Batch::sequence_log_probs. Sums are cross-entropy's.
+/// Of a pass before training: the log-probability of every row, in Batch::sequence_values. Sums are cross-entropy's.
 [[nodiscard]] std::shared_ptr<const Loss> sequence_log_probs();
 
 /// Gives the head of a model a loss. Throws Error (usage): the head is in parts (split_rows).

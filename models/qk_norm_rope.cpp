@@ -2,7 +2,6 @@
 // QkNormRope by the rms_norm and rope kernels, on columns of the projections.
 #include "models/qk_norm_rope.hpp"
 
-#include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 
 namespace tessera::models {
@@ -14,10 +13,11 @@ QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
   if (!spec.norms) return;
   eps_ = spec.norms->eps;
   joint_ = spec.norms->joint;
+  weight_offset_ = spec.norms->weight_offset;
   for (const int which : {0, 1})
     weights_[which] = params.add({.name = which == 0 ? spec.norms->q : spec.norms->k,
                                   .shape = {part(which).group},
-                                  .init = {Initializer::Kind::ones},
+                                  .init = norm_weight_init(weight_offset_),
                                   .decay = false});
 }
 
@@ -82,6 +82,7 @@ void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
                                .y = columns(heads, p.column, p.columns),
                                .rstd = args.scratch.outputs.rstd[which],
                                .eps = eps_,
+                               .weight_offset = weight_offset_,
                                .stride_x = width(),
                                .stride_y = width()},
                               args.stream);
@@ -118,6 +119,7 @@ void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
                                 .dweight = back.grads[weights_[which]],
                                 .accumulate = back.grads.adds(weights_[which]),
                                 .workspace = back.workspace,
+                                .weight_offset = weight_offset_,
                                 .stride_dy = width(),
                                 .stride_x = width(),
                                 .stride_dx = width()},

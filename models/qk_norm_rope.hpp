@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "models/module.hpp"
+#include "models/norm.hpp"
 #include "models/params.hpp"
 #include "models/rope.hpp"
 #include "models/scratch_allocator.hpp"
@@ -18,6 +19,7 @@ struct QkNormSpec {
   std::string q, k;
   double eps = 1e-6;
   bool joint = false;  // one norm over all heads, with a weight for each number of them, in place of one a head
+  double weight_offset = kernels::no_weight_offset;  // as of NormSpec
 };
 
 struct QkNormRopeSpec {
@@ -99,7 +101,7 @@ class QkNormRope {
 
   std::int64_t heads_, kv_heads_, head_dim_;
   int weights_[2] = {-1, -1};  // weights of the norms of q and k; -1: none
-  double eps_ = 0;
+  double eps_ = 0, weight_offset_ = kernels::no_weight_offset;
   bool joint_ = false;
   std::shared_ptr<const Rope> rope_;
 };

@@ -113,16 +113,30 @@ std::int64_t rotated(const ConfigReader& config, const ConfigReader& scaling, co
   return width;
 }
 
+/// The object with the numbers of transformers 5: "rope_parameters", or, of a kind of layers, the one in it.
+ConfigReader parameters_of(const ConfigReader& config, const RopeShape& shape) {
+  ConfigReader all = config.object("rope_parameters");
+  if (shape.layers.empty()) return all;
+  for (const std::string& key : all.unread())
+    if (!key.ends_with("_attention"))
+      all.refuse(key, "is set, but the numbers of this family stand in objects of kinds of layers",
+                 "Move it into \"full_attention\" or \"sliding_attention\"");
+  return all.object(shape.layers);
+}
+
 /// The config's object for scaling, and its type.
-ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
+ConfigReader scaling_of(const ConfigReader& config, const RopeShape& shape, std::string& type) {
   const auto type_of = [](const ConfigReader& object) {
     std::string word = object.text(object.has("rope_type") ? "rope_type" : "type", "default");
     if (object.has("rope_type") && object.has("type") && object.text("type") != word)
       object.refuse("type", "is \"" + object.text("type") + "\", but \"rope_type\" is \"" + word + "\"");
     return word;
   };
-  const ConfigReader v5 = config.object("rope_parameters"), v4 = config.object("rope_scaling");
-  const bool has_v5 = config.has("rope_parameters"), has_v4 = config.has("rope_scaling");
+  const ConfigReader v5 = parameters_of(config, shape), v4 = config.object("rope_scaling");
+  const bool has_v5 = shape.layers.empty() ? config.has("rope_parameters")
+                                           : config.object("rope_parameters").has(shape.layers),
+             has_v4 = shape.scaled && config.has("rope_scaling");
+  if (!has_v5 && !has_v4) return type = "default", v5;
   type = type_of(has_v5 ? v5 : v4);
   if (has_v5 && has_v4 && type_of(v4) != type)
     config.refuse("rope_scaling",
@@ -134,12 +148,13 @@ ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   return has_v5 ? v5 : v4;
 }
 
-double theta_of(const ConfigReader& config, const ConfigReader& scaling, double fallback) {
+double theta_of(const ConfigReader& config, const ConfigReader& scaling, const RopeShape& shape) {
   constexpr double low = 1.0001;
-  const double outer = config.number("rope_theta", low, largest, fallback);
+  const double outer = config.number(shape.theta_key, low, largest, shape.default_theta);
   const double theta = scaling.number("rope_theta", low, largest, outer);
-  if (config.has("rope_theta") && theta != outer)
-    config.refuse("rope_theta", strfmt("is %g, but \"rope_parameters.rope_theta\" is %g", outer, theta));
+  if (config.has(shape.theta_key) && theta != outer)
+    config.refuse(shape.theta_key, strfmt("is %g, but \"rope_parameters.%srope_theta\" is %g", outer,
+                                          shape.layers.empty() ? "" : (shape.layers + ".").c_str(), theta));
   return theta;
 }
 
@@ -147,7 +162,7 @@ double theta_of(const ConfigReader& config, const ConfigReader& scaling, double 
 
 Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
   std::string type;
-  const ConfigReader scaling = scaling_of(config, type);
+  const ConfigReader scaling = scaling_of(config, shape, type);
   const std::vector<std::string> known =
       shape.types.empty() ? std::vector<std::string>{"default", "linear", "llama3", "yarn", "longrope"} : shape.types;
   if (std::ranges::find(known, type) == known.end()) {
@@ -156,7 +171,7 @@ Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
     scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type", "is \"" + type + "\", which is not supported",
                    "Supported: " + all);
   }
-  const double theta = theta_of(config, scaling, shape.default_theta);
+  const double theta = theta_of(config, scaling, shape);
   Rope rope{plain(rotated(config, scaling, shape), theta), 1};
   if (type == "default" || type == "linear") {  // transformers' have no original length
     (void)config.has("original_max_position_embeddings");

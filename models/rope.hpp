@@ -32,6 +32,11 @@ struct RopeShape {
   bool partial = false;  // "partial_rotary_factor" may be below 1
   /// What transformers takes for a missing "original_max_position_embeddings"; 0: max_tokens.
   std::int64_t original = 0;
+  /// Of a family whose kinds of layers have frequencies of their own: the key of these in "rope_parameters". Empty: the
+  /// object itself has the numbers.
+  std::string layers = {};
+  std::string theta_key = "rope_theta";  // of transformers 4, in the config
+  bool scaled = true;                    // "rope_scaling" is theirs
 };
 
 /// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) with the key: an

@@ -6,6 +6,7 @@
 #include "kernels/embedding_parts.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/scale.hpp"
 #include "models/embedding.hpp"
 #include "models/head.hpp"
 #include "runtime/base/error.hpp"
@@ -28,10 +29,12 @@ struct Part {
   }
 };
 
-/// Parameters: its rows of the token embedding; of the last part also the positions, if there are any.
+/// Parameters: its rows of the token embedding; of the last part also the positions, if there are any. The last one
+/// scales the output, and its gradient.
 class EmbeddingPart final : public Module {
  public:
-  EmbeddingPart(const Part& part, std::vector<int> params) : part_(part), params_(std::move(params)) {}
+  EmbeddingPart(const Part& part, std::vector<int> params, double scale)
+      : part_(part), params_(std::move(params)), scale_(part.last() ? scale : 1) {}
   [[nodiscard]] std::string name() const override { return part_.name("embed"); }
   [[nodiscard]] std::span<const int> params() const override { return params_; }
   [[nodiscard]] RowRange rows(std::size_t i) const override { return i == 0 ? part_.rows : RowRange{}; }
@@ -42,9 +45,11 @@ class EmbeddingPart final : public Module {
         {.ids = args.batch->ids, .tokens_table = at(args.params, 0), .first = part_.rows.first, .y = args.y});
     if (params_.size() > 1)
       kernels::add_positions({.positions_table = at(args.params, 1), .positions = args.batch->positions, .y = args.y});
+    if (scale_ != 1) kernels::scale({args.y, scale_}, args.stream);
   }
   void backward(const BackwardArgs& args) const override {
     const Gradients grads = args.grads();
+    if (scale_ != 1) kernels::scale({args.dy, scale_}, args.stream);  // other parts find it in the same memory
     if (grads[0])
       kernels::embedding_part_backward({.ids = args.batch->ids,
                                         .dy = args.dy,
@@ -67,6 +72,7 @@ class EmbeddingPart final : public Module {
  private:
   Part part_;
   std::vector<int> params_;
+  double scale_;
 };
 
 /// The final norm.
@@ -113,7 +119,8 @@ class HeadNorm final : public Module {
 /// What the two passes over the head's weight share. Parameters: their rows of the weight.
 class HeadPass : public Module {
  public:
-  HeadPass(const Part& part, int weight) : part_(part), weight_{weight} {}
+  HeadPass(const Part& part, int weight, const kernels::LogitRules& logits)
+      : part_(part), weight_{weight}, logits_(logits) {}
   [[nodiscard]] std::span<const int> params() const override { return weight_; }
   [[nodiscard]] RowRange rows(std::size_t) const override { return part_.rows; }
   [[nodiscard]] bool in_place() const override { return true; }
@@ -132,6 +139,7 @@ class HeadPass : public Module {
             .weight = weight,
             .vocab = part_.vocab,
             .first = part_.rows.first,
+            .logits = logits_,
             .targets = batch.targets.reshape(rows),
             .weights = reshaped(batch.loss_weights, rows),
             .rows = batch.loss_rows,
@@ -139,6 +147,7 @@ class HeadPass : public Module {
   }
   Part part_;
   std::array<int, 1> weight_;
+  kernels::LogitRules logits_;
 };
 
 /// The first pass: the loss, or logits.
@@ -165,6 +174,7 @@ class HeadLossPart final : public HeadPass {
                    .trans_b = true,
                    .stride_c = part_.vocab},
                   args.stream);
+    if (part_.last()) apply(logits_, batch.logits, args.stream);
   }
   void backward(const BackwardArgs&) const override {}
   [[nodiscard]] double forward_flops(BatchShape shape) const override { return part_.flops(shape); }
@@ -255,13 +265,13 @@ void split_rows(Model& model, std::int64_t max_bytes) {
 
   std::vector<std::unique_ptr<Module>> modules;
   for (const Part& part : parts)
-    modules.push_back(
-        std::make_unique<EmbeddingPart>(part, part.last() ? of_embedding : std::vector<int>{of_embedding.front()}));
+    modules.push_back(std::make_unique<EmbeddingPart>(
+        part, part.last() ? of_embedding : std::vector<int>{of_embedding.front()}, embedding->scale()));
   for (std::size_t m = 1; m + 1 < model.modules.size(); ++m) modules.push_back(std::move(model.modules[m]));
   modules.push_back(std::make_unique<HeadNorm>(head->norm(), model.hidden, of_norm));
-  for (const Part& part : parts) modules.push_back(std::make_unique<HeadLossPart>(part, weight));
+  for (const Part& part : parts) modules.push_back(std::make_unique<HeadLossPart>(part, weight, head->logits()));
   for (auto part = parts.rbegin(); part != parts.rend(); ++part)
-    modules.push_back(std::make_unique<HeadGradientPart>(*part, weight));
+    modules.push_back(std::make_unique<HeadGradientPart>(*part, weight, head->logits()));
   model.modules = std::move(modules);
   model.embedding_modules = parts.size();
   model.head_modules = 1 + 2 * parts.size();

@@ -3,13 +3,12 @@
 // gradients of gate and up over them.
 #include "models/swiglu.hpp"
 
-#include "kernels/swiglu.hpp"
 #include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
 SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
-    : gate_up_(spec.gate_up, params), down_(spec.down, params) {
+    : gate_up_(spec.gate_up, params), down_(spec.down, params), activation_(spec.activation) {
   TESSERA_ASSERT(gate_up_.out() == 2 * down_.in());
 }
 
@@ -52,9 +51,13 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
   if (!args.recompute || !args.kept)
     gate_up_.forward({.params = args.params, .x = args.x, .y = gate_up, .lora = lora, .stream = args.stream});
   if (!args.writes_y) return;
-  kernels::swiglu_forward(
-      {.gate = gate(gate_up), .up = up(gate_up), .y = product, .stride = gate_up_.out(), .stride_y = stride},
-      args.stream);
+  kernels::swiglu_forward({.gate = gate(gate_up),
+                           .up = up(gate_up),
+                           .y = product,
+                           .stride = gate_up_.out(),
+                           .stride_y = stride,
+                           .activation = activation_},
+                          args.stream);
   down_.forward({.params = args.params,
                  .x = product,
                  .x_stride = stride,
@@ -78,7 +81,9 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   const std::int64_t stride = gate_up_.out();
 
   if (!s.product && down_.weight_wanted(wanted))
-    kernels::swiglu_forward({.gate = gate(gate_up), .up = up(gate_up), .y = product, .stride = stride}, args.stream);
+    kernels::swiglu_forward(
+        {.gate = gate(gate_up), .up = up(gate_up), .y = product, .stride = stride, .activation = activation_},
+        args.stream);
   down_.backward({.params = args.params,
                   .grads = args.grads(),
                   .x = product,
@@ -92,7 +97,8 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                             .dy = dproduct,
                             .dgate = gate(gate_up),  // over the saved values, which nothing reads after
                             .dup = up(gate_up),
-                            .stride = stride},
+                            .stride = stride,
+                            .activation = activation_},
                            args.stream);
   gate_up_.backward({.params = args.params,
                      .grads = args.grads(),

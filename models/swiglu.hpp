@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// SwiGLU, the gated MLP of Llama and others, as a sublayer: down(silu(gate(x))·up(x)).
+// The gated MLP as a sublayer: down(f(gate(x))·up(x)), f SiLU (SwiGLU, of Llama and others) or GELU (GeGLU, of Gemma).
 
+#include "kernels/swiglu.hpp"
 #include "models/fused_linears.hpp"
 #include "models/sublayer.hpp"
 
@@ -10,6 +11,7 @@ namespace tessera::models {
 struct SwigluMlpSpec {
   std::vector<LinearSpec> gate_up;  // in C; one with outputs gate | up, or two: gate, up
   LinearSpec down;                  // in I, out C
+  kernels::GateActivation activation = kernels::GateActivation::silu;
 };
 
 class SwigluMlp final : public Sublayer {
@@ -58,6 +60,7 @@ class SwigluMlp final : public Sublayer {
 
   FusedLinears gate_up_;
   Linear down_;
+  kernels::GateActivation activation_;
 };
 
 }  // namespace tessera::models

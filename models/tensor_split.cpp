@@ -36,7 +36,7 @@ void split_tensors(Model& model, int ranks) {
   if (ranks == 1) return;
   if (model.context.ranks > 1) TensorSplit::refuse("together with --context_parallel_size");
   if (model.router.layers > 0) TensorSplit::refuse("for mixtures of experts");
-  if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences)
+  if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences || model.score >= 0)
     TensorSplit::refuse("for losses over sequences, such as those of preferences");
   if (model.in_row_parts) TensorSplit::refuse("together with --max_unit_size");
   if (model.lora && model.lora->spec.dropout > 0)

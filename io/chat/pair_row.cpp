@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "io/data/row_json.hpp"
 #include "io/data/rows.hpp"
@@ -234,6 +235,15 @@ PairRow read_pair(Json row) {
   require_answer(pair.chosen, "chosen");
   require_answer(pair.rejected, "rejected");
   return pair;
+}
+
+float take_margin(Json& row) {
+  const Json margin = take_key(row, {"margin"});
+  if (margin.is_null()) return 0;
+  std::optional<Json> number = margin.is_string() ? parse_json_text(margin.get_ref<const std::string&>()) : margin;
+  const auto value = static_cast<float>(number && number->is_number() ? number->get<double>() : NAN);
+  if (!std::isfinite(value)) throw RowError{"\"margin\" is not a number"};
+  return value;
 }
 
 PairRow read_labelled(Json row) {

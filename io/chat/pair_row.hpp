@@ -34,6 +34,10 @@ struct PairRow {
 /// Throws RowError, which names what the row lacks.
 [[nodiscard]] PairRow read_pair(nlohmann::ordered_json row);
 
+/// Takes "margin" from a row: how much more the chosen answer is worth, a number, or one as a text; 0 where there is
+/// none. Throws RowError.
+[[nodiscard]] float take_margin(nlohmann::ordered_json& row);
+
 /// One answer and whether it is wanted: "label" (true, false, 1, 0, or such a text) beside a conversation, a query and
 /// a response, or "prompt" and "completion" (TRL: lists of messages or texts). Rows with two answers are read by
 /// read_pair. Throws RowError, which names what the row lacks.

@@ -10,6 +10,7 @@
 #include "io/chat/answer_spans.hpp"
 #include "io/data/data_kind.hpp"
 #include "io/data/loss_file.hpp"
+#include "io/data/packing.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "runtime/base/hash.hpp"
 
@@ -211,6 +212,13 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   made.equal_pairs += std::ranges::equal(ids.first(half), ids.subspan(half)) ? 1 : 0;
 }
 
+/// A document behind those of the pair.
+void DocumentEncoder::append_margin(float margin, EncodedDocuments& made) {
+  for (const std::int32_t digit : margin_tokens(margin)) made.ids.push_back(digit);
+  made.loss.resize(made.ids.size(), 0);
+  made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
+}
+
 /// Each key once. With `strict`, throws RowError if there are any.
 std::vector<std::string> DocumentEncoder::checked(std::vector<std::string> unread) const {
   std::ranges::sort(unread);
@@ -224,7 +232,11 @@ void DocumentEncoder::encode_row(nlohmann::ordered_json row, const Columns& colu
     if (row.contains(from)) made.renamed.insert(from);
   rename_columns(row, columns);
   if (settings_.labels) return encode_pair(read_labelled(std::move(row)), made);
-  if (settings_.pairs) return encode_pair(read_pair(std::move(row)), made);
+  if (settings_.pairs) {
+    const float margin = settings_.margins ? take_margin(row) : 0;
+    encode_pair(read_pair(std::move(row)), made);
+    return settings_.margins ? append_margin(margin, made) : void();
+  }
   const RowForm form = require_form(row);
   if (form != RowForm::text) return encode_conversation(read_conversation(std::move(row), form), made);
   const std::string document = text_of_row(row);

@@ -24,6 +24,7 @@ struct RowSettings {
   const ChatFormat* chat = nullptr;  // of conversations; needed if the corpus has some
   std::uint64_t seed = 0;            // chooses rows of files with "#500" or ":0.3"
   bool pairs = false;                // each row is two documents, the chosen and the rejected (io/chat/pair_row.hpp)
+  bool margins = false;              // of pairs: a third document is the row's margin (io::margin_tokens)
   bool labels = false;               // of pairs: a row may have a label in place of one, which is an empty document
 };
 
@@ -70,6 +71,7 @@ class DocumentEncoder {
   void encode_chat(ChatText chat, EncodedDocuments& made);
   void encode_conversation(ConversationRow conversation, EncodedDocuments& made);
   void encode_pair(PairRow pair, EncodedDocuments& made);
+  static void append_margin(float margin, EncodedDocuments& made);
   void encode_answer(const std::string& prompt, const std::string& answer, EncodedDocuments& made);
   [[nodiscard]] std::vector<std::string> checked(std::vector<std::string> unread) const;
 

@@ -2,10 +2,12 @@
 // Splits documents into ranges, and assigns these to samples.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -16,7 +18,7 @@
 namespace tessera::io {
 
 Packing packing_of(std::string_view word) {
-  constexpr std::string_view names[] = {"binpack", "sequential", "padded", "pairs", "unpaired"};
+  constexpr std::string_view names[] = {"binpack", "sequential", "padded", "pairs", "unpaired", "rated"};
   const auto* const found = std::ranges::find(names, word);
   TESSERA_ASSERT(found != std::end(names), "packing %s", std::string(word).c_str());
   return static_cast<Packing>(found - std::begin(names));
@@ -45,14 +47,14 @@ class Packer {
 
   void add(std::int64_t begin, std::int64_t end) {
     TESSERA_ASSERT(begin >= 0 && end >= begin && end <= source_.size(), "a document [%ld, %ld)", begin, end);
-    if (rule_.packing == Packing::pairs) return add_of_pair(begin, end);
+    if (has_pairs(rule_.packing)) return add_of_pair({begin, end});
     if (rule_.packing == Packing::unpaired) return add_of_unpaired({begin, end});
     split(begin, end);
     if (++in_window_ == window) pack();
   }
   PackingSummary finish() {
-    if (chosen_)
-      throw Error(ExitCode::data, "the data set has an odd number of documents, and pairs need two each", {},
+    if (chosen_ || !pair_.empty())
+      throw Error(ExitCode::data, "the documents of the data set are not those of complete pairs", {},
                   "Give rows of pairs: files of tokens hold none");
     add_rejected_of_pairs();
     close_group();
@@ -70,18 +72,16 @@ class Packer {
     in_window_ = 0;
   }
 
-  /// Chosen and rejected follow one another.
-  void add_of_pair(std::int64_t begin, std::int64_t end) {
-    if (!chosen_) {
-      chosen_ = {begin, end};
-      return;
-    }
-    const std::pair<std::int64_t, std::int64_t> documents[] = {*chosen_, {begin, end}};
-    chosen_.reset();
+  using Document = std::pair<std::int64_t, std::int64_t>;
+
+  /// Chosen, rejected and, of rated pairs, the margin follow one another.
+  void add_of_pair(const Document& document) {
+    pair_.push_back(document);
+    if (std::ssize(pair_) < documents_of_sample(rule_.packing)) return;
     PackingCount& count = summary_.count;
     bool longer = false, too_short = false, no_loss = false;
     std::vector<TokenRange> pair;
-    for (auto [from, to] : documents) {
+    for (auto [from, to] : std::span(pair_).first(2)) {
       too_short = too_short || to - from < 2;
       if (to - from > rule_.tokens) {
         longer = true;
@@ -92,13 +92,14 @@ class Packer {
       no_loss = no_loss || targets == 0;
       pair.push_back({from, static_cast<std::int32_t>(to - from), static_cast<std::int32_t>(2 * targets)});
     }
+    for (const auto& [from, to] : std::span(pair_).subspan(2))
+      pair.push_back({from, static_cast<std::int32_t>(to - from), 0});
+    pair_.clear();
     if (too_short) ++count.dropped;
     else if (longer && rule_.truncation == Truncation::remove) ++count.too_long;
     else if (no_loss) ++count.no_loss, count.cut_no_loss += longer ? 1 : 0;
     else ++count.documents, count.cut += longer ? 1 : 0, close(pair);
   }
-
-  using Document = std::pair<std::int64_t, std::int64_t>;
 
   /// Of two documents, those that are not empty; the rejected one of a pair later.
   void add_of_unpaired(const Document& document) {
@@ -271,13 +272,14 @@ class Packer {
 
   void close(const std::vector<TokenRange>& sample) {
     PackingCount& count = summary_.count;
-    const bool unpaired = rule_.packing == Packing::unpaired;
+    const bool unpaired = rule_.packing == Packing::unpaired, pairs = has_pairs(rule_.packing);
     std::int64_t tokens = 0, second = 0;
     for (std::size_t r = 0; r < sample.size(); ++r) {
       const TokenRange& range = sample[r];
-      (unpaired && r >= 2 ? second : tokens) += range.tokens;
-      if (rule_.packing == Packing::pairs) count.longest = std::max<std::int64_t>(count.longest, range.tokens);
-      if (!unpaired || r < 2) {
+      const bool counts = !(unpaired || pairs) || r < 2;  // what follows is a second sequence, or a margin
+      (counts ? tokens : second) += range.tokens;
+      if (pairs && counts) count.longest = std::max<std::int64_t>(count.longest, range.tokens);
+      if (counts) {
         count.targets += range.targets();
         count.squares += std::int64_t{range.tokens} * range.tokens;
       }
@@ -285,7 +287,7 @@ class Packer {
                              hash64(static_cast<std::uint64_t>(range.first), summary_.hash));
     }
     count.tokens += tokens;
-    if (rule_.packing != Packing::pairs) count.longest = std::max({count.longest, tokens, second});
+    if (!pairs) count.longest = std::max({count.longest, tokens, second});
     ++count.samples;
     summary_.hash = hash64(sample.size(), summary_.hash);
     take_(sample);
@@ -301,7 +303,8 @@ class Packer {
     std::int64_t answer, end;  // its first token; its end, also where the row has been shortened to less
     bool is_chosen;
   };
-  std::optional<Document> chosen_;           // of a pair whose rejected document is next
+  std::vector<Document> pair_;               // of a pair that is not complete
+  std::optional<Document> chosen_;           // of unpaired: whose rejected document is next
   std::vector<Document> rejected_of_pairs_;  // of unpaired: of the window
   std::vector<Labelled> group_;
   std::vector<TokenRange> ranges_;  // of the window
@@ -311,6 +314,14 @@ class Packer {
 };
 
 }  // namespace
+
+std::vector<std::int32_t> margin_tokens(float margin) {
+  std::vector<std::int32_t> digits;
+  const auto bits = std::bit_cast<std::uint32_t>(margin);
+  for (int shift = 28; shift >= 0 && margin != 0; shift -= 4)
+    digits.push_back(static_cast<std::int32_t>(bits >> shift & 15U));
+  return digits;
+}
 
 PackingSummary pack(const TokenStream& source, const DocumentSource& documents, const PackingRule& rule,
                     const TakeSample& take) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <queue>
@@ -78,13 +79,21 @@ std::span<const TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
   const std::int64_t first = begins_[static_cast<std::size_t>(sample)],
                      end = begins_[static_cast<std::size_t>(sample) + 1];
   const bool unpaired = rule_.packing == Packing::unpaired;
-  const std::int64_t number = unpaired ? 2 * sequences() : sequences();
+  const std::int64_t number = unpaired                   ? 2 * sequences()
+                              : has_pairs(rule_.packing) ? documents_of_sample(rule_.packing)
+                                                         : 1;
   bool is_valid = first >= 0 && first < end && end <= static_cast<std::int64_t>(ranges_.size()) &&
                   (number == 1 || end - first == number);
   std::int64_t tokens = 0;
   for (std::int64_t r = first; is_valid && r < end; ++r) {
     const TokenRange& range = ranges_[static_cast<std::size_t>(r)];
-    const bool begins = rule_.packing == Packing::pairs || (unpaired && r - first == 2);
+    const bool margin = rule_.packing == Packing::rated && r - first == 2;
+    if (margin) {
+      is_valid = (range.tokens == 0 || range.tokens == margin_digits) && range.targets_and_more == 0 &&
+                 range.first >= 0 && range.first <= source_->size() - range.tokens;
+      break;
+    }
+    const bool begins = has_pairs(rule_.packing) || (unpaired && r - first == 2);
     tokens = begins ? range.tokens : tokens + range.tokens;
     // Of a chosen and a rejected answer, one is empty.
     const bool may_be_empty = unpaired && r - first < 2 && (r == first || tokens > 0);
@@ -107,16 +116,32 @@ void PackedStream::add_counts(std::int64_t sample, PackedCounts& work, int seque
     return;
   }
   work.first_targets += ranges.front().targets();
-  for (const TokenRange& range : ranges) {
+  for (const TokenRange& range : rows_of(ranges)) {
     work.targets += range.targets();
     work.tokens += range.tokens;
     work.squares += std::int64_t{range.tokens} * range.tokens;
   }
 }
 
+/// Without the margin of a rated pair.
+std::span<const TokenRange> PackedStream::rows_of(std::span<const TokenRange> ranges) const {
+  return rule_.packing == Packing::rated ? ranges.first(2) : ranges;
+}
+
+float PackedStream::margin_of(std::int64_t sample) const {
+  if (rule_.packing != Packing::rated) return 0;
+  const TokenRange margin = ranges_of(sample)[2];
+  if (margin.tokens == 0) return 0;
+  std::array<std::int32_t, margin_digits> digits{};
+  source_->read(margin.first, margin_digits, digits.data());
+  std::uint32_t bits = 0;
+  for (const std::int32_t digit : digits) bits = bits << 4 | (static_cast<std::uint32_t>(digit) & 15U);
+  return std::bit_cast<float>(bits);
+}
+
 std::span<const TokenRange> PackedStream::sequence_of(std::int64_t sample, int sequence) const {
   const std::span<const TokenRange> ranges = ranges_of(sample);
-  if (rule_.packing == Packing::pairs) return ranges.subspan(static_cast<std::size_t>(sequence), 1);
+  if (has_pairs(rule_.packing)) return ranges.subspan(static_cast<std::size_t>(sequence), 1);
   if (rule_.packing != Packing::unpaired) return ranges;
   return sequence == 1 ? ranges.subspan(2) : ranges.subspan(ranges[0].tokens > 0 ? 0 : 1, 1);
 }
@@ -130,7 +155,7 @@ std::int64_t PackedStream::tokens_of(std::int64_t sample, int sequence) const {
 std::int64_t PackedStream::tokens_of(std::int64_t sample) const {
   if (rule_.packing == Packing::unpaired) return tokens_of(sample, 0);
   std::int64_t tokens = 0;
-  for (const TokenRange& range : ranges_of(sample)) tokens += range.tokens;
+  for (const TokenRange& range : rows_of(ranges_of(sample))) tokens += range.tokens;
   return tokens;
 }
 

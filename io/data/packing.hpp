@@ -25,15 +25,27 @@ class MappedFile;  // io/file/file.hpp
 /// rejected answers of those that have both come last, so that the answers to a prompt are apart (as in TRL). Such a
 /// sample has a second sequence, its prompt with the answer of the sample before it in its group: samples g·k to
 /// g·(k + 1) - 1, the first of which takes the answer of the last. With g = 0 there are no second sequences.
-enum class Packing : unsigned char { binpack, sequential, padded, pairs, unpaired };
+/// rated: pairs, of three documents each; the third is the pair's margin (margin_tokens), or empty: 0.
+enum class Packing : unsigned char { binpack, sequential, padded, pairs, unpaired, rated };
 /// From its name; asserts otherwise.
 [[nodiscard]] Packing packing_of(std::string_view word);
+[[nodiscard]] constexpr bool has_pairs(Packing packing) {
+  return packing == Packing::pairs || packing == Packing::rated;
+}
+/// Documents that belong together.
+[[nodiscard]] constexpr int documents_of_sample(Packing packing) {
+  return packing == Packing::rated ? 3 : packing >= Packing::pairs ? 2 : 1;
+}
 
 /// What becomes of a document longer than T. split: several parts. remove ("delete"): it is left out. left, right: its
 /// first, its last tokens are left out.
 enum class Truncation : unsigned char { split, remove, left, right };
 /// From "split", "delete", "left" or "right"; asserts otherwise.
 [[nodiscard]] Truncation truncation_of(std::string_view word);
+
+/// A margin as the tokens of a document: none for 0, else the eight hexadecimal digits of the float, highest first.
+inline constexpr int margin_digits = 8;
+[[nodiscard]] std::vector<std::int32_t> margin_tokens(float margin);
 
 /// Documents [first, ends[0]), [ends[0], ends[1]), … of a stream. Ends do not descend; a document may be empty.
 struct Documents {
@@ -147,12 +159,14 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] Truncation truncation() const { return rule_.truncation; }
   /// Sequences of a sample that are rows of their own: 2 of pairs, and of unpaired in groups, else 1.
   [[nodiscard]] int sequences() const {
-    return rule_.packing == Packing::pairs || (rule_.packing == Packing::unpaired && rule_.group > 0) ? 2 : 1;
+    return has_pairs(rule_.packing) || (rule_.packing == Packing::unpaired && rule_.group > 0) ? 2 : 1;
   }
   /// Whether a sample's sequences have a row each: padded, pairs and unpaired.
   [[nodiscard]] bool has_rows() const { return rule_.packing >= Packing::padded; }
   /// Of unpaired: whether the answer is a chosen one.
   [[nodiscard]] bool is_chosen(std::int64_t sample) const { return ranges_of(sample).front().tokens > 0; }
+  /// Of pairs: how much more the chosen answer is worth; 0 unless they are rated. Thread-safe.
+  [[nodiscard]] float margin_of(std::int64_t sample) const;
   /// Adds the counts of `sample`; of unpaired, of one of its sequences.
   void add_counts(std::int64_t sample, PackedCounts& work, int sequence = 0) const;
   /// Tokens of a sample without padding; of unpaired, of its first sequence.
@@ -175,6 +189,7 @@ class PackedStream final : public TokenStream {
 
  private:
   [[nodiscard]] std::span<const TokenRange> ranges_of(std::int64_t sample) const;
+  [[nodiscard]] std::span<const TokenRange> rows_of(std::span<const TokenRange> ranges) const;
   [[nodiscard]] std::span<const TokenRange> sequence_of(std::int64_t sample, int sequence) const;
   void read_ranges(std::span<const TokenRange> ranges, const PackedSample& to) const;
   void read_joined(const TokenRange& prompt, const TokenRange& answer, const PackedSample& to) const;

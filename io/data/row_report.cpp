@@ -57,6 +57,7 @@ void RowReport::add(const RowReport& other) {
   without_tools += other.without_tools;
   without_reasoning += other.without_reasoning;
   files_of_pairs += other.files_of_pairs;
+  files_of_margins += other.files_of_margins;
   pairs += other.pairs;
   equal_pairs += other.equal_pairs;
   labelled += other.labelled;
@@ -102,6 +103,7 @@ std::string row_report_text(const RowReport& report, std::int64_t tokens) {
                                  {"without_reasoning", report.without_reasoning},
                                  {"absent_columns", report.absent_columns}};
   if (report.files_of_pairs > 0) json["pairs"] = {{"rows", report.pairs}, {"equal", report.equal_pairs}};
+  if (report.files_of_margins > 0) json["pairs"]["margins"] = true;
   if (report.labelled > 0) json["pairs"]["labelled"] = report.labelled;
   if (report.after_think > 0) json["pairs"]["after_empty_think"] = report.after_think;
   return report_text(json);
@@ -126,6 +128,7 @@ RowReport parse_row_report(std::string_view text, std::int64_t tokens, const std
     report.absent_columns = json.at("absent_columns").get<std::vector<std::string>>();
     if (json.contains("pairs")) {
       report.files_of_pairs = 1;
+      report.files_of_margins = json.at("pairs").value("margins", false) ? 1 : 0;
       report.pairs = json.at("pairs").at("rows").get<std::int64_t>();
       report.equal_pairs = json.at("pairs").at("equal").get<std::int64_t>();
       report.labelled = json.at("pairs").value("labelled", std::int64_t{0});

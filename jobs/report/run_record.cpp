@@ -80,9 +80,10 @@ struct Log {
 std::pair<std::string, std::string> set_and_figure(const std::string& key) {
   if (!key.starts_with("eval_")) return {};
   const std::string name = key.substr(5);
-  for (const char* figure : {"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
-                             "logps/chosen", "logps/rejected", "kl", "nll_loss", "loss", "ppl", "token_acc", "tokens",
-                             "pairs", "answers"}) {  // nll_loss before loss, whose end it has
+  for (const char* figure :
+       {"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen", "logps/rejected",
+        "kl", "accuracy", "margin", "min_reward", "mean_reward", "max_reward", "nll_loss", "loss", "ppl", "token_acc",
+        "tokens", "pairs", "answers"}) {  // nll_loss before loss, whose end it has
     if (name == figure) return {"validation", figure};
     if (const std::string end = std::string("_") + figure; name.ends_with(end))
       return {name.substr(0, name.size() - end.size()), figure};
@@ -96,10 +97,27 @@ void Log::add_step(const Json& record, double step) {
     if (found == record.end()) return;
     series[name].push_back({step, found->is_number() ? factor * found->get<double>() : NAN});
   };
-  for (const char* key :
-       {"loss", "grad_norm", "learning_rate", "tokens_per_second", "loss_tokens_per_second", "loss_scale",
-        "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen", "logps/rejected",
-        "kl", "token_acc", "pairs_per_second", "answers_per_second"})
+  for (const char* key : {"loss",
+                          "grad_norm",
+                          "learning_rate",
+                          "tokens_per_second",
+                          "loss_tokens_per_second",
+                          "loss_scale",
+                          "rewards/chosen",
+                          "rewards/rejected",
+                          "rewards/margins",
+                          "rewards/accuracies",
+                          "logps/chosen",
+                          "logps/rejected",
+                          "kl",
+                          "accuracy",
+                          "margin",
+                          "min_reward",
+                          "mean_reward",
+                          "max_reward",
+                          "token_acc",
+                          "pairs_per_second",
+                          "answers_per_second"})
     put(key, key, 1);
   put("memory", "memory(GiB)", 1);
   put("host_memory", "host_memory(GiB)", 1);

@@ -32,6 +32,15 @@ TESSERA_HD float quotient(float a, float b) {
 /// x clamped to [-80, 80]: beyond it a sigmoid is 0 or 1 in fp32, and e·s stays finite.
 TESSERA_HD float bounded(float x) { return x > 80.0F ? 80.0F : x > -80.0F ? x : -80.0F; }
 
+/// tanh(x / cap): a soft cap makes cap times it of x, with the slope 1 - tanh².
+TESSERA_HD float capped_tangent(float x, float inverse_cap) {
+#if defined(__CUDA_ARCH__)
+  return ::tanhf(mul(x, inverse_cap));
+#else
+  return __builtin_tanhf(mul(x, inverse_cap));
+#endif
+}
+
 inline constexpr float two_sqrt_2_over_pi = 1.59576912160573071176F;
 inline constexpr float cubic = 0.044715F;
 
@@ -55,6 +64,11 @@ TESSERA_HD float swiglu(float gate, float up) {
 struct SwigluSlopes {
   float gate, up;
 };
+TESSERA_HD float geglu(float gate, float up) { return mul(gelu(gate), up); }
+/// Gradients of dy·gelu(gate)·up.
+TESSERA_HD SwigluSlopes geglu_slopes(float gate, float up, float dy) {
+  return {mul(mul(dy, up), gelu_slope(gate)), mul(dy, gelu(gate))};
+}
 /// Gradients of dy·silu(gate)·up.
 TESSERA_HD SwigluSlopes swiglu_slopes(float gate, float up, float dy) {
   const float e = exponential(-bounded(gate)), s = quotient(1.0F, add(1.0F, e));

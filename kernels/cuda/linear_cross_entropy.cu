@@ -55,6 +55,7 @@ struct LossRows {
   float* log_probs;             // (rows); null: not wanted
   const double* loss_scale;     // null: no gradient
   std::int64_t vocab, pitch;
+  float soft_cap, inverse_cap;  // of the logits; 0: none
 };
 
 /// Running maximum with its lowest index, and Σ exp(x - maximum).
@@ -140,7 +141,13 @@ __device__ void rewrite(T* x, std::int64_t vocab, const F& gradient) {
   }
 }
 
-template <class T>
+template <bool Capped, class T>
+__device__ __forceinline__ float capped(const LossRows<T>& r, float logit) {
+  if constexpr (Capped) return r.soft_cap * capped_tangent(logit, r.inverse_cap);
+  else return logit;
+}
+
+template <bool Capped, class T>
 __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r) {
   const std::int64_t row = blockIdx.x;
   T* const x = r.logits + row * r.pitch;
@@ -155,14 +162,16 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < r.vocab; c += loss_threads * n) {
     float v[n];
     const int count = read(x, c, r.vocab, v);
+#pragma unroll
+    for (int i = 0; i < n; ++i) v[i] = capped<Capped>(r, v[i]);
     own.take(v, count, c);
   }
   const Running all = join_block(own);
   const double weight = r.weights ? static_cast<double>(r.weights[row]) : 1.0;
   if (threadIdx.x == 0) {
     // A target outside the vocabulary makes the loss NaN.
-    const double logit =
-        target >= 0 && target < r.vocab ? static_cast<double>(to_float(x[target])) : static_cast<double>(NAN);
+    const double logit = target >= 0 && target < r.vocab ? static_cast<double>(capped<Capped>(r, to_float(x[target])))
+                                                         : static_cast<double>(NAN);
     const double loss = static_cast<double>(all.max) + log(all.sum) - logit;
     if (r.sums) add_loss(r.sums, weight * loss, all.at == target);
     if (r.log_probs) r.log_probs[row] = static_cast<float>(-loss);
@@ -172,8 +181,10 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   const auto factor = static_cast<float>(scale / all.sum), one = static_cast<float>(scale);
   __syncthreads();  // the target's logit has been read
   rewrite(x, r.vocab, [&](float v, std::int64_t c) {
-    const float p = exponential(v - all.max) * factor;
-    return c == target ? p - one : p;
+    const float tangent = Capped ? capped_tangent(v, r.inverse_cap) : 0.0F;
+    const float p = exponential((Capped ? r.soft_cap * tangent : v) - all.max) * factor;
+    const float gradient = c == target ? p - one : p;
+    return Capped ? gradient * (1.0F - tangent * tangent) : gradient;
   });
 }
 
@@ -194,6 +205,7 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
   const std::int64_t vocab = args.weight.shape[0];
   const Device device = args.x.device;
   const bool trains = args.trains();
+  const double cap = args.logits.soft_cap;
   T* const logits = data_of<T>(args.workspace);  // then their gradients
   const auto columns = [&](std::int64_t at, std::int64_t width) {
     return TensorView(logits + at, {count, width}, device);
@@ -218,8 +230,12 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
                          args.log_probs ? data_of<float>(args.log_probs) + first : nullptr,
                          trains ? args.loss_scale : nullptr,
                          vocab,
-                         blocks.pitch};
-  loss_kernel<T><<<blocks_for(count, 1), loss_threads, 0, stream_of(stream)>>>(rows);
+                         blocks.pitch,
+                         static_cast<float>(cap),
+                         static_cast<float>(cap > 0 ? 1 / cap : 0)};
+  const unsigned grid = blocks_for(count, 1);
+  if (cap > 0) loss_kernel<true, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
+  else loss_kernel<false, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
   check_launch("linear_cross_entropy");
   if (!trains) return;
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {

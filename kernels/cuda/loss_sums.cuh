@@ -17,12 +17,17 @@ struct SumCounters {
 static_assert(sizeof(SumCounters) == sizeof(LossSums) && offsetof(LossSums, tokens) == offsetof(SumCounters, tokens) &&
               offsetof(LossSums, correct) == offsetof(SumCounters, correct));
 
-/// Adds one term of the loss.
-__device__ inline void add_loss(SumCounters* sums, double loss, bool correct) {
+/// Adds to the loss alone.
+__device__ inline void add_term(SumCounters* sums, double loss) {
   const ExactSumTerm term = exact_sum_term(loss);
 #pragma unroll
   for (int i = 0; i < 3; ++i)
     if (term.part[i] != 0) atomicAdd(sums->loss + term.digit + i, static_cast<unsigned long long>(term.part[i]));
+}
+
+/// Adds one term of the loss.
+__device__ inline void add_loss(SumCounters* sums, double loss, bool correct) {
+  add_term(sums, loss);
   atomicAdd(&sums->tokens, 1ull);
   if (correct) atomicAdd(&sums->correct, 1ull);
 }

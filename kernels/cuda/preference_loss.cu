@@ -43,6 +43,8 @@ struct Pairs {
   float* weights;            // (rows, tokens); null: not wanted
   SumCounters* sums;         // null: not wanted
   std::int64_t* metrics;     // null: not wanted
+  double factor;
+  bool is_further;
 };
 
 __device__ void add_integer(std::int64_t* to, std::int64_t value) {
@@ -60,7 +62,8 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
   }
   const PairTerms terms = pair_terms<rare>(p.spec, chosen, rejected);
   if (threadIdx.x == 0) {
-    if (p.sums) add_loss(p.sums, terms.loss, terms.chosen_reward > terms.rejected_reward);
+    if (p.sums && p.is_further) add_term(p.sums, p.factor * terms.loss);
+    else if (p.sums) add_loss(p.sums, p.factor * terms.loss, terms.chosen_reward > terms.rejected_reward);
     if (p.metrics) {
       constexpr int targets = static_cast<int>(PreferenceSum::nll_targets);
       const double values[targets] = {terms.chosen_reward, terms.rejected_reward, terms.chosen_logp,
@@ -72,12 +75,12 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
   }
   if (!p.weights) return;
   const double nll = p.nll_weights ? p.spec.nll * static_cast<double>(p.nll_weights[row]) : 0.0;
-  const auto of_chosen = static_cast<float>(-terms.chosen_slope + nll);
-  const auto of_rejected = static_cast<float>(-terms.rejected_slope);
+  const auto of_chosen = static_cast<float>(-p.factor * terms.chosen_slope + nll);
+  const auto of_rejected = static_cast<float>(-p.factor * terms.rejected_slope);
   float* const weights = p.weights + row * p.rows.tokens;
   for (std::int64_t t = threadIdx.x; t < p.rows.tokens; t += group_block) {
-    weights[t] = of_chosen;
-    weights[p.rows.tokens + t] = of_rejected;
+    weights[t] = p.is_further ? weights[t] + of_chosen : of_chosen;
+    weights[p.rows.tokens + t] = p.is_further ? weights[p.rows.tokens + t] + of_rejected : of_rejected;
   }
 }
 
@@ -125,7 +128,9 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
                 args.spec.nll != 0 && args.nll_weights ? data_of<float>(args.nll_weights) : nullptr,
                 args.weights ? data_of<float>(args.weights) : nullptr,
                 reinterpret_cast<SumCounters*>(args.sums),
-                args.metrics};
+                args.metrics,
+                args.factor,
+                args.is_further};
   const auto kernel = args.spec.rare() ? pairs_kernel<true> : pairs_kernel<false>;
   kernel<<<blocks_for(pairs, 1), group_block, 0, stream_of(stream)>>>(p);
   check_launch("preference_loss");

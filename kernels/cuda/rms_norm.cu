@@ -15,7 +15,7 @@ struct Forward {
   T* y;
   float* rstd;  // null: not written; apply reads it
   std::int64_t groups, channels, stride_x, stride_y;
-  float eps;
+  float eps, offset;  // offset: added to the weight
   bool apply;
 
   template <int N, class Group>
@@ -46,12 +46,12 @@ struct Forward {
       rstd = div(1.0F, root(add(div(square, static_cast<float>(r.channels)), r.eps)));
       if (r.rstd && Group::lane() == 0) r.rstd[index] = rstd;
     }
-    if (first < r.channels) write(y + first, held, weights, rstd);
+    if (first < r.channels) r.write(y + first, held, weights, rstd);
     for (std::int64_t c = first + step; c < r.channels; c += step) {
       float v[N], w[N];
       load<N>(x + c, v);
       load<N>(r.weight + c, w);
-      write(y + c, v, w, rstd);
+      r.write(y + c, v, w, rstd);
     }
   }
 
@@ -63,10 +63,10 @@ struct Forward {
     return square;
   }
   template <int N>
-  __device__ static void write(T* y, const float (&v)[N], const float (&w)[N], float rstd) {
+  __device__ void write(T* y, const float (&v)[N], const float (&w)[N], float rstd) const {
     float result[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) result[i] = mul(mul(v[i], rstd), w[i]);
+    for (int i = 0; i < N; ++i) result[i] = mul(mul(v[i], rstd), add(w[i], offset));
     store<N>(y, result);
   }
 };
@@ -84,6 +84,7 @@ void run_forward(const RmsNormForwardArgs& args, bool apply, StreamView stream) 
                        stride_of(args.x, args.stride_x),
                        stride_of(args.y, args.stride_y),
                        static_cast<float>(args.eps),
+                       static_cast<float>(args.weight_offset),
                        apply};
     const bool vectors =
         r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
@@ -99,7 +100,8 @@ void run_forward(const RmsNormForwardArgs& args, bool apply, StreamView stream) 
 void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) { run_forward(args, /*apply=*/false, stream); }
 
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
-  run_forward({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd}, /*apply=*/true, stream);
+  run_forward({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd, .weight_offset = args.weight_offset},
+              /*apply=*/true, stream);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -38,6 +38,7 @@ struct Backward {
   float* partial;  // (blocks, channels); null: the weight's gradient is not wanted
   std::int64_t norms, height, groups, channels, stride_dy, stride_x, stride_dx;  // height: norms of a block
   bool add_to_dx;
+  float offset;  // added to the weight
 
   /// take and write of a norm, each element read once. `w`: the thread's columns of the weight.
   template <int N, int K, class Group>
@@ -80,13 +81,13 @@ struct Backward {
     }
   }
 
-  __device__ static void add_element(float v, float d, float w, float scale, float& sum, float& dot) {
+  __device__ void add_element(float v, float d, float w, float scale, float& sum, float& dot) const {
     const float hat = mul(v, scale);
     sum = fused(d, hat, sum);
-    dot = fused(mul(d, w), hat, dot);
+    dot = fused(mul(d, add(w, offset)), hat, dot);
   }
   __device__ float gradient(float v, float d, float w, float scale, float mean, float old) const {
-    const float slope = mul(scale, fused(d, w, -mul(mul(v, scale), mean)));
+    const float slope = mul(scale, fused(d, add(w, offset), -mul(mul(v, scale), mean)));
     return add_to_dx ? old + slope : slope;
   }
 
@@ -219,7 +220,8 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
                         stride_of(args.dy, args.stride_dy),
                         stride_of(args.x, args.stride_x),
                         args.dx ? stride_of(args.dx, args.stride_dx) : 0,
-                        args.dx && args.add_to_dx};
+                        args.dx && args.add_to_dx,
+                        static_cast<float>(args.weight_offset)};
     constexpr int n = vector_length<T>;
     const bool vectors = channels % n == 0 && r.stride_x % n == 0 && r.stride_dy % n == 0 && r.stride_dx % n == 0 &&
                          aligned16(r.x) && aligned16(r.dy) && aligned16(r.dx) && aligned16(r.weight) &&

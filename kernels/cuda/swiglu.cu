@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU on a device: one pass; backward may write over what it reads. Rows may be columns of a wider matrix: the grid
-// has rows in x and vectors of a row in y, so that no thread divides an index.
+// SwiGLU and GeGLU on a device: one pass; backward may write over what it reads. Rows may be columns of a wider matrix:
+// the grid has rows in x and vectors of a row in y, so that no thread divides an index.
 #include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
@@ -12,7 +12,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 /// Elements (row, column) of gate and up are `stride` apart by rows, those of y `stride_y`.
-template <class T>
+template <auto Product, class T>
 struct Forward {
   const T *gate, *up;
   T* y;
@@ -23,12 +23,12 @@ struct Forward {
     load<N>(gate + row * stride + column, g);
     load<N>(up + row * stride + column, u);
 #pragma unroll
-    for (int i = 0; i < N; ++i) g[i] = swiglu(g[i], u[i]);
+    for (int i = 0; i < N; ++i) g[i] = Product(g[i], u[i]);
     store<N>(y + row * stride_y + column, g);
   }
 };
 
-template <class T>
+template <auto Slopes, class T>
 struct Backward {
   const T *gate, *up, *dy;
   T *dgate, *dup;
@@ -42,7 +42,7 @@ struct Backward {
     load<N>(dy + row * stride_dy + column, d);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const SwigluSlopes slopes = swiglu_slopes(g[i], u[i], d[i]);
+      const SwigluSlopes slopes = Slopes(g[i], u[i], d[i]);
       g[i] = slopes.gate;
       u[i] = slopes.up;
     }
@@ -99,38 +99,50 @@ struct Contiguous {
   }
 };
 
+template <auto Product, class T>
+void forward(const SwigluForwardArgs& args, StreamView stream) {
+  Forward<Product, T> op{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y), args.stride, args.stride_y};
+  if (op.stride == 0 && op.stride_y == 0)
+    return for_each<vector_length<T>>(Contiguous<Forward<Product, T>>{op}, args.gate.numel(),
+                                      {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
+  const std::int64_t columns = args.gate.shape[1];
+  op.stride = row_stride(args.gate, args.stride);
+  op.stride_y = row_stride(args.y, args.stride_y);
+  for_columns<T>(op, args.gate.shape[0], columns, {op.stride, op.stride_y}, {args.gate.data, args.up.data, args.y.data},
+                 stream, "swiglu_forward");
+}
+
+template <auto Slopes, class T>
+void backward(const SwigluBackwardArgs& args, StreamView stream) {
+  Backward<Slopes, T> op{data_of<T>(args.gate),
+                         data_of<T>(args.up),
+                         data_of<T>(args.dy),
+                         data_of<T>(args.dgate),
+                         data_of<T>(args.dup),
+                         args.stride,
+                         0};
+  const std::initializer_list<const void*> pointers{args.gate.data, args.up.data, args.dy.data, args.dgate.data,
+                                                    args.dup.data};
+  if (op.stride == 0)
+    return for_each<vector_length<T>>(Contiguous<Backward<Slopes, T>>{op}, args.gate.numel(), pointers, stream,
+                                      "swiglu_backward");
+  const std::int64_t columns = op.stride_dy = args.gate.shape[1];
+  for_columns<T>(op, args.gate.shape[0], columns, {op.stride}, pointers, stream, "swiglu_backward");
+}
+
 }  // namespace
 
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
   dispatch_dtype(args.gate.dtype, [&]<class T>(T) {
-    Forward<T> op{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y), args.stride, args.stride_y};
-    if (op.stride == 0 && op.stride_y == 0)
-      return for_each<vector_length<T>>(Contiguous<Forward<T>>{op}, args.gate.numel(),
-                                        {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
-    const std::int64_t columns = args.gate.shape[1];
-    op.stride = row_stride(args.gate, args.stride);
-    op.stride_y = row_stride(args.y, args.stride_y);
-    for_columns<T>(op, args.gate.shape[0], columns, {op.stride, op.stride_y},
-                   {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
+    if (args.activation == GateActivation::gelu) forward<geglu, T>(args, stream);
+    else forward<swiglu, T>(args, stream);
   });
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
   dispatch_dtype(args.gate.dtype, [&]<class T>(T) {
-    Backward<T> op{data_of<T>(args.gate),
-                   data_of<T>(args.up),
-                   data_of<T>(args.dy),
-                   data_of<T>(args.dgate),
-                   data_of<T>(args.dup),
-                   args.stride,
-                   0};
-    const std::initializer_list<const void*> pointers{args.gate.data, args.up.data, args.dy.data, args.dgate.data,
-                                                      args.dup.data};
-    if (op.stride == 0)
-      return for_each<vector_length<T>>(Contiguous<Backward<T>>{op}, args.gate.numel(), pointers, stream,
-                                        "swiglu_backward");
-    const std::int64_t columns = op.stride_dy = args.gate.shape[1];
-    for_columns<T>(op, args.gate.shape[0], columns, {op.stride}, pointers, stream, "swiglu_backward");
+    if (args.activation == GateActivation::gelu) backward<geglu_slopes, T>(args, stream);
+    else backward<swiglu_slopes, T>(args, stream);
   });
 }
 

@@ -2,7 +2,7 @@
 // linear_cross_entropy: blocks of rows, and in each block chunks of the vocabulary. Pass 1 computes a chunk of logits
 // (gemm) and, while it is in cache, its maximum, the target's logit, and exponentials relative to the chunk's maximum
 // with their sum. Pass 2 turns the exponentials into the gradient by one multiplication each and runs the two GEMMs of
-// the gradients.
+// the gradients. Logits with a soft cap stay, and pass 2 computes the exponentials again.
 
 #include "kernels/linear_cross_entropy.hpp"
 
@@ -130,7 +130,7 @@ class BlockedRun {
   }
 
   [[nodiscard]] ChunkRow<A> chunk_row(std::int64_t c, std::int64_t r) const {
-    return {line(c, r), column(c), width(c), targets_[first_ + r]};
+    return {line(c, r), column(c), width(c), targets_[first_ + r], static_cast<A>(args_.logits.soft_cap)};
   }
   void observe(std::int64_t c, std::int64_t r) const {
     workspace_.chunk_max[c * cut_.rows + r] = host::observe(workspace_.rows[r], chunk_row(c, r), sweeps_);

@@ -18,6 +18,15 @@ struct LinearCrossEntropy {
   double (*exponentiate)(T* x, std::int64_t n, T max);
   /// x (n) *= factor.
   void (*scale)(T* x, std::int64_t n, T factor);
+  /// x (n) = cap·tanh(x / cap).
+  void (*soft_cap)(T* x, std::int64_t n, T cap);
+  /// What exponentiate returns; x stays.
+  double (*sum_exponentials)(const T* x, std::int64_t n, T max);
+  struct Capped {
+    T max, factor, inverse_cap;
+  };
+  /// x (n) = factor·exp(x - max)·(1 - (x / cap)²).
+  void (*capped_gradient)(T* x, std::int64_t n, const Capped& of);
 };
 TESSERA_TABLE(LinearCrossEntropy, cross_entropy_row)
 

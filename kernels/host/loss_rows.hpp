@@ -54,18 +54,31 @@ struct ChunkRow {
   A* x;
   std::int64_t column, width;
   std::int32_t target;
+  A soft_cap = 0;  // of the logits; 0: none
 };
 
-/// Adds the chunk to the row's state. The logits become exponentials relative to the chunk's maximum, which is
-/// returned.
+/// The largest logit of a chunk, whose logits have got their soft cap.
+template <class A>
+A largest_logit(const ChunkRow<A>& of, const LinearCrossEntropy<A>& sweeps) {
+  if (of.soft_cap > 0) sweeps.soft_cap(of.x, of.width, of.soft_cap);
+  return sweeps.largest(of.x, of.width);
+}
+
+/// Σ exp(logit - max). The logits become these exponentials; with a soft cap, whose slope they tell, they stay.
+template <class A>
+double sum_exponentials(const ChunkRow<A>& of, A max, const LinearCrossEntropy<A>& sweeps) {
+  return of.soft_cap > 0 ? sweeps.sum_exponentials(of.x, of.width, max) : sweeps.exponentiate(of.x, of.width, max);
+}
+
+/// Adds the chunk to the row's state; returns its maximum. The logits become what sum_exponentials makes of them.
 template <class A>
 A observe(LossRow& row, const ChunkRow<A>& of, const LinearCrossEntropy<A>& sweeps) {
   const std::int64_t target = of.target - of.column;
+  const A chunk_max = largest_logit(of, sweeps);
   if (target >= 0 && target < of.width) row.target = static_cast<double>(of.x[target]);
-  const A chunk_max = sweeps.largest(of.x, of.width);
   const auto max = static_cast<double>(chunk_max);
   if (max > row.max) row.argmax = of.column + sweeps.find(of.x, of.width, chunk_max);
-  const double sum = sweeps.exponentiate(of.x, of.width, chunk_max);
+  const double sum = sum_exponentials(of, chunk_max, sweeps);
   if (max > row.max) {
     row.sum = row.sum * std::exp(row.max - max) + sum;
     row.max = max;
@@ -83,13 +96,21 @@ inline void add_row(LossRow& row, std::int32_t target, double weight, LossSums& 
   sums.correct += row.argmax == target ? 1 : 0;
 }
 
-/// Turns the exponentials of a chunk into the gradient of scale · loss.
+/// Turns what sum_exponentials left of a chunk into the gradient of scale · loss by the logits before their cap.
 template <class A>
 void to_gradient(const LossRow& row, const ChunkRow<A>& of, A chunk_max, double scale,
                  const LinearCrossEntropy<A>& sweeps) {
-  sweeps.scale(of.x, of.width, static_cast<A>(std::exp(static_cast<double>(chunk_max) - row.lse) * scale));
+  const auto factor = static_cast<A>(std::exp(static_cast<double>(chunk_max) - row.lse) * scale);
   const std::int64_t target = of.target - of.column;
-  if (target >= 0 && target < of.width) of.x[target] -= static_cast<A>(scale);
+  double slope = 1;
+  if (of.soft_cap > 0) {
+    sweeps.capped_gradient(of.x, of.width, {chunk_max, factor, 1 / of.soft_cap});
+    const double tangent = row.target / static_cast<double>(of.soft_cap);
+    slope -= tangent * tangent;
+  } else {
+    sweeps.scale(of.x, of.width, factor);
+  }
+  if (target >= 0 && target < of.width) of.x[target] -= static_cast<A>(scale * slope);
 }
 
 /// Targets are in host memory.

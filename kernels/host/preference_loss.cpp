@@ -35,9 +35,9 @@ void preference_loss(const PreferenceLossArgs& args) {
     const PairTerms terms = args.spec.rare() ? pair_terms<true>(args.spec, chosen, rejected)
                                              : pair_terms<false>(args.spec, chosen, rejected);
     if (args.sums != nullptr) {
-      args.sums->loss.add(terms.loss);
-      args.sums->tokens += 1;
-      args.sums->correct += terms.chosen_reward > terms.rejected_reward ? 1 : 0;
+      args.sums->loss.add(args.factor * terms.loss);
+      args.sums->tokens += args.is_further ? 0 : 1;
+      args.sums->correct += !args.is_further && terms.chosen_reward > terms.rejected_reward ? 1 : 0;
     }
     if (args.metrics != nullptr) {
       const double values[] = {terms.chosen_reward, terms.rejected_reward, terms.chosen_logp, terms.rejected_logp,
@@ -48,8 +48,12 @@ void preference_loss(const PreferenceLossArgs& args) {
     if (!args.weights) continue;
     const double nll = args.spec.nll == 0 ? 0 : args.spec.nll * static_cast<double>(args.nll_weights.as<float>()[row]);
     float* const weights = args.weights.as<float>() + row * n;
-    std::fill_n(weights, n, static_cast<float>(-terms.chosen_slope + nll));
-    std::fill_n(weights + n, n, static_cast<float>(-terms.rejected_slope));
+    const auto of_chosen = static_cast<float>(-args.factor * terms.chosen_slope + nll);
+    const auto of_rejected = static_cast<float>(-args.factor * terms.rejected_slope);
+    for (std::int64_t t = 0; t < n; ++t) {
+      weights[t] = args.is_further ? weights[t] + of_chosen : of_chosen;
+      weights[n + t] = args.is_further ? weights[n + t] + of_rejected : of_rejected;
+    }
   }
 }
 

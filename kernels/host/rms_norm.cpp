@@ -30,7 +30,8 @@ void rms_norm_by_ranges(const RmsNormForwardArgs& args, const Choose& function_o
                               s.channels,
                               row_stride(args.x, args.stride_x),
                               row_stride(args.y, args.stride_y),
-                              static_cast<Acc<T>>(args.eps)};
+                              static_cast<Acc<T>>(args.eps),
+                              static_cast<Acc<T>>(args.weight_offset)};
     parallel_ranges(full.rows, norm_grain, [&](std::int64_t begin, std::int64_t end) {
       RmsNormRows<T> part = full;
       part.x += begin * full.stride_x;
@@ -53,7 +54,8 @@ void backward(const RmsNormBackwardArgs& args) {
       [&](std::int64_t row, std::int64_t rows, Acc<T>* dweight) {
         rms_norm<T>().backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
                                 args.rstd.as<Acc<T>>() + row * s.groups, dx ? dx + row * stride_dx : nullptr, dweight,
-                                rows, s.groups, s.channels, stride_dy, stride_x, stride_dx, args.add_to_dx});
+                                rows, s.groups, s.channels, stride_dy, stride_x, stride_dx, args.add_to_dx,
+                                static_cast<Acc<T>>(args.weight_offset)});
       });
 }
 
@@ -64,8 +66,9 @@ void rms_norm_forward(const RmsNormForwardArgs& args) {
 }
 
 void rms_norm_apply(const RmsNormApplyArgs& args) {
-  rms_norm_by_ranges({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd},
-                     [](const auto& table) { return table.apply; });
+  rms_norm_by_ranges(
+      {.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd, .weight_offset = args.weight_offset},
+      [](const auto& table) { return table.apply; });
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {

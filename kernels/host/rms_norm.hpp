@@ -15,7 +15,7 @@ struct RmsNormRows {
   T* y;
   Acc<T>* rstd;  // forward: may be null; apply: read
   std::int64_t rows, groups, channels, stride_x, stride_y;
-  Acc<T> eps;
+  Acc<T> eps, offset;  // offset: added to the weight
 };
 
 template <class T>
@@ -26,6 +26,7 @@ struct RmsNormGradRows {
   Acc<T>* dweight;  // added to; may be null
   std::int64_t rows, groups, channels, stride_dy, stride_x, stride_dx;
   bool add_to_dx;
+  Acc<T> offset;
 };
 
 template <class T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Table of the SwiGLU kernels: ranges of elements, one thread.
+// Tables of the SwiGLU and GeGLU kernels: ranges of elements, one thread.
 
 #include <cstdint>
 
@@ -14,5 +14,6 @@ struct Swiglu {
   void (*backward)(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::int64_t n);  // outputs may be dy
 };
 TESSERA_TABLE(Swiglu, swiglu)
+TESSERA_TABLE(Swiglu, geglu)
 
 }  // namespace tessera::kernels::host

@@ -82,6 +82,7 @@ void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
       *m.reference_sums() = reference[static_cast<std::size_t>(k * packed.sequences() + sequence)];
     if (m.labels() != nullptr) *m.labels() = sequence == 1 ? 0.0F : packed.is_chosen(k) ? 1.0F : -1.0F;
     if (m.kl() != nullptr) *m.kl() = kl_;
+    if (m.margins() != nullptr) *m.margins() = packed.margin_of(k);
     if (m.nll_weights() != nullptr) *m.nll_weights() = nll_weight_;
   }
 }

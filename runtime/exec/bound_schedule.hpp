@@ -52,7 +52,7 @@ class Executor::BoundSchedule {
   double* router = nullptr;        // training with experts
   std::byte* reference = nullptr;  // Batch::reference
   std::byte* loss_rows = nullptr;  // of a head in parts
-  std::byte* sequences = nullptr;  // Batch::sequence_log_probs
+  std::byte* sequences = nullptr;  // Batch::sequence_values, of all micro-batches
   // On a device:
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device

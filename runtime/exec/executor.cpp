@@ -196,7 +196,10 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   }
   batch.row_begins = program.source->row_begins(micro);
   if (is_reference) return batch;
-  if (program.sequences != nullptr) batch.sequence_log_probs = {program.sequences, DType::f64, Shape{rows}, device_};
+  if (program.sequences != nullptr)
+    batch.sequence_values = {
+        program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_shape().batch) * sizeof(double),
+        DType::f64, Shape{rows}, device_};
   if (model.num_metrics > 0 && program.phase != models::Phase::logits)
     batch.metrics = pointers.extra + model.router.num_losses();
   if (program.phase == models::Phase::train) {

@@ -35,6 +35,7 @@ class BatchMemory {
   [[nodiscard]] double* reference_sums() const { return as<double>(models::BatchField::reference_sums); }
   [[nodiscard]] float* labels() const { return as<float>(models::BatchField::labels); }
   [[nodiscard]] double* kl() const { return as<double>(models::BatchField::kl); }
+  [[nodiscard]] float* margins() const { return as<float>(models::BatchField::margins); }
   [[nodiscard]] float* nll_weights() const { return as<float>(models::BatchField::nll_weights); }
 
   [[nodiscard]] std::byte* operator[](models::BatchField field) const { return data_[static_cast<std::size_t>(field)]; }

@@ -138,7 +138,7 @@ void RunContext::initialize(std::uint64_t seed, Initialized which) {
     const int shard = layout.shard_of(u, world.rank());
     for (const auto& segment : layout.whole_segments(u, shard, layout.part_of(u, world.rank()))) {
       const ParamSpec& param = plan.spec.model->params[static_cast<std::size_t>(segment.param)];
-      if (which == Initialized::adapters && !param.adapter) continue;
+      if (which == Initialized::adapters && !param.adapter && segment.param != plan.spec.model->score) continue;
       const TensorView to = manager.shard(u).rows(segment.unit_offset - shard * layout.shard_numel(u), segment.length);
       const bool host_only = param.init.kind == Initializer::Kind::uniform || to.device == disk_device;
       if (param.quantized) initialize_quantized(param, seed, segment.param_offset, to);

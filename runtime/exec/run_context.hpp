@@ -43,7 +43,7 @@ class RunContext {
   /// Its place among the ranks that share rows.
   [[nodiscard]] SampleBatches::Context context() const;
   /// Initializes the parameters, as a function of seed, parameter name and element index alone.
-  enum class Initialized : unsigned char { all, adapters };
+  enum class Initialized : unsigned char { all, adapters };  // adapters: and the score of a reward model
   void initialize(std::uint64_t seed, Initialized which = Initialized::all);
   /// Of which units: the model's own, or those that only its reference model reads.
   enum class Units : unsigned char { own, reference };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/preference_formulas.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/exec/batches.hpp"
 #include "runtime/plan/activations.hpp"
@@ -25,6 +26,7 @@ PreferenceReport PreferenceReport::of(const Sums& sums, std::int64_t pairs, std:
   report.chosen_reward = mean(kernels::PreferenceSum::chosen_reward, chosen);
   report.rejected_reward = mean(kernels::PreferenceSum::rejected_reward, rejected);
   report.margin = report.chosen_reward - report.rejected_reward;
+  report.mean_reward = (report.chosen_reward + report.rejected_reward) / 2;
   report.accuracy = static_cast<double>(right) / static_cast<double>(pairs);
   report.chosen_logp = mean(kernels::PreferenceSum::chosen_logp, chosen);
   report.rejected_logp = mean(kernels::PreferenceSum::rejected_logp, rejected);
@@ -33,9 +35,44 @@ PreferenceReport PreferenceReport::of(const Sums& sums, std::int64_t pairs, std:
   return report;
 }
 
+void ScoreRange::add(const ScoreRange& other) {
+  least = std::min(least, other.least);
+  most = std::max(most, other.most);
+}
+
+void ScoreRange::agree(World& world) {
+  most = world.max(most);
+  least = -world.max(-least);
+}
+
+void ScoreRange::write(PreferenceReport& report) const {
+  if (least > most) return;
+  report.least_reward = static_cast<double>(least) * kernels::preference_unit;
+  report.most_reward = static_cast<double>(most) * kernels::preference_unit;
+}
+
+ScoreRange last_scores(const exec::RunContext& parts, const exec::SampleBatches& batches, int micros,
+                       std::int64_t rows) {
+  ScoreRange range;
+  std::vector<double> scores(static_cast<std::size_t>(rows));
+  const std::byte* const all = parts.arena->data({SlotUse::sequences});
+  for (int micro = 0; micro < micros; ++micro) {
+    const auto count = static_cast<std::size_t>(batches.rows(micro));
+    if (count == 0) continue;
+    copy_now(parts.plan.spec.device, scores.data(), all + static_cast<std::size_t>(micro * rows) * sizeof(double),
+             count * sizeof(double));
+    for (const double score : std::span(scores).first(count)) {
+      const std::int64_t units = kernels::preference_units(score);
+      range.add({units, units});
+    }
+  }
+  return range;
+}
+
 PreferenceReport EvalReport::preference() const {
   PreferenceReport report = PreferenceReport::of(preference_sums, tokens, sums.correct);
   report.kl = tokens > 0 ? kl_sum / static_cast<double>(tokens) : 0;
+  scores.write(report);
   return report;
 }
 
@@ -49,6 +86,7 @@ void EvalReport::add(const EvalReport& other) {
   for (std::size_t i = 0; i < preference_sums.size(); ++i) preference_sums[i] += other.preference_sums[i];
   nll_weight = other.nll_weight;
   kl_sum += other.kl_sum;
+  scores.add(other.scores);
   tokens = sums.tokens;
   if (tokens == 0) return;
   loss = sums.loss.value() / static_cast<double>(tokens);
@@ -145,12 +183,14 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
     all.sums.tokens += block.sums.tokens;
     all.sums.correct += block.sums.correct;
     for (std::size_t i = balance; i < extra.size(); ++i) all.preference_sums[i - balance] += extra[i];
+    if (spec.model->score >= 0) all.scores.add(last_scores(parts, batches, 1, batches.rows(0)));
     if (evaluation.take_sequences) take_sequences(evaluation, batches);
     if (evaluation.progress) evaluation.progress(before + first + count, before + samples);
     all.flags = block.sums.flags;
     all.complete = all.flags.stop == 0 || first + count >= samples;
     if (!all.complete) break;
   }
+  if (spec.model->score >= 0) all.scores.agree(parts.world);
   all.kl_sum = kl.kl * static_cast<double>(all.sums.tokens);
   report.add(all);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

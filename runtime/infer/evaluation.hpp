@@ -3,11 +3,13 @@
 // Evaluation: loss and accuracy over a token stream, in micro-batches that do not depend on the number of ranks.
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <span>
 
 #include "io/data/packing.hpp"
 #include "kernels/preference_loss.hpp"
+#include "runtime/exec/batches.hpp"
 #include "runtime/exec/executor.hpp"
 #include "runtime/exec/run_context.hpp"
 
@@ -19,10 +21,24 @@ struct PreferenceReport {
   using Sums = std::array<std::int64_t, kernels::num_preference_sums>;
   double chosen_reward = 0, rejected_reward = 0, margin = 0, accuracy = 0;
   double chosen_logp = 0, rejected_logp = 0;
-  double nll = 0;  // mean over the targets of the chosen sequences
-  double kl = 0;   // of labelled sequences: z₀ of their loss, 0 or more
+  double nll = 0;                                             // mean over the targets of the chosen sequences
+  double kl = 0;                                              // of labelled sequences: z₀ of their loss, 0 or more
+  double mean_reward = 0, least_reward = 0, most_reward = 0;  // of a reward model: its scores of all sequences
   [[nodiscard]] static PreferenceReport of(const Sums& sums, std::int64_t pairs, std::int64_t right);
 };
+
+/// The smallest and the largest score of a reward model, in units of kernels::preference_unit.
+struct ScoreRange {
+  std::int64_t least = INT64_MAX, most = -INT64_MAX;
+  void add(const ScoreRange& other);
+  /// Collective: of all ranks.
+  void agree(World& world);
+  /// Those of a report; nothing, if there are no scores.
+  void write(PreferenceReport& report) const;
+};
+/// Of this rank's scores of the last run of a schedule over these micro-batches, each of at most `rows` rows.
+[[nodiscard]] ScoreRange last_scores(const exec::RunContext& parts, const exec::SampleBatches& batches, int micros,
+                                     std::int64_t rows);
 
 struct EvalReport {
   double loss = 0, token_accuracy = 0;  // per valid token; 0 without any
@@ -34,6 +50,7 @@ struct EvalReport {
   PreferenceReport::Sums preference_sums{};
   double nll_weight = 0;  // of their cross-entropy in `loss`
   double kl_sum = 0;      // of labelled sequences: of each, z₀ of its data set
+  ScoreRange scores;      // of a reward model
   [[nodiscard]] PreferenceReport preference() const;
   shard::ControlFlags flags;  // of the last pass, summed over the ranks' callbacks
   bool complete = true;       // false: a stop flag ended it, and the figures are of a part of the data

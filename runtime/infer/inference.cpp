@@ -61,12 +61,14 @@ struct Inference::Parts : exec::RunContext {
   /// Runs one micro-batch per rank until all rows are finished.
   void run_round(GenerationBatch& rows, GenerateReport& report);
 
+  double nll_weight;
   std::unique_ptr<exec::Executor::BoundSchedule> load, main;
   exec::Executor executor;  // after the bound schedules: its streams end before them
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
     : exec::RunContext(world_, options.run, "", options.test_hooks),
+      nll_weight(options.nll_weight),
       executor({&plan, &manager, nullptr, arena.get(), options.comm_streams, options.replays}) {
   const models::Phase phase =
       plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
@@ -95,6 +97,7 @@ Inference::~Inference() = default;
 
 const plan::RunPlan& Inference::plan() const { return parts_->plan; }
 std::vector<io::ShardView> Inference::shards() { return parts_->shards(); }
+std::vector<io::ShardView> Inference::reference_shards() { return parts_->shards(exec::RunContext::Units::reference); }
 
 void Inference::parameters_loaded() {
   Parts& p = *parts_;
@@ -116,7 +119,9 @@ EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_s
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
   Parts& p = *parts_;
   TESSERA_ASSERT(p.plan.spec.purpose == plan::Purpose::evaluate);
-  return infer::evaluate({&p, &p.executor, p.main.get(), 0, progress}, tokens, max_samples);
+  Evaluation evaluation{&p, &p.executor, p.main.get(), 0, progress};
+  evaluation.nll_weight = p.nll_weight;
+  return infer::evaluate(evaluation, tokens, max_samples);
 }
 
 std::vector<double> Inference::sequence_log_probs(const io::PackedStream& samples,

@@ -20,6 +20,7 @@ struct InferenceOptions {
   Stream::Mode comm_streams = Stream::Mode::threaded;  // tests
   bool replays = true;                                 // exec::Executor::Parts::replays; false: tests
   exec::RunTestHooks test_hooks;                       // tests
+  double nll_weight = 0;                               // Evaluation::nll_weight
 };
 
 /// Passes of one kind on this rank, added up.
@@ -43,6 +44,8 @@ class Inference {
   [[nodiscard]] const plan::RunPlan& plan() const;
   /// This rank's shards, to load a model into. Afterwards all ranks call parameters_loaded().
   [[nodiscard]] std::vector<io::ShardView> shards();
+  /// The same of a reference model with parameters of its own.
+  [[nodiscard]] std::vector<io::ShardView> reference_shards();
   /// Collective. Gathers the units that stay gathered.
   void parameters_loaded();
   /// Collective. Initializes the parameters instead of loading them.

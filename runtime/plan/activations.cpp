@@ -90,6 +90,7 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
     case models::BatchField::kl: return spec.labels && spec.purpose == Purpose::train;
+    case models::BatchField::margins: return spec.margins && spec.purpose != Purpose::generate;
     case models::BatchField::nll_weights: return spec.nll_weights && spec.purpose == Purpose::train;
     case models::BatchField::document_starts:
     case models::BatchField::document_lengths:
@@ -112,7 +113,8 @@ static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t token
                              static_cast<std::size_t>(numel) * size_of(field.dtype)));
   }
   if (spec.model->writes_sequences)
-    slots.push_back(own_slot({SlotUse::sequences}, "sequence_log_probs", Category::buffers, rows * sizeof(double)));
+    slots.push_back(own_slot({SlotUse::sequences}, "sequence_values", Category::buffers,
+                             static_cast<std::size_t>(spec.batch.accumulation) * rows * sizeof(double)));
 }
 
 /// The largest workspace of a reference model's modules; 0 without one.
@@ -217,15 +219,16 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                           i < first ? module.workspace_bytes(evaluated, model.dtype, models::Phase::eval)
                                     : module.workspace_bytes(train, model.dtype, models::Phase::train),
                           module.workspace_bytes(eval, model.dtype, models::Phase::eval)});
-    if (spec.row_ranks() == 1)
+    if (spec.row_ranks() == 1 && model.score < 0)
       workspace = std::max(workspace,
                            module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits));
   }
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
   batch_slots(spec, static_cast<std::size_t>(std::max(train.batch, eval.batch)), static_cast<std::size_t>(most), slots);
-  slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
-                           static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));
+  if (model.score < 0)
+    slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
+                             static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));
   if (model.in_row_parts)
     slots.push_back(own_slot({SlotUse::loss_rows}, "loss_rows", Category::buffers, models::loss_rows_bytes(most)));
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)

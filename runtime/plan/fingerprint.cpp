@@ -40,6 +40,7 @@ std::string fingerprint(const RunPlan& plan) {
   if (spec.flat_tokens > 0) text += strfmt("flat %ld %ld, ", spec.flat_tokens, spec.flat_eval_tokens);
   if (spec.sequences > 1) text += strfmt("%d sequences a sample, ", spec.sequences);
   if (spec.reference_sums) text += "reference known, ";
+  if (spec.margins) text += "margins, ";
   if (spec.labels) text += "labelled, ";
   if (spec.nll_weights) text += "with cross-entropy, ";
   if (spec.loss_weights) text += "loss weights, ";

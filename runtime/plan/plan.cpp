@@ -234,7 +234,8 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   }
   // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
   // how many there are.
-  if (spec.purpose != Purpose::evaluate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
+  if (spec.purpose != Purpose::evaluate && spec.model->score < 0)
+    plan.logits = shard::build_forward(input, /*with_loss=*/true);
   plan.load = shard::build_load(input);
 }
 

@@ -52,6 +52,7 @@ struct RunSpec {
   bool loss_weights = false;      // targets have weights (models::Batch)
   bool reference_sums = false;    // the log-probabilities of a reference model are known beforehand
   bool nll_weights = false;       // a loss of pairs has cross-entropy in it
+  bool margins = false;           // pairs have margins (models::Batch::margins)
   bool labels = false;            // each sequence has a label (models::Batch::labels), and a KL
   bool needs_kl = false;          // in training: a step begins with evaluation passes over its batch, for the KL
   std::vector<StateSpec> states;  // of the optimizer, in training

@@ -228,6 +228,12 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
     std::ranges::copy(std::span(p.extra).last(sums.size()), sums.begin());
     report.preference = infer::PreferenceReport::of(sums, report.tokens, block.sums.correct);
     report.preference.kl = kl.kl;
+    if (p.plan.spec.model->score >= 0) {
+      infer::ScoreRange scores =
+          infer::last_scores(p, p.batches, p.plan.spec.batch.accumulation, p.plan.spec.train_shape().batch);
+      scores.agree(p.world);
+      scores.write(report.preference);
+    }
     if (p.options.nll_weight != 0) report.loss += p.options.nll_weight * report.preference.nll;
   }
   report.grad_norm = block.grad_norm;

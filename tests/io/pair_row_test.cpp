@@ -213,6 +213,61 @@ TEST(PairPacking, ATruncationThatLeavesNoAnswerLeavesOutThePair) {
   EXPECT_EQ(packed.count().cut_no_loss, 1);
 }
 
+TEST(PairRow, AMarginIsANumberOrSuchAText) {
+  const auto margin_of = [](const char* text) {
+    Json row = Json::parse(text);
+    const float margin = io::take_margin(row);
+    EXPECT_FALSE(row.contains("margin") && !row.at("margin").is_null());
+    return margin;
+  };
+  EXPECT_EQ(margin_of(R"({"margin": -1.25})"), -1.25F);
+  EXPECT_EQ(margin_of(R"({"margin": 3})"), 3.0F);
+  EXPECT_EQ(margin_of(R"({"margin": "0.5"})"), 0.5F);
+  EXPECT_EQ(margin_of(R"({"margin": null})"), 0.0F);
+  EXPECT_EQ(margin_of(R"({"chosen": "a"})"), 0.0F);
+  for (const char* wrong :
+       {R"({"margin": "much"})", R"({"margin": true})", R"({"margin": [1]})", R"({"margin": 1e300})"})
+    EXPECT_THROW((void)margin_of(wrong), io::RowError) << wrong;
+}
+
+TEST(PairPacking, AMarginIsAThirdDocument) {
+  /// Two pairs of 10 and 8 tokens, then the digits of -1.25; of 10 and 10, without a margin.
+  class Rated final : public io::TokenStream {
+   public:
+    Rated() : margin_(io::margin_tokens(-1.25F)) {}
+    [[nodiscard]] std::int64_t size() const override { return 46; }
+    void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+      for (std::int64_t i = first; i < first + count; ++i)
+        *out++ = i >= 18 && i < 26 ? margin_[static_cast<std::size_t>(i - 18)] : static_cast<std::int32_t>(i);
+    }
+
+   private:
+    std::vector<std::int32_t> margin_;
+  };
+  EXPECT_TRUE(io::margin_tokens(0).empty());
+  const std::vector<std::int64_t> ends = {10, 18, 26, 36, 46, 46};
+  const io::PackedStream packed(std::make_shared<Rated>(), {0, ends}, 10, io::Packing::rated, io::Truncation::remove);
+  ASSERT_EQ(packed.count().samples, 2);
+  EXPECT_EQ(packed.count().tokens, 38);
+  EXPECT_EQ(packed.count().longest, 10);
+  EXPECT_EQ(packed.sequences(), 2);
+  EXPECT_TRUE(packed.has_rows());
+  EXPECT_EQ(packed.margin_of(0), -1.25F);
+  EXPECT_EQ(packed.margin_of(1), 0.0F);
+  EXPECT_EQ(packed.tokens_of(0), 18);
+  io::PackedCounts counts;
+  packed.add_counts(0, counts);
+  EXPECT_EQ(counts.tokens, 18);
+  EXPECT_EQ(counts.targets, 16);
+  std::vector<std::int32_t> ids(10, -1), targets(10, -1), positions(10, -1);
+  packed.read_sequence(0, 1, {10, ids.data(), targets.data(), positions.data(), nullptr, -100});
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 0, 0}));
+  const std::vector<std::int64_t> part = {10, 18};
+  test::expect_error(ExitCode::data, "not those of complete pairs", [&] {
+    const io::PackedStream two(std::make_shared<Rated>(), {0, part}, 10, io::Packing::rated, io::Truncation::remove);
+  });
+}
+
 TEST(UnpairedPacking, AnswersAreSamplesAndTakeThoseOfOthersOfTheirGroup) {
   // Prompts of 4 tokens. Chosen and rejected: 10 10 (a pair) | none 10 | 7 none.
   const auto stream = std::make_shared<MaskedPairs>(40, 4);
@@ -288,7 +343,7 @@ TEST(UnpairedPacking, WithoutGroupsThereAreNoSecondSequences) {
 
 TEST(PairPacking, AnOddNumberOfDocumentsIsRefused) {
   const std::vector<std::int64_t> ends = {10, 20, 30};
-  test::expect_error(ExitCode::data, "odd number of documents", [&] {
+  test::expect_error(ExitCode::data, "not those of complete pairs", [&] {
     const io::PackedStream packed(std::make_shared<MaskedPairs>(30, 1), {0, ends}, 10, io::Packing::pairs,
                                   io::Truncation::right);
   });

@@ -119,6 +119,27 @@ TEST(RowReport, SaysHowManyAnswersHaveLabels) {
     EXPECT_EQ(of.labelled, 2);
     EXPECT_EQ(of.pairs, 1);
     EXPECT_EQ(of.after_think, 1);
+    EXPECT_EQ(of.files_of_margins, 0);
+  }
+}
+
+TEST(RowReport, SaysThatPairsHaveMargins) {
+  const TempDir folder;
+  const std::string rows = folder.file("rows.jsonl",
+                                       R"({"query": "q", "response": "a", "rejected_response": "b", "margin": 0.5}
+{"query": "q", "response": "a", "rejected_response": "b"}
+)"),
+                    out = folder / "out.bin";
+  const Lines format;
+  const io::CorpusReport report = tokenize(
+      1, {rows}, {.out = out, .eos = 7, .rows = {.chat = &format, .pairs = true, .margins = true}, .progress = {}});
+  const io::RowReport read =
+      io::parse_row_report(io::read_text(io::row_report_name(out)), report.tokens, io::row_report_name(out));
+  EXPECT_EQ(report.documents, 6);
+  for (const io::RowReport& of : {static_cast<const io::RowReport&>(report), read}) {
+    EXPECT_EQ(of.files_of_margins, 1);
+    EXPECT_EQ(of.pairs, 2);
+    EXPECT_TRUE(of.skipped.unread.counts.empty());
   }
 }
 

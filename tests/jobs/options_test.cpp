@@ -82,7 +82,7 @@ TEST(Parse, UnknownNamesGetTheNearestThree) {
 TEST(Parse, UnknownCommandsGetAHint) {
   EXPECT_THAT(error_line({"trian"}), HasSubstr("train"));
   EXPECT_THAT(error_line({"template"}), HasSubstr("not built yet"));
-  EXPECT_THAT(error_line({"rm"}), HasSubstr("not built yet"));
+  EXPECT_THAT(error_line({"grpo"}), HasSubstr("not built yet"));
 }
 
 TEST(Parse, OptionsOfOtherCommandsAreNamed) {

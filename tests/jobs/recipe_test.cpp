@@ -102,7 +102,14 @@ TEST(Stage, TypesOfPreferencesAreCommands) {
             "tessera rlhf");
   EXPECT_THAT(error_line({"rlhf", "--rlhf_type", "ppo"}), HasSubstr("Not built yet"));
   EXPECT_THAT(error_line({"dpo", "--loss_type", "aot"}), HasSubstr("Not built yet"));
+  EXPECT_THAT(error_line({"dpo", "--loss_type", "sigmoid", "aot"}), HasSubstr("Not built yet"));
+  EXPECT_EQ(parsed({"dpo", "--loss_type", "sigmoid", "bco_pair", "sft"}).options.list("loss_type").size(), 3U);
+  EXPECT_THAT(error_line({"dpo", "--loss_type", "sigmoid", "unknown"}), HasSubstr("expected sigmoid, hinge"));
   EXPECT_THAT(error_line({"dpo", "--ld_alpha", "0.5"}), HasSubstr("not built yet"));
+  EXPECT_EQ(chosen({"rm"}), "rlhf rm");
+  EXPECT_EQ(parsed({"rm"}).options.real("learning_rate"), 1e-5);
+  EXPECT_EQ(parsed({"dpo"}).options.real("learning_rate"), 1e-6);
+  EXPECT_EQ(parsed({"eval", "--rlhf_type", "cpo"}).options.text("stage"), "rlhf");
   EXPECT_EQ(parsed({"kto"}).options.integer("per_device_train_batch_size"), 2);  // the KL of one answer is none
   const Options options = parsed({"dpo", "--tuner_type", "lora"}).options;
   EXPECT_EQ(options.real("learning_rate"), 1e-4);

@@ -13,7 +13,8 @@ void expect_low_rank_as_columns(const Case& s, std::int64_t rank, bool accumulat
   const auto x = random_vector<T>(s.n * s.c, 22), w = random_vector<T>(s.v * s.c, 23, 0.5);
   auto targets = random_targets(s, 2);
   const double scale = 1.0 / 7;
-  const auto expected = reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale);
+  const LogitRules rules = accumulate ? LogitRules{1.3, 2.0} : LogitRules{};
+  const auto expected = reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale, {}, rules);
   const std::int64_t left = s.c - rank;
   const auto columns_of = [&](const auto& all, std::int64_t first, std::int64_t count, double factor) {
     std::vector<T> part;
@@ -30,6 +31,7 @@ void expect_low_rank_as_columns(const Case& s, std::int64_t rank, bool accumulat
   LinearCrossEntropyArgs args{.x = view(x1, {s.n, left}),
                               .weight = view(w1, {s.v, left}),
                               .targets = view(targets),
+                              .logits = rules,
                               .sums = &evaluated,
                               .workspace = workspace.view()};
   args.low = {.x = view(x2, {s.n, rank}), .weight = view(w2, {s.v, rank}), .alpha = 2};

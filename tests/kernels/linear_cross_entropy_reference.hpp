@@ -36,17 +36,24 @@ struct Reference {
 };
 
 inline Reference reference(const Case& s, const Vector& x, const Vector& w, const Targets& targets, double scale,
-                           const Weights& weights = {}) {
+                           const Weights& weights = {}, const LogitRules& rules = {}) {
   Reference r{Vector(x.size()), Vector(w.size())};
   for (std::int64_t i = 0; i < s.n; ++i) {
     const auto target = targets[static_cast<std::size_t>(i)];
     if (target == ignore_index) continue;
     const double weight = weights.empty() ? 1 : static_cast<double>(weights[static_cast<std::size_t>(i)]);
-    Vector logits(static_cast<std::size_t>(s.v));
+    Vector logits(static_cast<std::size_t>(s.v)), slopes(logits.size(), rules.scale);
     for (std::int64_t j = 0; j < s.v; ++j) {
       for (std::int64_t c = 0; c < s.c; ++c)
         logits[static_cast<std::size_t>(j)] +=
             x[static_cast<std::size_t>(i * s.c + c)] * w[static_cast<std::size_t>(j * s.c + c)];
+    }
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      logits[j] *= rules.scale;
+      if (rules.soft_cap == 0) continue;
+      const double tangent = std::tanh(logits[j] / rules.soft_cap);
+      logits[j] = rules.soft_cap * tangent;
+      slopes[j] *= 1 - tangent * tangent;
     }
     const auto largest = std::max_element(logits.begin(), logits.end());
     const double max = *largest;
@@ -57,7 +64,8 @@ inline Reference reference(const Case& s, const Vector& x, const Vector& w, cons
     for (double& l : logits) sum += l = std::exp(l - max);
     r.loss += weight * (max + std::log(sum) - target_logit);
     for (std::int64_t j = 0; j < s.v; ++j) {
-      const double d = weight * scale * (logits[static_cast<std::size_t>(j)] / sum - (j == target ? 1 : 0));
+      const double d = weight * scale * slopes[static_cast<std::size_t>(j)] *
+                       (logits[static_cast<std::size_t>(j)] / sum - (j == target ? 1 : 0));
       for (std::int64_t c = 0; c < s.c; ++c) {
         r.dx[static_cast<std::size_t>(i * s.c + c)] += d * w[static_cast<std::size_t>(j * s.c + c)];
         r.dweight[static_cast<std::size_t>(j * s.c + c)] += d * x[static_cast<std::size_t>(i * s.c + c)];

@@ -14,7 +14,7 @@ struct Result {
 
 template <class T>
 Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, double scale,
-              const std::vector<T>& dweight_before = {}, Weights weights = {}) {
+              const std::vector<T>& dweight_before = {}, Weights weights = {}, const LogitRules& rules = {}) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
   Result<T> r{
       std::vector<T>(x.size(), nan), dweight_before.empty() ? std::vector<T>(w.size(), nan) : dweight_before, {}};
@@ -23,6 +23,7 @@ Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets
                         .weight = view(w, {s.v, s.c}),
                         .targets = view(targets),
                         .weights = weights.empty() ? TensorView{} : view(weights),
+                        .logits = rules,
                         .sums = &r.sums,
                         .workspace = workspace.view(),
                         .loss_scale = &scale,
@@ -35,13 +36,15 @@ Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets
 }
 
 template <class T>
-LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, Weights weights = {}) {
+LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, Weights weights = {},
+                  const LogitRules& rules = {}) {
   LossSums sums;
   Workspace workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value));
   linear_cross_entropy({.x = view(x, {s.n, s.c}),
                         .weight = view(w, {s.v, s.c}),
                         .targets = view(targets),
                         .weights = weights.empty() ? TensorView{} : view(weights),
+                        .logits = rules,
                         .sums = &sums,
                         .workspace = workspace.view()},
                        host_stream);
@@ -50,19 +53,20 @@ LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets tar
 }
 
 template <class T>
-void expect_as_reference(const Case& s, double tolerance, const Weights& weights = {}) {
+void expect_as_reference(const Case& s, double tolerance, const Weights& weights = {}, const LogitRules& rules = {}) {
   SCOPED_TRACE(testing::Message() << "N " << s.n << " C " << s.c << " V " << s.v);
   const auto x = random_vector<T>(s.n * s.c, 22), w = random_vector<T>(s.v * s.c, 23, 0.5);
   const auto targets = random_targets(s, 2);
   const double scale = 1.0 / 7;
-  const auto expected = reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale, weights);
-  const auto got = run<T>(s, x, w, targets, scale, {}, weights);
+  const auto expected =
+      reference(s, Vector(x.begin(), x.end()), Vector(w.begin(), w.end()), targets, scale, weights, rules);
+  const auto got = run<T>(s, x, w, targets, scale, {}, weights, rules);
   EXPECT_NEAR(got.sums.loss.value(), expected.loss, tolerance * (1 + expected.loss));
   EXPECT_EQ(got.sums.tokens, expected.tokens);
   EXPECT_EQ(got.sums.correct, expected.correct);
   EXPECT_LT(relative_error(got.dx, expected.dx), tolerance);
   EXPECT_LT(relative_error(got.dweight, expected.dweight), tolerance);
-  const LossSums evaluated = evaluate<T>(s, x, w, targets, weights);
+  const LossSums evaluated = evaluate<T>(s, x, w, targets, weights, rules);
   EXPECT_EQ(evaluated.loss.value(), got.sums.loss.value());
   EXPECT_EQ(evaluated.correct, got.sums.correct);
 }
@@ -93,6 +97,18 @@ TEST(LinearCrossEntropy, WeightsMultiplyTheLossAndTheGradientOfARow) {
       expect_as_reference<float>(s, 5e-6, row_weights(s.n));
       expect_as_reference<double>(s, 1e-13, row_weights(s.n));
     }
+  }
+}
+
+TEST(LinearCrossEntropy, LogitsHaveAScaleAndASoftCap) {
+  for (const Isa set : instruction_sets()) {
+    SCOPED_TRACE(name_of(set));
+    const Setting setting(2, set);
+    for (const LogitRules& rules : {LogitRules{0.3, 0}, LogitRules{1, 2.5}, LogitRules{1.7, 0.9}})
+      for (const Case& s : {Case{13, 24, 67}, Case{37, 16, 2049}, Case{2100, 3, 31}}) {
+        expect_as_reference<float>(s, 5e-6, row_weights(s.n), rules);
+        expect_as_reference<double>(s, 1e-13, row_weights(s.n), rules);
+      }
   }
 }
 

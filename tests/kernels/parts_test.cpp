@@ -38,6 +38,7 @@ class CrossEntropyParts {
                           .weight = {w_.data(), Shape{v_, c_}},
                           .targets = targets(),
                           .weights = weights(),
+                          .logits = rules(),
                           .sums = &sums,
                           .workspace = bytes(workspace),
                           .loss_scale = &scale_,
@@ -57,6 +58,7 @@ class CrossEntropyParts {
                               .weight = {w_.data() + first * c_, Shape{some, c_}},
                               .vocab = v_,
                               .first = first,
+                              .logits = rules(),
                               .targets = targets(),
                               .weights = weights(),
                               .rows = bytes(rows),
@@ -81,6 +83,7 @@ class CrossEntropyParts {
   [[nodiscard]] TensorView weights() {
     return weights_.empty() ? TensorView{} : TensorView{weights_.data(), Shape{n_}};
   }
+  [[nodiscard]] LogitRules rules() const { return weights_.empty() ? LogitRules{} : LogitRules{0.7, 3}; }
   static TensorView bytes(std::vector<std::byte>& memory) {
     return {memory.data(), DType::u8, Shape{static_cast<std::int64_t>(memory.size())}};
   }

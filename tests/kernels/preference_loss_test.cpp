@@ -52,6 +52,33 @@ double total(const PreferenceSpec& spec, Batch& batch) {
   return loss;
 }
 
+TEST(PreferenceLoss, AFurtherLossAddsToTheFirstAndCountsNoPair) {
+  Batch batch;
+  const auto run = [&](const PreferenceSpec& spec, double factor, bool is_further, std::vector<float>& weights,
+                       LossSums& sums) {
+    preference_loss({.spec = spec,
+                     .rows = batch.view(),
+                     .reference_sums = {batch.reference.data(), Shape{rows}},
+                     .weights = {weights.data(), Shape{rows, tokens}},
+                     .sums = &sums,
+                     .factor = factor,
+                     .is_further = is_further},
+                    host_stream);
+  };
+  const PreferenceSpec one{.kind = PreferenceKind::sigmoid, .beta = 0.7},
+      two{.kind = PreferenceKind::bco_pair, .beta = 0.7};
+  std::vector<float> both(rows * tokens), first(both.size()), second(both.size());
+  LossSums sums, of_first, of_second;
+  run(one, 0.8, false, both, sums);
+  run(two, 0.2, true, both, sums);
+  run(one, 1, false, first, of_first);
+  run(two, 1, false, second, of_second);
+  EXPECT_NEAR(sums.loss.value(), 0.8 * of_first.loss.value() + 0.2 * of_second.loss.value(), 1e-12);
+  EXPECT_EQ(sums.tokens, of_first.tokens);
+  EXPECT_EQ(sums.correct, of_first.correct);
+  for (std::size_t i = 0; i < both.size(); ++i) ASSERT_NEAR(both[i], 0.8F * first[i] + 0.2F * second[i], 1e-6) << i;
+}
+
 TEST(PreferenceLoss, WeightsAreTheNegatedGradient) {
   const PreferenceSpec specs[] = {{.kind = PreferenceKind::sigmoid, .beta = 0.7},
                                   {.kind = PreferenceKind::sigmoid, .beta = 0.7, .label_smoothing = 0.2, .nll = 0.5},

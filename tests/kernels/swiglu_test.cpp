@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU against the formula in double, its slopes by finite differences, all instruction sets, in place.
+// SwiGLU and GeGLU against the formula in double, its slopes by finite differences, all instruction sets, in place.
 #include "kernels/swiglu.hpp"
 
 #include "reference.hpp"
@@ -7,22 +7,32 @@
 namespace tessera::kernels {
 namespace {
 
-double silu(double x) { return x / (1 + std::exp(-x)); }
+/// silu, or GELU in its tanh form, as a sigmoid too: tanh would cancel.
+double function(GateActivation f, double x) {
+  const double u = f == GateActivation::silu ? x : 1.59576912160573071176 * (x + 0.044715 * x * x * x);
+  return x / (1 + std::exp(-u));
+}
 
 template <class T>
-void matches(std::int64_t n, double tolerance) {
+void matches(GateActivation activation, std::int64_t n, double tolerance) {
+  const auto f = [activation](double x) { return function(activation, x); };
   auto gate = random_vector<T>(n, 1, 2), up = random_vector<T>(n, 2), dy = random_vector<T>(n, 3);
   const double extremes[] = {0.0, -0.0, 1e-8, -30, 30, 1e4, -1e4};
   for (std::size_t i = 0; i < gate.size() && i < std::size(extremes); ++i) gate[i] = static_cast<T>(extremes[i]);
   std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
-  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
-  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)},
+  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y), .activation = activation}, host_stream);
+  swiglu_backward({.gate = view(gate),
+                   .up = view(up),
+                   .dy = view(dy),
+                   .dgate = view(dgate),
+                   .dup = view(dup),
+                   .activation = activation},
                   host_stream);
   for (std::size_t i = 0; i < gate.size(); ++i) {
     const auto g = static_cast<double>(gate[i]), u = static_cast<double>(up[i]), d = static_cast<double>(dy[i]);
-    const double h = 1e-5, slope = std::abs(g) > 100 ? (g > 0 ? 1 : 0) : (silu(g + h) - silu(g - h)) / (2 * h);
-    EXPECT_NEAR(static_cast<double>(y[i]), silu(g) * u, tolerance * (1e-3 + std::abs(g * u))) << g;
-    EXPECT_NEAR(static_cast<double>(dup[i]), silu(g) * d, tolerance * (1e-3 + std::abs(g * d))) << g;
+    const double h = 1e-5, slope = std::abs(g) > 100 ? (g > 0 ? 1 : 0) : (f(g + h) - f(g - h)) / (2 * h);
+    EXPECT_NEAR(static_cast<double>(y[i]), f(g) * u, tolerance * (1e-3 + std::abs(g * u))) << g;
+    EXPECT_NEAR(static_cast<double>(dup[i]), f(g) * d, tolerance * (1e-3 + std::abs(g * d))) << g;
     EXPECT_NEAR(static_cast<double>(dgate[i]), slope * u * d, (5 * tolerance + 1e-9) * (1 + std::abs(u * d))) << g;
   }
 }
@@ -32,8 +42,10 @@ TEST(Swiglu, MatchesTheFormula) {
     const Setting setting(1, set);
     SCOPED_TRACE(name_of(set));
     for (const std::int64_t n : {1, 3, 8, 17, 1000}) {
-      matches<float>(n, 6e-7);
-      matches<double>(n, 1e-14);
+      for (const GateActivation activation : {GateActivation::silu, GateActivation::gelu}) {
+        matches<float>(activation, n, 6e-7);
+        matches<double>(activation, n, 1e-14);
+      }
     }
   }
 }

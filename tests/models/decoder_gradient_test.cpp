@@ -40,6 +40,18 @@ const char* const smollm3 =
     R"({"model_type": "smollm3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true,
   "no_rope_layer_interval": 2, "use_sliding_window": true, "sliding_window": 3})";
+const char* const granite =
+    R"({"model_type": "granite", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true, "embedding_multiplier": 1.5,
+  "residual_multiplier": 0.4, "attention_multiplier": 0.3, "logits_scaling": 0.7, "tie_word_embeddings": true})";
+const char* const gemma2 =
+    R"({"model_type": "gemma2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "head_dim": 4,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "sliding_window": 3,
+  "query_pre_attn_scalar": 3, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0})";
+const char* const gemma3 =
+    R"({"model_type": "gemma3_text", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "head_dim": 4,
+  "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 7, "sliding_window": 3,
+  "sliding_window_pattern": 2, "query_pre_attn_scalar": 3, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "attention_bias": true})";
 const char* const experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 3,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
@@ -129,7 +141,8 @@ TEST_P(DecoderGradients, OrderCountsThroughRotationAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderGradients,
-                         testing::Values(llama, qwen3, mistral, phi3, olmo2, smollm3, experts, balanced));
+                         testing::Values(llama, qwen3, mistral, phi3, olmo2, smollm3, granite, gemma2, gemma3, experts,
+                                         balanced));
 
 }  // namespace
 }  // namespace tessera::test::decoder_gradient

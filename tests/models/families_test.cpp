@@ -60,6 +60,12 @@ TEST(Families, ParametersOfTheReleasedModels) {
   EXPECT_EQ(params(decoder("phi3", 40, 5120, 17920, 40, 10, 100352)), 14'659'507'200);
   EXPECT_EQ(params(decoder("olmo2", 32, 4096, 11008, 32, 32, 100352)), 7'298'617'344);
   EXPECT_EQ(params(decoder("smollm3", 36, 2048, 11008, 16, 4, 128256)), 3'075'098'624);  // tied without a key
+  const json gelu = {{"hidden_act", "gelu_pytorch_tanh"}};  // tied, and heads of 256, without keys
+  EXPECT_EQ(params(decoder("gemma2", 26, 2304, 9216, 8, 4, 256000), gelu), 2'614'341'888);
+  EXPECT_EQ(params(decoder("gemma2", 42, 3584, 14336, 16, 8, 256000), gelu), 9'241'705'984);
+  EXPECT_EQ(params(decoder("gemma3_text", 18, 640, 2048, 4, 1, 262144), gelu), 268'098'176);
+  EXPECT_EQ(params(decoder("gemma3_text", 26, 1152, 6912, 4, 1, 262144), gelu), 999'885'952);
+  EXPECT_EQ(params(decoder("granite", 40, 4096, 12800, 32, 8, 49155), tied), 8'170'848'256);
   const json experts = {
       {"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
   EXPECT_EQ(params(decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), experts), 30'532'122'624);
@@ -75,9 +81,11 @@ json small(const std::string& family) {
   if (family == "qwen3_moe")
     c.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 10}, {"mlp_only_layers", {1}}});
   if (family == "mixtral") c.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  if (family.starts_with("gemma")) c.update({{"hidden_act", "gelu_pytorch_tanh"}, {"head_dim", 8}});
   return c;
 }
-const char* const all[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "phi3", "olmo2", "smollm3"};
+const char* const all[] = {"llama", "mistral", "qwen2",   "qwen3",   "qwen3_moe", "mixtral",
+                           "phi3",  "olmo2",   "smollm3", "granite", "gemma2",    "gemma3_text"};
 
 TEST(Families, FlopsOfTheModulesAddUpToTheFormula) {
   for (const char* family : all) {
@@ -195,23 +203,28 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
     json value;
     std::vector<std::string> families;  // that have it
   };
-  const std::vector<Setting> settings = {
-      {"hidden_act", "gelu", {}},
-      {"layer_types", {"full_attention", "sliding_attention", "full_attention"}, {"mistral"}},  // of 4096 positions
-      {"layer_types", {"full_attention", "chunked_attention", "full_attention"}, {}},
-      {"partial_rotary_factor", 0.5, {"phi3"}},
-      {"quantization_config", {{"bits", 4}}, {}},
-      {"final_logit_softcapping", 30.0, {}},
-      {"attn_logit_softcapping", 30.0, {}},
-      {"query_pre_attn_scalar", 30.0, {}},
-      {"attention_multiplier", 0.1, {}},
-      {"embedding_multiplier", 12.0, {}},
-      {"residual_multiplier", 0.2, {}},
-      {"logits_scaling", 8.0, {}},
-      {"no_rope_layers", {1, 1, 0}, {"smollm3"}},
-      {"decoder_sparse_step", 2, {"qwen3_moe"}},
-      {"scale_attn_by_inverse_layer_idx", true, {}},
-      {"is_encoder_decoder", true, {}}};
+  const std::vector<Setting> settings = {{"hidden_act", "gelu", {}},
+                                         {"layer_types",
+                                          {"full_attention", "sliding_attention", "full_attention"},
+                                          {"mistral", "gemma2", "gemma3_text"}},  // of 4096 positions
+                                         {"layer_types", {"full_attention", "chunked_attention", "full_attention"}, {}},
+                                         {"partial_rotary_factor", 0.5, {"phi3"}},
+                                         {"quantization_config", {{"bits", 4}}, {}},
+                                         {"final_logit_softcapping", 30.0, {"gemma2", "gemma3_text"}},
+                                         {"attn_logit_softcapping", 30.0, {"gemma2"}},
+                                         {"query_pre_attn_scalar", 30.0, {"gemma2", "gemma3_text"}},
+                                         {"attention_multiplier", 0.1, {"granite"}},
+                                         {"embedding_multiplier", 12.0, {"granite"}},
+                                         {"residual_multiplier", 0.2, {"granite"}},
+                                         {"logits_scaling", 8.0, {"granite"}},
+                                         {"rope_local_base_freq", 5000.0, {"gemma3_text"}},
+                                         {"sliding_window_pattern", 2, {"gemma3_text"}},
+                                         {"use_bidirectional_attention", true, {}},
+                                         {"hidden_activation", "gelu", {}},
+                                         {"no_rope_layers", {1, 1, 0}, {"smollm3"}},
+                                         {"decoder_sparse_step", 2, {"qwen3_moe"}},
+                                         {"scale_attn_by_inverse_layer_idx", true, {}},
+                                         {"is_encoder_decoder", true, {}}};
   for (const char* family : all) {
     for (const auto& [key, value, having] : settings) {
       const bool has = std::ranges::find(having, family) != having.end();
@@ -305,6 +318,14 @@ TEST(Families, WindowsOfTheLayers) {
     more["layer_types"] = nullptr;
     EXPECT_EQ(with(qwen, more), none);  // from layer 28 on
   }
+  for (const json& window : {json(4096), json(5000)}) EXPECT_EQ(with("gemma2", {{"sliding_window", window}}), none);
+  EXPECT_EQ(with("gemma2", {{"sliding_window", 7}}), (List{7, 0, 7}));
+  EXPECT_EQ(with("gemma2", {{"max_position_embeddings", 4097}}), (List{4096, 0, 4096}));
+  EXPECT_EQ(with("gemma3_text", {{"sliding_window", 7}}), (List{7, 7, 7}));  // all but every sixth
+  EXPECT_EQ(with("gemma3_text", {{"sliding_window", 7}, {"sliding_window_pattern", 3}}), (List{7, 7, 0}));
+  EXPECT_EQ(with("gemma3_text",
+                 {{"sliding_window", 7}, {"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
+            (List{0, 7, 0}));
   EXPECT_THAT(error_with("qwen2", "layer_types", {"full_attention"}), HasSubstr("\"layer_types\" has 1 entries"));
   json all_full = small("mistral");
   all_full.update({{"sliding_window", 7}, {"layer_types", {"full_attention", "full_attention", "full_attention"}}});
@@ -339,18 +360,74 @@ TEST(Families, MistralIsLlamaWithoutBiases) {
   EXPECT_EQ(params(decoder("mistral", 40, 5120, 14336, 32, 8, 131072), nemo), 12'247'782'400);
 }
 
+/// The loss of random weights and tokens, and its gradients.
+double loss_of(const json& config, std::vector<std::vector<double>>& gradients) {
+  const models::Model model = make(config.dump(), "config");
+  Runner runner(model, {2, 9});
+  runner.randomize(4);
+  const double value = runner.train({2, 9}, random_ids({2, 9}, 31, 1), random_ids({2, 9}, 31, 2), 1.0);
+  gradients.clear();
+  for (std::size_t p = 0; p < model.params.size(); ++p) gradients.push_back(values(runner.grad(static_cast<int>(p))));
+  return value;
+}
+
 TEST(Families, MistralComputesWhatLlamaDoes) {
-  const auto loss = [](const char* family, std::vector<std::vector<double>>& gradients) {
-    const models::Model model = make(small(family).dump(), family);
-    Runner runner(model, {2, 9});
-    runner.randomize(4);
-    const double value = runner.train({2, 9}, random_ids({2, 9}, 31, 1), random_ids({2, 9}, 31, 2), 1.0);
-    for (std::size_t p = 0; p < model.params.size(); ++p) gradients.push_back(values(runner.grad(static_cast<int>(p))));
-    return value;
-  };
   std::vector<std::vector<double>> llama, mistral;
-  EXPECT_EQ(loss("llama", llama), loss("mistral", mistral));
+  EXPECT_EQ(loss_of(small("llama"), llama), loss_of(small("mistral"), mistral));
   EXPECT_EQ(llama, mistral);
+}
+
+TEST(Families, TwoFrequenciesOfGemma3HaveBothSpellings) {
+  json old = small("gemma3_text"), now = old, other = old;
+  old.update({{"sliding_window_pattern", 2},
+              {"rope_theta", 500.0},
+              {"rope_local_base_freq", 70.0},
+              {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}});
+  now.update({{"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}},
+              {"rope_parameters",
+               {{"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 500.0}}},
+                {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 70.0}}}}}});
+  std::vector<std::vector<double>> a, b;
+  const double loss = loss_of(old, a);
+  EXPECT_EQ(loss, loss_of(now, b));
+  EXPECT_EQ(a, b);
+  // Each number counts, though no window is shorter than a row.
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern"}) {
+    other = old;
+    other.erase(key);
+    EXPECT_NE(loss_of(other, b), loss) << key;
+  }
+  other = now;
+  other["rope_theta"] = 600.0;
+  EXPECT_THAT(error_of(other),
+              HasSubstr("\"rope_theta\" is 600, but \"rope_parameters.full_attention.rope_theta\" is 500"));
+  other = now;
+  other["rope_parameters"]["rope_theta"] = 500.0;
+  EXPECT_THAT(error_of(other), HasSubstr("\"rope_parameters.rope_theta\" is set, but the numbers of this family"));
+  other = now;
+  other["rope_parameters"]["sliding_attention"]["mrope_section"] = {1};
+  EXPECT_THAT(error_of(other), HasSubstr("\"rope_parameters.sliding_attention.mrope_section\" is set, which is not"));
+  EXPECT_THAT(error_with("llama", "rope_parameters", now["rope_parameters"]),
+              HasSubstr("\"rope_parameters.full_attention\" is set, which is not supported"));
+}
+
+TEST(Families, GemmaWithoutItsSettingsIsRefused) {
+  for (const char* family : {"gemma2", "gemma3_text"}) {
+    EXPECT_THAT(error_with(family, "sliding_window", nullptr), HasSubstr("\"sliding_window\" is null"));
+    EXPECT_THAT(error_with(family, "hidden_act", "silu"), HasSubstr("only \"gelu_pytorch_tanh\""));
+  }
+  std::vector<std::vector<double>> unused;
+  json c = small("gemma2");
+  c["final_logit_softcapping"] = 1.0;
+  const double capped = loss_of(c, unused);
+  c["final_logit_softcapping"] = nullptr;  // no cap, and not the 30 of a missing key
+  EXPECT_NE(loss_of(c, unused), capped);
+}
+
+TEST(Families, GranitesFactorsAreAboveZero) {
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"})
+    for (const json& value : {json(0), json(-1), json("x")})
+      EXPECT_THAT(error_with("granite", key, value), HasSubstr("\"" + std::string(key) + "\" is ")) << value;
 }
 
 /// docs/models.md has a row for each, in the same order.

@@ -30,6 +30,20 @@ const char* const olmo2 =
     R"({"model_type": "olmo2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 7})";
 
+const char* const granite =
+    R"({"model_type": "granite", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "mlp_bias": true, "embedding_multiplier": 1.5,
+  "residual_multiplier": 0.4, "attention_multiplier": 0.3, "logits_scaling": 0.7, "tie_word_embeddings": true})";
+
+const char* const gemma2 =
+    R"({"model_type": "gemma2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "head_dim": 4,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7, "sliding_window": 16,
+  "query_pre_attn_scalar": 3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0})";
+const char* const gemma3 =
+    R"({"model_type": "gemma3_text", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "head_dim": 4,
+  "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 7, "sliding_window": 16,
+  "sliding_window_pattern": 2, "query_pre_attn_scalar": 3, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "attention_bias": true})";
+
 struct Case {
   const char *name, *config;
   DType dtype;
@@ -172,7 +186,8 @@ TEST_P(WantedGradients, RecomputeTakesTheGemmsThatFlopsCount) {
       EXPECT_EQ(attention > 0, !keeps && module.name().find("experts") == std::string::npos) << module.name();
       const double again = recomputes ? flops(shape) : 0, all = module.forward_flops(shape);
       // A norm after the last GEMM needs its output again.
-      const bool norms_after = std::string(GetParam().name).starts_with("olmo2") && !keeps;
+      const std::string name = GetParam().name;
+      const bool norms_after = (name.starts_with("olmo2") || name.starts_with("gemma")) && !keeps;
       EXPECT_TRUE(norms_after ? again == all : again < all) << module.name() << ": " << again << " of " << all;
     }
   }
@@ -185,7 +200,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama_f32", small_llama, DType::f32}, Case{"llama_bf16", small_llama, DType::bf16},
                     Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
                     Case{"qwen3_f16", qwen3, DType::f16}, Case{"olmo2_f64", olmo2, DType::f64},
-                    Case{"olmo2_bf16", olmo2, DType::bf16}, Case{"experts_f64", experts, DType::f64},
+                    Case{"olmo2_bf16", olmo2, DType::bf16}, Case{"granite_f64", granite, DType::f64},
+                    Case{"gemma2_f64", gemma2, DType::f64}, Case{"gemma2_bf16", gemma2, DType::bf16},
+                    Case{"gemma3_f64", gemma3, DType::f64}, Case{"experts_f64", experts, DType::f64},
                     Case{"experts_f32", experts, DType::f32}, Case{"experts_bf16", experts, DType::bf16}),
     [](const auto& of) { return of.param.name; });
 

@@ -15,6 +15,7 @@
 #include "kernels/cuda/head_parts.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/reward_loss.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
 #include "kernels/cuda/sample.hpp"
 #include "kernels/cuda/sort_rows.hpp"
@@ -34,6 +35,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/sample.hpp"
+#include "kernels/scale.hpp"
 #include "kernels/sgd.hpp"
 #include "kernels/step.hpp"
 #include "kernels/swiglu.hpp"
@@ -69,6 +71,26 @@ void split_heads(const HeadPartsArgs& given, StreamView stream) {
 void merge_heads(const HeadPartsArgs& given, StreamView stream) {
   using A = HeadPartsArgs;
   simulated::launch(stream, [args = taken(given, &A::rows, &A::parts)] { kernels::merge_heads(args, host_stream); });
+}
+
+void score_sequences(const ScoreArgs& given, StreamView stream) {
+  using A = ScoreArgs;
+  simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::ids, &A::positions, &A::last, &A::scores)] {
+    kernels::score_sequences(args, host_stream);
+  });
+}
+
+void reward_loss(const RewardLossArgs& given, StreamView stream) {
+  using A = RewardLossArgs;
+  simulated::launch(stream, [args = taken(given, &A::scores, &A::margins, &A::slopes, &A::sums, &A::metrics)] {
+    kernels::reward_loss(args, host_stream);
+  });
+}
+
+void score_backward(const ScoreBackwardArgs& given, StreamView stream) {
+  using A = ScoreBackwardArgs;
+  simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::last, &A::slopes, &A::loss_scale, &A::dx,
+                                          &A::dweight)] { kernels::score_backward(args, host_stream); });
 }
 
 void sample(const SampleArgs& given, StreamView stream) {

@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Other model families: trains a mixture of experts, exports it in several files with its auxiliary files, and trains on from
-# there with other strategies, to equal losses. Plans of released models. Errors of damaged model directories.
-#   families.sh TESSERA MPIRUN
+# there with other strategies, to equal losses. Models of transformers as a checkpoint and back. Plans of released models.
+# Errors of damaged model directories.
+#   families.sh TESSERA MPIRUN GOLDEN
 set -eu
 # shellcheck source=tests/system/first_failure.sh
 . "$(dirname "$0")/first_failure.sh"
+golden=$3
 
 mkdir moe
 cat > moe/config.json <<'JSON'
@@ -37,6 +39,18 @@ expect '\| 4 units' log
 for other in s3 block two; do
   [ "$(losses s0)" = "$(losses $other)" ] || fail "the losses of $other differ"
   cmp s0/model.safetensors $other/model.safetensors || fail "the model of $other differs"
+done
+
+# Byte by byte: a checkpoint is fp32, which holds the bf16 of the files.
+for family in granite gemma2 gemma3; do
+  for to in native hf; do
+    in="$golden/$family"
+    [ $to = native ] || in=$family-native
+    "$mpirun" -n 2 "$tessera" convert --in "$in" --to $to --out $family-$to > log 2>&1 || fail "$family to $to ended with $?"
+  done
+  "$mpirun" -n 2 "$tessera" convert --in "$golden/$family" --to hf --out $family-one > log 2>&1 || fail "a copy of $family"
+  "$mpirun" -n 2 "$tessera" convert --in $family-hf --to hf --out $family-bf16 --dtype bf16 > log 2>&1 || fail "$family in bf16"
+  cmp $family-one/model.safetensors $family-bf16/model.safetensors || fail "$family is not what it was"
 done
 
 for shape in qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The packages: what the .deb contains and needs, a .tar.gz that runs where it is unpacked, and the .deb installed in a
-# bare Debian (as root, where mmdebstrap is there and reaches a mirror), which then trains.
+# The packages: what the .deb contains and needs, a .tar.gz that runs where it is unpacked, and the .deb and the wheel
+# installed in a bare Debian (as root, where mmdebstrap is there and reaches a mirror), which then train.
 #   package.sh CPACK BUILD_DIR SOURCE_DIR
 set -eu
 cpack=$1 build=$2 source=$3
@@ -43,6 +43,19 @@ tessera=$(echo elsewhere/tessera-*/bin/tessera)
 env -u LD_LIBRARY_PATH ldd "$tessera" | grep 'libtessera_' | grep -v "$work/elsewhere/" && fail "libraries of elsewhere"
 "$tessera" plan --shape small --world_size 4 > log 2>&1 || fail "the unpacked program: exit $?"
 
+# The wheel: in it, under the names that they are loaded by, are the libraries of the system but for MPI's.
+wheel=
+if command -v patchelf python3 > /dev/null; then
+  python3 "$source/jobs/packaging/wheel.py" "$archive" "$work" > log 2>&1 || fail "wheel.py: exit $?"
+  wheel=$(echo tessera-*-py3-none-manylinux_*.whl)
+  [ -s "$wheel" ] || fail "no wheel: $(ls)"
+  python3 -m zipfile -l "$wheel" > wheel.files
+  for file in scripts/tessera lib/tessera/lib/libtessera_train.so lib/tessera/lib/libhdf5 share/doc/tessera/licences/libopenblas; do
+    grep -q "$file" wheel.files || fail "no $file in the wheel"
+  done
+  ! grep -E 'lib/(libmpi|libopen-|libc\.so|libstdc)' wheel.files || fail "libraries that a wheel must not bring"
+fi
+
 # Links between the pages lead somewhere.
 documents=$(echo elsewhere/tessera-*/share/doc/tessera)
 for page in "$documents"/README.md "$documents"/docs/*.md; do
@@ -64,14 +77,31 @@ if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap > /dev/null ||
 fi
 mkdir -p "$root/dev/shm"
 mount -t proc proc "$root/proc" && mount -t sysfs sysfs "$root/sys" && mount -t tmpfs tmpfs "$root/dev/shm" || fail "no mounts"
-cp "$deb" "$root/tmp/"
+cp "$deb" ${wheel:+"$wheel"} "$root/tmp/"
 inside() { timeout 300 chroot "$root" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "$@" > log 2>&1; }
 inside apt-get update || fail "apt-get update"
-inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "/tmp/$deb" || fail "apt-get install"
-inside tessera launch -n 2 -- train --shape small --dataset /usr/share/doc/tessera/README.md --max_length 32 --max_steps 2 \
-  --output_dir /tmp/out --add_version false || fail "training: exit $?"
-grep -q '^done 2/2' log || fail "training"
+get() { inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" || fail "apt-get install $*"; }
+# trains PROGRAM DATA OUTPUT
+trains() {
+  inside "$1" launch -n 2 -- train --shape small --dataset "$2" --max_length 32 --max_steps 2 --output_dir "$3" \
+    --add_version false || fail "training by $1: exit $?"
+  grep -q '^done 2/2' log || fail "training by $1"
+}
+if [ -n "$wheel" ]; then
+  get python3-venv
+  inside python3 -m venv /opt/venv || fail "python3 -m venv"
+  inside /opt/venv/bin/pip install --no-index "/tmp/$wheel" || fail "pip install"
+  status=0 && inside /opt/venv/bin/tessera --version || status=$?
+  [ $status = 2 ] && grep -q '^error: Open MPI 4 is not installed' log || fail "without Open MPI: exit $status"
+fi
+get "/tmp/$deb"
+trains tessera /usr/share/doc/tessera/README.md /tmp/out
 inside tessera generate --model /tmp/out --prompt abc --max_new_tokens 2 --json || fail "generating: exit $?"
 inside apt-get remove -y tessera || fail "apt-get remove"
 [ -z "$(find "$root/usr" -path '*tessera*' -not -type d)" ] || fail "left behind: $(find "$root/usr" -path '*tessera*')"
+if [ -n "$wheel" ]; then
+  trains /opt/venv/bin/tessera /opt/venv/lib/tessera/share/doc/tessera/README.md /tmp/wheel
+  inside /opt/venv/bin/pip uninstall -y tessera || fail "pip uninstall"
+  [ -z "$(find "$root/opt/venv" -path '*tessera*' -not -type d)" ] || fail "the wheel left: $(find "$root/opt/venv" -path '*tessera*')"
+fi
 echo "good; installed in a bare Debian, which trained"

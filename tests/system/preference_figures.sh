@@ -21,6 +21,13 @@ as_trl() {
               if (part[1] in at && part[2] ~ /^(rewards\/(chosen|rejected|margins)|logps\/)/ && !(key in there)) { print run, key, value[key], "and not there"; bad = 1 } }
             exit bad || n < 30 }' figures "$3" > differences || fail "$1: $(head -5 differences)"
 }
+# evaluated_as RUN GOLDEN: the object that tessera eval --json has left in log has the run's figures of the file GOLDEN.
+evaluated_as() {
+  tr ',{}' '\n\n\n' < log | sed -nE 's/^"([a-z_/]+)":([-0-9.e]+)$/\1 \2/p' > figures
+  awk -v run="$1" 'NR == FNR { value[$1] = $2; next } $1 == run && $2 == "eval" { ++n; d = value[$3] - $4; size = $4 < 0 ? -$4 : $4; if (size < 1) size = 1
+           if (!($3 in value) || d > 2e-5 * size || d < -2e-5 * size) bad = 1 }
+       END { exit bad || n < 6 }' figures "$2" || fail "$1: eval prints $(cat figures)"
+}
 losses() { steps "$1" | grep -E ' (loss|grad_norm|rewards/margins|logps/chosen) '; }
 # as_planned DIRECTORY RANKS COMMAND OPTIONS…: tessera plan has the memory that the run in DIRECTORY planned, in bytes;
 # its longest row of at most 112 tokens is its max_length.

@@ -43,6 +43,20 @@ awk -v parts="$(steps split | sed -n 's/^1 loss //p')" -v full="$(steps cpo-1 | 
   'BEGIN { d = parts - full; e = parts - means; exit !(full > 0 && d < 1e-6 && d > -1e-6 && (e > 1e-3 || e < -1e-3)) }' ||
   fail "a loss of split batches"
 
+# What is saved has the figures of the last evaluation, with a reference model, with adapters, and without a reference.
+evaluate=(--dataset valid.jsonl --mixed_precision no --max_length 256 --cache_dir cache --json)
+good 2 eval --rlhf_type dpo --beta 0.1 --model dpo_ref_model-1 --ref_model ref "${evaluate[@]}"
+evaluated_as dpo_ref_model "$golden/golden.txt"
+good 1 eval --rlhf_type dpo --beta 0.5 --model . --adapters dpo_lora-3 "${evaluate[@]}"
+evaluated_as dpo_lora "$golden/golden.txt"
+good 3 eval --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --model cpo-1 "${evaluate[@]}"
+evaluated_as cpo "$golden/golden.txt"
+good 1 eval --rlhf_type dpo --beta 0.1 --model dpo_mpo --ref_model ref --loss_type sigmoid bco_pair sft --loss_weights 0.8 0.2 1 "${evaluate[@]}"
+evaluated_as dpo_mpo "$golden/losses.txt"
+refused 2 'would be compared with itself' 1 eval --rlhf_type dpo --model . "${evaluate[@]}"
+refused 2 'tessera eval of labelled answers is not built yet' 1 eval --rlhf_type kto --model . --ref_model ref "${evaluate[@]}"
+refused 2 'it has no score head' 1 eval --rlhf_type rm --model . "${evaluate[@]}"
+
 # Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
 sigmoid=(--rlhf_type dpo --beta 0.5 --per_device_train_batch_size 2)
 for form in swift implicit; do
@@ -129,6 +143,12 @@ refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.j
 refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 dpo --loss_type aot --model . --dataset pairs.jsonl
+refused 2 'Not built yet' 1 dpo --loss_type sigmoid aot --model . --dataset pairs.jsonl
+refused 2 'has 1 weights, and --loss_type 2 losses' 1 dpo --loss_type sigmoid hinge --loss_weights 1 --model . --dataset pairs.jsonl
+refused 2 'expected a number, at least 0' 1 dpo --loss_type sigmoid hinge --loss_weights 1 -1 --model . --dataset pairs.jsonl
+refused 2 'names hinge twice' 1 dpo --loss_type hinge hinge --model . --dataset pairs.jsonl
+refused 2 'has one loss at a time' 1 cpo --loss_type hinge ipo --model . --dataset pairs.jsonl
+refused 2 'is not one of --rlhf_type dpo' 1 dpo --loss_type sigmoid kto --model . --dataset pairs.jsonl
 refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
 mkdir wider && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > wider/config.json
 refused 2 'vocabulary of 1100' 1 dpo --ref_model wider --model . --dataset pairs.jsonl --output_dir no

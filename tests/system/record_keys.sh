@@ -11,6 +11,7 @@ unlisted_keys() {
   for key in $keys; do
     case $key in
       eval_*rewards/* | eval_*logps/*) continue ;;
+      eval_*m??_reward | eval_*mean_reward) key=eval_${key##*_m} && key=${key/eval_/eval_m} ;;
       eval_token_acc | eval_*_token_acc) key=eval_token_acc ;;
       eval_*_*) key=eval_${key##*_} ;;
     esac

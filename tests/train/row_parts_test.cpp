@@ -27,6 +27,17 @@ models::Model untied() {
 }
 constexpr std::int64_t untied_bytes = chunk * 128 * 4;
 
+/// Tied, with factors of embeddings and logits, and a soft cap.
+models::Model scaled(const char* family) {
+  return models::make(std::string(R"({"model_type": ")") + family + R"(", "vocab_size": 4200, "hidden_size": 24,
+  "max_position_embeddings": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+  "intermediate_size": 20, "tie_word_embeddings": true)" +
+                          (std::string(family) == "gemma2"
+                               ? R"(, "head_dim": 12, "final_logit_softcapping": 1.5})"
+                               : R"(, "logits_scaling": 0.6, "embedding_multiplier": 3, "residual_multiplier": 0.3})"),
+                      "test");
+}
+
 models::Model in_parts(models::Model model, std::int64_t max_bytes) {
   models::split_rows(model, max_bytes);
   return model;
@@ -112,6 +123,12 @@ TEST_F(RowParts, SameBitsOfAHeadOfItsOwn) {
            {.world = 2, .copies = true},
            {.world = 3, .global_batch = 7, .micro_batch = 2, .reshard = false, .copies = true},
            {.world = 2, .strategy = "2", .global_batch = 4, .reproducible = true}});
+}
+
+TEST_F(RowParts, SameBitsOfFactorsAndSoftCaps) {
+  for (const char* family : {"granite", "gemma2"})
+    compare(scaled(family), in_parts(scaled(family), tied_bytes),
+            {{.world = 1, .global_batch = 3}, {.world = 2, .global_batch = 5, .recompute = true, .copies = true}});
 }
 
 TEST_F(RowParts, SameBitsWithFrozenPartsAdaptersAndOtherStates) {

@@ -88,6 +88,8 @@ TEST(Tensor, Families) {
   for (const auto& [family, more] : {std::pair{"qwen2", ""},
                                      {"mistral", R"(, "sliding_window": 5)"},
                                      {"phi3", R"(, "pad_token_id": 0)"},
+                                     {"granite", R"(, "residual_multiplier": 0.5, "embedding_multiplier": 3.0,
+                                      "attention_multiplier": 0.4, "logits_scaling": 1.5)"},
                                      {"llama", ""}}) {
     const std::string config = tensor_config(family, 2, more);
     expect_same_curve(run_tensor(config, tensor_variant(1, 1), tokens, 4),

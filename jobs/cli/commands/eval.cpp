@@ -8,11 +8,14 @@
 #include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 #include "jobs/cli/session/weights.hpp"
+#include "models/score_head.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -21,8 +24,31 @@ namespace {
 
 constexpr std::int64_t default_length = 2048;
 
-double tokens_per_second(const infer::EvalReport& report) {
+/// Tokens or pairs.
+double per_second(const infer::EvalReport& report) {
   return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
+}
+
+nlohmann::ordered_json eval_object(const infer::EvalReport& report, Figures of) {
+  nlohmann::ordered_json object = {{"loss", json_number(report.loss)}};
+  if (of == Figures::tokens)
+    object.update(
+        {{"perplexity", json_number(std::exp(report.loss))}, {"token_accuracy", json_number(report.token_accuracy)}});
+  else
+    for (const auto& [name, value] : preference_figures(report.preference(), of)) object[name] = json_number(value);
+  object[unit_of(of)] = report.tokens;
+  return object;
+}
+
+std::string eval_text(const infer::EvalReport& report, Figures of) {
+  if (of == Figures::tokens)
+    return strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss,
+                  std::exp(report.loss), report.token_accuracy, human_count(report.tokens).c_str(),
+                  human_count(per_second(report)).c_str());
+  std::string text = strfmt("eval | loss %.6f", report.loss);
+  for (const auto& [name, value] : preference_figures(report.preference(), of))
+    text += strfmt(" | %s %.6f", name.c_str(), value);
+  return text + strfmt(" | %ld %s | %s/s %.3g", report.tokens, unit_of(of), unit_of(of), per_second(report));
 }
 
 struct EvalSetup {
@@ -33,17 +59,38 @@ struct EvalSetup {
   RunData data;
 };
 
+/// The loss of pairs, and its reference model.
+void set_loss_of_pairs(const Options& options, EvalSetup& setup) {
+  models::Model& model = setup.model;
+  if (learns_rewards(options) && model.score < 0)
+    throw Error(ExitCode::usage, setup.config.path + " is of a language model: it has no score head", "--rlhf_type rm",
+                "Give a reward model, or the adapter of one");
+  if (!learns_rewards(options))
+    refuse_reward_model(model, "--rlhf_type " + options.text("rlhf_type"), setup.config.path);
+  if (reference_source(options, model) == ReferenceSource::own && !options.has("ref_model"))
+    throw Error(ExitCode::usage, "the model would be compared with itself: --rlhf_type dpo needs its reference",
+                "--ref_model", "Give the model that it was trained from, or its adapters with --adapters");
+  add_preferences(model, options, setup.config.text, setup.config.path);
+  for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
+}
+
 /// Decides the precision in `options`.
 void prepare(Options& options, World& world, EvalSetup& setup) {
   check_options(options);
   setup.config = read_model_config(options, &world);
+  if (models::has_score(setup.config.text) && !options.given("rlhf_type")) {  // its data are pairs
+    options.decide("stage", "rlhf", "the model is a reward model");
+    options.decide("rlhf_type", "rm", "the model is a reward model");
+  }
   decide_precision(options, setup.config, world);
   setup.model = make_evaluated_model(options, setup.config);
+  if (learns_preferences(options)) set_loss_of_pairs(options, setup);
   require_weights(world, setup.config.directory);
   setup.threads = set_rank_threads(options, world);
   plan::RunSpec& spec = setup.spec;
   spec = inference_spec(options, setup.model, world.size(), world.topology(), plan::Purpose::evaluate,
                         std::numeric_limits<std::int64_t>::max());
+  set_preferences(spec, options);
   spec.tokens = options.has("max_length") ? sequence_length(options, setup.model)
                                           : std::min(setup.model.max_tokens, default_length);
   setup.data = open_eval_data(options, world, setup.model, spec.tokens, setup.config.directory);
@@ -84,23 +131,21 @@ void eval_command(const Call& call, World& world) {
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
                      all = data.train_count.samples;
+  const Figures figures = model.score >= 0        ? Figures::rewards
+                          : model.num_metrics > 0 ? Figures::pairs
+                                                  : Figures::tokens;
   const infer::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, evaluation_progress());
   if (json) {
-    const nlohmann::ordered_json object = {{"loss", json_number(report.loss)},
-                                           {"perplexity", json_number(std::exp(report.loss))},
-                                           {"token_accuracy", json_number(report.token_accuracy)},
-                                           {"tokens", report.tokens},
-                                           {"samples", most > 0 ? std::min(most, all) : all},
-                                           {"max_length", spec.tokens},
-                                           {"compute_dtype", name_of(model.dtype)},
-                                           {"seconds", report.seconds},
-                                           {"tokens_per_second", tokens_per_second(report)}};
+    nlohmann::ordered_json object = eval_object(report, figures);
+    object.update({{"samples", most > 0 ? std::min(most, all) : all},
+                   {"max_length", spec.tokens},
+                   {"compute_dtype", name_of(model.dtype)},
+                   {"seconds", report.seconds},
+                   {std::string(unit_of(figures)) + "_per_second", per_second(report)}});
     if (world.rank() == 0) std::puts(object.dump().c_str());
   } else {
-    log::info(strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss,
-                     std::exp(report.loss), report.token_accuracy, human_count(report.tokens).c_str(),
-                     human_count(tokens_per_second(report)).c_str()));
+    log::info(eval_text(report, figures));
   }
   // The same on every rank.
   if (!std::isfinite(report.loss))

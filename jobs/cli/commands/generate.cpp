@@ -15,6 +15,7 @@
 #include "jobs/cli/session/prompt_tokenizer.hpp"
 #include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "runtime/base/log.hpp"
@@ -52,6 +53,7 @@ class GenerateRun {
     config_ = read_model_config(options_, &world_);
     decide_precision(options_, config_, world_);
     model_ = make_evaluated_model(options_, config_);
+    refuse_reward_model(model_, "tessera generate", config_.path);
     require_weights(world_, config_.directory);
     world_.run_and_agree(
         [&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory, model_.vocab)); });

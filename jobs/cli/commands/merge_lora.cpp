@@ -14,6 +14,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "models/quantize.hpp"
@@ -55,6 +56,7 @@ ModelConfig read_merge_input(const Options& options, World& world) {
       throw options.refuse("merge_lora", "--merge_lora needs an adapter", "Give its directory with --adapters");
     config.text = io::read_text(config.path, 16U << 20);
     config.adapter = locate_adapter(options.text("adapters"));
+    make_reward_config(options, config, PadToken::of_tokenizer);
   });
   for (std::string* text :
        {&config.directory, &config.path, &config.text, &config.adapter.text, &config.adapter.directory})

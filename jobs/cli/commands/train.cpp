@@ -137,7 +137,7 @@ void TrainRun::start() {
       log::warn(36,
                 path + ": the file system has no O_DIRECT: the system keeps what is read and written in memory too");
   }
-  read_reference(world_, options_, config_, *trainer_);
+  read_reference(world_, options_, config_, trainer_->plan(), trainer_->reference_shards());
   if (!resume()) {
     warn_of_replaced_run(world_, options_);
     read_parameters();
@@ -155,6 +155,7 @@ void TrainRun::start() {
 
 void TrainRun::read_parameters() {
   if (options_.flag("from_scratch")) return trainer_->initialize();
+  if (model_.score >= 0 && !model_.lora) trainer_->initialize_adapters();  // unless the files have a score
   read_base(config_.directory);
   if (options_.has("adapters"))
     read_adapter(world_, config_.adapter.directory, {&model_, &trainer_->plan().layout, trainer_->shards()});
@@ -315,7 +316,7 @@ void TrainRun::announce() {
        .recompute = recompute_line_,
        .output = output_->path(),
        .stage = stage_line(options_),
-       .preferences = learns_preferences(options_) ? preference_line(options_, model_) : "",
+       .preferences = learns_preferences(options_) ? preference_line(options_, model_, config_) : "",
        .external_keys = &options_.external_keys});
   for (const std::string& line : lines) log::info(line);
   for (const std::string& line : resume_lines_) log::info(line);

@@ -38,6 +38,7 @@ Json eval_figures(const std::string& prefix, const infer::EvalReport& report, Fi
 
 Figures TrainRun::figures_of_run() const {
   if (learns_labels(options_)) return Figures::answers;
+  if (model_.score >= 0) return Figures::rewards;
   return model_.num_metrics > 0 ? Figures::pairs : Figures::tokens;
 }
 
@@ -159,7 +160,7 @@ void TrainRun::load_best() {
 
 /// A model that is trained on conversations stops where an answer ends, and its samples are answers.
 void TrainRun::read_chat() {
-  if (data_.tokenizer == nullptr || data_.tokenized.empty() || !data_.train->masked()) return;
+  if (data_.tokenizer == nullptr || data_.tokenized.empty() || !data_.train->masked() || model_.score >= 0) return;
   if (learns_preferences(options_) && !has_chat_template(options_, config_.directory)) return;  // its pairs are texts
   world_.run_and_agree([&] {
     chat_ = chat_template(options_, config_.directory);

@@ -63,7 +63,7 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
     return word;
   }
   if (spec.type == Type::flag) return *parse_flag(item) ? "true" : "false";
-  if (spec.type == Type::choice) {
+  if (spec.type == Type::choice || name == "loss_type") {
     for (const std::string& choice : split_words(spec.values, '|')) {
       if (canonical_spelling(choice) == word) return choice;
     }

@@ -30,10 +30,15 @@ constexpr StageDefault preference_defaults[] = {
 };
 
 constexpr const char* kto_micro_batch = "2";
+/// Reward models have the learning rates of fine-tuning: ms-swift's, and those of TRL's examples.
+bool is_of_type(const StageDefault& entry, std::string_view type) {
+  return type != "rm" || std::string_view(entry.option) != "learning_rate";
+}
 
 }  // namespace
 
 void Options::resolve_stage() {
+  if (commands == for_eval && given("rlhf_type")) decide("stage", "rlhf", "--rlhf_type is given");
   const bool preferences = text("stage") == "rlhf", kto = preferences && text("rlhf_type") == "kto";
   if (text("stage") == "pt") return;
   const bool lora = text("tuner_type") == "lora" || has("adapters");
@@ -49,13 +54,13 @@ void Options::resolve_stage() {
     // The KL of KTO is of answers to other prompts of a micro-batch.
     if (kto && std::string_view(entry.option) == "per_device_train_batch_size") return true;
     return preferences && std::ranges::any_of(preference_defaults, [&](const StageDefault& other) {
-             return std::string_view(other.option) == entry.option;
+             return std::string_view(other.option) == entry.option && is_of_type(other, text("rlhf_type"));
            });
   };
   for (const StageDefault& entry : sft_defaults)
     if (!replaced(entry)) set(entry.option, lora ? entry.lora : entry.full);
   for (const StageDefault& entry : preference_defaults)
-    if (preferences) set(entry.option, lora ? entry.lora : entry.full);
+    if (preferences && is_of_type(entry, text("rlhf_type"))) set(entry.option, lora ? entry.lora : entry.full);
   if (kto) set("per_device_train_batch_size", kto_micro_batch);
   if (!given("gradient_accumulation_steps") && !given("global_batch_size"))
     stage_defaults.push_back(strfmt("gradient_accumulation_steps for at least %ld samples a step", sft_global_batch));
@@ -81,7 +86,7 @@ std::string stage_default(const OptionSpec& spec, const std::string& command) {
   if (command == "kto" && name == "per_device_train_batch_size") return kto_micro_batch;
   if (stage == "rlhf")
     for (const StageDefault& entry : preference_defaults)
-      if (name == entry.option) return of(entry);
+      if (name == entry.option && is_of_type(entry, command)) return of(entry);
   if (stage != "sft" && stage != "rlhf") return spec.default_value;
   if (name == "gradient_accumulation_steps") return strfmt("for at least %ld samples a step", sft_global_batch);
   if (name == "eval_steps") return "save_steps, if there is validation data";

@@ -6,44 +6,51 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr unsigned for_preferences = for_train | for_plan | for_config;
+constexpr unsigned for_preferences = for_train | for_plan | for_config, for_pairs = for_preferences | for_eval;
 
 // One option per paragraph reads better than one field per line.
 // clang-format off
 
 const OptionSpec preference_table[] = {
-    {.name = "rlhf_type", .type = Type::choice, .default_value = "dpo", .values = "dpo|kto|cpo|simpo|orpo",
+    {.name = "rlhf_type", .type = Type::choice, .default_value = "dpo", .values = "dpo|kto|cpo|simpo|orpo|rm",
      .group = "Preferences",
-     .help = "how a model learns from pairs of a chosen and a rejected answer, or (kto) from answers with a label; "
-             "tessera dpo is tessera rlhf --rlhf_type dpo (docs/preferences.md)",
-     .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_preferences},
+     .help = "how a model learns from pairs of a chosen and a rejected answer, or (kto) from answers with a label; rm "
+             "makes a reward model of it; tessera dpo is tessera rlhf --rlhf_type dpo (docs/preferences.md)",
+     .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_pairs},
     {.name = "beta", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "strength of the preference: of dpo, kto and cpo, how far the model may move from its reference; of "
              "orpo, the weight of the log-odds [0.1; simpo: 2]",
-     .equivalents = "ms-swift, TRL --beta", .commands = for_preferences, .min = 1e-9},
-    {.name = "loss_type", .type = Type::choice,
+     .equivalents = "ms-swift, TRL --beta", .commands = for_pairs, .min = 1e-9},
+    {.name = "loss_type", .type = Type::list,
      .values = "sigmoid|hinge|ipo|robust|exo_pair|nca_pair|bco_pair|sppo_hard|apo_zero|apo_down|discopop|sigmoid_norm|"
                "sft|kto|apo_zero_unpaired",
      .group = "Preferences",
-     .help = "loss of dpo [sigmoid]; of cpo: sigmoid, hinge or ipo; of kto: kto or apo_zero_unpaired, which has no KL "
+     .help = "loss of dpo [sigmoid], or several, whose weighted sum is the loss (sigmoid bco_pair sft: MPO); of cpo: sigmoid, hinge or ipo; of kto: kto or apo_zero_unpaired, which has no KL "
              "[kto]",
-     .equivalents = "ms-swift, TRL --loss_type", .commands = for_preferences},
+     .equivalents = "ms-swift, TRL --loss_type", .commands = for_pairs},
+    {.name = "loss_weights", .type = Type::list, .values = "X ...", .group = "Preferences",
+     .help = "dpo: a weight for each of several losses of --loss_type [1 each]",
+     .equivalents = "ms-swift, TRL --loss_weights", .commands = for_pairs},
     {.name = "label_smoothing", .type = Type::real, .default_value = "0", .group = "Preferences",
      .help = "probability that a pair is labelled the wrong way round: of sigmoid, simpo, robust and exo_pair (there "
              "0.001, if it is not given)",
-     .equivalents = "ms-swift, TRL --label_smoothing", .commands = for_preferences, .min = 0, .max = 0.499999},
+     .equivalents = "ms-swift, TRL --label_smoothing", .commands = for_pairs, .min = 0, .max = 0.499999},
     {.name = "discopop_tau", .type = Type::real, .default_value = "0.05", .values = "X", .group = "Preferences",
      .help = "dpo with --loss_type discopop: scale of the margins between its two losses",
-     .equivalents = "TRL, ms-swift --discopop_tau", .commands = for_preferences, .min = 1e-9},
+     .equivalents = "TRL, ms-swift --discopop_tau", .commands = for_pairs, .min = 1e-9},
     {.name = "rpo_alpha", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "dpo: adds X times the cross-entropy of the chosen answers [none]", .equivalents = "ms-swift --rpo_alpha",
-     .commands = for_preferences, .min = 0},
+     .commands = for_pairs, .min = 0},
     {.name = "cpo_alpha", .type = Type::real, .default_value = "1", .values = "X", .group = "Preferences",
      .help = "cpo, simpo: adds X times the cross-entropy of the chosen answers; 0 is SimPO as published",
-     .equivalents = "ms-swift, TRL --cpo_alpha", .commands = for_preferences, .min = 0},
+     .equivalents = "ms-swift, TRL --cpo_alpha", .commands = for_pairs, .min = 0},
     {.name = "simpo_gamma", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "simpo: the margin that a pair shall reach [1]", .equivalents = "ms-swift, TRL --simpo_gamma",
-     .commands = for_preferences},
+     .commands = for_pairs},
+    {.name = "center_rewards_coefficient", .type = Type::real, .values = "X", .group = "Preferences",
+     .help = "rm: adds X times the squared sum of a pair's scores, which keeps their mean near 0; 0.01 is a usual "
+             "value [none]",
+     .equivalents = "ms-swift, TRL --center_rewards_coefficient", .commands = for_pairs, .min = 0},
     {.name = "desirable_weight", .type = Type::real, .default_value = "1", .values = "X", .group = "Preferences",
      .help = "kto: weight of the answers that are wanted", .equivalents = "ms-swift, TRL --desirable_weight",
      .commands = for_preferences, .min = 0},
@@ -57,7 +64,7 @@ const OptionSpec preference_table[] = {
     {.name = "ref_model", .values = "DIR", .group = "Preferences",
      .help = "dpo, kto: the reference model, beside the one that is trained [LoRA: the base without its adapters; "
              "otherwise a frozen copy of --model]",
-     .equivalents = "ms-swift, TRL --ref_model", .commands = for_preferences},
+     .equivalents = "ms-swift, TRL --ref_model", .commands = for_pairs},
     {.name = "precompute_ref_log_probs", .type = Type::flag, .default_value = "false", .group = "Preferences",
      .help = "dpo, kto: compute the reference's log-probabilities in one pass before training, and keep them in "
              "--cache_dir; no second model is then in memory",

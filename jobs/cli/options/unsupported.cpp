@@ -13,8 +13,7 @@ namespace tessera::jobs {
 namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
-constexpr const char* pairs_only = "Of preference training, --rlhf_type dpo, kto, cpo, simpo and orpo are built";
-constexpr const char* one_loss = "DPO is built with one --loss_type at a time, and without this option";
+constexpr const char* not_of_dpo = "DPO is built without this option";
 
 }  // namespace
 
@@ -104,12 +103,10 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"adapter_act adapter_length use_swift_lora", "false|none", "Only full training and LoRA are built"},
       {"use_galore", off_values, "GaLore is missing: use --optim adamw_8bit"},
       {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
-      {"center_rewards_coefficient", "", pairs_only},
-      {"loss_weights", "", one_loss},
-      {"ld_alpha", "none", one_loss},
+      {"ld_alpha", "none", not_of_dpo},
       {"f_divergence_type", "reverse_kl", "The divergence of DPO is reverse_kl"},
       {"f_alpha_divergence_coef", "", "The divergence of DPO is reverse_kl"},
-      {"use_weighting", off_values, one_loss},
+      {"use_weighting", off_values, not_of_dpo},
       {"sync_ref_model", off_values, "The reference model stays as it is"},
       {"ref_model_mixup_alpha ref_model_sync_steps", "", "The reference model stays as it is"},
       {"ref_adapters ref_adapter_name", "none", "Merge the adapter (tessera convert --merge_lora true), and give it with --ref_model"},
@@ -145,10 +142,10 @@ void check_unsupported(const UnsupportedOption& option, const std::string& name,
 }
 
 std::string unsupported_command(std::string_view command) {
-  for (const char* missing : {"rm", "grpo", "ppo", "gkd"})
+  for (const char* missing : {"grpo", "ppo", "gkd"})
     if (command == missing)
       return std::string(command) +
-             " is not built yet. Use tessera dpo, kto, cpo, simpo or orpo (tessera rlhf --rlhf_type)";
+             " is not built yet. Use tessera dpo, kto, cpo, simpo, orpo or rm (tessera rlhf --rlhf_type)";
   if (command == "merge_lora" || command == "merge-lora") return "Use tessera convert --merge_lora true";
   if (command == "chat" || command == "inference") return "Use tessera generate --chat";
   if (command == "preprocess") return "Use tessera tokenize";

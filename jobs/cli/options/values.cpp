@@ -161,6 +161,9 @@ std::string expected_value(const OptionSpec& spec, const std::string& text) {
       return value && *value >= (std::isfinite(spec.min) ? spec.min : 0.0) ? "" : "a time above 0 such as 90s or 1h30m";
     }
     case Type::range: return parse_range(text) ? "" : "steps A:B with 1 <= A <= B";
+    case Type::list:
+      if (std::string_view(spec.name) != "loss_type") return "";
+      [[fallthrough]];  // a list of choices
     case Type::choice: {
       for (const std::string& choice : split_words(spec.values, '|')) {
         if (canonical_spelling(choice) == canonical_spelling(text)) return "";
@@ -168,8 +171,7 @@ std::string expected_value(const OptionSpec& spec, const std::string& text) {
       return alternatives(spec.values);
     }
     case Type::repeated_text:
-    case Type::text:
-    case Type::list: return "";
+    case Type::text: return "";
   }
   return "";
 }

@@ -12,6 +12,7 @@
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/packed_samples.hpp"
 #include "jobs/cli/session/preferences.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
@@ -126,6 +127,10 @@ void require_pairs(const Options& options, const io::Dataset& data, const std::s
   if (learns_preferences(options) && data.rows.files_of_pairs != files)
     throw Error(ExitCode::data, path + " does not hold pairs of a chosen and a rejected answer", "--stage rlhf",
                 "Give rows of pairs (docs/preferences.md), which tessera rlhf tokenizes");
+  if (learns_preferences(options) && data.rows.files_of_margins != (learns_rewards(options) ? files : 0))
+    throw Error(ExitCode::data,
+                path + (learns_rewards(options) ? " was made for another --rlhf_type" : " was made for --rlhf_type rm"),
+                "--rlhf_type", "Give the rows of pairs that it was made of");
   if (learns_preferences(options) && !learns_labels(options) && data.rows.labelled > 0)
     throw Error(ExitCode::data, path + " holds answers with labels, and no pairs", "--rlhf_type",
                 "Train on it with tessera kto");

@@ -12,6 +12,7 @@
 #include "io/tokenizer/byte_hash.hpp"
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/session/preferences.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/start_stop.hpp"
@@ -31,12 +32,14 @@ io::RowSettings row_settings(const Options& options) {
           .chat = nullptr,
           .seed = data_seed(options),
           .pairs = learns_preferences(options),
+          .margins = learns_rewards(options),
           .labels = learns_labels(options)};
 }
 
 std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) {
   std::uint64_t hash = chat != nullptr ? chat->hash() : 0;
-  if (learns_preferences(options)) hash = io::mix(hash, hash64(learns_labels(options) ? "labels" : "pairs"));
+  if (learns_preferences(options))
+    hash = io::mix(hash, hash64(packing_word(options) == "unpaired" ? "labels" : packing_word(options)));
   for (const auto& [from, to] : columns_of(options)) hash = hash64(to, hash64(from, io::mix(hash, 1)));
   const std::vector<std::string>* const lists[] = {&options.list("dataset"), &options.list("val_dataset")};
   bool selects = false;
@@ -46,6 +49,7 @@ std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) 
 }
 
 std::string packing_word(const Options& options) {
+  if (learns_rewards(options)) return "rated";
   if (learns_preferences(options)) return learns_labels(options) ? "unpaired" : "pairs";
   return options.flag("packing") ? options.text("packing_strategy") : "padded";
 }

@@ -27,8 +27,8 @@ namespace tessera::jobs {
 /// A hash of what the documents made of rows depend on, beside the rows and the tokenizer.
 [[nodiscard]] std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat);
 
-/// "pairs" with --stage rlhf (of kto: "unpaired"), "binpack" or "sequential" with --packing, else "padded": of samples
-/// that hold complete documents.
+/// "pairs" with --stage rlhf (of kto: "unpaired", of rm: "rated"), "binpack" or "sequential" with --packing, else
+/// "padded": of samples that hold complete documents.
 [[nodiscard]] std::string packing_word(const Options& options);
 /// --truncation_strategy; if it is not given, "delete" for conversations and "split" for texts.
 [[nodiscard]] std::string truncation_word(const Options& options, bool conversations);

@@ -4,6 +4,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/strategy.hpp"
@@ -56,11 +57,13 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   here.device = world.device();
   require_fit(options, world, plan::make_plan(here),
               "Lower per_device_eval_batch_size or the length, or shard more (--zero_stage 3, more ranks)");
-  auto run = std::make_unique<infer::Inference>(world, infer::InferenceOptions{.run = spec});
+  const double nll = learns_preferences(options) ? preference_spec(options).nll : 0.0;
+  auto run = std::make_unique<infer::Inference>(world, infer::InferenceOptions{.run = spec, .nll_weight = nll});
   const std::vector<io::ShardView> shards = run->shards();
   read_weights(world, config.directory,
                {.model = &model, .layout = &run->plan().layout, .shards = shards, .threads = kernels::threads()});
   if (options.has("adapters")) read_adapter(world, config.adapter.directory, {&model, &run->plan().layout, shards});
+  read_reference(world, options, config, run->plan(), run->reference_shards());
   run->parameters_loaded();
   if (options.flag("werror") && world.max(log::warnings()) > 0)
     throw options.refuse("werror", "a warning was printed", "Fix what it names, or drop --werror");

@@ -39,7 +39,7 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
-    const bool pairs = packed->packing() == io::Packing::pairs, answers = packed->packing() == io::Packing::unpaired;
+    const bool pairs = io::has_pairs(packed->packing()), answers = packed->packing() == io::Packing::unpaired;
     const char* const of = pairs ? "pairs" : answers ? "answers" : "documents";
     text += strfmt("%s tokens in %ld %s, ", human_count(c.tokens).c_str(), c.documents, of) +
             (packed->masked() ? strfmt("%s of them with loss, ", human_count(c.targets).c_str()) : "") +
@@ -242,10 +242,16 @@ std::vector<std::string> memory_lines(const MemoryUse& use) {
 }
 
 const char* unit_of(Figures figures) {
-  return figures == Figures::tokens ? "tokens" : figures == Figures::pairs ? "pairs" : "answers";
+  return figures == Figures::tokens ? "tokens" : figures == Figures::answers ? "answers" : "pairs";
 }
 
 std::vector<std::pair<std::string, double>> preference_figures(const infer::PreferenceReport& report, Figures of) {
+  if (of == Figures::rewards)
+    return {{"accuracy", report.accuracy},
+            {"margin", report.margin},
+            {"min_reward", report.least_reward},
+            {"mean_reward", report.mean_reward},
+            {"max_reward", report.most_reward}};
   if (of == Figures::answers) {
     std::vector<std::pair<std::string, double>> figures = {
         {"rewards/chosen", report.chosen_reward}, {"rewards/rejected", report.rejected_reward},

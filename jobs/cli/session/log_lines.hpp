@@ -58,8 +58,8 @@ struct Interval {
   std::int64_t comm_steps = 0;           // their number
   void add(const train::StepReport& report);
 };
-/// What a line's figures are of: tokens, pairs, or labelled answers.
-enum class Figures : unsigned char { tokens, pairs, answers };
+/// What a line's figures are of: tokens, pairs, labelled answers, or pairs with scores of a reward model.
+enum class Figures : unsigned char { tokens, pairs, answers, rewards };
 /// "tokens", …
 [[nodiscard]] const char* unit_of(Figures figures);
 struct StepLine {

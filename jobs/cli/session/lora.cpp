@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/session/lora.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "io/checkpoint/checkpoint.hpp"
@@ -119,6 +120,7 @@ void check_lora_options(const Options& options) {
 void add_adapters(models::Model& model, const AdapterConfig& config, std::optional<double> dropout) {
   models::LoraSpec spec = models::parse_lora_config(config.text, config.source());
   spec.dropout = dropout.value_or(spec.dropout);
+  if (model.score >= 0) std::erase(spec.modules_to_save, "classifier");  // PEFT's other name of a score
   try {
     models::add_lora(model, spec);
   } catch (const Error& error) { throw Error(error.code(), config.source() + ": " + error.line()); }
@@ -156,6 +158,8 @@ void add_adapters(models::Model& model, const Options& options, const AdapterCon
   if (options.given("target_modules")) spec.targets = options.list("target_modules");
   if (options.has("target_regex")) spec.targets.clear(), spec.regex = options.text("target_regex");
   spec.modules_to_save = options.list("modules_to_save");
+  if (model.score >= 0 && std::ranges::find(spec.modules_to_save, "score") == spec.modules_to_save.end())
+    spec.modules_to_save.emplace_back("score");
   const std::string bias = options.text("lora_bias");
   spec.bias = bias == "all"         ? models::LoraSpec::Bias::all
               : bias == "lora_only" ? models::LoraSpec::Bias::lora_only

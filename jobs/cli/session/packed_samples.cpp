@@ -87,7 +87,7 @@ std::shared_ptr<io::PackedStream> packed_samples(const Options& options, World& 
     io::make_directories(io::directory_of(path));
     const io::DocumentEnds& ends = documents.ends();
     std::int64_t kept = part == DocumentPart::all ? 0 : std::min(ends.find(position) + 1, ends.size());
-    if (rule.packing >= io::Packing::pairs) kept -= kept % 2;  // a pair is not divided
+    kept -= kept % io::documents_of_sample(rule.packing);  // a pair is not divided
     const std::int64_t first = part == DocumentPart::behind ? kept : 0,
                        last = part == DocumentPart::before ? kept : ends.size();
     io::write_packed_index(

@@ -8,11 +8,14 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/model/model_files.hpp"
+#include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/quantization.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "models/preference_loss.hpp"
 #include "models/reference.hpp"
+#include "models/reward_loss.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -22,6 +25,7 @@ namespace {
 constexpr const char* preference_names[] = {"rlhf_type",
                                             "beta",
                                             "loss_type",
+                                            "loss_weights",
                                             "discopop_tau",
                                             "label_smoothing",
                                             "rpo_alpha",
@@ -31,7 +35,8 @@ constexpr const char* preference_names[] = {"rlhf_type",
                                             "desirable_weight",
                                             "undesirable_weight",
                                             "kl_group_size",
-                                            "precompute_ref_log_probs"};
+                                            "precompute_ref_log_probs",
+                                            "center_rewards_coefficient"};
 
 /// Throws Error (usage) for an option that is given and is of other types than the run's.
 void require_type(const Options& options, const char* name, bool has_effect, const char* of) {
@@ -105,12 +110,57 @@ void check_kto(const Options& options) {
 
 }  // namespace
 
+static bool has_loss(const Options& options, std::string_view loss) {
+  const std::vector<std::string> losses = losses_of(options);
+  return std::ranges::find(losses, loss) != losses.end();
+}
+
+/// Of several losses.
+static void check_losses(const Options& options) {
+  const std::vector<std::string> losses = losses_of(options);
+  if (losses.size() > 1 && options.text("rlhf_type") != "dpo")
+    throw options.refuse("loss_type", "--rlhf_type " + options.text("rlhf_type") + " has one loss at a time",
+                         "Give one --loss_type");
+  for (const std::string& loss : losses)
+    if (std::ranges::count(losses, loss) > 1)
+      throw options.refuse("loss_type", "--loss_type names " + loss + " twice", "Give it a weight with --loss_weights");
+  if (!options.has("loss_weights")) return;
+  const std::vector<std::string>& weights = options.list("loss_weights");
+  if (losses.size() < 2 || weights.size() != losses.size())
+    throw options.refuse(
+        "loss_weights",
+        strfmt("--loss_weights has %zu weights, and --loss_type %zu losses", weights.size(), losses.size()),
+        "Give one for each of several losses");
+  for (const std::string& weight : weights)
+    if (const auto value = parse_real(weight); !value || *value < 0)
+      throw options.refuse("loss_weights", "--loss_weights " + weight + ": expected a number, at least 0", "");
+}
+
+/// Of reward models, whose loss is of whole sequences.
+static void check_rewards(const Options& options) {
+  if (options.given("loss_scale"))
+    throw options.refuse("loss_scale",
+                         "--loss_scale has no effect with --rlhf_type rm: the score is of a whole sequence", "Drop it");
+  for (const char* name : {"sample_prompt", "prompt_file"})
+    if (options.has(name))
+      throw options.refuse(name,
+                           std::string("--") + name + " is for language models, and --rlhf_type rm trains a score",
+                           std::string("Drop --") + name);
+}
+
 bool learns_preferences(const Options& options) { return options.text("stage") == "rlhf"; }
 bool learns_labels(const Options& options) { return learns_preferences(options) && options.text("rlhf_type") == "kto"; }
+std::vector<std::string> losses_of(const Options& options) {
+  const std::string type = options.text("rlhf_type");
+  if (type != "dpo" && type != "cpo" && type != "kto") return {type};
+  if (options.has("loss_type")) return options.list("loss_type");
+  return {type == "kto" ? "kto" : "sigmoid"};
+}
+
 std::string loss_of(const Options& options) {
-  std::string type = options.text("rlhf_type");
-  if (type != "dpo" && type != "cpo" && type != "kto") return type;
-  return options.has("loss_type") ? options.text("loss_type") : type == "kto" ? "kto" : "sigmoid";
+  std::string text;
+  for (const std::string& loss : losses_of(options)) text += (text.empty() ? "" : " ") + loss;
+  return text;
 }
 
 bool needs_kl(const Options& options) { return learns_labels(options) && loss_of(options) == "kto"; }
@@ -129,28 +179,38 @@ void check_preference_options(const Options& options) {
     return;
   }
   const std::string type = options.text("rlhf_type"), loss = loss_of(options);
-  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto";
+  const bool dpo = type == "dpo", simpo = type == "simpo", orpo = type == "orpo", kto = type == "kto",
+             rm = type == "rm";
+  if (rm) check_rewards(options);
+  require_type(options, "beta", !rm, "the types that compare with a reference, or with a margin");
+  require_type(options, "center_rewards_coefficient", rm, "rm");
   require_type(options, "loss_type", dpo || kto || type == "cpo", "dpo, kto and cpo");
+  check_losses(options);
   if (type == "cpo" && loss != "sigmoid" && loss != "hinge" && loss != "ipo")
     throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type cpo",
                          "Use sigmoid, hinge or ipo");
-  require_type(options, "discopop_tau", loss == "discopop", "dpo with --loss_type discopop");
-  if (loss == "sft" && options.given("rpo_alpha"))
+  require_type(options, "discopop_tau", has_loss(options, "discopop"), "dpo with --loss_type discopop");
+  if (has_loss(options, "sft") && options.given("rpo_alpha"))
     throw options.refuse("rpo_alpha", "the cross-entropy is the loss of --loss_type sft", "Drop --rpo_alpha");
-  const bool is_labelled = loss == "kto" || loss == "apo_zero_unpaired";
+  const bool is_labelled = has_loss(options, "kto") || has_loss(options, "apo_zero_unpaired");
   if (kto != is_labelled)
     throw options.refuse("loss_type", "--loss_type " + loss + " is not one of --rlhf_type " + type,
                          kto ? "Use kto or apo_zero_unpaired" : "Use --rlhf_type kto, or another loss");
+  if (kto && options.commands == for_eval)
+    throw options.refuse("rlhf_type", "tessera eval of labelled answers is not built yet",
+                         "Give --val_dataset in training");
   if (kto) check_kto(options);
   require_type(options, "desirable_weight", kto, "kto");
   require_type(options, "undesirable_weight", kto, "kto");
   require_type(options, "kl_group_size", needs_kl(options), "kto with --loss_type kto");
-  require_type(options, "label_smoothing", !orpo && !kto, "dpo, cpo and simpo");
-  const bool smooths = loss == "sigmoid" || loss == "simpo" || loss == "robust" || loss == "exo_pair";
+  require_type(options, "label_smoothing", !orpo && !kto && !rm, "dpo, cpo and simpo");
+  const bool smooths = std::ranges::any_of(losses_of(options), [](const std::string& of) {
+    return of == "sigmoid" || of == "simpo" || of == "robust" || of == "exo_pair";
+  });
   if (options.real("label_smoothing") > 0 && !smooths)
     throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
                          "Drop it, or use --loss_type sigmoid, robust or exo_pair");
-  if (loss == "exo_pair" && options.given("label_smoothing") && options.real("label_smoothing") == 0)
+  if (has_loss(options, "exo_pair") && options.given("label_smoothing") && options.real("label_smoothing") == 0)
     throw options.refuse("label_smoothing", "--loss_type exo_pair takes the logarithm of label_smoothing",
                          "Give more than 0, or drop it: then it is 0.001");
   require_type(options, "rpo_alpha", dpo, "dpo");
@@ -173,10 +233,10 @@ void check_preference_options(const Options& options) {
     throw options.refuse("baseline", "--baseline bigram is a loss of texts", "Drop --baseline");
 }
 
-kernels::PreferenceSpec preference_spec(const Options& options) {
+/// One of the losses.
+static kernels::PreferenceSpec preference_spec(const Options& options, const std::string& loss) {
   using kernels::PreferenceKind;
   const std::string type = options.text("rlhf_type");
-  const std::string loss = loss_of(options);
   kernels::PreferenceSpec spec;
   spec.kind = kind_of(loss);
   spec.beta = options.has("beta") ? options.real("beta") : type == "simpo" ? 2.0 : 0.1;
@@ -194,6 +254,26 @@ kernels::PreferenceSpec preference_spec(const Options& options) {
   else if (type == "kto") spec.nll = 0;
   else spec.nll = options.real("cpo_alpha");
   return spec;
+}
+
+std::vector<models::PreferenceTerm> preference_terms(const Options& options) {
+  std::vector<models::PreferenceTerm> terms;
+  const std::vector<std::string> losses = losses_of(options);
+  double nll = 0;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const double weight = options.has("loss_weights") ? parse_real(options.list("loss_weights")[i]).value() : 1.0;
+    kernels::PreferenceSpec spec = preference_spec(options, losses[i]);
+    nll = losses[i] == "sft" ? weight : std::max(nll, spec.nll);
+    spec.nll = 0;
+    if (losses[i] != "sft" || losses.size() == 1) terms.push_back({spec, weight});
+  }
+  terms.front().spec.nll = nll;
+  return terms;
+}
+
+kernels::PreferenceSpec preference_spec(const Options& options) {
+  if (learns_rewards(options)) return {};  // another loss
+  return preference_terms(options).front().spec;
 }
 
 ReferenceSource reference_source(const Options& options, const models::Model& model) {
@@ -215,7 +295,9 @@ void add_preferences(models::Model& model, const Options& options, const std::st
   if (model.router.layers > 0)
     throw Error(ExitCode::usage, "a mixture of experts is not trained on preferences yet: " + source, "--stage rlhf",
                 "Use a dense model, or --stage sft");
-  models::set_loss(model, models::preference_loss(preference_spec(options)));
+  if (learns_rewards(options))
+    return models::set_loss(model, models::reward_loss({.pad_token = model.pad_token, .center = center_of(options)}));
+  models::set_loss(model, models::preference_loss(preference_terms(options)));
   const ReferenceSource from = reference_source(options, model);
   if (from == ReferenceSource::none) return;
   models::Model reference = reference_model(options, config_json, source, model.dtype);
@@ -244,14 +326,16 @@ void set_preferences(plan::RunSpec& spec, const Options& options) {
   if (!learns_preferences(options)) return;
   spec.labels = learns_labels(options);
   spec.needs_kl = needs_kl(options);
+  spec.margins = learns_rewards(options);
   spec.sequences = spec.labels ? 1 : 2;
   spec.packed = true;  // a row is a document and its padding
   spec.reference_sums = reference_source(options, *spec.model) == ReferenceSource::known;
   spec.nll_weights = preference_spec(options).nll != 0;
 }
 
-void read_reference(World& world, const Options& options, const ModelConfig& config, train::Trainer& trainer) {
-  const models::Model& model = *trainer.plan().spec.model;
+void read_reference(World& world, const Options& options, const ModelConfig& config, const plan::RunPlan& plan,
+                    std::span<const io::ShardView> shards) {
+  const models::Model& model = *plan.spec.model;
   if (model.reference_params == 0) return;
   const std::string directory = reference_directory(options, config.directory);
   world.run_and_agree([&] {
@@ -264,20 +348,39 @@ void read_reference(World& world, const Options& options, const ModelConfig& con
   const models::Model reference = reference_model(options, config.text, config.path, model.dtype);
   std::vector<ParamSpec> params = model.params;  // the model's own as what is not looked for
   for (std::size_t p = 0; p < model.own_params().size(); ++p) params[p].adapter = true;
-  (void)io::read_model(world, directory, params, trainer.plan().layout, trainer.reference_shards(),
-                       [&](const std::string& name) {
-                         TensorUse use = models::tensor_use(reference, name);
-                         for (std::string& part : use.parts) part = models::reference_prefix + part;
-                         if (!use.same_as.empty()) use.same_as = models::reference_prefix + use.same_as;
-                         return use;
-                       });
+  (void)io::read_model(world, directory, params, plan.layout, shards, [&](const std::string& name) {
+    TensorUse use = models::tensor_use(reference, name);
+    for (std::string& part : use.parts) part = models::reference_prefix + part;
+    if (!use.same_as.empty()) use.same_as = models::reference_prefix + use.same_as;
+    return use;
+  });
 }
 
-std::string preference_line(const Options& options, const models::Model& model) {
+double center_of(const Options& options) {
+  return options.has("center_rewards_coefficient") ? options.real("center_rewards_coefficient") : 0.0;
+}
+
+/// "rm | a new score head, N(0, 0.02)".
+static std::string reward_line(const Options& options, const models::Model& model, const ModelConfig& config) {
+  std::string text = "rm";
+  if (const double center = center_of(options); center != 0)
+    text += strfmt(", and %g times the squared sum of a pair's scores", center);
+  if (options.has("adapters")) return text + " | the score head of " + options.text("adapters");
+  if (!config.new_score) return text + " | the score head of " + config.directory;
+  return text + strfmt(" | a new score head, N(0, %g) by --seed",
+                       model.params[static_cast<std::size_t>(model.score)].init.std);
+}
+
+std::string preference_line(const Options& options, const models::Model& model, const ModelConfig& config) {
+  if (learns_rewards(options)) return reward_line(options, model, config);
   const kernels::PreferenceSpec spec = preference_spec(options);
   const std::string type = options.text("rlhf_type");
   std::string text = type;
   if (loss_of(options) != type) text += " " + loss_of(options);
+  if (options.has("loss_weights")) {
+    text += ", weights";
+    for (const std::string& weight : options.list("loss_weights")) text += " " + weight;
+  }
   text += strfmt(", beta %g", spec.beta);
   if (spec.label_smoothing > 0) text += strfmt(", label_smoothing %g", spec.label_smoothing);
   if (type == "simpo") text += strfmt(", gamma %g", spec.gamma);

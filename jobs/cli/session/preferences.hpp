@@ -10,6 +10,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "kernels/preference_loss.hpp"
 #include "models/module.hpp"
+#include "models/preference_loss.hpp"
 
 namespace tessera::jobs {
 
@@ -26,14 +27,18 @@ enum class ReferenceSource : unsigned char { none, known, shared, own };
 /// How many answers form a group, whose prompts take one another's answers for the KL: --kl_group_size, or the
 /// micro-batch; 0: the loss has no KL.
 [[nodiscard]] std::int64_t kl_group(const Options& options, std::int64_t micro_batch);
-/// --loss_type, or the type's own.
+/// --loss_type, or the type's own; of dpo it may be several.
+[[nodiscard]] std::vector<std::string> losses_of(const Options& options);
+/// The same in one text, "sigmoid bco_pair".
 [[nodiscard]] std::string loss_of(const Options& options);
 /// Throws Error (usage) for options of preferences that contradict one another, have no effect, or do not go with what
 /// else a run does.
 void check_preference_options(const Options& options);
 
-/// The loss that the options ask for, with their defaults.
+/// The loss that the options ask for, with their defaults; of several, the first, with the cross-entropy of all.
 [[nodiscard]] kernels::PreferenceSpec preference_spec(const Options& options);
+/// All of them, with their weights.
+[[nodiscard]] std::vector<models::PreferenceTerm> preference_terms(const Options& options);
 /// `model`: with its adapters.
 [[nodiscard]] ReferenceSource reference_source(const Options& options, const models::Model& model);
 /// The directory of the reference model: --ref_model, or the model's own.
@@ -54,8 +59,10 @@ void add_preferences(models::Model& model, const Options& options, const std::st
 /// What the plan of such a run needs to know.
 void set_preferences(plan::RunSpec& spec, const Options& options);
 
-/// Collective. Reads the weights of a reference model of its own into its shards. Throws Error (data) on every rank.
-void read_reference(World& world, const Options& options, const ModelConfig& config, train::Trainer& trainer);
+/// Collective. Reads the weights of a reference model of its own into its shards; nothing if the run has none. Throws
+/// Error (data) on every rank.
+void read_reference(World& world, const Options& options, const ModelConfig& config, const plan::RunPlan& plan,
+                    std::span<const io::ShardView> shards);
 
 /// Of the training samples of learns_labels: throws Error (data) if they have one label only. W085: one label has more
 /// weight than the other.
@@ -72,7 +79,11 @@ struct ReferencePass {
 /// samples and precision, or computed now with the reference alone in memory. Throws Error.
 void precompute_reference(const ReferencePass& of, RunData& data);
 
+/// --center_rewards_coefficient; 0 if it is not given.
+[[nodiscard]] double center_of(const Options& options);
+
 /// "dpo sigmoid, beta 0.1 | reference: the model without its adapters".
-[[nodiscard]] std::string preference_line(const Options& options, const models::Model& model);
+[[nodiscard]] std::string preference_line(const Options& options, const models::Model& model,
+                                          const ModelConfig& config);
 
 }  // namespace tessera::jobs

@@ -10,6 +10,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/resume.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/schedule_state.hpp"
 #include "models/module.hpp"
 
@@ -71,7 +72,10 @@ nlohmann::ordered_json training_settings(const train::TrainerOptions& options) {
 nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_batch) {
   SettingsJson json;
   for (const char* name : {"loss_scale", "template", "system", "truncation_strategy"}) json[name] = options.text(name);
-  if (learns_preferences(options)) {
+  if (learns_rewards(options)) {
+    json["rlhf_type"] = "rm";
+    json["center_rewards_coefficient"] = center_of(options);
+  } else if (learns_preferences(options)) {
     const kernels::PreferenceSpec spec = preference_spec(options);
     for (const char* name : {"rlhf_type", "ref_model"}) json[name] = options.text(name);
     json.update({{"loss_type", loss_of(options)},
@@ -79,6 +83,7 @@ nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_
                  {"label_smoothing", spec.label_smoothing},
                  {"nll_weight", spec.nll},
                  {"gamma", spec.gamma}});
+    if (options.has("loss_weights")) json["loss_weights"] = options.list("loss_weights");
     if (spec.kind == kernels::PreferenceKind::discopop) json["discopop_tau"] = spec.discopop_tau;
     if (spec.labelled())
       json.update({{"desirable_weight", spec.desirable_weight}, {"undesirable_weight", spec.undesirable_weight}});

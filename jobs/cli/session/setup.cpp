@@ -23,6 +23,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/weights.hpp"
@@ -186,10 +187,16 @@ ModelConfig read_model_config(const Options& options, World* world) {
       if (const auto foreign = io::find_foreign_checkpoint(given.string())) throw foreign->error(given.string());
     config.text = io::read_text(config.path, 16u << 20);
   };
-  if (world == nullptr) {
+  const auto read_all = [&] {
     read();
+    config.directory = io::directory_of(config.path);
+    make_reward_config(options, config, world == nullptr ? PadToken::any : PadToken::of_tokenizer);
+  };
+  if (world == nullptr) {
+    read_all();
   } else {
-    world->run_on_rank_0([&] { read(); });
+    world->run_on_rank_0(read_all);
+    config.new_score = world->broadcast(config.new_score ? std::string("yes") : std::string()) == "yes";
     config.path = world->broadcast(config.path);
     config.text = world->broadcast(config.text);
     config.adapter.text = world->broadcast(config.adapter.text);

@@ -21,10 +21,11 @@ namespace tessera::jobs {
 
 /// A model's config.json and where it was found.
 struct ModelConfig {
-  std::string text;       // byte for byte
-  std::string path;       // "models/tiny/config.json", or "--shape gpt2"
-  std::string directory;  // where model.safetensors would be, or the checkpoint; "" for a built-in shape
-  AdapterConfig adapter;  // of --adapters, or of a checkpoint of a LoRA run
+  std::string text;        // byte for byte
+  std::string path;        // "models/tiny/config.json", or "--shape gpt2"
+  std::string directory;   // where model.safetensors would be, or the checkpoint; "" for a built-in shape
+  AdapterConfig adapter;   // of --adapters, or of a checkpoint of a LoRA run
+  bool new_score = false;  // `text` is of the reward model that a run makes of the language model there
 };
 /// From --model, --shape or --checkpoint; rank 0 reads and broadcasts (`world` null: reads here). Throws Error (usage:
 /// none is given; data).

@@ -8,6 +8,7 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/quantization.hpp"
+#include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/strategy.hpp"
 #include "models/context.hpp"
 #include "models/param_selector.hpp"
@@ -60,6 +61,7 @@ static void freeze(models::Model& model, const Options& options, DType dtype) {
 models::Model make_training_model(const Options& options, const std::string& config_json, const std::string& source,
                                   DType dtype, const AdapterConfig& adapter) {
   models::Model model = models::make(config_json, source, dtype);
+  check_reward_model(model, options, adapter, source);
   if (trains_lora(options)) add_adapters(model, options, adapter);
   else freeze(model, options, dtype);
   quantize_base(model, options, config_json, source, /*trains=*/true);

@@ -7,17 +7,33 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/model/safetensors_index.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
+#include "models/score_head.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
+/// The model's own parameters; a score that the language model there does not have is marked as one of adapters, which
+/// are not looked for.
+std::vector<ParamSpec> params_of(World& world, const std::string& directory, const models::Model& model) {
+  std::vector<ParamSpec> params(model.own_params().begin(), model.own_params().end());
+  if (model.score < 0) return params;
+  const std::string found = world.text_of_rank_0([&] {
+    const std::string path = directory + "/config.json";
+    return std::string(io::exists(path) && models::has_score(io::read_text(path)) ? "yes" : "");
+  });
+  if (found.empty()) params[static_cast<std::size_t>(model.score)].adapter = true;
+  return params;
+}
+
 void read_weights_of(World& world, const std::string& directory, const WeightsTarget& target, int depth) {
   const auto is_checkpoint = [&] { return std::string(io::exists(directory + "/" + io::manifest_name) ? "yes" : ""); };
   if (world.text_of_rank_0(is_checkpoint).empty()) {
-    io::read_model(world, directory, target.model->own_params(), *target.layout, target.shards,
+    const std::vector<ParamSpec> params = params_of(world, directory, *target.model);
+    io::read_model(world, directory, params, *target.layout, target.shards,
                    [&](const std::string& name) { return models::tensor_use(*target.model, name); });
     return;
   }

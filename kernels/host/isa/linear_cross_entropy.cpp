@@ -46,6 +46,36 @@ double exponentiate(T* x, std::int64_t n, T max) {
 }
 
 template <class T>
+void cap_logits(T* x, std::int64_t n, T cap) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] = cap * tanh(x[i] / cap);
+}
+
+template <class T>
+double sum_exponentials(const T* x, std::int64_t n, T max) {
+  constexpr std::int64_t segment = 256;
+  double sum = 0;
+  for (std::int64_t first = 0; first < n; first += segment) {
+    const std::int64_t last = first + segment < n ? first + segment : n;
+    T part = 0;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t i = first; i < last; ++i) part += exp(x[i] - max);
+    sum += static_cast<double>(part);
+  }
+  return sum;
+}
+
+template <class T>
+void capped_gradient(T* x, std::int64_t n, const typename LinearCrossEntropy<T>::Capped& of) {
+  const T max = of.max, factor = of.factor, inverse = of.inverse_cap;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T tangent = x[i] * inverse;
+    x[i] = factor * exp(x[i] - max) * (T(1) - tangent * tangent);
+  }
+}
+
+template <class T>
 void scale(T* x, std::int64_t n, T factor) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
@@ -61,9 +91,10 @@ std::int64_t find(const T* x, std::int64_t n, T value) {
 
 }  // namespace
 
-const LinearCrossEntropy<float> cross_entropy_row_f32 = {largest<float>, find<float>, exponentiate<float>,
-                                                         scale<float>};
-const LinearCrossEntropy<double> cross_entropy_row_f64 = {largest<double>, find<double>, exponentiate<double>,
-                                                          scale<double>};
+template <class T>
+static constexpr LinearCrossEntropy<T> cross_entropy_row_of = {
+    largest<T>, find<T>, exponentiate<T>, scale<T>, cap_logits<T>, sum_exponentials<T>, capped_gradient<T>};
+const LinearCrossEntropy<float> cross_entropy_row_f32 = cross_entropy_row_of<float>;
+const LinearCrossEntropy<double> cross_entropy_row_f64 = cross_entropy_row_of<double>;
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

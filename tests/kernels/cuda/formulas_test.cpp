@@ -50,6 +50,17 @@ TEST(CudaFormulas, SwigluIsTheHosts) {
     EXPECT_NEAR(slopes.gate, dgate[i], 2e-6 * std::abs(dy[i] * up[i]) + 1e-30);
     EXPECT_NEAR(slopes.up, dup[i], 5e-7 * std::abs(dy[i] * gate[i]) + 1e-30);
   }
+  constexpr auto gelu = GateActivation::gelu;
+  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y), .activation = gelu}, host_stream);
+  swiglu_backward(
+      {.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup), .activation = gelu},
+      host_stream);
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    EXPECT_NEAR(cuda::geglu(gate[i], up[i]), y[i], 5e-7 * std::abs(gate[i] * up[i]));
+    const auto slopes = cuda::geglu_slopes(gate[i], up[i], dy[i]);
+    EXPECT_NEAR(slopes.gate, dgate[i], 2e-6 * std::abs(dy[i] * up[i]) + 1e-30);
+    EXPECT_NEAR(slopes.up, dup[i], 5e-7 * std::abs(dy[i] * gate[i]) + 1e-30);
+  }
 }
 
 TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes preferences/losses.txt beside this script, as golden.txt: the other losses of TRL's DPO and CPO trainers.
+"""Makes preferences/losses.txt beside this script, as golden.txt: the other losses of TRL's DPO and CPO trainers, and several at once.
+ms-swift's rpo_alpha is TRL's loss "sft" with that weight.
 
     python3 make_dpo_losses_golden.py     # after make_preferences_golden.py, whose model, reference and rows it takes
 """
@@ -21,6 +22,10 @@ RUNS = {
     "dpo_apo_down": {**DPO, "loss_type": "apo_down", "beta": 0.1},
     "dpo_discopop": {**DPO, "loss_type": "discopop", "beta": 0.02},
     "dpo_sigmoid_norm": {**DPO, "loss_type": "sigmoid_norm", "beta": 2.0},
+    "dpo_sft": {**DPO, "loss_type": "sft", "beta": 0.1},
+    "dpo_rpo_alpha": {**DPO, "rpo_alpha": 0.5, "beta": 0.1},
+    "dpo_mpo": {**DPO, "loss_type": "sigmoid bco_pair sft", "loss_weights": "0.8 0.2 1.0", "beta": 0.1},
+    "dpo_several": {**DPO, "loss_type": "hinge sigmoid_norm", "beta": 0.3},
     "cpo_hinge": {"rlhf_type": "cpo", "loss_type": "hinge", "beta": 0.2, "cpo_alpha": 0.5},
     "cpo_ipo": {"rlhf_type": "cpo", "loss_type": "ipo", "beta": 0.3, "cpo_alpha": 0.5},
     "cpo_label_smoothing": {"rlhf_type": "cpo", "beta": 0.2, "cpo_alpha": 0.5, "label_smoothing": 0.1},

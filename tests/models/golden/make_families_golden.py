@@ -5,6 +5,7 @@ on the CPU, in float32. The fields are those of make_gpt2_golden.py (README.md),
 
     python3 make_families_golden.py [NAME ...]     # needs torch, transformers 5, safetensors
 """
+import copy
 import json
 import os
 import sys
@@ -88,12 +89,29 @@ SHAPES = {
         model_type="smollm3", vocab_size=53, hidden_size=32, intermediate_size=30, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=8,
         mlp_bias=True, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50000.0))),
+    "granite": dict(seed=37, lr=4e-3, max_grad_norm=0.645, style="v4", store=torch.bfloat16, config=dict(
+        model_type="granite", vocab_size=49, hidden_size=32, intermediate_size=38, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-2, attention_bias=True, mlp_bias=True,
+        embedding_multiplier=6.0, residual_multiplier=0.22, attention_multiplier=0.2, logits_scaling=1.7,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    # Caps low enough to bend scores and logits; layers with a window, without, with.
+    "gemma2": dict(seed=38, lr=4e-3, max_grad_norm=1.55, style="v4", store=torch.bfloat16, config=dict(
+        model_type="gemma2", vocab_size=51, hidden_size=28, intermediate_size=38, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=10, max_position_embeddings=64, query_pre_attn_scalar=12, sliding_window=6,
+        attn_logit_softcapping=2.0, final_logit_softcapping=5.0, tie_word_embeddings=True, attention_bias=True,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "gemma3": dict(seed=39, lr=4e-3, max_grad_norm=2.13, style="v5", store=torch.bfloat16, config=dict(
+        model_type="gemma3_text", vocab_size=47, hidden_size=24, intermediate_size=34, num_hidden_layers=3, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=12, max_position_embeddings=64, query_pre_attn_scalar=9, sliding_window=7,
+        sliding_window_pattern=2, tie_word_embeddings=True, rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=100000.0, factor=4.0),
+            sliding_attention=dict(rope_type="default", rope_theta=1000.0)))),
 }
 
 
 def build(shape):
     keys = dict(shape["config"])
-    keys["rope_parameters"] = dict(keys["rope_parameters"])
+    keys["rope_parameters"] = copy.deepcopy(keys["rope_parameters"])
     config = AutoConfig.for_model(keys.pop("model_type"), **keys, initializer_range=0.1, bos_token_id=0, eos_token_id=0,
                                   pad_token_id=None, use_cache=False)
     torch.manual_seed(shape["seed"])
@@ -127,7 +145,9 @@ def write_config(path, shape, config):
                     eos_token_id=0, hidden_act="silu", initializer_range=0.1, torch_dtype="bfloat16",
                     transformers_version="4.46.0", use_cache=True, an_unknown_key={"kept": [1, 2]})
         text.setdefault("sliding_window", None)
-        if text["model_type"] in ("phi3", "olmo2"):  # whose classes have tokens for padding
+        if text["model_type"].startswith("gemma"):
+            text.update(hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh")
+        if text["model_type"] in ("phi3", "olmo2", "gemma2"):  # whose classes have tokens for padding
             text["pad_token_id"] = None
         text.setdefault("tie_word_embeddings", False)
         text.setdefault("rms_norm_eps", 1e-6 if text["model_type"] != "mixtral" else 1e-5)

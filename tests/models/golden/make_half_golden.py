@@ -3,10 +3,13 @@
 """Makes half.json beside this script: loss and gradient norms of the first step of golden runs, under PyTorch on the CPU with weights,
 activations and gradients in bf16 or fp16 (loss in fp32), and in fp32 from the same rounded weights.
 
-    python3 make_half_golden.py     # needs torch, transformers 5, safetensors; reads the folders of the other golden scripts
+    python3 make_half_golden.py [NAME ...]     # needs torch, transformers 5, safetensors; reads the folders of the other golden scripts
+
+With names, entries of others stay.
 """
 import json
 import os
+import sys
 
 import numpy
 import torch
@@ -16,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAMES = ["tiny", "llama", "qwen2", "qwen3-untied"]
+NAMES = ["tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3"]
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -48,17 +51,21 @@ def first_step(folder, golden, rounded, dtype):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    out = {"made_with": f"torch {torch.__version__}, transformers {transformers.__version__}, CPU, 1 thread, eager attention"}
-    for name in NAMES:
+    made_with = {"made_with": f"torch {torch.__version__}, transformers {transformers.__version__}, CPU, 1 thread, eager attention"}
+    path, out = os.path.join(HERE, "half.json"), {}
+    if len(sys.argv) > 1:
+        with open(path) as file:
+            out = json.load(file)
+    for name in sys.argv[1:] or NAMES:
         folder = os.path.join(HERE, name)
         with open(os.path.join(folder, "golden.json")) as file:
             golden = json.load(file)
-        out[name] = {}
+        out[name] = dict(made_with)
         for half in ("bf16", "fp16"):
             out[name][half] = first_step(folder, golden, TYPES[half], TYPES[half])
             out[name][half + "_weights_in_fp32"] = first_step(folder, golden, TYPES[half], torch.float32)
-        print(name, {k: v["loss"] for k, v in out[name].items()})
-    with open(os.path.join(HERE, "half.json"), "w") as file:
+        print(name, {k: v["loss"] for k, v in out[name].items() if k != "made_with"})
+    with open(path, "w") as file:
         file.write(json.dumps(out, indent=1) + "\n")
 
 

@@ -117,7 +117,11 @@ def write_rows(name, rows):
 
 def train(run, data, valid, tokenizer):
     options = RUNS["cpo" if run == MEAN_OF_MEANS else run]
-    micro = MICRO if options["rlhf_type"] == "dpo" or run == MEAN_OF_MEANS else PAIRS
+    kinds = str(options.get("loss_type", "sigmoid")).split()
+    weights = [float(weight) for weight in options["loss_weights"].split()] if "loss_weights" in options else None
+    if "rpo_alpha" in options:
+        kinds, weights = [*kinds, "sft"], [1.0, options["rpo_alpha"]]
+    micro = MICRO if (options["rlhf_type"] == "dpo" and "sft" not in kinds) or run == MEAN_OF_MEANS else PAIRS
     torch.manual_seed(0)
     model = transformers.Qwen2ForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
     shared = dict(output_dir=tempfile.mkdtemp(), use_cpu=True, bf16=False, fp16=False, report_to=[], save_strategy="no", logging_steps=1,
@@ -132,7 +136,7 @@ def train(run, data, valid, tokenizer):
         if "adapters" in options:
             model = PeftModel.from_pretrained(model, os.path.join(FOLDER, "adapter"), is_trainable=True)
         ref = transformers.Qwen2ForCausalLM.from_pretrained(os.path.join(FOLDER, "ref")) if "ref_model" in options else None
-        base, config, extra = DPOTrainer, DPOConfig(loss_type=[options.get("loss_type", "sigmoid")], **shared), {"ref_model": ref}
+        base, config, extra = DPOTrainer, DPOConfig(loss_type=kinds, loss_weights=weights, **shared), {"ref_model": ref}
     elif options["rlhf_type"] == "orpo":
         base, extra, config = ORPOTrainer, {}, ORPOConfig(**shared)
     else:

@@ -7,6 +7,7 @@
 #include "kernels/dropout.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/scale.hpp"
 #include "kernels/swiglu.hpp"
 
 namespace tessera::kernels {
@@ -41,6 +42,57 @@ TYPED_TEST(CudaElementwise, Gelu) {
     gelu_backward({.x = x.on_device(), .dy = dy.on_device(), .dx = dy.on_device()}, stream.view());  // over dy
     stream.synchronize();
     EXPECT_EQ(bytes_of(dy.download()), bytes_of(first));
+  }
+}
+
+TYPED_TEST(CudaElementwise, ScaleAndSoftCap) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Size& s : sizes) {
+    HostDeviceTensor<T> x(normals_of<T>(s.n, 1, 3), Shape{s.n}, s.shift),
+        y(normals_of<T>(s.n, 1, 3), Shape{s.n}, s.shift);
+    DeviceStream stream;
+    scale({x.on_host(), 0.37}, host_stream);
+    scale({x.on_device(), 0.37}, stream.view());
+    soft_cap({y.on_host(), 2.5}, host_stream);
+    soft_cap({y.on_device(), 2.5}, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(device_error(x), 0) << s.n;
+    EXPECT_LE(device_error(y), tolerance<T>) << s.n;
+  }
+}
+
+TYPED_TEST(CudaElementwise, Geglu) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  constexpr auto gelu = GateActivation::gelu;
+  for (const Size& s : sizes) {
+    const Shape shape{s.n};
+    HostDeviceTensor<T> gate(normals_of<T>(s.n, 3, 3), shape, s.shift), up(normals_of<T>(s.n, 4), shape, s.shift),
+        dy(normals_of<T>(s.n, 5), shape, s.shift), y(shape, T(7.0F), s.shift), dgate(shape, T(7.0F), s.shift),
+        dup(shape, T(7.0F), s.shift);
+    DeviceStream stream;
+    swiglu_forward({.gate = gate.on_host(), .up = up.on_host(), .y = y.on_host(), .activation = gelu}, host_stream);
+    swiglu_forward({.gate = gate.on_device(), .up = up.on_device(), .y = y.on_device(), .activation = gelu},
+                   stream.view());
+    swiglu_backward({.gate = gate.on_host(),
+                     .up = up.on_host(),
+                     .dy = dy.on_host(),
+                     .dgate = dgate.on_host(),
+                     .dup = dup.on_host(),
+                     .activation = gelu},
+                    host_stream);
+    swiglu_backward({.gate = gate.on_device(),
+                     .up = up.on_device(),
+                     .dy = dy.on_device(),
+                     .dgate = dgate.on_device(),
+                     .dup = dup.on_device(),
+                     .activation = gelu},
+                    stream.view());
+    stream.synchronize();
+    EXPECT_LE(device_error(y), tolerance<T>);
+    EXPECT_LE(device_error(dgate), tolerance<T>);
+    EXPECT_LE(device_error(dup), tolerance<T>);
   }
 }
 

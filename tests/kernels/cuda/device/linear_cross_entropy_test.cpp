@@ -76,6 +76,7 @@ struct Problem {
                           .weight = weight.on_host(),
                           .targets = targets.on_host(),
                           .weights = weighted ? row_weights.on_host() : TensorView{},
+                          .logits = logits,
                           .sums = &sums,
                           .workspace = host_workspace.view(),
                           .loss_scale = &loss_scale,
@@ -89,6 +90,7 @@ struct Problem {
                           .weight = weight.on_device(),
                           .targets = targets.on_device(),
                           .weights = weighted ? row_weights.on_device() : TensorView{},
+                          .logits = logits,
                           .sums = sums,
                           .workspace = workspace.view(),
                           .loss_scale = static_cast<const double*>(scale.view().data),
@@ -102,11 +104,13 @@ struct Problem {
                           .weight = weight.on_device(),
                           .targets = targets.on_device(),
                           .weights = weighted ? row_weights.on_device() : TensorView{},
+                          .logits = logits,
                           .sums = sums,
                           .workspace = workspace.view()},
                          stream);
   }
   double loss_scale = 1.0 / 7;
+  LogitRules logits = {};
   Case size;
   HostDeviceTensor<T> x, weight;
   HostDeviceTensor<std::int32_t> targets;
@@ -151,6 +155,26 @@ TYPED_TEST(CudaHeadLoss, IsTheHosts) {
       for (int i = 0; i < 3; ++i) expected.add(sums.loss);
       EXPECT_EQ(thrice.loss.value(), expected.value());
     }
+}
+
+TYPED_TEST(CudaHeadLoss, ScaleAndSoftCapOfLogitsAsTheHosts) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const LogitRules& logits : {LogitRules{0.3, 0}, LogitRules{1, 1.5}, LogitRules{1.7, 0.9}}) {
+    Problem<T> p({130, 40, 2049}, 1, true);
+    p.logits = logits;
+    LossSums host;
+    DeviceSums device, evaluated;
+    DeviceStream stream;
+    p.on_host(host, false);
+    p.on_device(device.get(), false, stream.view());
+    p.evaluate_on_device(evaluated.get(), stream.view());
+    stream.synchronize();
+    EXPECT_NEAR(device.read().loss.value(), host.loss.value(), 2 * loss_tolerance<T> * (1 + host.loss.value()));
+    EXPECT_EQ(device.read().loss.value(), evaluated.read().loss.value());
+    EXPECT_LE(device_error(p.dx), 4 * tolerance<T>) << logits.scale << " " << logits.soft_cap;
+    EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
+  }
 }
 
 TYPED_TEST(CudaHeadLoss, WeightsOfRowsAsTheHosts) {

@@ -42,6 +42,7 @@ struct RmsProblem {
                       .y = matrix(y.on_host()),
                       .rstd = rstd.on_host(),
                       .eps = 1e-5,
+                      .weight_offset = offset,
                       .stride_x = stride,
                       .stride_y = stride},
                      host_stream);
@@ -50,6 +51,7 @@ struct RmsProblem {
                       .y = matrix(y.on_device()),
                       .rstd = rstd.on_device(),
                       .eps = 1e-5,
+                      .weight_offset = offset,
                       .stride_x = stride,
                       .stride_y = stride},
                      stream.view());
@@ -62,6 +64,7 @@ struct RmsProblem {
                        .dweight = dweight.on_host(),
                        .accumulate = add,
                        .workspace = host_workspace.view(),
+                       .weight_offset = offset,
                        .stride_dy = stride,
                        .stride_x = stride,
                        .stride_dx = stride},
@@ -79,6 +82,7 @@ struct RmsProblem {
                        .dweight = dweight.on_device(),
                        .accumulate = add,
                        .workspace = workspace.view(),
+                       .weight_offset = offset,
                        .stride_dy = stride,
                        .stride_x = stride,
                        .stride_dx = stride},
@@ -86,6 +90,7 @@ struct RmsProblem {
   }
   Case size;
   std::int64_t stride;
+  double offset = size.rows % 2 == 1 ? 1 : no_weight_offset;
   HostDeviceTensor<T> x, dy, y, dx, weight;
   HostDeviceTensor<float> rstd, dweight;
   Workspace host_workspace;
@@ -130,7 +135,8 @@ TYPED_TEST(CudaNorm, RmsNormAgainFromItsStatistics) {
   rms_norm_apply({.x = p.matrix(p.x.on_device()),
                   .weight = p.weight.on_device(),
                   .rstd = p.rstd.on_device(),
-                  .y = p.matrix(p.x.on_device())},
+                  .y = p.matrix(p.x.on_device()),
+                  .weight_offset = p.offset},
                  stream.view());
   stream.synchronize();
   EXPECT_EQ(bytes_of(p.x.download()), bytes_of(y));
