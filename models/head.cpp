@@ -36,6 +36,7 @@ int Head::make_score(std::vector<ParamSpec>& model, double std) {
   }
   vocab_ = 1;
   scores_ = true;
+  logits_ = {};  // of logits, not of scores
   return index;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command runs in a process group of its own; a rename makes its output visible when it is complete.
+// A command runs in a process group of its own; a link makes its output visible when it is complete.
 
 #include "io/corpus/command_output.hpp"
 
@@ -28,7 +28,8 @@ std::vector<char*> environment_of_commands() {
   std::vector<char*> kept;
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    if (!text.starts_with("OMPI_") && !text.starts_with("PMIX_") && !text.starts_with("PRTE_"))
+    if (!text.starts_with("OMPI_") && !text.starts_with("PMIX_") && !text.starts_with("PRTE_") &&
+        !text.starts_with("GOMP_SPINCOUNT="))
       kept.push_back(*variable);
   }
   kept.push_back(nullptr);
@@ -57,32 +58,33 @@ class Shell {
   Shell(const Shell&) = delete;
   Shell& operator=(const Shell&) = delete;
 
-  /// Waits a tenth of a second at most for what is printed. False: both outputs have ended.
+  /// Waits a tenth of a second at most for what is printed. False: nothing was.
   [[nodiscard]] bool read(const std::function<void(std::string_view)>& output,
                           const std::function<void(std::string_view)>& errors) {
     constexpr int milliseconds = 100;
-    if (std::ranges::all_of(pipes_, [](const pollfd& pipe) { return pipe.fd < 0; })) return false;
-    if (::poll(pipes_.data(), pipes_.size(), milliseconds) <= 0) return true;
+    if (::poll(pipes_.data(), pipes_.size(), milliseconds) <= 0) return false;
+    bool some = false;
     for (std::size_t i = 0; i < pipes_.size(); ++i) {
       if (pipes_[i].revents == 0) continue;
       const ssize_t got = ::read(pipes_[i].fd, buffer_.data(), buffer_.size());
       if (got > 0) {
+        some = true;
         (i == 0 ? output : errors)({buffer_.data(), static_cast<std::size_t>(got)});
       } else if (got == 0 || errno != EINTR) {
         ::close(pipes_[i].fd);
         pipes_[i] = {.fd = -1, .events = 0, .revents = 0};  // poll leaves it out
       }
     }
-    return true;
+    return some;
   }
 
-  /// Waits for the end: its status, as of waitpid.
-  [[nodiscard]] int status() {
-    int status = 0;
-    while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {}
-    child_ = 0;
-    return status;
+  /// Whether the shell has ended; what it has started in the background may go on.
+  [[nodiscard]] bool has_ended() {
+    if (child_ > 0 && ::waitpid(child_, &status_, WNOHANG) == child_) child_ = 0;
+    return child_ == 0;
   }
+  /// After its end, as of waitpid.
+  [[nodiscard]] int status() const { return status_; }
 
  private:
   int spawn(const std::string& command, int output, int errors) {
@@ -108,19 +110,18 @@ class Shell {
     if (failed != 0) child_ = 0;
     return failed;
   }
-  /// SIGTERM to the group, and SIGKILL after a second.
+  /// SIGTERM to the group, and SIGKILL to what is left of it after the shell's end, or a second.
   void end() {
-    ::kill(-child_, SIGTERM);
+    const pid_t group = child_;
+    ::kill(-group, SIGTERM);
     constexpr int waits = 100, microseconds = 10000;
-    for (int i = 0; i < waits; ++i) {
-      if (::waitpid(child_, nullptr, WNOHANG) == child_) return;
-      ::usleep(microseconds);
-    }
-    ::kill(-child_, SIGKILL);
-    (void)status();
+    for (int i = 0; i < waits && !has_ended(); ++i) ::usleep(microseconds);
+    ::kill(-group, SIGKILL);
+    while (child_ > 0 && ::waitpid(child_, &status_, 0) < 0 && errno == EINTR) {}
   }
 
-  pid_t child_ = 0;
+  pid_t child_ = 0;  // 0: it has ended
+  int status_ = 0;
   std::array<pollfd, 2> pipes_ = {{{.fd = -1, .events = 0, .revents = 0}, {.fd = -1, .events = 0, .revents = 0}}};
   std::array<char, 1 << 16> buffer_{};
 };
@@ -129,7 +130,7 @@ class Shell {
 class LastLine {
  public:
   void add(std::string_view text) {
-    constexpr std::size_t most = 4096;
+    constexpr std::size_t most = 512;
     tail_ += text;
     if (tail_.size() > most) tail_.erase(0, tail_.size() - most);
   }
@@ -153,15 +154,51 @@ void require_rows(const DataFile& command, int status, const std::string& errors
     throw Error(ExitCode::data, command.path + strfmt(" ended with exit code %d", code) + last,
                 std::filesystem::current_path().string(),
                 "Try the command there, with /bin/sh -c; it is to print JSON Lines and to end with 0");
-  const std::size_t first = head.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos)
+  if (head.empty())
     throw Error(ExitCode::data, command.path + " ended with exit code 0 and printed nothing", {},
                 "It is to print JSON Lines on its standard output");
-  if (head[first] != '{') {
-    const std::string_view line = head.substr(first, head.find('\n', first) - first);
-    throw Error(ExitCode::data, command.path + " does not print JSON Lines: the first line is " + quote_name(line), {},
-                "Each line is to be a JSON object; print messages on the standard error");
+}
+
+/// The first bytes of an output, without the blanks and the byte-order mark before them.
+class Head {
+ public:
+  /// Throws if they begin no row.
+  void add(const DataFile& command, std::string_view text) {
+    constexpr std::size_t most = 256;
+    const bool begins = text_.empty();
+    text_ += text.substr(0, most - std::min(most, text_.size()));
+    if (!begins) return;
+    if (text_.starts_with("\xef\xbb\xbf")) text_.erase(0, 3);
+    text_.erase(0, std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
+    if (text_.empty() || text_.front() == '{') return;
+    const bool compressed = text_.starts_with("\x1f\x8b") || text_.starts_with("\x28\xb5\x2f\xfd");
+    throw Error(ExitCode::data,
+                command.path + " does not print JSON Lines: " +
+                    (compressed ? "its output is compressed" : "the first line is " + quote_name(first_line())),
+                {},
+                compressed ? "Add | zcat, or | zstdcat"
+                           : "Each line is to be a JSON object; print messages on the standard error");
   }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  [[nodiscard]] std::string first_line() const { return text_.substr(0, text_.find('\n')); }
+  std::string text_;
+};
+
+/// The files of these names, those of directories included, in the order of their names.
+std::vector<std::string> files_of(const std::vector<std::string>& names) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const std::string& name : names) {
+    if (!fs::is_directory(name, ignored)) files.push_back(name);
+    else
+      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(name, ignored))
+        if (entry.is_regular_file(ignored)) files.push_back(entry.path().string());
+  }
+  std::ranges::sort(files);
+  return files;
 }
 
 /// Runs a command and writes what it prints to a file.
@@ -173,12 +210,11 @@ void run_to_file(const DataFile& command, const std::string& path, const Command
   });
   File file = File::create(path);
   std::uint64_t written = 0;
-  std::string head;
+  Head head;
   LastLine errors;
   Shell shell(command.command);
   const auto keep = [&](std::string_view text) {
-    constexpr std::size_t most = 4096;
-    head += text.substr(0, most - std::min(most, head.size()));
+    head.add(command, text);
     space.take(text.size());
     file.write_at(written, std::as_bytes(std::span(text)));
     written += text.size();
@@ -189,9 +225,12 @@ void run_to_file(const DataFile& command, const std::string& path, const Command
     [[maybe_unused]] const ssize_t shown = ::write(STDERR_FILENO, text.data(), text.size());
     note_local_work();
   };
-  while (shell.read(keep, show))
+  for (bool ended = false, printed = true; !ended || printed;) {
+    ended = shell.has_ended();
+    printed = shell.read(keep, show);
     if (options.check) options.check();
-  require_rows(command, shell.status(), errors.text(), head);
+  }
+  require_rows(command, shell.status(), errors.text(), head.text());
   file.sync();
   file.close();
 }
@@ -206,7 +245,7 @@ void run_commands(World& world, std::vector<DataFile>& files, const CommandOptio
     place = options.directory();
     if (world.rank() == 0) make_directories(place);
     seed = hash64(std::filesystem::current_path().string());
-    for (const std::string& path : options.depends) seed = hash64(file_identity(path), seed);
+    for (const std::string& path : files_of(options.depends)) seed = hash64(file_identity(path), seed);
   });
   for (DataFile& file : files) {
     if (!is_command(file.path)) continue;
@@ -214,6 +253,7 @@ void run_commands(World& world, std::vector<DataFile>& files, const CommandOptio
     bool ran = false;
     world.run_on_rank_0([&] {
       if (exists(file.copy)) return;
+      if (options.starts) options.starts(file);
       const std::string temporary = file.copy + "." + world.host() + "." + std::to_string(::getpid()) + ".tmp";
       try {
         run_to_file(file, temporary, options);
@@ -221,7 +261,11 @@ void run_commands(World& world, std::vector<DataFile>& files, const CommandOptio
         remove_quietly(temporary);
         throw;
       }
-      commit_rename(temporary, file.copy);
+      // A run beside this one may have been first: both read what it has made.
+      if (::link(temporary.c_str(), file.copy.c_str()) != 0 && errno != EEXIST)
+        throw system_error("write", file.copy, errno);
+      remove_quietly(temporary);
+      sync_directory(place);
       ran = true;
     });
     if (options.made) options.made(file, ran);

@@ -129,9 +129,11 @@ bool names_something(const std::string& name) {
 
 std::vector<std::string> split_names(const std::string& list) {
   if (is_command(list)) return {list};
-  if (const std::size_t at = list.find(",cmd:"); at != std::string::npos) {
+  for (std::size_t at = list.find(','); at != std::string::npos; at = list.find(',', at + 1)) {
+    const std::string rest = list.substr(std::min(list.find_first_not_of(' ', at + 1), list.size()));
+    if (!is_command(rest)) continue;
     std::vector<std::string> names = split_names(list.substr(0, at));
-    names.push_back(list.substr(at + 1));
+    names.push_back(rest);
     return names;
   }
   std::vector<std::string> parts;

@@ -24,7 +24,8 @@ std::vector<std::string> less_communication(const Json& args, const Json& run) {
   std::vector<std::string> tries;
   const bool gathers_twice = run.value("gathers_twice", false);
   const Json batch = run.value("batch", Json::object());
-  if (gathers_twice && run.value("nodes", 1) > 1 && run.value("mesh", Json::object()).value("replicate", 1) == 1)
+  if (gathers_twice && run.value("nodes", 1) > 1 && run.value("mesh", Json::object()).value("replicate", 1) == 1 &&
+      run.value("mesh", Json::object()).value("context", 1) == 1)
     tries.push_back(
         "--sharding_strategy HYBRID_SHARD --shard_group_size node: parameters are gathered inside a node, and only "
         "gradients cross the network");

@@ -114,10 +114,16 @@ void score_sequences(const ScoreArgs& args, StreamView stream) {
   const std::int64_t rows = args.ids.shape[0];
   if (rows == 0) return;
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    score_kernel<T><<<blocks_for(rows, 1), group_block, 0, stream_of(stream)>>>(
-        {data_of<T>(args.x), data_of<T>(args.weight), data_of<std::int32_t>(args.ids),
-         data_of<std::int32_t>(args.positions), args.pad_token, args.ids.shape[1], args.x.shape[1],
-         data_of<std::int32_t>(args.last), data_of<double>(args.scores)});
+    const Scored<T> s{data_of<T>(args.x),
+                      data_of<T>(args.weight),
+                      data_of<std::int32_t>(args.ids),
+                      data_of<std::int32_t>(args.positions),
+                      args.pad_token,
+                      args.ids.shape[1],
+                      args.x.shape[1],
+                      data_of<std::int32_t>(args.last),
+                      data_of<double>(args.scores)};
+    score_kernel<T><<<blocks_for(rows, 1), group_block, 0, stream_of(stream)>>>(s);
     check_launch("score_sequences");
   });
 }

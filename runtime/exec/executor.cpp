@@ -203,7 +203,8 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   if (model.num_metrics > 0 && program.phase != models::Phase::logits)
     batch.metrics = pointers.extra + model.router.num_losses();
   if (program.phase == models::Phase::train) {
-    const std::int64_t planned = parts_.plan->spec.tokens, begin = batch.row_begins[0],
+    const plan::RunSpec& spec = parts_.plan->spec;
+    const std::int64_t planned = spec.row_stride > 0 ? spec.row_stride : spec.tokens, begin = batch.row_begins[0],
                        second = batch.row_begins[1] - begin;
     batch.dropout = {.seed = program.block->seed,
                      .step = program.block->step,

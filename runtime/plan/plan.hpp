@@ -41,6 +41,7 @@ struct RunSpec {
   Topology topology;
   BatchPlan batch;
   std::int64_t tokens = 0;        // T; generate: of the longest prompt
+  std::int64_t row_stride = 0;    // how far rows are apart in the numbering of tokens that dropout uses; 0: T
   std::int64_t cache_tokens = 0;  // generate: of the longest row, prompt and new tokens
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
   /// Rows of a sample: 2 for pairs, chosen and rejected one after the other. Batches are counted in samples.

@@ -148,12 +148,18 @@ namespace {
 Mesh with_axis(const Strategy& strategy, Axis axis, int ranks) {
   const int shard = strategy.mesh.size(Axis::shard), replicate = strategy.mesh.size(Axis::replicate);
   const bool replicas = shard == 1 && strategy.policy.shard_axes.empty();  // nothing is sharded
+  const char* shared = axis == Axis::context ? "rows" : "matrices";
+  if (ranks > strategy.mesh.world())
+    throw Error(ExitCode::usage,
+                strfmt("%d ranks are to share %s, and the run has %d", ranks, shared, strategy.mesh.world()), {},
+                strfmt("Start a multiple of %d: tessera launch -n %d", ranks, ranks));
   if ((replicas ? replicate : shard) % ranks != 0)
     throw Error(ExitCode::usage,
-                strfmt("%d ranks that share %s do not divide %s of %d ranks", ranks,
-                       axis == Axis::context ? "rows" : "matrices", replicas ? "the world" : "a shard group",
-                       replicas ? replicate : shard),
-                "strategy " + strategy.name, "Choose a divisor: " + divisors(replicas ? replicate : shard));
+                strfmt("%d ranks that share %s do not divide %s of %d ranks", ranks, shared,
+                       replicas ? "the world" : "a shard group", replicas ? replicate : shard),
+                "strategy " + strategy.name,
+                "Choose a divisor: " + divisors(replicas ? replicate : shard) +
+                    (replicate > 1 && !replicas ? ", or a larger --shard_group_size" : ""));
   return Mesh({{Axis::replicate, replicas ? replicate / ranks : replicate},
                {Axis::shard, replicas ? 1 : shard / ranks},
                {axis, ranks}});

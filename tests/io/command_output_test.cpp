@@ -32,6 +32,7 @@ class Commands : public testing::Test {
       io::run_commands(world, files,
                        {.directory = [&] { return folder_ / "cache"; },
                         .depends = depends_,
+                        .starts = {},
                         .made = [](const io::DataFile&, bool) {},
                         .check = check_,
                         .reserve = reserve_});
@@ -75,6 +76,11 @@ TEST_F(Commands, RunAgainWhereAFileHasChanged) {
   (void)folder_.file("source", "12");
   (void)output(counted(row));
   EXPECT_EQ(runs(), 2);
+  depends_ = {folder_.path()};  // its files
+  (void)folder_.file("source", "123");
+  (void)output(counted(row));  // which changes a file
+  (void)output(counted(row));
+  EXPECT_EQ(runs(), 4);
   depends_ = {folder_ / "absent"};
   expect_error(ExitCode::data, "absent", [&] { (void)output(row, 2); });
 }
@@ -85,6 +91,7 @@ TEST_F(Commands, RefusedByExitCodeAndOutput) {
   refused(std::string(row) + "; kill -9 $$", "was ended by signal 9");
   refused("no_such_program_anywhere", "exit code 127");
   refused("true", "printed nothing");
+  refused(std::string(row) + " | gzip", "its output is compressed");
   refused("echo 'Loading…'; echo '{}'", "the first line is \"Loading…\"");
   reserve_ = ~std::uint64_t{0};
   refused(row, "too little space is left");
@@ -100,6 +107,13 @@ TEST_F(Commands, StartAsIfTheyWereByThemselves) {
   ::unsetenv("PMIX_RANK");
 }
 
+TEST_F(Commands, DoNotWaitForWhatTheyLeaveInTheBackground) {
+  const auto started = std::chrono::steady_clock::now();
+  EXPECT_EQ(output(std::string("sleep 600 & ") + row + "; exec 1>&- 2>&-"), "{\"text\": \"a, b\"}\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(60));
+  EXPECT_EQ(output(std::string("printf '\\357\\273\\277\\n\\n'; ") + row), "\xef\xbb\xbf\n\n{\"text\": \"a, b\"}\n");
+}
+
 TEST_F(Commands, EndWithTheRun) {
   check_ = [] { throw Error(ExitCode::preempted, "stopped"); };
   const auto started = std::chrono::steady_clock::now();
@@ -111,6 +125,7 @@ TEST_F(Commands, EndWithTheRun) {
 TEST(CommandNames, GoToTheEndOfAList) {
   using testing::ElementsAre;
   EXPECT_THAT(io::split_names("a.jsonl,cmd:f(1, 2), 3"), ElementsAre("a.jsonl", "cmd:f(1, 2), 3"));
+  EXPECT_THAT(io::split_names("a,b.jsonl, cmd:f, x"), ElementsAre("a", "b.jsonl", "cmd:f, x"));
   EXPECT_THAT(io::split_names("cmd:a,cmd:b"), ElementsAre("cmd:a,cmd:b"));
   for (const char* name : {"cmd:cat x.bin", "cmd:cat x.idx", "cmd:head -n 5 x#5", "cmd:cat *.txt", "cmd:a:0.5"}) {
     const std::vector<io::DataFile> files = io::data_files({name});

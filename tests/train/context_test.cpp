@@ -184,6 +184,28 @@ TEST_P(Context, AdaptersAndFrozenParameters) {
   }
 }
 
+/// Ranks that share rows pad them further: a token of a row has the number that it has on one rank.
+TEST_P(Context, PaddedRowsHaveTheMasksOfOneRank) {
+  const auto tokens = std::make_shared<RandomTokens>(800, 37);
+  std::string config = context_config(2);
+  const std::string positions = "\"max_position_embeddings\": 16";
+  config.replace(config.find(positions), positions.size(), "\"max_position_embeddings\": 32");
+  const auto of = [&](int ranks, std::int64_t length) {
+    std::vector<std::int64_t> ends;
+    for (std::int64_t end = 0, k = 0; end < 800; ++k)
+      ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
+    const io::PackedStream rows(tokens, io::Documents{0, ends}, length, io::Packing::padded);
+    models::Model model = models::make(config, "test");
+    models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3});
+    models::share_rows(model, ranks, GetParam());
+    Variant v = context_variant(ranks, ranks);
+    v.tokens = length;
+    v.row_stride = 16;
+    return run({&model, &rows, 4, "", false, {}}, v);
+  };
+  expect_near(of(1, 16), of(2, 32), "padded");
+}
+
 TEST_P(Context, In16Bits) {
   const RandomTokens tokens(800, 37);
   Variant one = context_variant(1, 1), two = context_variant(2, 2), zero0 = context_variant(2, 2, "0");

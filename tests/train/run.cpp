@@ -107,6 +107,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
   options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world / v.context / v.tensor);
   options.run.tokens = v.tokens;
+  options.run.row_stride = v.row_stride;
   options.optimizer = v.optimizer;
   options.optimizer.weight_decay = v.weight_decay;
   options.run.states = train::optimizer_states(options.optimizer);

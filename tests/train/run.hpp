@@ -74,6 +74,7 @@ struct Variant {
   int tensor = 1;   // ranks that have parts of the same matrices; the model has been told
   std::vector<shard::UnitStrategy> unit_strategies;
   std::int64_t global_batch = 4, micro_batch = 1, tokens = 9;
+  std::int64_t row_stride = 0;  // RunSpec::row_stride
   shard::Reduce reduce = shard::Reduce::each;
   int prefetch = 1;
   bool recompute = false, selective = false, keep_all = false, reproducible = false, reshard = true;

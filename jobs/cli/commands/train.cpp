@@ -104,7 +104,9 @@ void TrainRun::open_data() {
     throw options_.refuse("group_by_length", "--group_by_length has no effect: all samples have --max_length tokens",
                           "Drop it: texts are one stream, cut into samples");
   const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
-  if (!samples) trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks * model_.tensor_ranks);
+  if (!samples)
+    trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks * model_.tensor_ranks),
+    trainer_options_.run.row_stride = data_.row_tokens(max_length_);
   trainer_options_.run.packed = data_.train->packed() != nullptr;
   trainer_options_.run.loss_weights = data_.weighted();
   if (options_.flag("padding_free")) data_.set_flat_tokens(trainer_options_.run);

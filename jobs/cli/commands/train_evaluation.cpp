@@ -87,7 +87,7 @@ bool TrainRun::evaluates_after(std::int64_t done) const {
 infer::EvalReport TrainRun::evaluate(const ValidationSet& set) {
   const plan::RunSpec& spec = trainer_->plan().spec;
   const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
-  const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
+  const std::int64_t most = options_.integer("eval_max_batches") * rows * spec.batch.data_ranks;
   infer::EvalReport report;
   checkpoint_manager_->begin_passes();
   try {

@@ -137,7 +137,7 @@ void ConfigFileReader::parallelism_config(const io::ConfigNode& node, const std:
   if (tensor > 1) set("tensor_parallel_size", std::to_string(tensor), node, key);
   const std::int64_t groups = replicas.value_or(1), each = shards.value_or(1) * context * tensor;
   if (groups == 1) return;  // one group of all ranks: sharded as fsdp_config says
-  if (shards.value_or(1) == 1) return set("sharding_strategy", "NO_SHARD", *at, key);
+  if (each == 1) return set("sharding_strategy", "NO_SHARD", *at, key);
   options_.request_strategy(key, "replicated_groups", source(*at));
   set("shard_group_size", std::to_string(each), *at, key);
 }

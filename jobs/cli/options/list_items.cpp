@@ -2,6 +2,8 @@
 // Only options of files look at the file system.
 #include "jobs/cli/options/list_items.hpp"
 
+#include <algorithm>
+
 #include "io/data/data_files.hpp"
 
 namespace tessera::jobs {
@@ -18,7 +20,7 @@ std::vector<std::string> list_items(const OptionSpec& spec, const std::string& t
   if (!names_files(spec)) return split_list(text);
   if (io::names_something(text)) return {text};
   if (io::is_command(text)) return {text};
-  const std::size_t command = text.find(" cmd:");
+  const std::size_t command = std::min(text.find(" cmd:"), text.find(",cmd:"));
   std::vector<std::string> items;
   for (const std::string& word : split_words(text.substr(0, command), ' '))
     for (std::string& name : io::split_names(word)) items.push_back(std::move(name));

@@ -178,6 +178,12 @@ void check_checkpoint_io(const Options& options) {
                 {"checkpoint_io", "async_save"});
 }
 
+void check_context_kind(const Options& options) {
+  if (options.given("context_parallel_kind") && context_ranks_of(options) == 1)
+    throw options.refuse("context_parallel_kind", "no ranks share rows: --context_parallel_size is 1",
+                         "Give --context_parallel_size C, or leave --context_parallel_kind out");
+}
+
 void check_samples(const Options& options) {
   if (tensor_ranks_of(options) > 1 && context_ranks_of(options) > 1)
     refuse_both(options, "ranks that share rows and ranks that have parts of matrices are not built together",
@@ -223,6 +229,7 @@ void check_options(const Options& options) {
                           check_preference_options,
                           check_quantization_options,
                           check_save_only_trainable,
+                          check_context_kind,
                           check_samples,
                           check_alignment,
                           check_checkpoint_io})

@@ -15,6 +15,7 @@
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/schedule_state.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/strategy.hpp"
 
 namespace tessera::jobs {
 
@@ -98,10 +99,10 @@ void keep_checkpoint_defaults(Options& options, const CheckpointDefaults& defaul
                               int world) {
   const Source source{precedence::preset, kept_from + directory};
   if (defaults.global_batch && none_given(options, batch_names)) {
-    const std::int64_t micro = batch_of(options, world).micro_batch, global = *defaults.global_batch;
+    const plan::BatchPlan batch = batch_of(options, world);
+    const std::int64_t global = *defaults.global_batch, each = (global + batch.data_ranks - 1) / batch.data_ranks;
     options.assign("global_batch_size", {std::to_string(global)}, source);
-    options.assign("per_device_train_batch_size", {std::to_string(std::min(micro, (global + world - 1) / world))},
-                   source);
+    options.assign("per_device_train_batch_size", {std::to_string(std::min(batch.micro_batch, each))}, source);
     std::erase_if(options.stage_defaults, [](const std::string& chosen) {
       return std::ranges::any_of(batch_names, [&](const char* name) { return chosen.starts_with(name); });
     });
@@ -147,8 +148,9 @@ Options with_checkpoint_defaults(const Options& options, int world) {
 std::string kept_defaults(const Options& options, const plan::BatchPlan& batch) {
   std::string text;
   if (is_kept(options, "global_batch_size"))
-    text = strfmt("global_batch_size %ld (micro-batch %ld x accumulation %d on %d rank%s)", batch.global_batch,
-                  batch.micro_batch, batch.accumulation, batch.data_ranks, batch.data_ranks == 1 ? "" : "s");
+    text = strfmt("global_batch_size %ld (micro-batch %ld x accumulation %d on %d %s%s)", batch.global_batch,
+                  batch.micro_batch, batch.accumulation, batch.data_ranks,
+                  context_ranks_of(options) > 1 ? "group" : "rank", batch.data_ranks == 1 ? "" : "s");
   for (const char* name : {"mixed_precision", checkpointing, kl_group_setting})
     if (is_kept(options, name) && options.text(name) != "auto")
       text += (text.empty() ? "" : ", ") + (std::string(name) + " " + options.text(name));

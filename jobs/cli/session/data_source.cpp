@@ -221,9 +221,12 @@ std::vector<io::DataFile> prepared_files(const Options& options, World& world, c
   io::run_commands(world, files,
                    {.directory = directory,
                     .depends = options.list("dataset_depends"),
+                    .starts = [](const io::DataFile& file) { log::info("running   " + file.path); },
                     .made =
                         [&](const io::DataFile& file, bool ran) {
-                          log::info((ran ? "ran       " : "ran once  ") + file.path + " | rows in " + file.copy);
+                          log::info(ran ? "rows      in " + file.copy
+                                        : "ran once  " + file.path + " | rows in " + file.copy +
+                                              ": remove it to have the command run again");
                           if (ran && made) made(file);
                         },
                     .check = [] { throw_if_stopped("running a command of the data"); }});

@@ -251,8 +251,9 @@ plan::BatchPlan batch_of(const Options& options, int ranks) {
     if (needed != *accumulation) {
       throw Error(
           ExitCode::usage,
-          strfmt("global_batch_size %ld != micro %ld x accumulation %ld x ranks %d = %ld", *global, *micro,
-                 *accumulation, world, per_pass * *accumulation),
+          strfmt("global_batch_size %ld != micro %ld x accumulation %ld x %s %d = %ld", *global, *micro, *accumulation,
+                 context_ranks_of(options) > 1 ? "groups of ranks that share rows" : "ranks", world,
+                 per_pass * *accumulation),
           option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
           strfmt("Set gradient_accumulation_steps=%ld or drop one of the three", needed));
     }
