@@ -88,6 +88,7 @@ TEST(Tensor, Families) {
   for (const auto& [family, more] : {std::pair{"qwen2", ""},
                                      {"mistral", R"(, "sliding_window": 5)"},
                                      {"phi3", R"(, "pad_token_id": 0)"},
+                                     {"smollm3", R"(, "no_rope_layer_interval": 2)"},
                                      {"granite", R"(, "residual_multiplier": 0.5, "embedding_multiplier": 3.0,
                                       "attention_multiplier": 0.4, "logits_scaling": 1.5)"},
                                      {"llama", ""}}) {
@@ -341,7 +342,8 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
   EXPECT_THAT(tensor_refusal(config_json({.hidden = 24, .heads = 4}), 2), HasSubstr("biases after attention"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4, R"(, "attention_bias": true)"), 2),
               HasSubstr("biases after attention"));
-  EXPECT_THAT(tensor_refusal(tensor_config("olmo2", 4), 2), HasSubstr("norms after attention"));
+  for (const char* family : {"olmo2", "gemma2", "gemma3_text"})
+    EXPECT_THAT(tensor_refusal(tensor_config(family, 4), 2), HasSubstr("norms after attention")) << family;
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.strategy.policy.reproducible = true; }),
               HasSubstr("--reproducible"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,

@@ -160,7 +160,7 @@ constexpr ExternalKeySpec deepspeed_rows[] = {
     {"scheduler.params", "last_batch_iteration", KeyAction::only, "a run starts at step 1", "-1", "Use --resume_from_checkpoint"},
     {"scheduler.params", "lr_range_test_* cycle_* decay_*", KeyAction::only, "not used", "none", no_one_cycle},
     // The rest.
-    {"activation_checkpointing", "partition_activations contiguous_memory_optimization", KeyAction::harmless, "for tensor parallelism only, which is refused; see gradient_checkpointing"},
+    {"activation_checkpointing", "partition_activations contiguous_memory_optimization", KeyAction::harmless, "for tensor parallelism: ranks have parts of activations already; see gradient_checkpointing"},
     {"activation_checkpointing", "number_checkpoints synchronize_checkpoint_boundary profile", KeyAction::harmless, "see gradient_checkpointing"},
     {"activation_checkpointing", "cpu_checkpointing", KeyAction::if_enabled, "offload_activations"},
     {"tensor_parallel", "autotp_size", KeyAction::only, "one rank has a whole layer", "0|1", "Use --tensor_parallel_size"},
