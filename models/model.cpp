@@ -72,8 +72,11 @@ Flops terms_of(const F& of, const Sequences& sequences, std::int64_t unit) {
   return {.per_token = token, .windowed = square * sequences.keys(window)};
 }
 
-/// A row of so many tokens, for all the ranks that have parts of its matrices.
-BatchShape row_of(const Model& model, std::int64_t tokens) { return {model.tensor_ranks, tokens / model.tensor_ranks}; }
+/// How many ranks work on a row together.
+int row_ranks(const Model& model) { return model.tensor_ranks * model.context.ranks; }
+
+/// A row of so many tokens, for all of these.
+BatchShape row_of(const Model& model, std::int64_t tokens) { return {row_ranks(model), tokens / row_ranks(model)}; }
 
 /// What backward leaves out for frozen parameters, less what a reference model adds; 0 if all are trainable and there
 /// is none.
@@ -87,11 +90,11 @@ Flops left_out(const Model& model, const Sequences& sequences) {
       const BatchShape row = row_of(model, tokens);
       return 2 * module.forward_flops(row) - module.backward_flops(row, wanted);
     };
-    sum.add(terms_of(without, sequences, model.tensor_ranks), 1);
+    sum.add(terms_of(without, sequences, row_ranks(model)), 1);
   }
   for (const auto& module : model.reference) {
     const auto more = [&](std::int64_t tokens) { return module->forward_flops(row_of(model, tokens)); };
-    sum.add(terms_of(more, sequences, model.tensor_ranks), -1);
+    sum.add(terms_of(more, sequences, row_ranks(model)), -1);
   }
   return sum;
 }
@@ -103,7 +106,7 @@ double forward_flops(const Model& model, double tokens, double squares) {
   for (const auto* part : {&model.modules, &model.reference})
     for (const auto& module : *part)
       sum.add(terms_of([&](std::int64_t length) { return module->forward_flops(row_of(model, length)); },
-                       Sequences{tokens, squares}, model.tensor_ranks),
+                       Sequences{tokens, squares}, row_ranks(model)),
               1);
   return sum.per_token * tokens + sum.per_square * squares + sum.windowed;
 }
