@@ -33,6 +33,7 @@ struct BatchShape {
   /// In training: outputs of norms and of activation functions are saved too, not computed again in backward.
   bool saves_outputs = false;
   bool packed = false;  // rows hold documents: Batch::positions, and Batch::documents where attention takes them
+  bool whole = false;   // in generation: ranks that have parts of matrices have all tokens, which `tokens` counts
   [[nodiscard]] std::int64_t num_positions() const { return longest > 0 ? longest : tokens; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
@@ -153,6 +154,7 @@ class Module {
   /// Its matrices, if it divides any, are in parts from now on: BatchShape::tokens is of a rank, of the micro-batch's
   /// rows end to end. Called by split_tensors (tensor_split.hpp) alone. Throws Error (usage): it cannot be divided so.
   virtual void split(const TensorSplit& over) { (void)over; }
+  /// Over RankGroup::tensor, what they gather and scatter in training is with BatchShape::whole copied and reduced.
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the

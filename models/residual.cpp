@@ -26,10 +26,10 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorVie
   Scratch s;
   const Shape rows{shape.batch * shape.tokens, (norm_ ? norm_ : post_)->channels()};
   const bool in_saved = norm_ && shape.saves_outputs;
-  if (is_split()) s.normed = dtype == DType::f32 ? TensorView{} : allocator.take(dtype, rows);
+  if (is_split()) s.normed = dtype == DType::f32 && !post_ ? TensorView{} : allocator.take(dtype, rows);
   else if (in_saved) s.normed = saved_normed;
   else if (norm_ || phase == Phase::train) s.normed = allocator.take(dtype, rows);
-  if (post_ && phase == Phase::train) s.dinner = allocator.take(dtype, rows);
+  if (post_ && phase == Phase::train && !is_split()) s.dinner = allocator.take(dtype, rows);
   const std::size_t mark = allocator.mark();
   s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(all_tokens(shape), dtype, phase));
   allocator.rewind(mark);

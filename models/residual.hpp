@@ -25,7 +25,7 @@ class Residual {
   /// See Module. Refused with a norm after the sublayer, too.
   [[nodiscard]] std::string context_refusal(ContextShare share) const;
   void set_context(ContextShare share) { sublayer_->set_context(share); }
-  /// Throws Error (usage): also with a norm after the sublayer.
+  /// Throws Error (usage): also without a norm before the sublayer.
   void split(const TensorSplit& over);
   [[nodiscard]] bool is_split() const { return tensor_ranks_ > 1; }
   static constexpr int split_values = 4, split_stages = 3;  // of one that is split
@@ -66,7 +66,7 @@ class Residual {
   };
   struct Scratch {
     /// (B·T, C), or that of Saved; in backward later the gradient of the sublayer's input. If it is split: a sum over
-    /// the ranks in the activations' type.
+    /// the ranks in the activations' type, or with a post norm its output.
     TensorView normed;
     TensorView dinner;          // (B·T, C), the gradient of `inner`
     TensorView sublayer, norm;  // bytes; `norm` reuses the memory of `sublayer`
@@ -82,7 +82,7 @@ class Residual {
   // residual_stages.cpp
   /// The shape of all ranks' tokens, which the sublayer works on.
   [[nodiscard]] BatchShape all_tokens(BatchShape shape) const {
-    shape.tokens *= tensor_ranks_;
+    if (!shape.whole) shape.tokens *= tensor_ranks_;
     return shape;
   }
   void forward_stage(const ForwardArgs& args) const;

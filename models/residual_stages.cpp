@@ -16,22 +16,23 @@ TensorView as_rows(const TensorView& bytes, DType dtype, const Shape& rows) {
 
 /// A sum in the activations' type: itself, or rounded in `scratch`.
 TensorView rounded(const TensorView& sum, const TensorView& scratch, StreamView stream) {
-  if (!scratch) return sum;
+  if (!scratch || scratch.dtype == sum.dtype) return sum;
   kernels::convert({.from = sum, .to = scratch}, stream);
   return scratch;
 }
 
-/// What the sublayer reads of the batch: whole rows, whose positions it needs.
+/// What the sublayer reads of the batch: whole rows, from the first one on, whose positions it needs.
 Batch whole_rows(const Batch* batch) {
   Batch rows = batch != nullptr ? *batch : Batch{};
   rows.positions = rows.row_positions;
+  rows.dropout.skipped = 0;
   return rows;
 }
 
 }  // namespace
 
 void Residual::split(const TensorSplit& over) {
-  if (post_ || !norm_) TensorSplit::refuse("for models with norms after attention");
+  if (!norm_) TensorSplit::refuse("for models without norms before attention");
   sublayer_->split(over);
   tensor_ranks_ = over.ranks();
 }
@@ -47,9 +48,9 @@ ModuleStages Residual::stages() const {
 
 std::size_t Residual::value_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return sublayer_->value_bytes(value, shape, dtype);
-  const auto part = static_cast<std::size_t>(shape.batch * shape.tokens * norm_->channels());
-  if (value == 3) return part * sizeof(float);
-  return part * size_of(dtype) * static_cast<std::size_t>(value == 0 ? 1 : tensor_ranks_);
+  const std::int64_t tokens = value == 1 || value == 2 ? all_tokens(shape).tokens : shape.tokens;
+  return static_cast<std::size_t>(shape.batch * tokens * norm_->channels()) *
+         (value == 3 ? sizeof(float) : size_of(dtype));
 }
 
 std::size_t Residual::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
@@ -58,23 +59,23 @@ std::size_t Residual::value_gradient_bytes(int value, BatchShape shape, DType dt
 }
 
 void Residual::forward_stage(const ForwardArgs& args) const {
-  TESSERA_ASSERT(args.phase != Phase::logits, "generation with parts of matrices");
   const DType dtype = args.x.dtype;
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, {}, args.shape, dtype, args.phase);
+  const bool has_statistics = args.recompute && args.kept;
   if (args.stage == 0) {
     const TensorView normed = as_rows(args.values[0], dtype, args.x.shape);
-    if (args.recompute && args.kept) return norm_->recompute(args.params, args.x, normed, s.norm, args.stream);
+    if (has_statistics) return norm_->recompute(args.params, args.x, normed, s.norm, args.stream);
     return norm_->forward(args.params, args.x, normed, args.phase == Phase::train ? s.norm : Norm::Saved{},
                           args.stream);
   }
   if (args.stage == 1) {
-    const Shape rows{args.x.shape[0] * tensor_ranks_, args.x.shape[1]};
-    const Batch batch = whole_rows(args.batch);
     ForwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
+    const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
+    const Batch batch = whole_rows(args.batch);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.y = as_rows(args.values[2], dtype, rows);
     inner.saved = s.sublayer.saved;
@@ -82,12 +83,22 @@ void Residual::forward_stage(const ForwardArgs& args) const {
     inner.workspace = w.sublayer;
     inner.batch = &batch;
     inner.stage = 0;
+    if (post_) inner.writes_y = !has_statistics;  // it is kept
     return sublayer_->forward(inner, /*residual=*/{});
   }
+  TensorView output = as_rows(args.values[3], DType::f32, args.x.shape);
+  if (!args.writes_y && (has_statistics || !post_)) return;
+  if (!post_) output = rounded(output, w.normed, args.stream);
+  else if (has_statistics) post_->recompute(args.params, s.inner, w.normed, s.post, args.stream);
+  else {
+    if (dtype == DType::f32) copy(output, s.inner, args.stream);
+    else kernels::convert({.from = output, .to = s.inner}, args.stream);
+    post_->forward(args.params, s.inner, w.normed, args.phase == Phase::train ? s.post : Norm::Saved{}, args.stream);
+  }
+  if (post_) output = w.normed;
   if (!args.writes_y) return;
-  const TensorView sum = rounded(as_rows(args.values[3], DType::f32, args.x.shape), w.normed, args.stream);
   if (args.y.data != args.x.data) copy(args.x, args.y, args.stream);
-  kernels::add({.x = sum, .y = args.y}, args.stream);
+  kernels::add({.x = output, .y = args.y}, args.stream);
 }
 
 void Residual::backward_stage(const BackwardArgs& args) const {
@@ -96,12 +107,23 @@ void Residual::backward_stage(const BackwardArgs& args) const {
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   Scratch w = scratch(allocator, {}, args.shape, dtype, Phase::train);
-  if (args.stage == 2) return copy(args.dy, as_rows(args.value_gradients[3], dtype, args.dy.shape), args.stream);
+  if (args.stage == 2) {
+    const TensorView dsum = as_rows(args.value_gradients[3], dtype, args.dy.shape);
+    if (!post_) return copy(args.dy, dsum, args.stream);
+    return post_->backward({.params = args.params,
+                            .grads = args.grads(),
+                            .x = s.inner,
+                            .dy = args.dy,
+                            .dx = dsum,
+                            .saved = s.post,
+                            .workspace = w.norm,
+                            .stream = args.stream});
+  }
   if (args.stage == 1) {
-    const Shape rows{args.x.shape[0] * tensor_ranks_, args.x.shape[1]};
-    const Batch batch = whole_rows(args.batch);
     BackwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
+    const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
+    const Batch batch = whole_rows(args.batch);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.dy = as_rows(args.value_gradients[2], dtype, rows);
     inner.dx = as_rows(args.value_gradients[1], dtype, rows);

@@ -40,7 +40,7 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
+  const LinearContext context = linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const bool in_place = args.phase != Phase::train;
   const TensorView gate_up = s.gate_up;
   const TensorView product = in_place    ? gate(gate_up)
@@ -49,7 +49,7 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
   const std::int64_t stride = in_place ? gate_up_.out() : 0;  // of product
 
   if (!args.recompute || !args.kept)
-    gate_up_.forward({.params = args.params, .x = args.x, .y = gate_up, .lora = lora, .stream = args.stream});
+    gate_up_.forward({.params = args.params, .x = args.x, .y = gate_up, .context = context, .stream = args.stream});
   if (!args.writes_y) return;
   kernels::swiglu_forward({.gate = gate(gate_up),
                            .up = up(gate_up),
@@ -63,7 +63,7 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
                  .x_stride = stride,
                  .y = args.y,
                  .addend = residual,
-                 .lora = lora,
+                 .context = context,
                  .stream = args.stream});
 }
 
@@ -71,7 +71,8 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
+  const LinearContext context =
+      linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView gate_up = s.gate_up;
   const TensorView product = s.product ? s.product : take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView dproduct = product;
@@ -89,7 +90,7 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                   .x = product,
                   .dy = args.dy,
                   .dx = through ? dproduct : TensorView{},
-                  .lora = lora,
+                  .context = context,
                   .stream = args.stream});
   if (!through) return;
   kernels::swiglu_backward({.gate = gate(gate_up),
@@ -105,7 +106,7 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                      .x = args.x,
                      .dy = gate_up,
                      .dx = args.dx,
-                     .lora = lora,
+                     .context = context,
                      .stream = args.stream});
 }
 

@@ -39,14 +39,10 @@ void split_tensors(Model& model, int ranks) {
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences || model.score >= 0)
     TensorSplit::refuse("for losses over sequences, such as those of preferences");
   if (model.in_row_parts) TensorSplit::refuse("together with --max_unit_size");
-  if (model.lora && model.lora->spec.dropout > 0)
-    throw Error(ExitCode::usage,
-                strfmt("--tensor_parallel_size is not built for the dropout of adapters, and lora_dropout is %g",
-                       model.lora->spec.dropout),
-                "tensor_parallel_size, lora_dropout", "Add --lora_dropout 0");
   if (std::ranges::any_of(model.params, [](const ParamSpec& param) { return bool(param.quantized); }))
     TensorSplit::refuse("for quantized weights");
   for (const auto& module : model.modules) module->split(TensorSplit(ranks, model.params, module->params()));
+  (void)TensorSplit(ranks, model.params, {}).part(model.hidden, "numbers of a hidden_size");
   model.tensor_ranks = ranks;
 }
 

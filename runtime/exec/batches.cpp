@@ -54,6 +54,13 @@ std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
                                      static_cast<std::size_t>(batch_.range(micro, data_rank_, count_).count));
 }
 
+std::int64_t SampleBatches::row_length(int micro, std::int64_t row, std::int64_t at) const {
+  const std::span<const std::int64_t> lengths = row_lengths(micro);
+  if (lengths.empty()) return row_tokens(micro);
+  const bool last = row + 1 == static_cast<std::int64_t>(lengths.size());
+  return last ? row_tokens(micro) - at : lengths[static_cast<std::size_t>(row)];
+}
+
 io::PackedCounts SampleBatches::work() {
   const io::PackedStream* packed = stream_->packed();
   if (packed == nullptr)
@@ -124,17 +131,18 @@ void SampleBatches::load_parts(int micro, const BatchMemory& to) {
 /// This rank's part of all rows end to end. Attention has whole rows, and needs their positions.
 void SampleBatches::load_tokens(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
-  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro), mine = range.count * tokens;
-  std::int64_t done = 0;
+  const std::int64_t mine = rows(micro) * tokens(micro);
+  std::int64_t at = 0, done = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
     // Where this rank's tokens begin, in this row's numbering.
-    const std::int64_t begin = context_.tensor_rank * mine - row * all;
+    const std::int64_t begin = context_.tensor_rank * mine - at, all = row_length(micro, row, at);
     const std::int64_t first = std::clamp<std::int64_t>(begin, 0, all),
                        count = std::clamp<std::int64_t>(begin + mine, 0, all) - first;
     BatchMemory m = to.from(done, row);
-    if (m.row_positions() != nullptr)
-      m.set(models::BatchField::row_positions, to.from(row * tokens, row)[models::BatchField::row_positions]);
+    if (to.row_positions() != nullptr)
+      m.set(models::BatchField::row_positions, reinterpret_cast<std::byte*>(to.row_positions() + at));
     load_row_part(sample(first_ + range.first + row), m, {all, first, count});
+    at += all;
     done += count;
   }
 }
@@ -156,19 +164,15 @@ void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, con
   stream_->read(first, part.count, m.ids());
   stream_->read(first + 1, part.count, m.targets());
   if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, part.count, m.loss_weights());
+  for (std::int64_t t = 0; t < part.count; ++t) m.positions()[t] = static_cast<std::int32_t>(part.first + t);
 }
 
 void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
   const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream* packed = stream_->packed();
-  const std::span<const std::int64_t> lengths = row_lengths(micro);
   std::int64_t at = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
-    const std::int64_t k = sample(first_ + range.first + row);
-    const bool apart = lengths.empty(), last = row + 1 == range.count;  // the last one is followed by padding
-    const std::int64_t tokens = apart  ? this->tokens(micro)
-                                : last ? this->tokens(micro) - at
-                                       : lengths[static_cast<std::size_t>(row)];
+    const std::int64_t k = sample(first_ + range.first + row), tokens = row_length(micro, row, at);
     const BatchMemory m = to.from(at, row);
     at += tokens;
     if (packed != nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 // Sources of micro-batches: samples of a token stream, split by the batch equation; or a prompt.
 
+#include <algorithm>
 #include <vector>
 
 #include "io/data/packing.hpp"
@@ -37,9 +38,10 @@ class SampleBatches : public BatchSource {
         lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
         groups_(static_cast<std::size_t>(batch.accumulation)) {
     if (context.ranks() == 1) return;
-    row_.ids.resize(static_cast<std::size_t>(tokens));
-    row_.targets.resize(static_cast<std::size_t>(tokens));
-    row_.weights.resize(static_cast<std::size_t>(tokens));
+    const auto longest = static_cast<std::size_t>(std::max(tokens, flat_tokens));
+    row_.ids.resize(longest);
+    row_.targets.resize(longest);
+    row_.weights.resize(longest);
   }
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// Before set().
@@ -79,6 +81,9 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
   /// T of the rows of a micro-batch, on all the ranks that share them.
   [[nodiscard]] std::int64_t row_tokens(int micro) const { return tokens_of_[static_cast<std::size_t>(micro)]; }
+  /// The tokens of a sample's row that begins at token `at` of the micro-batch. Of several end to end the last one is
+  /// followed by padding.
+  [[nodiscard]] std::int64_t row_length(int micro, std::int64_t row, std::int64_t at) const;
   [[nodiscard]] std::int64_t longest_row(int micro) const;
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;

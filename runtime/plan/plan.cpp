@@ -228,12 +228,13 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval, input.mesh);
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   input.references.clear();
-  if (spec.row_ranks() > 1) {  // whose ranks generate nothing
+  if (spec.context_ranks() > 1) {  // whose ranks generate nothing
     plan.load = shard::build_load(input);
     return;
   }
   // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
   // how many there are.
+  if (spec.tensor_ranks() > 1) input.modules = module_uses(*spec.model, plan.units, models::Phase::logits, input.mesh);
   if (spec.purpose != Purpose::evaluate && spec.model->score < 0)
     plan.logits = shard::build_forward(input, /*with_loss=*/true);
   plan.load = shard::build_load(input);

@@ -81,6 +81,12 @@ struct RunSpec {
     const std::int64_t samples = eval_rows() * batch.data_ranks;
     return needs_kl && purpose == Purpose::train ? (batch.global_batch + samples - 1) / samples : 0;
   }
+  /// Of a sample's prompt in training, the longest.
+  [[nodiscard]] models::BatchShape prompt_shape() const {
+    models::BatchShape shape{1, tokens, device};
+    shape.whole = tensor_ranks() > 1;
+    return shape;
+  }
   [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
 
  private:

@@ -22,8 +22,8 @@ void check_tensor(const RunSpec& spec) {
                 "max_length, tensor_parallel_size",
                 strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / ranks * ranks));
   const shard::ShardPolicy& policy = spec.strategy.policy;
-  if (spec.flat_tokens > 0 || spec.flat_eval_tokens > 0)
-    refuse("together with --padding_free", "tensor_parallel_size, padding_free", "Use --packing");
+  TESSERA_ASSERT(spec.flat_tokens % ranks == 0 && spec.flat_eval_tokens % ranks == 0, "%ld and %ld tokens end to end",
+                 spec.flat_tokens, spec.flat_eval_tokens);
   if (spec.sequences > 1 || spec.labels)
     refuse("for losses over sequences, such as those of preferences", "tensor_parallel_size, rlhf_type",
            "Drop --tensor_parallel_size");

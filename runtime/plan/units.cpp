@@ -184,8 +184,17 @@ static AxisSet axes_of(models::RankGroup group, const Mesh& mesh) {
   return {};
 }
 
-static void add_stages(const models::Module& module, const Mesh& mesh, shard::ModuleUse& use) {
+/// In generation every rank has all tokens (models::BatchShape::whole): nothing is gathered, and sums are of all.
+static ExchangeKind of_whole(ExchangeKind kind) {
+  if (kind == ExchangeKind::all_gather) return ExchangeKind::copy;
+  return kind == ExchangeKind::reduce_scatter ? ExchangeKind::all_reduce : kind;
+}
+
+static void add_stages(const models::Module& module, models::Phase phase, const Mesh& mesh, shard::ModuleUse& use) {
   models::ModuleStages of = module.stages();
+  for (models::ModuleStages::Exchange& exchange : of.exchanges)
+    if (phase == models::Phase::logits && exchange.over == models::RankGroup::tensor)
+      exchange.forward = of_whole(exchange.forward);
   use.values = std::move(of.values);
   use.stages = std::move(of.stages);
   for (const models::ModuleStages::Exchange& exchange : of.exchanges)
@@ -205,7 +214,7 @@ std::vector<shard::ReferenceModel> references(const models::Model& model, const 
       use.forward_units.push_back(unit_of.at({module->params()[k], module->rows(k).first}));
     std::sort(use.forward_units.begin(), use.forward_units.end());
     use.forward_units.erase(std::unique(use.forward_units.begin(), use.forward_units.end()), use.forward_units.end());
-    add_stages(*module, mesh, use);
+    add_stages(*module, models::Phase::eval, mesh, use);
     reference.modules.push_back(std::move(use));
   }
   return {std::move(reference)};
@@ -232,7 +241,7 @@ std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std:
     if (!module.forward_reads_params(phase)) use.forward_units.clear();
     if (!module.backward_reads_params()) use.backward_units.clear();
     if (!module.has_param_gradients()) use.grad_units.clear();
-    add_stages(module, mesh, use);
+    add_stages(module, phase, mesh, use);
     uses.push_back(std::move(use));
   }
   return uses;

@@ -170,7 +170,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
         options.run.loss_weights = input.tokens->weighted();
         if (variant.padding_free)
           options.run.flat_tokens = options.run.flat_eval_tokens =
-              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch));
+              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch)) * variant.tensor;
         train::Trainer trainer(world, options);
         if (input.model_directory.empty()) {
           trainer.initialize();
@@ -204,8 +204,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (input.evaluate) {
           const auto report = trainer.evaluate(*input.tokens, 7);
           const std::vector<std::int32_t> prompt = {1, 2, 3};
-          const auto ids = variant.context == 1 && variant.tensor == 1 ? trainer.generate(prompt, 5, 0.7, 3)
-                                                                       : std::vector<std::int32_t>();
+          const auto ids = variant.context == 1 ? trainer.generate(prompt, 5, 0.7, 3) : std::vector<std::int32_t>();
           if (world.rank() == 0) {
             outcome.eval_loss = report.loss;
             outcome.generated = ids.value();

@@ -9,6 +9,9 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/data/packing.hpp"
+#include "models/context.hpp"
+#include "models/quantize.hpp"
+#include "models/reference.hpp"
 #include "models/tensor_split.hpp"
 #include "runtime/shard/tensor.hpp"
 #include "tests/io/files.hpp"
@@ -26,6 +29,9 @@ std::string tensor_config(const std::string& family, int kv_heads, const char* m
   "num_attention_heads": 4, "num_key_value_heads": %d, "head_dim": 6, "intermediate_size": 28 %s})",
       family.c_str(), kv_heads, more);
 }
+
+const std::vector<std::string> adapted_linears = {"q_proj",    "k_proj",  "v_proj",    "o_proj",
+                                                  "gate_proj", "up_proj", "down_proj", "lm_head"};
 
 models::Model tensor_model(const std::string& config, int ranks, DType dtype = DType::f32) {
   models::Model model = models::make(config, "test", dtype);
@@ -77,21 +83,48 @@ TEST(Tensor, TenStepsAreThoseOfOneRank) {
     const std::string config = tensor_config("qwen3", kv_heads, R"(, "tie_word_embeddings": true)");
     const Outcome one = run_tensor(config, tensor_variant(1, 1), tokens);
     expect_same_curve(one, run_tensor(config, tensor_variant(2, 2), tokens), "2 ranks");
-    if (kv_heads == 4) expect_same_curve(one, run_tensor(config, tensor_variant(4, 4), tokens), "4 ranks");
+    expect_same_curve(one, run_tensor(config, tensor_variant(4, 4), tokens), strfmt("4 ranks, %d", kv_heads));
     expect_same_curve(one, run_tensor(config, tensor_variant(4, 2), tokens), "two groups of two");
   }
 }
 
-/// Biases of q, k and v, a window, fused matrices, and none of these.
+/// Some ranks have the same key and value heads, whose gradients are sums over these ranks.
+TEST(Tensor, FewerKeyAndValueHeadsThanRanks) {
+  const RandomTokens tokens(800, 37);
+  for (const auto& [family, kv_heads, ranks] :
+       {std::tuple{"llama", 1, 2}, {"qwen2", 1, 4}, {"qwen2", 2, 4}, {"qwen3", 1, 2}}) {
+    const std::string config = tensor_config(family, kv_heads);
+    const Outcome one = run_tensor(config, tensor_variant(1, 1), tokens),
+                  zero0 = run_tensor(config, tensor_variant(4, ranks, "0"), tokens);
+    expect_same_curve(one, zero0, strfmt("%s, %d on %d", family, kv_heads, ranks));
+    EXPECT_EQ(difference(zero0, run_tensor(config, tensor_variant(4, ranks), tokens)), "") << family;
+  }
+}
+
+/// Biases after attention and the MLP, and positions that are learned.
+TEST(Tensor, Gpt2) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = config_json({.hidden = 24, .heads = 4});
+  const Outcome one = run_tensor(config, tensor_variant(1, 1), tokens);
+  expect_same_curve(one, run_tensor(config, tensor_variant(4, 2), tokens), "two groups of two");
+  expect_same_curve(one, run_tensor(config, tensor_variant(4, 4, "0"), tokens), "4 ranks");
+  const auto packed = packed_rows();
+  expect_same_curve(run_tensor(config, tensor_variant(1, 1), *packed, 4),
+                    run_tensor(config, tensor_variant(4, 2), *packed, 4), "packed");
+}
+
+/// Biases, windows, fused matrices, norms after sublayers, soft caps, and none of these.
 TEST(Tensor, Families) {
   const RandomTokens tokens(800, 37);
   for (const auto& [family, more] : {std::pair{"qwen2", ""},
+                                     {"gemma2", R"(, "sliding_window": 5, "query_pre_attn_scalar": 6)"},
+                                     {"gemma3_text", R"(, "sliding_window": 5, "sliding_window_pattern": 2)"},
                                      {"mistral", R"(, "sliding_window": 5)"},
                                      {"phi3", R"(, "pad_token_id": 0)"},
                                      {"smollm3", R"(, "no_rope_layer_interval": 2)"},
                                      {"granite", R"(, "residual_multiplier": 0.5, "embedding_multiplier": 3.0,
                                       "attention_multiplier": 0.4, "logits_scaling": 1.5)"},
-                                     {"llama", ""}}) {
+                                     {"llama", R"(, "attention_bias": true, "mlp_bias": true)"}}) {
     const std::string config = tensor_config(family, 2, more);
     expect_same_curve(run_tensor(config, tensor_variant(1, 1), tokens, 4),
                       run_tensor(config, tensor_variant(2, 2), tokens, 4), family);
@@ -106,9 +139,7 @@ TEST(Tensor, PackedRowsAreThoseOfOneRank) {
   expect_same_curve(one, run_tensor(config, tensor_variant(4, 4), *rows), "4 ranks");
 }
 
-TEST(Tensor, StrategiesAndMemoryChangeNoBit) {
-  const RandomTokens tokens(800, 37);
-  const std::string config = tensor_config("qwen3", 2);
+void changes_no_bit(const std::string& config, const io::TokenStream& tokens) {
   const Outcome of_first = run_tensor(config, tensor_variant(4, 2, "0"), tokens, 3);
   for (const char* strategy : {"1", "2", "3"})
     EXPECT_EQ(difference(of_first, run_tensor(config, tensor_variant(4, 2, strategy), tokens, 3)), "") << strategy;
@@ -121,6 +152,13 @@ TEST(Tensor, StrategiesAndMemoryChangeNoBit) {
     if (which == 3) v.streams = Stream::Mode::deferred;
     EXPECT_EQ(difference(of_first, run_tensor(config, v, tokens, 3)), "") << v.str();
   }
+}
+
+TEST(Tensor, StrategiesAndMemoryChangeNoBit) {
+  const RandomTokens tokens(800, 37);
+  for (const std::string& config :
+       {tensor_config("qwen3", 2), tensor_config("gemma2", 1, R"(, "sliding_window": 5)"), config_json({.heads = 4})})
+    changes_no_bit(config, tokens);
 }
 
 TEST(Tensor, OffloadsChangeNoBit) {
@@ -166,6 +204,61 @@ TEST(Tensor, AdaptersAndFrozenParameters) {
   }
 }
 
+/// The masks of adapters do not depend on how many ranks have parts of a matrix, or of a row, padded ones included.
+TEST(Tensor, DropoutOfAdapters) {
+  const auto tokens = std::make_shared<RandomTokens>(800, 37);
+  const std::string config =
+      R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 64, "hidden_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 64})";
+  const auto of = [&](int world, int ranks, io::Packing packing) {
+    models::Model model = models::make(config, "test");
+    models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3, .targets = adapted_linears});
+    models::split_tensors(model, ranks);
+    const std::int64_t length = packing == io::Packing::padded ? 64 : row_length;
+    std::vector<std::int64_t> ends;
+    for (std::int64_t end = 0, k = 0; end < 800; ++k)
+      ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
+    const io::PackedStream rows(tokens, io::Documents{0, ends}, length, packing);
+    Variant v = tensor_variant(world, ranks);
+    v.tokens = length;
+    v.row_stride = 16;
+    return run({&model, &rows, 4, "", false, plan_is_exact}, v);
+  };
+  for (const auto packing : {io::Packing::sequential, io::Packing::padded}) {
+    const Outcome one = of(1, 1, packing);
+    expect_same_curve(one, of(4, 2, packing), "two groups of two");
+    expect_same_curve(one, of(4, 4, packing), "4 ranks");
+  }
+}
+
+/// Samples end to end in one row, without padding between them.
+TEST(Tensor, PaddingFree) {
+  const auto tokens = std::make_shared<RandomTokens>(800, 37);
+  std::vector<std::int64_t> ends;
+  for (std::int64_t end = 0, k = 0; end < 800; ++k)
+    ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
+  const io::PackedStream rows(tokens, io::Documents{0, ends}, row_length, io::Packing::padded);
+  const auto of = [&](int world, int ranks, double dropout) {
+    models::Model model = models::make(
+        R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 64})",
+        "test");
+    if (dropout > 0) models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = dropout, .targets = adapted_linears});
+    models::split_tensors(model, ranks);
+    Variant v = tensor_variant(world, ranks);
+    v.padding_free = true;
+    return run({&model, &rows, 4, "", /*evaluate=*/true, {}}, v);
+  };
+  for (const double dropout : {0.0, 0.3}) {
+    const Outcome one = of(1, 1, dropout);
+    for (const auto& [world, ranks] : {std::pair{4, 2}, {4, 4}}) {
+      const Outcome other = of(world, ranks, dropout);
+      expect_same_curve(one, other, strfmt("%d ranks, dropout %g", ranks, dropout));
+      EXPECT_NEAR(one.eval_loss, other.eval_loss, 1e-5);
+    }
+  }
+}
+
 TEST(Tensor, In16Bits) {
   const RandomTokens tokens(800, 37);
   const std::string config = tensor_config("llama", 2);
@@ -200,13 +293,18 @@ TEST(Tensor, ShortAndEmptyMicroBatches) {
   }
 }
 
-TEST(Tensor, LossesOfEvaluation) {
+TEST(Tensor, LossesOfEvaluationAndSamples) {
   const RandomTokens tokens(800, 37);
-  const std::string config = tensor_config("llama", 2);
-  const models::Model alone = tensor_model(config, 1), split = tensor_model(config, 2);
-  const Outcome one = run({&alone, &tokens, 1, "", /*evaluate=*/true, {}}, tensor_variant(1, 1)),
-                two = run({&split, &tokens, 1, "", /*evaluate=*/true, {}}, tensor_variant(4, 2));
-  EXPECT_NEAR(one.eval_loss, two.eval_loss, 1e-5);
+  for (const auto& [config, ranks] : {std::pair{tensor_config("llama", 2), 2},
+                                      {tensor_config("qwen2", 2), 4},
+                                      {config_json({.hidden = 24, .heads = 4}), 2},
+                                      {tensor_config("gemma2", 2, R"(, "sliding_window": 5)"), 2}}) {
+    const models::Model alone = tensor_model(config, 1), split = tensor_model(config, ranks);
+    const Outcome one = run({&alone, &tokens, 1, "", /*evaluate=*/true, {}}, tensor_variant(1, 1)),
+                  two = run({&split, &tokens, 1, "", /*evaluate=*/true, plan_is_exact}, tensor_variant(4, ranks));
+    EXPECT_NEAR(one.eval_loss, two.eval_loss, 1e-5);
+    EXPECT_EQ(one.generated, two.generated);
+  }
 }
 
 /// Forward and backward of 2 layers, 2 micro-batches of 2 rows: four exchanges of B·T·H numbers, of which a rank keeps
@@ -278,8 +376,10 @@ std::vector<std::string> file_bytes(const std::string& directory) {
 }
 
 TEST(TensorFiles, ACheckpointHasTheBytesOfOneRanksAndAnyMeshContinuesIt) {
-  for (const auto& [family, more] : {std::pair{"qwen2", ""}, {"phi3", R"(, "pad_token_id": 0)"}}) {
-    const std::string config = tensor_config(family, 4, more);
+  for (const auto& [family, config] : {std::pair{"qwen2", tensor_config("qwen2", 4)},
+                                       {"two key and value heads", tensor_config("qwen2", 2)},
+                                       {"phi3", tensor_config("phi3", 4, R"(, "pad_token_id": 0)")},
+                                       {"gpt2", config_json({.hidden = 24, .heads = 4})}}) {
     const TempDir folder(TempDir::Storage::memory);
     const auto path = [&](const char* name, int step) { return folder / strfmt("%s/checkpoint-%d", name, step); };
     for (const char* name : {"one", "begun", "again", "back"}) std::filesystem::create_directory(folder / name);
@@ -332,31 +432,59 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
   using testing::HasSubstr;
   EXPECT_EQ(tensor_refusal(tensor_config("llama", 2), 2), "");
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 8), HasSubstr("8 cannot divide 4 attention heads"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 2), 4), HasSubstr("4 cannot divide 2 key and value heads"));
+  const std::string three =
+      R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 24,
+    "num_hidden_layers": 1, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4, "intermediate_size": 24})";
+  EXPECT_THAT(tensor_refusal(three, 2), HasSubstr("2 cannot divide 3 key and value heads"));
+  EXPECT_THAT(tensor_refusal(tensor_config("phi3", 2, R"(, "pad_token_id": 0)"), 4),
+              HasSubstr("for fewer key and value heads than ranks where one matrix"));
   const std::string odd = R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
     "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 6, "intermediate_size": 26})";
   EXPECT_THAT(tensor_refusal(odd, 4), HasSubstr("4 cannot divide 26 numbers of an MLP's intermediate_size"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 4, [](auto& o) { o.run.tokens = 14; }),
               HasSubstr("max_length 14 / tensor_parallel_size 4 = 3, and 2 tokens are left"));
   EXPECT_THAT(tensor_refusal(experts_config, 2), HasSubstr("for mixtures of experts"));
-  EXPECT_THAT(tensor_refusal(config_json({.hidden = 24, .heads = 4}), 2), HasSubstr("biases after attention"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4, R"(, "attention_bias": true)"), 2),
-              HasSubstr("biases after attention"));
-  for (const char* family : {"olmo2", "gemma2", "gemma3_text"})
-    EXPECT_THAT(tensor_refusal(tensor_config(family, 4), 2), HasSubstr("norms after attention")) << family;
+  EXPECT_THAT(tensor_refusal(tensor_config("olmo2", 4), 2), HasSubstr("without norms before attention"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.strategy.policy.reproducible = true; }),
               HasSubstr("--reproducible"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) { o.run.flat_tokens = o.run.flat_eval_tokens = 32, o.run.packed = true; }),
-              HasSubstr("--padding_free"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
                              [](auto& o) {
                                o.run.states = {{"s", DType::u8, 256}};
                              }),
               HasSubstr("blocks of elements"));
-  models::Model adapted = models::make(tensor_config("llama", 4), "test");
-  models::add_lora(adapted, {.rank = 3, .alpha = 6, .dropout = 0.1});
-  expect_error(ExitCode::usage, "lora_dropout is 0.1", [&] { models::split_tensors(adapted, 2); });
+  EXPECT_THAT(
+      tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.strategy.policy.compression.gradients = true; }),
+      HasSubstr("int8 collectives"));
+  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
+                             [](auto& o) {
+                               o.run.strategy.unit_strategies = {{"embed", "NO_SHARD"}};
+                             }),
+              HasSubstr("--unit_strategy"));
+  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.sequences = 2; }),
+              HasSubstr("losses over sequences"));
+  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
+                             [](auto& o) { o.run.purpose = plan::Purpose::evaluate, o.run.states.clear(); }),
+              HasSubstr("evaluation and generation by themselves"));
+}
+
+TEST(Tensor, RefusesWhatChangesTheModel) {
+  const std::string config = tensor_config("llama", 4);
+  const auto refuses = [&](const char* what, const std::function<void(models::Model&)>& change) {
+    models::Model model = models::make(config, "test");
+    change(model);
+    expect_error(ExitCode::usage, what, [&] { models::split_tensors(model, 2); });
+  };
+  refuses("its masks are of 8 numbers, and a rank has 12",
+          [](auto& model) { models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.1}); });
+  refuses("for quantized weights", [](auto& model) {
+    models::add_lora(model, {.rank = 3, .alpha = 6});
+    models::quantize(model, QuantFormat::nf4);
+  });
+  refuses("--max_unit_size", [](auto& model) { model.in_row_parts = true; });  // split_rows
+  refuses("--context_parallel_size", [](auto& model) { models::share_rows(model, 2); });
+  refuses("losses over sequences", [&](auto& model) {
+    models::add_reference(model, models::make(config, "test"), models::ReferenceParams::own);
+  });
 }
 
 }  // namespace

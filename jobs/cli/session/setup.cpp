@@ -241,8 +241,7 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
 }
 
 plan::BatchPlan batch_of(const Options& options, int ranks) {
-  const int world =
-      std::max(1, ranks / context_ranks_of(options) / tensor_ranks_of(options));  // groups that share rows
+  const int world = std::max(1, ranks / row_ranks_of(options));  // groups that have the same rows
   const auto global = options.optional_integer("global_batch_size"),
              micro = options.optional_integer("per_device_train_batch_size"),
              accumulation = options.optional_integer("gradient_accumulation_steps");
@@ -252,7 +251,7 @@ plan::BatchPlan batch_of(const Options& options, int ranks) {
       throw Error(
           ExitCode::usage,
           strfmt("global_batch_size %ld != micro %ld x accumulation %ld x %s %d = %ld", *global, *micro, *accumulation,
-                 context_ranks_of(options) > 1 ? "groups of ranks that share rows" : "ranks", world,
+                 row_ranks_of(options) > 1 ? "groups of ranks that have the same rows" : "ranks", world,
                  per_pass * *accumulation),
           option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
           strfmt("Set gradient_accumulation_steps=%ld or drop one of the three", needed));

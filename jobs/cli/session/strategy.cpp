@@ -83,6 +83,8 @@ static int axis_size(const Options& options, const char* option) {
 
 int context_ranks_of(const Options& options) { return axis_size(options, "context_parallel_size"); }
 int tensor_ranks_of(const Options& options) { return axis_size(options, "tensor_parallel_size"); }
+int row_ranks_of(const Options& options) { return context_ranks_of(options) * tensor_ranks_of(options); }
+
 std::optional<models::ContextKind> context_kind_of(const Options& options) {
   const std::string kind = options.has("context_parallel_kind") ? options.text("context_parallel_kind") : "auto";
   if (kind == "auto") return std::nullopt;
