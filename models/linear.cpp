@@ -29,13 +29,14 @@ TensorView Linear::bias_of(const ForwardArgs& args) const {
 
 void Linear::forward(const ForwardArgs& args) const {
   kernels::gemm({.a = args.x,
-                 .b = own_rows(at(args.params, weight_), args.context),
+                 .b = own_weight(args.params, args.context),
                  .c = args.y,
                  .trans_b = order_ == WeightOrder::out_in,
                  .beta = args.addend ? 1.0 : 0.0,
                  .addend = args.addend,
                  .bias = bias_of(args),
                  .stride_a = args.x_stride,
+                 .stride_b = row_stride_,
                  .stride_c = args.y_stride},
                 args.stream);
   if (!lora_) return;
@@ -55,6 +56,11 @@ void Linear::adapt(AdapterMaker& adapters, AdapterMaker::Kind kind) {
 }
 
 void Linear::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
+  if (over.is_quantized(weight_)) {
+    if (!sections.empty()) TensorSplit::refuse("for quantized matrices of which each makes several things");
+    (void)over.part(out_, "outputs of a matrix");
+    return repeat_outputs(over, over.ranks());
+  }
   if (lora_) lora_->split_outputs(over, sections);
   out_ = over.part(out_, "outputs of a matrix");
   over.divide(weight_, order_ == WeightOrder::in_out ? 1 : 0, sections);
@@ -65,7 +71,13 @@ void Linear::split_inputs(const TensorSplit& over) {
   if (lora_) lora_->split_inputs(over);
   in_ = over.part(in_, "inputs of a matrix");
   sums_outputs_ = true;
-  over.divide(weight_, order_ == WeightOrder::in_out ? 0 : 1);
+  if (over.is_quantized(weight_)) row_stride_ = in_ * over.ranks();
+  else over.divide(weight_, order_ == WeightOrder::in_out ? 0 : 1);
+}
+
+TensorView Linear::own_weight(std::span<const TensorView> params, const LinearContext& context) const {
+  const TensorView& weight = at(params, weight_);
+  return row_stride_ > 0 ? columns(weight, context.tensor_rank * in_, in_) : own_rows(weight, context);
 }
 
 void Linear::repeat_outputs(const TensorSplit& over, std::int64_t parts) {
@@ -123,11 +135,12 @@ void Linear::backward_bias(const BackwardArgs& args) const {
 void Linear::backward_input(const BackwardArgs& args) const {
   if (!args.dx) return;
   kernels::gemm({.a = args.dy,
-                 .b = own_rows(at(args.params, weight_), args.context),
+                 .b = own_weight(args.params, args.context),
                  .c = args.dx,
                  .trans_b = order_ == WeightOrder::in_out,
                  .beta = args.write == Write::add ? 1.0 : 0.0,
-                 .stride_a = args.dy_stride},
+                 .stride_a = args.dy_stride,
+                 .stride_b = row_stride_},
                 args.stream);
   if (lora_) lora_->backward_input(branch_args(args, args.dx));
 }

@@ -72,10 +72,10 @@ class Linear {
   void backward_bias(const BackwardArgs& args) const;
 
   /// It has a part of its outputs, of each of `sections` of them, or of its inputs (split_tensors). Of the sum of the
-  /// latter's outputs the first rank's has the bias.
+  /// latter's outputs the first rank's has the bias. A quantized matrix is replicated, and a rank reads its part.
   void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections = {});
   void split_inputs(const TensorSplit& over);
-  /// It has one of `parts` equal parts of its outputs, fewer than there are ranks: several ranks have the same one. The
+  /// It has one of `parts` equal parts of its outputs; where they are fewer than ranks, several have the same one. The
   /// parameters are replicated, and the gradient that a rank computes of them is 0 elsewhere.
   void repeat_outputs(const TensorSplit& over, std::int64_t parts);
 
@@ -117,15 +117,17 @@ class Linear {
   [[nodiscard]] TensorView own_rows(const TensorView& param, const LinearContext& context) const {
     return repeats_ > 0 ? param.rows(context.tensor_rank / repeats_ * out_, out_) : param;
   }
+  [[nodiscard]] TensorView own_weight(std::span<const TensorView> params, const LinearContext& context) const;
   [[nodiscard]] TensorView bias_of(const ForwardArgs& args) const;
   /// The memory of the gradient of the rows that this rank has; 0 is written to the others.
   [[nodiscard]] TensorView own_gradient(const BackwardArgs& args, int param) const;
 
   std::int64_t in_, out_;
   WeightOrder order_;
-  int weight_, bias_ = -1;     // positions in the module's parameters; -1: none
-  bool sums_outputs_ = false;  // split_inputs
-  int repeats_ = 0;            // repeat_outputs: ranks that have the same part; 0: not called
+  int weight_, bias_ = -1;       // positions in the module's parameters; -1: none
+  bool sums_outputs_ = false;    // split_inputs
+  int repeats_ = 0;              // repeat_outputs: ranks that have the same part; 0: not called
+  std::int64_t row_stride_ = 0;  // of a weight whose inputs a rank has a part of, if it is replicated; 0: it is not
   std::optional<LoraBranch> lora_;
 };
 

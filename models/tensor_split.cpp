@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/tensor_split.hpp"
 
-#include <algorithm>
-
 #include "models/sublayer.hpp"
 #include "runtime/base/error.hpp"
 
@@ -39,8 +37,6 @@ void split_tensors(Model& model, int ranks) {
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences || model.score >= 0)
     TensorSplit::refuse("for losses over sequences, such as those of preferences");
   if (model.in_row_parts) TensorSplit::refuse("together with --max_unit_size");
-  if (std::ranges::any_of(model.params, [](const ParamSpec& param) { return bool(param.quantized); }))
-    TensorSplit::refuse("for quantized weights");
   for (const auto& module : model.modules) module->split(TensorSplit(ranks, model.params, module->params()));
   (void)TensorSplit(ranks, model.params, {}).part(model.hidden, "numbers of a hidden_size");
   model.tensor_ranks = ranks;

@@ -1,81 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor parallelism with divided tokens: ranks that have parts of the same matrices give what one rank gives with the
 // same rows.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <filesystem>
-
-#include "io/checkpoint/checkpoint.hpp"
-#include "io/data/packing.hpp"
-#include "models/context.hpp"
-#include "models/quantize.hpp"
-#include "models/reference.hpp"
-#include "models/tensor_split.hpp"
 #include "runtime/shard/tensor.hpp"
-#include "tests/io/files.hpp"
-#include "tests/train/run.hpp"
+#include "models/quantize.hpp"
+#include "tests/train/tensor_runs.hpp"
 
 namespace tessera::test {
 namespace {
-
-constexpr std::int64_t row_length = 16;
-
-/// Sizes that parts of 4 ranks do not align: heads of 6, an MLP of 28.
-std::string tensor_config(const std::string& family, int kv_heads, const char* more = "") {
-  return strfmt(
-      R"({"model_type": "%s", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20, "num_hidden_layers": 2,
-  "num_attention_heads": 4, "num_key_value_heads": %d, "head_dim": 6, "intermediate_size": 28 %s})",
-      family.c_str(), kv_heads, more);
-}
-
-const std::vector<std::string> adapted_linears = {"q_proj",    "k_proj",  "v_proj",    "o_proj",
-                                                  "gate_proj", "up_proj", "down_proj", "lm_head"};
-
-models::Model tensor_model(const std::string& config, int ranks, DType dtype = DType::f32) {
-  models::Model model = models::make(config, "test", dtype);
-  models::split_tensors(model, ranks);
-  return model;
-}
-
-/// Global batches of 4 rows, micro-batches of 2 on each group of ranks.
-Variant tensor_variant(int world, int ranks, const char* strategy = "3") {
-  return {
-      .world = world, .strategy = strategy, .tensor = ranks, .global_batch = 4, .micro_batch = 2, .tokens = row_length};
-}
-
-std::shared_ptr<io::PackedStream> packed_rows() {
-  const auto tokens = std::make_shared<RandomTokens>(800, 37);
-  std::vector<std::int64_t> ends;
-  for (std::int64_t end = 0, k = 0; end < 800; ++k)
-    ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
-  return std::make_shared<io::PackedStream>(tokens, io::Documents{0, ends}, row_length, io::Packing::sequential);
-}
-
-void plan_is_exact(train::Trainer& trainer) {
-  const plan::RunPlan& plan = trainer.plan();
-  EXPECT_EQ(plan::compare_memory(plan, trainer.measured_memory()), "");
-}
-
-Outcome run_tensor(const std::string& config, const Variant& v, const io::TokenStream& tokens, int steps = 10) {
-  const models::Model model = tensor_model(config, v.tensor, v.dtype);
-  return run({&model, &tokens, steps, "", /*evaluate=*/false, plan_is_exact}, v);
-}
-
-void expect_same_curve(const Outcome& one, const Outcome& other, const std::string& what, double tolerance = 1e-5) {
-  ASSERT_EQ(one.losses.size(), other.losses.size());
-  EXPECT_EQ(one.tokens, other.tokens) << what;
-  for (std::size_t s = 0; s < one.losses.size(); ++s) {
-    EXPECT_NEAR(one.losses[s], other.losses[s], tolerance) << what << ", step " << s + 1;
-    EXPECT_NEAR(one.norms[s], other.norms[s], 10 * tolerance) << what << ", step " << s + 1;
-  }
-  ASSERT_EQ(one.grads.size(), other.grads.size());
-  double most = 0;
-  for (std::size_t i = 0; i < one.grads.size(); ++i)
-    most = std::max(most, std::abs(static_cast<double>(one.grads[i]) - other.grads[i]));
-  EXPECT_LT(most, tolerance) << what;
-}
 
 TEST(Tensor, TenStepsAreThoseOfOneRank) {
   const RandomTokens tokens(800, 37);
@@ -215,14 +146,11 @@ TEST(Tensor, DropoutOfAdapters) {
     models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.3, .targets = adapted_linears});
     models::split_tensors(model, ranks);
     const std::int64_t length = packing == io::Packing::padded ? 64 : row_length;
-    std::vector<std::int64_t> ends;
-    for (std::int64_t end = 0, k = 0; end < 800; ++k)
-      ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
-    const io::PackedStream rows(tokens, io::Documents{0, ends}, length, packing);
+    const auto rows = document_rows(length, packing);
     Variant v = tensor_variant(world, ranks);
     v.tokens = length;
     v.row_stride = 16;
-    return run({&model, &rows, 4, "", false, plan_is_exact}, v);
+    return run({&model, rows.get(), 4, "", false, plan_is_exact}, v);
   };
   for (const auto packing : {io::Packing::sequential, io::Packing::padded}) {
     const Outcome one = of(1, 1, packing);
@@ -231,13 +159,33 @@ TEST(Tensor, DropoutOfAdapters) {
   }
 }
 
+/// A quantized matrix is replicated, and each rank multiplies by its part.
+TEST(Tensor, QuantizedBases) {
+  const RandomTokens tokens(800, 37);
+  for (const auto& [family, kv_heads, format] : {std::tuple{"qwen2", 2, QuantFormat::nf4},
+                                                 {"llama", 4, QuantFormat::int8},
+                                                 {"gemma2", 2, QuantFormat::fp4_single}}) {
+    const auto of = [&](int ranks) {
+      models::Model model = models::make(tensor_config(family, kv_heads), "test");
+      models::add_lora(model, {.rank = 3, .alpha = 6});
+      models::quantize(model, format);
+      models::split_tensors(model, ranks);
+      return model;
+    };
+    const models::Model alone = of(1);
+    const Outcome one = run({&alone, &tokens, 4, "", false, plan_is_exact}, tensor_variant(1, 1));
+    for (const int ranks : {2, 4})
+      for (const char* strategy : {"0", "3"}) {
+        const models::Model split = of(ranks);
+        expect_same_curve(one, run({&split, &tokens, 4, "", false, plan_is_exact}, tensor_variant(4, ranks, strategy)),
+                          strfmt("%s, %d, %s", family, ranks, strategy));
+      }
+  }
+}
+
 /// Samples end to end in one row, without padding between them.
 TEST(Tensor, PaddingFree) {
-  const auto tokens = std::make_shared<RandomTokens>(800, 37);
-  std::vector<std::int64_t> ends;
-  for (std::int64_t end = 0, k = 0; end < 800; ++k)
-    ends.push_back(end = std::min<std::int64_t>(800, end + 3 + k * 5 % 9));
-  const io::PackedStream rows(tokens, io::Documents{0, ends}, row_length, io::Packing::padded);
+  const auto rows = document_rows(row_length, io::Packing::padded);
   const auto of = [&](int world, int ranks, double dropout) {
     models::Model model = models::make(
         R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 24,
@@ -247,7 +195,7 @@ TEST(Tensor, PaddingFree) {
     models::split_tensors(model, ranks);
     Variant v = tensor_variant(world, ranks);
     v.padding_free = true;
-    return run({&model, &rows, 4, "", /*evaluate=*/true, {}}, v);
+    return run({&model, rows.get(), 4, "", /*evaluate=*/true, {}}, v);
   };
   for (const double dropout : {0.0, 0.3}) {
     const Outcome one = of(1, 1, dropout);
@@ -330,161 +278,6 @@ TEST(Tensor, BytesAreThoseOfTheFormula) {
     copying.copies = true;
     (void)run({&model, &tokens, 2, "", /*evaluate=*/false, counted}, copying);
   }
-}
-
-/// A run of some steps, from and to a checkpoint ("": initialized, not saved), and then the model's files.
-struct SavedRun {
-  std::string from, to, model_to = {};
-  int first = 0, steps = 2;
-};
-
-std::vector<double> run_and_save(const std::string& config, const Variant& v, const SavedRun& part) {
-  const models::Model model = tensor_model(config, v.tensor);
-  const RandomTokens tokens(800, 37);
-  const io::Sampler sampler(io::count_samples(tokens.size(), v.tokens).samples, true, 11);
-  std::vector<double> losses;
-  run_local(v.world, [&](World& world) {
-    train::Trainer trainer(world, options_of(model, v, 8));
-    if (part.from.empty()) trainer.initialize();
-    else {
-      const io::CheckpointReader reader(world, part.from);
-      (void)reader.load(model.params, trainer.plan().layout, trainer.state());
-      trainer.parameters_changed();
-      trainer.resume_at({part.first, 0});
-    }
-    for (int s = part.first; s < part.first + part.steps; ++s) {
-      const auto report = trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
-      if (world.rank() == 0) losses.push_back(report.loss);
-    }
-    io::SaveRequest request;
-    request.directory = part.to;
-    request.step = part.first + part.steps;
-    request.params = model.params;
-    request.layout = &trainer.plan().layout;
-    request.state = trainer.state();
-    if (!part.to.empty()) (void)io::CheckpointSave(world, request).commit();
-    if (!part.model_to.empty())
-      io::write_model(world, part.model_to, config, model.params, trainer.plan().layout, trainer.shards());
-  });
-  return losses;
-}
-
-std::vector<std::string> file_bytes(const std::string& directory) {
-  std::vector<std::string> bytes;
-  for (const auto& file : io::read_manifest(directory).files) bytes.push_back(bytes_of(directory + "/" + file.name));
-  return bytes;
-}
-
-TEST(TensorFiles, ACheckpointHasTheBytesOfOneRanksAndAnyMeshContinuesIt) {
-  for (const auto& [family, config] : {std::pair{"qwen2", tensor_config("qwen2", 4)},
-                                       {"two key and value heads", tensor_config("qwen2", 2)},
-                                       {"phi3", tensor_config("phi3", 4, R"(, "pad_token_id": 0)")},
-                                       {"gpt2", config_json({.hidden = 24, .heads = 4})}}) {
-    const TempDir folder(TempDir::Storage::memory);
-    const auto path = [&](const char* name, int step) { return folder / strfmt("%s/checkpoint-%d", name, step); };
-    for (const char* name : {"one", "begun", "again", "back"}) std::filesystem::create_directory(folder / name);
-    // What initialization gives, and its model files.
-    (void)run_and_save(config, tensor_variant(1, 1), {"", path("one", 0), folder / "model-one", 0, 0});
-    (void)run_and_save(config, tensor_variant(4, 2), {"", path("begun", 0), folder / "model-split", 0, 0});
-    EXPECT_TRUE(file_bytes(path("one", 0)) == file_bytes(path("begun", 0))) << family;
-    EXPECT_TRUE(bytes_of(folder / "model-one/model.safetensors") == bytes_of(folder / "model-split/model.safetensors"));
-    // One rank's state, read and saved by others.
-    (void)run_and_save(config, tensor_variant(1, 1), {path("one", 0), path("one", 2), "", 0, 2});
-    for (const auto& [world, ranks, strategy] : {std::tuple{4, 2, "3"}, {4, 4, "0"}, {4, 2, "0"}, {2, 2, "2"}}) {
-      (void)run_and_save(config, tensor_variant(world, ranks, strategy), {path("one", 2), path("again", 2), "", 2, 0});
-      EXPECT_TRUE(file_bytes(path("again", 2)) == file_bytes(path("one", 2))) << family << " " << world << " " << ranks;
-      std::filesystem::remove_all(path("again", 2));
-    }
-    // And continued, to another mesh and back.
-    const auto alone = run_and_save(config, tensor_variant(1, 1), {path("one", 2), "", "", 2, 4});
-    const auto split = run_and_save(config, tensor_variant(4, 2), {path("one", 2), path("back", 4), "", 2, 2});
-    const auto after = run_and_save(config, tensor_variant(2, 1, "1"), {path("back", 4), "", "", 4, 2});
-    for (std::size_t s = 0; s < 4; ++s) EXPECT_NEAR(alone[s], s < 2 ? split[s] : after[s - 2], 1e-5) << s;
-  }
-}
-
-TEST(TensorFiles, ModelsOfOtherMeshesAreRead) {
-  const std::string config = tensor_config("llama", 2);
-  const TempDir folder(TempDir::Storage::memory);
-  (void)run_and_save(config, tensor_variant(1, 1), {"", "", folder / "model", 0, 1});
-  const RandomTokens tokens(800, 37);
-  const models::Model alone = tensor_model(config, 1), split = tensor_model(config, 2);
-  expect_same_curve(run({&alone, &tokens, 2, folder / "model", false, {}}, tensor_variant(1, 1)),
-                    run({&split, &tokens, 2, folder / "model", false, {}}, tensor_variant(4, 2)), "from files");
-}
-
-std::string tensor_refusal(const std::string& config, int ranks,
-                           const std::function<void(train::TrainerOptions&)>& change = {}) {
-  try {
-    const models::Model model = tensor_model(config, ranks);
-    train::TrainerOptions options = options_of(model, tensor_variant(8, ranks), 1);
-    options.run.topology.ranks_per_node = 8;
-    if (change) change(options);
-    (void)plan::make_plan(options.run);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    return error.line();
-  }
-  return "";
-}
-
-TEST(Tensor, RefusesWhatItCannotDivide) {
-  using testing::HasSubstr;
-  EXPECT_EQ(tensor_refusal(tensor_config("llama", 2), 2), "");
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 8), HasSubstr("8 cannot divide 4 attention heads"));
-  const std::string three =
-      R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 24,
-    "num_hidden_layers": 1, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4, "intermediate_size": 24})";
-  EXPECT_THAT(tensor_refusal(three, 2), HasSubstr("2 cannot divide 3 key and value heads"));
-  EXPECT_THAT(tensor_refusal(tensor_config("phi3", 2, R"(, "pad_token_id": 0)"), 4),
-              HasSubstr("for fewer key and value heads than ranks where one matrix"));
-  const std::string odd = R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
-    "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 6, "intermediate_size": 26})";
-  EXPECT_THAT(tensor_refusal(odd, 4), HasSubstr("4 cannot divide 26 numbers of an MLP's intermediate_size"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 4, [](auto& o) { o.run.tokens = 14; }),
-              HasSubstr("max_length 14 / tensor_parallel_size 4 = 3, and 2 tokens are left"));
-  EXPECT_THAT(tensor_refusal(experts_config, 2), HasSubstr("for mixtures of experts"));
-  EXPECT_THAT(tensor_refusal(tensor_config("olmo2", 4), 2), HasSubstr("without norms before attention"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.strategy.policy.reproducible = true; }),
-              HasSubstr("--reproducible"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) {
-                               o.run.states = {{"s", DType::u8, 256}};
-                             }),
-              HasSubstr("blocks of elements"));
-  EXPECT_THAT(
-      tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.strategy.policy.compression.gradients = true; }),
-      HasSubstr("int8 collectives"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) {
-                               o.run.strategy.unit_strategies = {{"embed", "NO_SHARD"}};
-                             }),
-              HasSubstr("--unit_strategy"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.sequences = 2; }),
-              HasSubstr("losses over sequences"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) { o.run.purpose = plan::Purpose::evaluate, o.run.states.clear(); }),
-              HasSubstr("evaluation and generation by themselves"));
-}
-
-TEST(Tensor, RefusesWhatChangesTheModel) {
-  const std::string config = tensor_config("llama", 4);
-  const auto refuses = [&](const char* what, const std::function<void(models::Model&)>& change) {
-    models::Model model = models::make(config, "test");
-    change(model);
-    expect_error(ExitCode::usage, what, [&] { models::split_tensors(model, 2); });
-  };
-  refuses("its masks are of 8 numbers, and a rank has 12",
-          [](auto& model) { models::add_lora(model, {.rank = 3, .alpha = 6, .dropout = 0.1}); });
-  refuses("for quantized weights", [](auto& model) {
-    models::add_lora(model, {.rank = 3, .alpha = 6});
-    models::quantize(model, QuantFormat::nf4);
-  });
-  refuses("--max_unit_size", [](auto& model) { model.in_row_parts = true; });  // split_rows
-  refuses("--context_parallel_size", [](auto& model) { models::share_rows(model, 2); });
-  refuses("losses over sequences", [&](auto& model) {
-    models::add_reference(model, models::make(config, "test"), models::ReferenceParams::own);
-  });
 }
 
 }  // namespace
