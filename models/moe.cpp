@@ -104,7 +104,7 @@ void MoeMlp::route(const ForwardArgs& args, const Saved& s, const Scratch& w) co
   router_.forward({.params = args.params,
                    .x = args.x,
                    .y = s.probs,
-                   .lora = lora_context(w.lora, args.batch, args.phase),
+                   .context = linear_context(w.lora, args.batch, args.phase),
                    .stream = args.stream});
   add_bias(args, router_bias_, /*offsets=*/{}, s.probs);
   kernels::route({.logits = s.probs,
@@ -194,7 +194,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                                     .dy = w.dlogits,
                                     .dx = args.dx,
                                     .write = Write::add,
-                                    .lora = lora_context(w.lora, args.batch, Phase::train),
+                                    .context = linear_context(w.lora, args.batch, Phase::train),
                                     .stream = args.stream};
   router_.backward_params(router);  // the last reader of x, whose memory dx may be
   if (is_wanted(args.wanted(), router_bias_))

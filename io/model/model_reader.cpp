@@ -165,7 +165,7 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, std::span<
     const TensorView gap = view.data.rows(done, end - done);
     fill_now(gap.device, gap.data, 0, gap.nbytes());
   };
-  for (const auto& s : layout.segments(view.unit, view.shard)) {
+  for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part)) {
     const std::int64_t at = s.unit_offset - first;
     if (match.params[static_cast<std::size_t>(s.param)].tensor < 0) {  // of another part: stays as it is
       done = at + s.length;
@@ -188,7 +188,7 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
   constexpr std::int64_t most = 1 << 18;  // elements at a time
   std::vector<std::byte> stored, held;
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
-  for (const auto& s : layout.segments(view.unit, view.shard)) {
+  for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part)) {
     if (s.param != copy.param) continue;
     for (std::int64_t done = 0; done < s.length; done += most) {
       const TensorView rows = view.data.rows(s.unit_offset - first + done, std::min(most, s.length - done));

@@ -50,7 +50,7 @@ std::uint64_t write_shards(const ModelFiles& model, std::span<const int> params,
   for (const auto& view : shards) {
     if (layout.replica_of(view.unit, rank) != 0) continue;
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
-    for (const auto& s : layout.segments(view.unit, view.shard)) {
+    for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part)) {
       const auto [begin, end] = tensors_of.equal_range(s.param);
       for (auto at = begin; at != end; ++at) {
         const ModelFiles::TensorLocation& location = model.locations[at->second];
@@ -131,7 +131,8 @@ void write_with_others(World& world, const std::string& directory, const std::st
   std::vector<SafetensorsTensor> tensors;
   std::vector<int> param_of;
   const auto add = [&](const std::string& name, int param) {
-    tensors.push_back({.name = name, .dtype = options.dtype, .shape = params[static_cast<std::size_t>(param)].shape});
+    tensors.push_back(
+        {.name = name, .dtype = options.dtype, .shape = params[static_cast<std::size_t>(param)].whole_shape()});
     param_of.push_back(param);
   };
   for (const auto& tensor : options.tensors) add(tensor.name, tensor.param);

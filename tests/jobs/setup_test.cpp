@@ -196,7 +196,7 @@ TEST(Setup, RanksThatShareRows) {
                                            "--gradient_accumulation_steps", "6"}),
                                2);
               }),
-              HasSubstr("on 1 groups of ranks that share rows. Set gradient_accumulation_steps=5"));
+              HasSubstr("on 1 groups of ranks that have the same rows. Set gradient_accumulation_steps=5"));
   EXPECT_THAT(refused([] {
                 (void)strategy_of(options_of({"--context_parallel_size", "3"}), 4, 4);
               }),
@@ -205,6 +205,23 @@ TEST(Setup, RanksThatShareRows) {
                 check_options(options_of({"--context_parallel_size", "2", "--sample_prompt", "A"}));
               }),
               HasSubstr("generate nothing"));
+}
+
+TEST(Setup, RanksThatShareMatrices) {
+  const Options options =
+      options_of({"--tensor_parallel_size", "4", "--global_batch_size", "16", "--per_device_train_batch_size", "2"});
+  EXPECT_EQ(strategy_of(options, 8, 8).mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 2}, {Axis::tensor, 4}}));
+  const plan::BatchPlan batch = batch_of(options, 8);
+  EXPECT_EQ(batch.data_ranks, 2);
+  EXPECT_EQ(batch.accumulation, 4);
+  EXPECT_THAT(refused([] {
+                (void)strategy_of(options_of({"--tensor_parallel_size", "3"}), 4, 4);
+              }),
+              HasSubstr("3 ranks that share matrices do not divide"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "2"}));
+              }),
+              HasSubstr("not built together"));
 }
 
 TEST(Setup, Refusals) {

@@ -114,7 +114,7 @@ void TrainRun::open_data() {
                           "Drop it: texts are one stream, cut into samples");
   const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
   if (!samples)
-    trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks),
+    trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks * model_.tensor_ranks),
     trainer_options_.run.row_stride = data_.row_tokens(max_length_);
   trainer_options_.run.packed = data_.train->packed() != nullptr;
   trainer_options_.run.loss_weights = data_.weighted();
@@ -255,6 +255,7 @@ std::string TrainRun::run_json() const {
     json["mesh"]["context"] = plan.spec.context_ranks();
     json["context_parallel_kind"] = name_of(plan.spec.model->context.kind);
   }
+  if (plan.spec.tensor_ranks() > 1) json["mesh"]["tensor"] = plan.spec.tensor_ranks();
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
   json["gradient_checkpointing"] = options_.text("gradient_checkpointing");

@@ -247,7 +247,7 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
 }
 
 plan::BatchPlan batch_of(const Options& options, int ranks) {
-  const int sharing = context_ranks_of(options), groups = std::max(1, ranks / sharing);
+  const int sharing = row_ranks_of(options), groups = std::max(1, ranks / sharing);
   const auto global = options.optional_integer("global_batch_size"),
              micro = options.optional_integer("per_device_train_batch_size");
   auto accumulation = options.optional_integer("gradient_accumulation_steps");
