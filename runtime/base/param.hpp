@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/tensor_placement.hpp"
 #include "runtime/base/quantized.hpp"
 #include "runtime/base/tensor.hpp"
+#include "runtime/base/tensor_placement.hpp"
 
 namespace tessera {
 
