@@ -13,12 +13,14 @@
 
 namespace tessera::kernels {
 
-/// A matrix for each group: every step-th of a list of views. On a device they are equally far apart in memory.
+/// A matrix for each group: every step-th of a list of views, or the matrices of one view (E, rows, columns). On a
+/// device they are equally far apart in memory.
 struct GroupMatrices {
   const TensorView* first = nullptr;
   std::int64_t step = 1;
   std::int64_t rows = 0;  // of each matrix, if it is the view and the views after it in memory; 0: the view alone
   [[nodiscard]] TensorView operator[](std::int64_t group) const {
+    if (first->shape.rank() == 3) return first->rows(group, 1).reshape({first->shape[1], first->shape[2]});
     TensorView matrix = first[group * step];
     if (rows > 0) matrix.shape = {rows, matrix.shape[1]};
     return matrix;

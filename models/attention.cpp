@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/tensor_split.hpp"
+
 namespace tessera::models {
 namespace {
 
@@ -105,6 +107,22 @@ void Attention::adapt(AdapterMaker& adapters) {
   out_.adapt(adapters);
 }
 
+void Attention::split(const TensorSplit& over) {
+  if (sinks_ >= 0) TensorSplit::refuse("for attention with sinks");
+  if (qk_norm_rope_.is_joint()) TensorSplit::refuse("for norms over the heads of all ranks");
+  const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
+  heads_ = over.part(heads_, "attention heads");
+  if (kv_heads_ < over.ranks() && over.ranks() % kv_heads_ == 0) {
+    qkv_.repeat_outputs(over, kv_heads_);
+    kv_heads_ = 1;
+  } else {
+    kv_heads_ = over.part(kv_heads_, "key and value heads");
+    qkv_.split_outputs(over, {q, kv, kv});
+  }
+  out_.split_inputs(over);
+  qk_norm_rope_.set_heads(heads_, kv_heads_);
+}
+
 SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
   if (context_.ranks > 1)
     return saved_bytes_of([&](SavedAllocator& allocator) { (void)stage_saved(allocator, shape, dtype); });
@@ -169,8 +187,8 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const ForwardScratch w = forward_scratch(allocator, s, args.shape, dtype, args.phase);
 
-  const LoraContext lora = lora_context(w.lora, args.batch, args.phase);
-  qkv_.forward({.params = args.params, .x = args.x, .y = s.qkv, .lora = lora, .stream = args.stream});
+  const LinearContext context = linear_context(w.lora, args.batch, args.phase);
+  qkv_.forward({.params = args.params, .x = args.x, .y = s.qkv, .context = context, .stream = args.stream});
   const bool has_output = args.recompute && args.kept;
   if (!has_output || qk_norm_rope_.in_place()) {
     const TensorView heads = qk_norm_rope_.forward({.phase = args.phase,
@@ -185,7 +203,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
   }
   if (!args.writes_y) return;
   out_.forward(
-      {.params = args.params, .x = s.out, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
+      {.params = args.params, .x = s.out, .y = args.y, .addend = residual, .context = context, .stream = args.stream});
 }
 
 bool Attention::through_heads(const Wanted& wanted) const { return wanted.dx() || qkv_.has_wanted(wanted); }
@@ -214,7 +232,7 @@ void Attention::backward(const BackwardArgs& args) const {
                  .x = s.out,
                  .dy = args.dy,
                  .dx = through ? w.dout : TensorView{},
-                 .lora = lora_context(w.lora, args.batch, Phase::train),
+                 .context = linear_context(w.lora, args.batch, Phase::train),
                  .stream = args.stream});
   if (!through) return;
   const TensorView heads = qk_norm_rope_.recompute(heads_args(args, w.heads), s.qkv);
@@ -258,7 +276,7 @@ void Attention::project_backward(const BackwardArgs& args, const ProjectBackward
                  .x = args.x,
                  .dy = of.dqkv,
                  .dx = args.dx,
-                 .lora = lora_context(of.lora, args.batch, Phase::train),
+                 .context = linear_context(of.lora, args.batch, Phase::train),
                  .stream = args.stream});
 }
 

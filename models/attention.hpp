@@ -38,6 +38,7 @@ class Attention final : public Sublayer {
   void adapt(AdapterMaker& adapters) override;
   [[nodiscard]] std::string context_refusal(ContextShare share) const override;
   void set_context(ContextShare share) override { context_ = share; }
+  void split(const TensorSplit& over) override;
   [[nodiscard]] ModuleStages stages() const override;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;

@@ -172,7 +172,7 @@ void Attention::forward_gathered(const ForwardArgs& args, const TensorView& resi
                 .x = out,
                 .y = args.y,
                 .addend = residual,
-                .lora = lora_context(w.lora, args.batch, args.phase),
+                .context = linear_context(w.lora, args.batch, args.phase),
                 .stream = args.stream});
 }
 
@@ -190,7 +190,7 @@ void Attention::backward_gathered(const BackwardArgs& args) const {
                    .x = s.out,
                    .dy = args.dy,
                    .dx = through ? w.out : TensorView{},
-                   .lora = lora_context(w.lora, args.batch, Phase::train),
+                   .context = linear_context(w.lora, args.batch, Phase::train),
                    .stream = args.stream});
     if (through) attend_gathered_backward(args, s, w);
     return;

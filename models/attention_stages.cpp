@@ -188,7 +188,7 @@ void Attention::forward_stage(const ForwardArgs& args, const TensorView& residua
                 .x = w.rows,
                 .y = args.y,
                 .addend = residual,
-                .lora = lora_context(w.lora, args.batch, args.phase),
+                .context = linear_context(w.lora, args.batch, args.phase),
                 .stream = args.stream});
 }
 
@@ -197,7 +197,7 @@ TensorView Attention::project(const ForwardArgs& args, const TensorView& qkv, co
   qkv_.forward({.params = args.params,
                 .x = args.x,
                 .y = qkv,
-                .lora = lora_context(lora, args.batch, args.phase),
+                .context = linear_context(lora, args.batch, args.phase),
                 .stream = args.stream});
   return qk_norm_rope_.forward({.phase = args.phase,
                                 .shape = args.shape,
@@ -246,7 +246,7 @@ void Attention::backward_stage(const BackwardArgs& args) const {
                  .x = w.rows,
                  .dy = args.dy,
                  .dx = through ? w.drows : TensorView{},
-                 .lora = lora_context(w.lora, args.batch, Phase::train),
+                 .context = linear_context(w.lora, args.batch, Phase::train),
                  .stream = args.stream});
   if (through)
     kernels::split_heads({.of = of, .rows = w.drows, .parts = as_parts(args.value_gradients[3], of, args.shape, dtype)},

@@ -42,6 +42,7 @@ struct DropoutState {
   // rows that a run may have: a token's number does not depend on how long the rows beside it are.
   std::int64_t row_tokens = 1, row_stride = 1;
   std::int64_t second_half = 0;  // where the second half of a row's tokens begins, behind the first one; 0: adjacent
+  std::int64_t skipped = 0;      // how many of the first tokens another rank has; rows are whole all the same
   /// In place of row_tokens, if the micro-batch is several rows end to end: the tokens of each, in host memory. What is
   /// left is padding.
   std::span<const std::int64_t> row_lengths = {};
@@ -87,6 +88,7 @@ struct Batch {
   TensorView router;
   TensorView loss_rows;  // u8: what a head in parts keeps of each row (row_parts.hpp)
   DropoutState dropout;  // of adapters; train only
+  int tensor_rank = 0;   // which part of divided matrices this rank has (split_tensors)
   /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
   const std::int32_t* lengths = nullptr;
 };

@@ -10,6 +10,45 @@ Block::Block(BlockParts parts) : parts_(std::move(parts)) {
   TESSERA_ASSERT(parts_.residuals.size() == 1 || parts_.residuals.size() == 2);
 }
 
+void Block::split(const TensorSplit& over) {
+  for (Residual& residual : parts_.residuals) residual.split(over);
+}
+
+ModuleStages Block::stages() const {
+  ModuleStages all = parts_.residuals.front().stages();
+  for (std::size_t i = 1; i < parts_.residuals.size() && is_split(); ++i) {
+    const ModuleStages more = parts_.residuals[i].stages();
+    const auto values = static_cast<int>(all.values.size()), stages = static_cast<int>(all.stages.size()) - 1;
+    const auto shifted = [&](std::vector<int> list) {
+      for (int& value : list) value += values;
+      return list;
+    };
+    all.values.insert(all.values.end(), more.values.begin(), more.values.end());
+    all.stages.back().writes = shifted(more.stages.front().writes);  // the first of a branch reads no value
+    for (std::size_t s = 1; s < more.stages.size(); ++s)
+      all.stages.push_back({shifted(more.stages[s].reads), shifted(more.stages[s].writes)});
+    for (ModuleStages::Exchange exchange : more.exchanges) {
+      exchange.after += stages;
+      exchange.from += values;
+      exchange.to += values;
+      all.exchanges.push_back(exchange);
+    }
+  }
+  return all;
+}
+
+std::size_t Block::value_bytes(int value, BatchShape shape, DType dtype) const {
+  if (!is_split()) return parts_.residuals.front().value_bytes(value, shape, dtype);
+  return parts_.residuals[static_cast<std::size_t>(value / Residual::split_values)].value_bytes(
+      value % Residual::split_values, shape, dtype);
+}
+
+std::size_t Block::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
+  if (!is_split()) return parts_.residuals.front().value_gradient_bytes(value, shape, dtype);
+  return parts_.residuals[static_cast<std::size_t>(value / Residual::split_values)].value_gradient_bytes(
+      value % Residual::split_values, shape, dtype);
+}
+
 std::string Block::context_refusal(ContextShare share) const {
   std::string why;
   for (const Residual& residual : parts_.residuals)
@@ -60,7 +99,55 @@ std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) c
   return allocator.bytes();
 }
 
+/// Outside training what is between the two lies in y: the workspace does not last from stage to stage.
+void Block::forward_split(const ForwardArgs& args) const {
+  const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
+  const bool train = args.phase == Phase::train;
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const Saved s =
+      train ? saved(saved_allocator, args.shape, args.x.dtype) : unsaved(allocator, args.shape, args.x.dtype);
+  const TensorView y = args.y.reshape(rows), middle = train ? s.middle : y;
+  ForwardArgs inner = args;
+  inner.workspace = scratch(allocator, args.shape, args.x.dtype, args.phase);
+  for (int i = 0; i < static_cast<int>(parts_.residuals.size()); ++i) {
+    const bool last = i + 1 == static_cast<int>(parts_.residuals.size());
+    inner.stage = stage_of(i, args.stage);
+    if (inner.stage < 0 || inner.stage >= Residual::split_stages) continue;
+    inner.x = i == 0 ? args.x.reshape(rows) : middle;
+    inner.y = last ? y : middle;
+    inner.writes_y = last ? args.writes_y : true;
+    inner.values = values_of(i, args.values);
+    inner.saved = s.residuals[i].saved;
+    inner.kept = s.residuals[i].kept;
+    parts_.residuals[static_cast<std::size_t>(i)].forward(inner);
+  }
+}
+
+/// The gradient between the two lies in dy.
+void Block::backward_split(const BackwardArgs& args) const {
+  const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
+  SavedAllocator saved_allocator(args.saved, args.kept);
+  ScratchAllocator allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
+  BackwardArgs inner = args;
+  inner.dy = args.dy.reshape(rows);
+  inner.workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
+  for (int i = static_cast<int>(parts_.residuals.size()); i-- > 0;) {
+    inner.stage = stage_of(i, args.stage);
+    if (inner.stage < 0 || inner.stage >= Residual::split_stages) continue;
+    inner.x = i > 0 ? s.middle : args.x.reshape(rows);
+    inner.dx = i > 0 ? inner.dy : reshaped(args.dx, rows);
+    inner.values = values_of(i, args.values);
+    inner.value_gradients = values_of(i, args.value_gradients);
+    inner.saved = s.residuals[i].saved;
+    inner.kept = s.residuals[i].kept;
+    parts_.residuals[static_cast<std::size_t>(i)].backward(inner);
+  }
+}
+
 void Block::forward(const ForwardArgs& args) const {
+  if (is_split()) return forward_split(args);
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
   const bool train = args.phase == Phase::train;
   SavedAllocator saved_allocator(args.saved, args.kept);
@@ -83,6 +170,7 @@ void Block::forward(const ForwardArgs& args) const {
 }
 
 void Block::backward(const BackwardArgs& args) const {
+  if (is_split()) return backward_split(args);
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);

@@ -29,14 +29,12 @@ class Block final : public Module {
   }
   [[nodiscard]] std::string context_refusal(ContextShare share) const override;
   void set_context(ContextShare share) override;
-  /// Those of the first branch; the second one is in the last.
-  [[nodiscard]] ModuleStages stages() const override { return parts_.residuals.front().stages(); }
-  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override {
-    return parts_.residuals.front().value_bytes(value, shape, dtype);
-  }
-  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override {
-    return parts_.residuals.front().value_gradient_bytes(value, shape, dtype);
-  }
+  void split(const TensorSplit& over) override;
+  /// Those of the first branch; the second one is in the last. Of branches that are split those of all: the last of one
+  /// and the first of the next are one stage.
+  [[nodiscard]] ModuleStages stages() const override;
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override {
@@ -63,6 +61,16 @@ class Block final : public Module {
   [[nodiscard]] TensorView scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   /// Whether branch i computes the gradient of its input, for the block's dx or for the parameters before it.
   [[nodiscard]] bool computes_dx(std::size_t i, const Wanted& wanted) const;
+
+  [[nodiscard]] bool is_split() const { return parts_.residuals.front().is_split(); }
+  /// The stage of branch i that is in a stage of the block, or next to it.
+  [[nodiscard]] static int stage_of(int i, int stage) { return stage - i * (Residual::split_stages - 1); }
+  template <class Args>
+  [[nodiscard]] static auto values_of(int i, const Args& values) {
+    return values.subspan(static_cast<std::size_t>(i * Residual::split_values), Residual::split_values);
+  }
+  void forward_split(const ForwardArgs& args) const;
+  void backward_split(const BackwardArgs& args) const;
 
   BlockParts parts_;
   int last_stage_ = 0;

@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "models/family.hpp"
+#include "models/wrappers.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::models {
 
@@ -23,6 +25,7 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "decoder_sparse_step",
                                           "embd_pdrop",
                                           "embedding_multiplier",
+                                          "experts_per_token",
                                           "final_logit_softcapping",
                                           "head_dim",
                                           "hidden_act",
@@ -75,6 +78,8 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "scale_attn_weights",
                                           "sliding_window",
                                           "sliding_window_pattern",
+                                          "swiglu_alpha",
+                                          "swiglu_limit",
                                           "tie_word_embeddings",
                                           "use_bidirectional_attention",
                                           "use_sliding_window",
@@ -111,6 +116,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "forced_eos_token_id",
                                            "gradient_checkpointing",
                                            "id2label",
+                                           "initial_context_length",  // of gpt-oss; transformers does not read it
                                            "is_decoder",
                                            "is_llama_config",
                                            "keys_to_ignore_at_inference",
@@ -162,6 +168,14 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "use_bfloat16",
                                            "use_cache"};
 
+/// Of models of text and images: of other parts than the text.
+constexpr std::string_view wrapper_keys[] = {
+    "boi_token_index",      "eoi_token_index",       "image_token_id",
+    "image_token_index",    "mm_tokens_per_image",   "multimodal_projector_bias",
+    "projector_hidden_act", "spatial_merge_size",    "text_config",
+    "video_token_id",       "vision_config",         "vision_end_token_id",
+    "vision_feature_layer", "vision_start_token_id", "vision_token_id"};
+
 /// Those that no family but the readers minds: without effect alone.
 constexpr std::string_view harmless_where_unread[] = {"max_window_layers", "quantization_config"};
 
@@ -211,13 +225,29 @@ void refuse_other_families_keys(const ConfigReader& config) {
       if (!has_key(rope_keys, key)) of.refuse(key, "is set, which is not supported", "Remove it if it has no effect");
 }
 
+std::string dropout_of(const ConfigReader& config) {
+  std::string asked;
+  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout"})
+    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0)
+      asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
+  return asked;
+}
+
 std::vector<std::string> unknown_config_keys(const std::string& config_json) {
   const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   std::vector<std::string> unknown;
   if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return unknown;
-  if (find_family(json.at("model_type").get<std::string>()) == nullptr) return unknown;
+  const std::string family = json.at("model_type").get<std::string>();
+  if (find_family(family) == nullptr) return unknown;
+  const bool wraps = is_text_part(family);
+  if (wraps && json.contains("text_config") && json.at("text_config").is_object())
+    for (const auto& [key, value] : json.at("text_config").items())
+      if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key))
+        unknown.push_back("text_config." + key);
   for (const auto& [key, value] : json.items()) {
-    if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key)) unknown.push_back(key);
+    if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key) &&
+        !(wraps && has_key(wrapper_keys, key)))
+      unknown.push_back(key);
     if ((key != "rope_parameters" && key != "rope_scaling") || !value.is_object()) continue;
     for (const std::string_view inner : unread_rope_keys)
       if (value.contains(std::string(inner))) unknown.push_back(key + "." + std::string(inner));

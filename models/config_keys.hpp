@@ -13,6 +13,9 @@ namespace tessera::models {
 /// has not; and for a key of the rope objects that is not known. What a family asks for is the list of what it allows.
 void refuse_other_families_keys(const ConfigReader& config);
 
+/// "resid_pdrop = 0.1, …"; "" if no key asks for dropout.
+[[nodiscard]] std::string dropout_of(const ConfigReader& config);
+
 /// The keys of a config.json that are not known, sorted. Those whose value is null, false, or an empty string, list or
 /// object do not count. Empty for a text that make refuses: no JSON
 /// object, no supported family.

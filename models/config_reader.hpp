@@ -44,6 +44,8 @@ class ConfigReader {
   /// A list of strings; empty if absent.
   [[nodiscard]] std::vector<std::string> texts(const std::string& name) const;
 
+  [[nodiscard]] const nlohmann::json& json() const { return json_; }
+  [[nodiscard]] const std::string& source() const { return source_; }
   /// Whether the value of `name` is that of `other`.
   [[nodiscard]] bool has_value_of(const ConfigReader& other, const std::string& name) const;
   /// The keys with a value that nobody has asked for, sorted.

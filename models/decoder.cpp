@@ -44,6 +44,9 @@ std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const Layer& la
                      .out = linear("o_proj", q, c.hidden, c.out_bias),
                      .rules = {.scale = c.attention_scale, .window = layer.rules.window, .soft_cap = c.attention_cap}};
   if (layer.rules.rotates) spec.heads.rope = layer.rope;
+  if (c.sinks)
+    spec.rules.sinks = ParamSpec{
+        .name = prefix + "sinks", .shape = {c.heads}, .init = {Initializer::Kind::normal, c.initializer_range}};
   if (c.fused_names) spec.qkv = {linear("qkv_proj", c.hidden, q + 2 * kv, c.qkv_bias)};
   else
     spec.qkv = {linear("q_proj", c.hidden, q, c.qkv_bias), linear("k_proj", c.hidden, kv, c.qkv_bias),

@@ -51,6 +51,7 @@ struct DecoderConfig {
   double embedding_scale = 1;        // factor of token embeddings
   double attention_scale = 0;        // of scores; 0: d^-0.5
   double attention_cap = 0;          // soft cap of scores; 0: none
+  bool sinks = false;                // a learned logit of each head joins the softmax
   kernels::LogitRules logits;
   ExpertsConfig experts;  // in place of the dense MLP, in the layers it names
 };

@@ -25,17 +25,36 @@ std::string expert_prefix(const ExpertsConfig& c, const ExpertsLayerSpec& layer,
 
 }  // namespace
 
+/// Parameters of all experts of a layer, as gpt-oss has them.
+static FusedExpertsSpec fused_experts(const ExpertsConfig& c, const ExpertsLayerSpec& layer) {
+  const std::string prefix = layer.prefix + "mlp.experts.";
+  const Initializer normal{Initializer::Kind::normal, layer.std};
+  const auto weight = [&](const char* name, std::int64_t in, std::int64_t out) {
+    return ParamSpec{.name = prefix + name, .shape = {c.count, in, out}, .init = normal};
+  };
+  const auto bias = [](const std::string& name, const Shape& shape) {
+    return ParamSpec{.name = name, .shape = shape, .init = {}, .decay = false};
+  };
+  return {.gate_up = weight("gate_up_proj", layer.hidden, 2 * c.intermediate),
+          .gate_up_bias = bias(prefix + "gate_up_proj_bias", {c.count, 2 * c.intermediate}),
+          .down = weight("down_proj", c.intermediate, layer.hidden),
+          .down_bias = bias(prefix + "down_proj_bias", {c.count, layer.hidden}),
+          .router_bias = bias(layer.prefix + "mlp.router.bias", {c.count}),
+          .limits = *c.limits};
+}
+
 std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLayerSpec& layer, ParamList& params) {
   const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
     return LinearSpec{name, in, out, WeightOrder::out_in, /*bias=*/false, layer.std};
   };
-  MoeMlpSpec spec{.router = linear(layer.prefix + c.names.router, layer.hidden, c.count),
+  MoeMlpSpec spec{.router = linear(layer.prefix + (c.limits ? "mlp.router" : c.names.router), layer.hidden, c.count),
                   .experts = {},
                   .top_k = c.top_k,
                   .normalize = c.normalize,
                   .layer = layer.layer,
                   .balance = c.balance};
-  for (std::int64_t j = 0; j < c.count; ++j) {
+  if (c.limits) spec.fused = fused_experts(c, layer);
+  for (std::int64_t j = 0; j < c.count && !c.limits; ++j) {
     const std::string prefix = expert_prefix(c, layer, j);
     spec.experts.push_back({.gate = linear(prefix + c.names.gate, layer.hidden, c.intermediate),
                             .up = linear(prefix + c.names.up, layer.hidden, c.intermediate),
@@ -45,6 +64,7 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLaye
 }
 
 void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& layer, std::map<std::string, TensorUse>& aliases) {
+  if (c.limits) return;
   TensorUse gate_up{.parts = {}, .shape = {c.count, 2 * c.intermediate, layer.hidden}, .same_as = ""};
   TensorUse down{.parts = {}, .shape = {c.count, layer.hidden, c.intermediate}, .same_as = ""};
   for (std::int64_t j = 0; j < c.count; ++j) {
@@ -66,8 +86,9 @@ std::string partly_frozen_experts(const std::vector<ParamSpec>& params) {
   for (const ParamSpec& param : params) {
     const std::size_t at = param.name.find(word);
     if (at == std::string::npos) continue;
-    const std::size_t number = at + word.size();
-    const std::string all = param.name.substr(0, number) + "*" + param.name.substr(param.name.find('.', number));
+    const std::size_t number = at + word.size(), end = param.name.find('.', number);
+    if (end == std::string::npos) continue;  // of all experts
+    const std::string all = param.name.substr(0, number) + "*" + param.name.substr(end);
     if (const auto [first, fresh] = trainable.emplace(all, param.trainable); !fresh && first->second != param.trainable)
       return all;
   }

@@ -3,7 +3,9 @@
 // Mixture of experts of a decoder: its config, its composition, its names in files.
 
 #include <memory>
+#include <optional>
 
+#include "kernels/clamped_swiglu.hpp"
 #include "models/config_reader.hpp"
 #include "models/sublayer.hpp"
 
@@ -21,6 +23,7 @@ struct ExpertsConfig {
     std::string expert;              // "mlp.experts.": + "j." + gate|up|down + ".weight"
     std::string gate, up, down;
   } names;
+  std::optional<kernels::GateLimits> limits;  // set: those of gpt-oss, mlp.experts.* and mlp.router, without `names`
 };
 
 struct ExpertsKeys {

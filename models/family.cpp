@@ -19,6 +19,12 @@ constexpr Family table[] = {
     {"granite", make_granite, decoder_canonical_name},
     {"gemma2", make_gemma2, decoder_canonical_name},
     {"gemma3_text", make_gemma3_text, decoder_canonical_name},
+    {"gpt_oss", make_gpt_oss, decoder_canonical_name},
+    {"gemma3", make_text_part, text_part_canonical_name},
+    {"mistral3", make_text_part, text_part_canonical_name},
+    {"qwen2_vl", make_text_part, text_part_canonical_name},
+    {"qwen2_5_vl", make_text_part, text_part_canonical_name},
+    {"qwen3_vl", make_text_part, text_part_canonical_name},
 };
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "kernels/bias.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
@@ -28,9 +29,28 @@ void FusedLinears::adapt(AdapterMaker& adapters) {
   for (Linear& linear : linears_) linear.adapt(adapters);
 }
 
+void FusedLinears::split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections) {
+  out_ = 0;
+  for (Linear& linear : linears_) {
+    linear.split_outputs(over, linears_.size() == 1 ? sections : std::vector<std::int64_t>());
+    out_ += linear.out();
+  }
+}
+
+void FusedLinears::repeat_outputs(const TensorSplit& over, std::int64_t parts) {
+  if (linears_.size() == 1)
+    TensorSplit::refuse("for fewer key and value heads than ranks where one matrix makes queries, keys and values");
+  linears_.front().split_outputs(over);
+  out_ = linears_.front().out();
+  for (Linear& linear : std::span(linears_).subspan(1)) {
+    linear.repeat_outputs(over, parts);
+    out_ += linear.out();
+  }
+}
+
 bool FusedLinears::may_join() const {
   return linears_.size() > 1 && linears_[0].order() == WeightOrder::out_in &&
-         std::ranges::none_of(linears_, &Linear::is_adapted);
+         std::ranges::none_of(linears_, &Linear::is_adapted) && std::ranges::none_of(linears_, &Linear::is_repeated);
 }
 
 TensorView FusedLinears::joined(std::span<const TensorView> views, int (Linear::*position)() const) const {

@@ -19,6 +19,11 @@ class FusedLinears {
   FusedLinears(const std::vector<LinearSpec>& specs, ParamList& params);
 
   void adapt(AdapterMaker& adapters);
+  /// Linear::split_outputs of each; `sections`: of the one that there is.
+  void split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections);
+  /// The first one is split, and the others are repeated (Linear::repeat_outputs), of which each has `parts` parts.
+  /// There are several.
+  void repeat_outputs(const TensorSplit& over, std::int64_t parts);
 
   /// Linear::ForwardArgs, with y (N, out()): the columns of the first, then of the next.
   void forward(const Linear::ForwardArgs& args) const;

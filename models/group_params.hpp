@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// GroupParams: a parameter of each group of a grouped GEMM, equally spaced among the module's parameters.
+// GroupParams: a parameter of each group of a grouped GEMM, equally spaced among the module's parameters; or one that
+// has the matrices of all groups.
 
 #include "kernels/grouped_gemm.hpp"
 #include "models/params.hpp"
@@ -9,7 +10,7 @@
 namespace tessera::models {
 
 struct GroupParams {
-  int first = -1, step = 1;  // position of the first group's, and the step to the next
+  int first = -1, step = 1;  // position of the first group's, and the step to the next; 0: one (groups, …) for all
   std::int64_t groups = 0;
 
   [[nodiscard]] int at(std::int64_t group) const { return first + static_cast<int>(group) * step; }

@@ -28,7 +28,14 @@ void GroupedLinear::add(const std::vector<LinearSpec>& specs, ParamList& params)
   }
 }
 
+void GroupedLinear::add_fused(const ParamSpec& weights, ParamList& params) {
+  TESSERA_ASSERT(parts_.empty() && weights.shape.rank() == 3);
+  in_ = weights.shape[1], out_ = weights.shape[2], order_ = WeightOrder::in_out;
+  parts_.push_back({.out = out_, .weights = {params.add(weights), /*step=*/0, weights.shape[0]}, .lora = {}});
+}
+
 void GroupedLinear::adapt(AdapterMaker& adapters, std::int64_t active) {
+  if (parts_[0].weights.step == 0) return;  // one parameter for all groups
   for (Part& part : parts_)
     if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups, active},
                                                   in_, part.out, order_ == WeightOrder::in_out))

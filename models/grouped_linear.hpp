@@ -19,6 +19,8 @@ class GroupedLinear {
   /// Adds the next group: group e has rows [offsets[e], offsets[e+1]). All groups have the same shapes, and their
   /// weights are equally spaced among the module's parameters.
   void add(const std::vector<LinearSpec>& specs, ParamList& params);
+  /// All groups at once, in one parameter (groups, in, out), in place of add. It has no adapters.
+  void add_fused(const ParamSpec& weights, ParamList& params);
   /// Gives every group its adapters, if they are chosen for them: all groups have one, or none. Once, after the last
   /// group. `active`: how many groups compute a token.
   void adapt(AdapterMaker& adapters, std::int64_t active);

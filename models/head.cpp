@@ -118,7 +118,7 @@ void Head::forward_logits(const ForwardArgs& args) const {
                     .x = w.normed,
                     .y = args.batch->logits,
                     .y_stride = 0,
-                    .context = {.workspace = w.lora},
+                    .context = {.lora = w.lora},
                     .stream = args.stream});
   apply(logits_, args.batch->logits, args.stream);
 }
@@ -140,7 +140,7 @@ void Head::backward(const BackwardArgs& args) const {
                           .x = w.normed,
                           .y = {},
                           .y_stride = 0,
-                          .context = lora_context({}, args.batch, Phase::train),
+                          .context = linear_context({}, args.batch, Phase::train),
                           .stream = args.stream};
   kernels::LinearCrossEntropyArgs::LowRank low;
   const bool through_low = lora_ && (through_weight || lora_->has_wanted(args.wanted()));

@@ -11,6 +11,8 @@
 
 namespace tessera::models {
 
+class TensorSplit;
+
 /// in_out: W is (in, out), as GPT-2's Conv1D. out_in: W is (out, in), as nn.Linear.
 enum class WeightOrder : unsigned char { in_out, out_in };
 
@@ -41,7 +43,7 @@ class Linear {
     TensorView y;               // (N, out)
     TensorView addend;          // (N, out), not over y: y = addend + x·W + b, rounded once; absent: none
     std::int64_t y_stride = 0;  // as x_stride; 0: out
-    LoraContext lora;           // of its adapter
+    LinearContext context;
     StreamView stream = host_stream;
   };
   void forward(const ForwardArgs& args) const;
@@ -54,7 +56,7 @@ class Linear {
     TensorView dx;                   // (N, in), overwritten; may be x; absent: not wanted
     std::int64_t dy_stride = 0;      // as y_stride
     Write write = Write::overwrite;  // of dx
-    LoraContext lora;                // of its adapter
+    LinearContext context;
     StreamView stream = host_stream;
   };
   /// Gradients of the parameters that have a buffer, then dx.
@@ -69,9 +71,17 @@ class Linear {
   /// The part of backward_params that is the gradient of the bias, if there is one and it has a buffer.
   void backward_bias(const BackwardArgs& args) const;
 
+  /// It has a part of its outputs, of each of `sections` of them, or of its inputs (split_tensors). Of the sum of the
+  /// latter's outputs the first rank's has the bias. A quantized matrix is replicated, and a rank reads its part.
+  void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections = {});
+  void split_inputs(const TensorSplit& over);
+  /// It has one of `parts` equal parts of its outputs; where they are fewer than ranks, several have the same one. The
+  /// parameters are replicated, and the gradient that a rank computes of them is 0 elsewhere.
+  void repeat_outputs(const TensorSplit& over, std::int64_t parts);
+
   /// Gives it an adapter, if one is chosen for it. Once, before it is used.
   void adapt(AdapterMaker& adapters, AdapterMaker::Kind kind = AdapterMaker::Kind::linear);
-  /// Bytes of LoraContext::workspace, for N rows; 0 without an adapter.
+  /// Bytes of LinearContext::lora, for N rows; 0 without an adapter.
   [[nodiscard]] std::size_t lora_workspace_bytes(std::int64_t rows, DType dtype) const {
     return lora_ ? lora_->workspace_bytes(rows, dtype) : 0;
   }
@@ -91,6 +101,7 @@ class Linear {
   [[nodiscard]] int bias() const { return bias_; }
   [[nodiscard]] WeightOrder order() const { return order_; }
   [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
+  [[nodiscard]] bool is_repeated() const { return repeats_ > 0; }
   /// Of the forward pass, per row.
   [[nodiscard]] double flops_per_row() const { return weight_flops() + (lora_ ? lora_->flops_per_row() : 0.0); }
   /// Of the backward pass, per row.
@@ -102,10 +113,21 @@ class Linear {
  private:
   [[nodiscard]] double weight_flops() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
   [[nodiscard]] static LoraBranch::Args branch_args(const BackwardArgs& args, const TensorView& x);
+  /// Of a replicated parameter, the rows of the outputs that this rank has.
+  [[nodiscard]] TensorView own_rows(const TensorView& param, const LinearContext& context) const {
+    return repeats_ > 0 ? param.rows(context.tensor_rank / repeats_ * out_, out_) : param;
+  }
+  [[nodiscard]] TensorView own_weight(std::span<const TensorView> params, const LinearContext& context) const;
+  [[nodiscard]] TensorView bias_of(const ForwardArgs& args) const;
+  /// The memory of the gradient of the rows that this rank has; 0 is written to the others.
+  [[nodiscard]] TensorView own_gradient(const BackwardArgs& args, int param) const;
 
   std::int64_t in_, out_;
   WeightOrder order_;
-  int weight_, bias_ = -1;  // positions in the module's parameters; -1: none
+  int weight_, bias_ = -1;       // positions in the module's parameters; -1: none
+  bool sums_outputs_ = false;    // split_inputs
+  int repeats_ = 0;              // repeat_outputs: ranks that have the same part; 0: not called
+  std::int64_t row_stride_ = 0;  // of a weight whose inputs a rank has a part of, if it is replicated; 0: it is not
   std::optional<LoraBranch> lora_;
 };
 
@@ -116,10 +138,10 @@ class Linear {
   for (const Linear* linear : linears) bytes = std::max(bytes, linear->lora_workspace_bytes(rows, dtype));
   return allocator.take_bytes(bytes);
 }
-/// The context of the adapters in a pass; dropout is of training alone.
-[[nodiscard]] inline LoraContext lora_context(const TensorView& workspace, const Batch* batch, Phase phase) {
+/// The context in a pass; dropout is of training alone.
+[[nodiscard]] inline LinearContext linear_context(const TensorView& workspace, const Batch* batch, Phase phase) {
   const bool drops = phase == Phase::train && batch != nullptr;
-  return {workspace, drops ? &batch->dropout : nullptr};
+  return {workspace, drops ? &batch->dropout : nullptr, batch != nullptr ? batch->tensor_rank : 0};
 }
 
 }  // namespace tessera::models

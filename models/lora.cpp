@@ -9,6 +9,7 @@
 
 #include "models/module.hpp"
 #include "models/score_head.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace tessera::models {
@@ -205,7 +206,7 @@ void freeze_base(Model& model, const LoraSpec& spec) {
     if (saved > 0 && saved < modules.size())
       throw Error(ExitCode::usage, modules[0] + " and " + modules[1] + " are tied: they are one parameter",
                   "modules_to_save", "Name both, or none");
-    const bool bias = param.name.ends_with(".bias") &&
+    const bool bias = (param.name.ends_with(".bias") || param.name.ends_with("_bias")) &&
                       (spec.bias == LoraSpec::Bias::all ||
                        (spec.bias == LoraSpec::Bias::lora_only && adapted.contains(module_of(param.name))));
     param.trainable = param.adapter || saved > 0 || bias;
@@ -226,6 +227,10 @@ void add_lora(Model& model, const LoraSpec& spec) {
                 "Give a rank of at least 1");
   if (spec.dropout < 0 || spec.dropout >= 1)
     throw Error(ExitCode::usage, strfmt("dropout %g is not in [0, 1)", spec.dropout), "lora_dropout");
+  if (is_text_part(model.family))
+    throw Error(ExitCode::usage,
+                "adapters of the text part of a model of text and images (" + model.family + ") are not supported",
+                "tuner_type", "Train it in full, or only some of it (--trainable_parameters)");
   model.lora = LoraAdapters{spec, {}};
   Maker maker(model, spec);
   for (const auto& module : model.modules) module->adapt(maker);
@@ -236,6 +241,13 @@ void add_lora(Model& model, const LoraSpec& spec) {
   if (spec.strict && maker.choice().is_saved_target(unmatched))
     throw Error(ExitCode::usage, "each module named " + unmatched + " is in modules_to_save too, and so has no adapter",
                 "target_modules", "Name it in one of the two");
+  if (!unmatched.empty() && (spec.strict || model.lora->modules.empty()))
+    for (const ParamSpec& param : model.params)
+      if (is_named(param.name, unmatched) || is_named(param.name, unmatched + ".weight"))
+        throw Error(ExitCode::usage,
+                    "\"" + unmatched + "\" is no Linear with an adapter: " + param.name +
+                        (param.shape.rank() == 3 ? " has the weights of all experts" : " has none"),
+                    "target_modules", "The Linears are " + list_of(maker.linears()));
   if (model.lora->modules.empty() || (spec.strict && !unmatched.empty()))
     throw Error(ExitCode::usage, "no Linear of the model matches \"" + unmatched + "\"", "target_modules",
                 "The Linears are " + list_of(maker.linears()));

@@ -2,11 +2,41 @@
 // LoraBranch: A·x is not saved; backward computes it again, from the input that the gradient of A needs anyway.
 #include "models/lora_branch.hpp"
 
+#include <algorithm>
+
 #include "kernels/dropout.hpp"
 #include "kernels/gemm.hpp"
+#include "models/tensor_split.hpp"
+#include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::models {
+
+void LoraBranch::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
+  out_ = over.part(out_, "outputs of an adapter");
+  over.divide(at_.b, 0, std::move(sections));
+}
+
+void LoraBranch::split_inputs(const TensorSplit& over) {
+  in_ = over.part(in_, "inputs of an adapter");
+  parts_ = over.ranks();
+  if (dropout_ > 0 && in_ % kernels::dropout_columns != 0)
+    throw Error(
+        ExitCode::usage,
+        strfmt("lora_dropout %g with --tensor_parallel_size %d: its masks are of %d numbers, and a rank has %ld of "
+               "the inputs of a matrix",
+               dropout_, parts_, kernels::dropout_columns, in_),
+        "tensor_parallel_size, lora_dropout", "Add --lora_dropout 0, or choose a smaller --tensor_parallel_size");
+  over.divide(at_.a, 1);
+}
+
+TensorView LoraBranch::own_b(const Args& args) const { return own_rows(at(args.params, at_.b), args); }
+
+TensorView LoraBranch::own_gradient_of_b(const Args& args) const {
+  const TensorView& all = args.grads[at_.b];
+  if (repeats_ > 0 && !args.grads.adds(at_.b)) clear(all, args.stream);
+  return own_rows(all, args);
+}
 
 LoraBranch::Scratch LoraBranch::scratch(ScratchAllocator& allocator, std::int64_t rows, DType dtype) const {
   Scratch w;
@@ -26,24 +56,29 @@ void LoraBranch::mask(const Args& args, const TensorView& from, const TensorView
   const auto words =
       philox(static_cast<std::uint64_t>(of_run[1]) << 32 | of_run[0], static_cast<std::uint64_t>(state.step));
   const std::int64_t rows = from.shape[0];
-  std::int64_t at = 0, first = state.first_token;
+  std::int64_t at = 0, first = state.first_token, skipped = state.skipped;
   const auto mask_range = [&](std::int64_t tokens, std::int64_t place) {
-    kernels::dropout({.x = from.rows(at, tokens),
-                      .y = to.rows(at, tokens),
+    const std::int64_t before = std::min(skipped, tokens), count = std::min(tokens - before, rows - at);
+    skipped -= before;
+    if (count == 0) return;
+    kernels::dropout({.x = from.rows(at, count),
+                      .y = to.rows(at, count),
                       .p = dropout_,
                       .key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],
-                      .first_row = place,
+                      .first_row = place + before,
+                      .first_column = parts_ > 1 ? args.context.tensor_rank * in_ : 0,
+                      .columns = in_ * parts_,
                       .accumulate = write == Write::add},
                      args.stream);
-    at += tokens;
+    at += count;
   };
   for (; state.second_half > 0 && at < rows; first += state.row_stride) {
     mask_range(state.row_tokens / 2, first);
     mask_range(state.row_tokens / 2, first + state.second_half);
   }
   for (const std::int64_t tokens : state.row_lengths) mask_range(tokens, first), first += state.row_stride;
-  const std::int64_t adjacent =
-      !state.row_lengths.empty() || state.row_tokens == state.row_stride ? rows - at : state.row_tokens;
+  const bool is_last = !state.row_lengths.empty() || state.row_tokens == state.row_stride;  // one range is left
+  const std::int64_t adjacent = is_last ? rows - at + skipped : state.row_tokens;
   for (; at < rows; first += state.row_stride) mask_range(adjacent, first);
 }
 
@@ -55,14 +90,14 @@ TensorView LoraBranch::dropped(const Args& args, const Scratch& w) const {
 }
 
 void LoraBranch::forward(const Args& args) const {
-  ScratchAllocator allocator(args.context.workspace);
+  ScratchAllocator allocator(args.context.lora);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   const TensorView x = dropped(args, w);
   TESSERA_ASSERT(args.x_stride == 0 || x.data == args.x.data, "dropout of columns of a wider matrix");
   kernels::gemm({.a = x, .b = at(args.params, at_.a), .c = w.low, .trans_b = true, .stride_a = args.x_stride},
                 args.stream);
   kernels::gemm({.a = w.low,
-                 .b = at(args.params, at_.b),
+                 .b = own_b(args),
                  .c = args.y,
                  .trans_b = true,
                  .alpha = scale_,
@@ -73,21 +108,20 @@ void LoraBranch::forward(const Args& args) const {
 
 /// dlow = s·dy·B
 void LoraBranch::gradient_of_low(const Args& args, const Scratch& w) const {
-  kernels::gemm({.a = args.y, .b = at(args.params, at_.b), .c = w.dlow, .alpha = scale_, .stride_a = args.y_stride},
-                args.stream);
+  kernels::gemm({.a = args.y, .b = own_b(args), .c = w.dlow, .alpha = scale_, .stride_a = args.y_stride}, args.stream);
 }
 
 void LoraBranch::backward_params(const Args& args) const {
   const bool of_a = static_cast<bool>(args.grads[at_.a]), of_b = static_cast<bool>(args.grads[at_.b]);
   if (!of_a && !of_b) return;
-  ScratchAllocator allocator(args.context.workspace);
+  ScratchAllocator allocator(args.context.lora);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   const TensorView x = dropped(args, w);
   if (of_b) {  // dB = s·dyᵀ·low
     kernels::gemm({.a = x, .b = at(args.params, at_.a), .c = w.low, .trans_b = true}, args.stream);
     kernels::gemm({.a = args.y,
                    .b = w.low,
-                   .c = args.grads[at_.b],
+                   .c = own_gradient_of_b(args),
                    .trans_a = true,
                    .alpha = scale_,
                    .beta = args.grads.adds(at_.b) ? 1.0 : 0.0,
@@ -102,7 +136,7 @@ void LoraBranch::backward_params(const Args& args) const {
 }
 
 void LoraBranch::backward_input(const Args& args) const {
-  ScratchAllocator allocator(args.context.workspace);
+  ScratchAllocator allocator(args.context.lora);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   gradient_of_low(args, w);
   const bool drops = dropout_ > 0 && args.context.dropout != nullptr;
@@ -131,7 +165,7 @@ kernels::LinearCrossEntropyArgs::LowRank LoraBranch::forward_half(const Args& ar
       args.stream);
   const bool trains = static_cast<bool>(half.dropped);
   return {.x = half.low,
-          .weight = at(args.params, at_.b),
+          .weight = own_b(args),
           .dx = trains && wanted_low ? half.dlow : TensorView{},
           .dweight = trains ? args.grads[at_.b] : TensorView{},
           .accumulate = trains && args.grads.adds(at_.b),

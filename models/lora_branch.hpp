@@ -10,10 +10,11 @@
 
 namespace tessera::models {
 
-/// What the adapters of a sublayer's Linears share during a pass.
-struct LoraContext {
-  TensorView workspace;                   // of the largest Linear: Linear::lora_workspace_bytes
-  const DropoutState* dropout = nullptr;  // null: none
+/// What a sublayer's Linears share during a pass.
+struct LinearContext {
+  TensorView lora;                        // scratch of the largest adapter: Linear::lora_workspace_bytes
+  const DropoutState* dropout = nullptr;  // of adapters; null: none
+  int tensor_rank = 0;                    // Batch::tensor_rank
 };
 
 /// The branch s·B(A(dropout(x))) of a Linear. Its parts are those of Linear; all of them add to what is there.
@@ -22,6 +23,15 @@ class LoraBranch {
   LoraBranch(const AdapterMaker::Positions& positions, std::int64_t in, std::int64_t out, const LoraSpec& spec)
       : at_(positions), in_(in), out_(out), rank_(spec.rank), scale_(spec.scale()), dropout_(spec.dropout) {}
 
+  /// With the Linear's: B has a part of the outputs, or A one of the inputs; the other one is replicated, and what each
+  /// rank adds to its gradient is a part of a sum.
+  void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections);
+  void split_inputs(const TensorSplit& over);
+  void repeat_outputs(int repeats, std::int64_t part) {
+    repeats_ = repeats;
+    out_ = part;
+  }
+
   struct Args {
     std::span<const TensorView> params;
     Gradients grads;            // backward_params
@@ -29,7 +39,7 @@ class LoraBranch {
     std::int64_t x_stride = 0;  // as Linear's; forward without dropout
     TensorView y;               // (N, out), or its gradient
     std::int64_t y_stride;      // as Linear's
-    LoraContext context;
+    LinearContext context;
     StreamView stream;
   };
   void forward(const Args& args) const;
@@ -65,8 +75,18 @@ class LoraBranch {
   void mask(const Args& args, const TensorView& from, const TensorView& to, Write write) const;
   void gradient_of_low(const Args& args, const Scratch& w) const;
 
+  /// Of a replicated B, the rows of the outputs that this rank has.
+  [[nodiscard]] TensorView own_rows(const TensorView& b, const Args& args) const {
+    return repeats_ > 0 ? b.rows(args.context.tensor_rank / repeats_ * out_, out_) : b;
+  }
+  [[nodiscard]] TensorView own_b(const Args& args) const;
+  /// See Linear::own_gradient.
+  [[nodiscard]] TensorView own_gradient_of_b(const Args& args) const;
+
   AdapterMaker::Positions at_;
   std::int64_t in_, out_, rank_;
+  int parts_ = 1;    // of the inputs: split_inputs
+  int repeats_ = 0;  // see Linear
   double scale_, dropout_;
 };
 

@@ -3,11 +3,18 @@
 #include "models/mlp.hpp"
 
 #include "kernels/gelu.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
 GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, params), down_(spec.down, params) {
   TESSERA_ASSERT(up_.out() == down_.in());
+}
+
+void GeluMlp::split(const TensorSplit& over) {
+  (void)over.part(down_.in(), "numbers of an MLP's intermediate_size");
+  up_.split_outputs(over);
+  down_.split_inputs(over);
 }
 
 GeluMlp::Saved GeluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -33,25 +40,26 @@ void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
+  const LinearContext context = linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const TensorView before = s.before;
   const TensorView after = s.after                      ? s.after
                            : args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype)
                                                         : before;
 
   if (!args.recompute || !args.kept)
-    up_.forward({.params = args.params, .x = args.x, .y = before, .lora = lora, .stream = args.stream});
+    up_.forward({.params = args.params, .x = args.x, .y = before, .context = context, .stream = args.stream});
   if (!args.writes_y) return;
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
   down_.forward(
-      {.params = args.params, .x = after, .y = args.y, .addend = residual, .lora = lora, .stream = args.stream});
+      {.params = args.params, .x = after, .y = args.y, .addend = residual, .context = context, .stream = args.stream});
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
+  const LinearContext context =
+      linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView before = s.before, after = s.after ? s.after : take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
 
@@ -64,7 +72,7 @@ void GeluMlp::backward(const BackwardArgs& args) const {
                   .x = after,
                   .dy = args.dy,
                   .dx = through_gelu ? d : TensorView{},
-                  .lora = lora,
+                  .context = context,
                   .stream = args.stream});
   if (!through_gelu) return;
   kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
@@ -73,7 +81,7 @@ void GeluMlp::backward(const BackwardArgs& args) const {
                 .x = args.x,
                 .dy = d,
                 .dx = args.dx,
-                .lora = lora,
+                .context = context,
                 .stream = args.stream});
 }
 

@@ -20,6 +20,7 @@ class GeluMlp final : public Sublayer {
     up_.adapt(adapters);
     down_.adapt(adapters);
   }
+  void split(const TensorSplit& over) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;

@@ -8,6 +8,7 @@
 #include "models/quantize.hpp"
 #include "models/reference.hpp"
 #include "models/score_head.hpp"
+#include "models/wrappers.hpp"
 
 namespace tessera::models {
 
@@ -59,17 +60,24 @@ struct Sequences {
   }
 };
 
-/// The terms of `of(T)`, which has at most one window.
+/// The terms of `of(T)`, which has at most one window and is for multiples of `unit`.
 template <class F>
-Flops terms_of(const F& of, const Sequences& sequences) {
-  constexpr std::int64_t longer = std::int64_t{1} << 30;  // than any window
-  const double one = of(1), two = of(2), square = (two - 2 * one) / 2, token = one - square;
+Flops terms_of(const F& of, const Sequences& sequences, std::int64_t unit) {
+  const std::int64_t longer = (std::int64_t{1} << 30) / unit * unit;  // than any window
+  const auto u = static_cast<double>(unit);
+  const double one = of(unit), two = of(2 * unit), square = (two - 2 * one) / (2 * u * u), token = one / u - square * u;
   if (square == 0) return {.per_token = token};
   const double keys = (of(longer) / static_cast<double>(longer) - token) / square;
   const std::int64_t window = std::llround(keys);
   if (window >= longer) return {.per_token = token, .per_square = square};
   return {.per_token = token, .windowed = square * sequences.keys(window)};
 }
+
+/// How many ranks work on a row together.
+int row_ranks(const Model& model) { return model.tensor_ranks * model.context.ranks; }
+
+/// A row of so many tokens, for all of these.
+BatchShape row_of(const Model& model, std::int64_t tokens) { return {row_ranks(model), tokens / row_ranks(model)}; }
 
 /// What backward leaves out for frozen parameters, less what a reference model adds; 0 if all are trainable and there
 /// is none.
@@ -80,13 +88,14 @@ Flops left_out(const Model& model, const Sequences& sequences) {
     const Module& module = *model.modules[m];
     const Wanted wanted(model.params, module.params(), /*dx=*/m > lowest);
     const auto without = [&](std::int64_t tokens) {
-      return 2 * module.forward_flops({1, tokens}) - module.backward_flops({1, tokens}, wanted);
+      const BatchShape row = row_of(model, tokens);
+      return 2 * module.forward_flops(row) - module.backward_flops(row, wanted);
     };
-    sum.add(terms_of(without, sequences), 1);
+    sum.add(terms_of(without, sequences, row_ranks(model)), 1);
   }
   for (const auto& module : model.reference) {
-    const auto more = [&](std::int64_t tokens) { return module->forward_flops({1, tokens}); };
-    sum.add(terms_of(more, sequences), -1);
+    const auto more = [&](std::int64_t tokens) { return module->forward_flops(row_of(model, tokens)); };
+    sum.add(terms_of(more, sequences, row_ranks(model)), -1);
   }
   return sum;
 }
@@ -97,11 +106,8 @@ double forward_flops(const Model& model, double tokens, double squares) {
   Flops sum;
   for (const auto* part : {&model.modules, &model.reference})
     for (const auto& module : *part)
-      sum.add(terms_of(
-                  [&](std::int64_t length) {
-                    return module->forward_flops({1, length});
-                  },
-                  Sequences{tokens, squares}),
+      sum.add(terms_of([&](std::int64_t length) { return module->forward_flops(row_of(model, length)); },
+                       Sequences{tokens, squares}, row_ranks(model)),
               1);
   return sum.per_token * tokens + sum.per_square * squares + sum.windowed;
 }
@@ -117,19 +123,6 @@ double Model::train_flops(double tokens, double squares) const {
          (12.0 * static_cast<double>(attention_width) - less.per_square) * squares + windowed;
 }
 
-namespace {
-
-/// "resid_pdrop = 0.1, …"; "" if no key asks for dropout.
-std::string dropout_of(const ConfigReader& config) {
-  std::string asked;
-  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout"})
-    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0)
-      asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
-  return asked;
-}
-
-}  // namespace
-
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16,
                  "no kernels for %s", name_of(dtype));
@@ -138,11 +131,12 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
   const std::string word = config.text("model_type");
   if (const Family* family = find_family(word)) {
     Model model = family->make(config, dtype);
-    model.dropout = dropout_of(config);
+    if (model.dropout.empty()) model.dropout = dropout_of(config);
     if (has_score(config_json)) make_score(model, config);
     refuse_other_families_keys(config);
     return model;
   }
+  refuse_known_wrapper(word, source);
   std::string known;
   for (const Family& family : families()) known += (known.empty() ? "" : ", ") + std::string(family.name);
   config.refuse("model_type", "is \"" + word + "\", which is not supported", "Supported: " + known);

@@ -33,6 +33,7 @@ struct BatchShape {
   /// In training: outputs of norms and of activation functions are saved too, not computed again in backward.
   bool saves_outputs = false;
   bool packed = false;  // rows hold documents: Batch::positions, and Batch::documents where attention takes them
+  bool whole = false;   // in generation: ranks that have parts of matrices have all tokens, which `tokens` counts
   [[nodiscard]] std::int64_t num_positions() const { return longest > 0 ? longest : tokens; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
@@ -89,7 +90,8 @@ struct ForwardArgs {
   const Batch* batch = nullptr;
   Cache cache;  // Phase::logits only
   /// Of a module with stages: which one runs, and the memory of its values, value_bytes(shape) as u8. Every stage has
-  /// the same x and saved; the last writes y. The workspace does not last from one to the next.
+  /// the same x, saved and y, which the last one writes, and the ones before may. The workspace does not last from one
+  /// to the next.
   int stage = 0;
   std::span<const TensorView> values;
   StreamView stream = host_stream;
@@ -109,8 +111,8 @@ struct BackwardArgs {
   /// trainable parameter: nothing is computed for it alone, and backward may overwrite dy.
   TensorView dx;
   const Batch* batch = nullptr;
-  /// As in ForwardArgs: stages run from the last, which reads dy, to the first, which writes dx; no other touches that
-  /// memory. What the last one leaves in dy, which it may overwrite, the first one finds there. Each computes the
+  /// As in ForwardArgs: stages run from the last, which reads dy, to the first, which writes dx. What one leaves in dy,
+  /// which it may overwrite, the next one finds there; none but the first touches dx. Each computes the
   /// gradients of its own parameters. Values that are not kept hold anything.
   int stage = 0;
   std::span<const TensorView> values, value_gradients;
@@ -119,6 +121,8 @@ struct BackwardArgs {
   [[nodiscard]] Gradients grads() const { return {dparams, accumulate}; }
   [[nodiscard]] Wanted wanted() const { return {dparams, static_cast<bool>(dx)}; }
 };
+
+class TensorSplit;
 
 class Module {
  public:
@@ -147,6 +151,10 @@ class Module {
   [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
   /// Each row is on so many ranks: BatchShape::tokens is then of a rank. Called by share_rows (context.hpp) alone.
   virtual void set_context(ContextShare share) { (void)share; }
+  /// Its matrices, if it divides any, are in parts from now on: BatchShape::tokens is of a rank, of the micro-batch's
+  /// rows end to end. Called by split_tensors (tensor_split.hpp) alone. Throws Error (usage): it cannot be divided so.
+  virtual void split(const TensorSplit& over) { (void)over; }
+  /// Over RankGroup::tensor, what they gather and scatter in training is with BatchShape::whole copied and reduced.
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
@@ -242,6 +250,7 @@ struct Model {
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   bool in_row_parts = false;         // split_rows
   ContextShare context;              // share_rows
+  int tensor_ranks = 1;              // split_tensors
   std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
   std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window
   RouterInfo router;

@@ -6,13 +6,15 @@
 #include <algorithm>
 
 #include "kernels/balance.hpp"
+#include "kernels/bias.hpp"
+#include "kernels/group_bias.hpp"
 #include "kernels/swiglu.hpp"
 
 namespace tessera::models {
 
 MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     : channels_(spec.router.in),
-      hidden_(spec.experts.front().up.out),
+      hidden_(spec.fused ? spec.fused->down.shape[1] : spec.experts.front().up.out),
       top_k_(spec.top_k),
       normalize_(spec.normalize),
       layer_(spec.layer),
@@ -22,11 +24,22 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     gate_up_.add({expert.gate, expert.up}, params);
     down_.add({expert.down}, params);
   }
-  TESSERA_ASSERT(router_.out() == static_cast<std::int64_t>(spec.experts.size()) && top_k_ > 0 &&
-                 top_k_ <= router_.out());
+  std::int64_t count = static_cast<std::int64_t>(spec.experts.size());
+  if (spec.fused) {
+    const FusedExpertsSpec& of = *spec.fused;
+    count = of.gate_up.shape[0];
+    limits_ = of.limits;
+    router_bias_ = params.add(of.router_bias);
+    gate_up_.add_fused(of.gate_up, params);
+    gate_up_bias_ = params.add(of.gate_up_bias);
+    down_.add_fused(of.down, params);
+    down_bias_ = params.add(of.down_bias);
+  }
+  TESSERA_ASSERT(router_.out() == count && top_k_ > 0 && top_k_ <= count);
 }
 
 void MoeMlp::adapt(AdapterMaker& adapters) {
+  if (limits_) return;  // PEFT adapts tensors, and routers that are no Linears, by target_parameters alone
   router_.adapt(adapters, AdapterMaker::Kind::router);
   for (GroupedLinear* linear : {&gate_up_, &down_}) linear->adapt(adapters, top_k_);
 }
@@ -54,6 +67,7 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, const TensorView& s
   for (const GroupedLinear* linear : {&gate_up_, &down_})
     lora = std::max(lora, linear->lora_workspace_bytes(rows(shape), dtype));
   w.lora = allocator.take_bytes(lora);
+  if (phase != Phase::train && limits_) w.product = allocator.take(dtype, {rows(shape), hidden_});
   if (phase != Phase::train) return w;
   w.product = shape.saves_outputs ? saved_product : allocator.take(dtype, {rows(shape), hidden_});
   w.dproduct = allocator.take(dtype, {rows(shape), hidden_});
@@ -90,8 +104,9 @@ void MoeMlp::route(const ForwardArgs& args, const Saved& s, const Scratch& w) co
   router_.forward({.params = args.params,
                    .x = args.x,
                    .y = s.probs,
-                   .lora = lora_context(w.lora, args.batch, args.phase),
+                   .context = linear_context(w.lora, args.batch, args.phase),
                    .stream = args.stream});
+  add_bias(args, router_bias_, /*offsets=*/{}, s.probs);
   kernels::route({.logits = s.probs,
                   .probs = s.probs,
                   .experts = s.experts,
@@ -103,14 +118,29 @@ void MoeMlp::route(const ForwardArgs& args, const Saved& s, const Scratch& w) co
                  args.stream);
 }
 
+void MoeMlp::add_bias(const ForwardArgs& args, int bias, const TensorView& offsets, const TensorView& y) const {
+  if (bias < 0) return;
+  const TensorView& of = at(args.params, bias);
+  kernels::add_group_bias({.offsets = offsets, .bias = of.shape.rank() == 1 ? of.reshape({1, of.numel()}) : of, .y = y},
+                          args.stream);
+}
+
+void MoeMlp::activate(const TensorView& gate_up, const Scratch& w, StreamView stream) const {
+  if (limits_) return kernels::clamped_swiglu_forward({.gate_up = gate_up, .y = w.product, .limits = *limits_}, stream);
+  kernels::swiglu_forward({.gate = gate(gate_up),
+                           .up = up(gate_up),
+                           .y = w.product ? w.product : gate(gate_up),
+                           .stride = gate_up_.out(),
+                           .stride_y = w.product ? 0 : gate_up_.out()},
+                          stream);
+}
+
 void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const Scratch w = scratch(allocator, s.product, args.shape, args.x.dtype, args.phase);
-  const std::int64_t stride = gate_up_.out();  // of gate and up
   const TensorView product = w.product ? w.product : gate(s.gate_up);
-  const std::int64_t stride_product = w.product ? 0 : stride;
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, std::int64_t stride_x, const TensorView& y) {
     linear.forward({.params = args.params,
                     .grads = {},
@@ -129,12 +159,12 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   if (!has_products) {
     kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
     apply(gate_up_, w.rows, 0, s.gate_up);
+    add_bias(args, gate_up_bias_, w.dispatch.offsets, s.gate_up);
   }
   if (!args.writes_y) return;
-  kernels::swiglu_forward(
-      {.gate = gate(s.gate_up), .up = up(s.gate_up), .y = product, .stride = stride, .stride_y = stride_product},
-      args.stream);
-  apply(down_, product, stride_product, w.rows);
+  activate(s.gate_up, w, args.stream);
+  apply(down_, product, w.product ? 0 : gate_up_.out(), w.rows);
+  add_bias(args, down_bias_, w.dispatch.offsets, w.rows);
   copy(residual, args.y, args.stream);
   kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true},
                         args.stream);
@@ -164,12 +194,44 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                                     .dy = w.dlogits,
                                     .dx = args.dx,
                                     .write = Write::add,
-                                    .lora = lora_context(w.lora, args.batch, Phase::train),
+                                    .context = linear_context(w.lora, args.batch, Phase::train),
                                     .stream = args.stream};
   router_.backward_params(router);  // the last reader of x, whose memory dx may be
+  if (is_wanted(args.wanted(), router_bias_))
+    kernels::bias_backward(
+        {.dy = w.dlogits, .dbias = args.grads()[router_bias_], .accumulate = args.grads().adds(router_bias_)},
+        args.stream);
   if (!args.dx) return;
   kernels::combine_rows({.x = w.rows, .weights = {}, .dispatch = w.dispatch, .y = args.dx}, args.stream);
   router_.backward_input(router);
+}
+
+void MoeMlp::backward_down_bias(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
+  if (down_bias_ < 0) return;
+  if (through_product(args.wanted()) || through_router(args.wanted()))
+    kernels::add_group_bias_weights(
+        {.dispatch = w.dispatch, .bias = at(args.params, down_bias_), .dy = w.rows, .dweights = w.dweights},
+        args.stream);
+  if (is_wanted(args.wanted(), down_bias_))
+    kernels::group_bias_gradient({.dispatch = w.dispatch,
+                                  .dy = w.rows,
+                                  .weights = s.weights,
+                                  .dbias = args.grads()[down_bias_],
+                                  .accumulate = args.grads().adds(down_bias_)},
+                                 args.stream);
+}
+
+void MoeMlp::activate_backward(const TensorView& gate_up, const Scratch& w, StreamView stream) const {
+  if (limits_)
+    return kernels::clamped_swiglu_backward(
+        {.gate_up = gate_up, .dy = w.dproduct, .dgate_up = gate_up, .limits = *limits_}, stream);
+  kernels::swiglu_backward({.gate = gate(gate_up),
+                            .up = up(gate_up),
+                            .dy = w.dproduct,
+                            .dgate = gate(gate_up),  // over the saved values, which nothing reads after
+                            .dup = up(gate_up),
+                            .stride = gate_up_.out()},
+                           stream);
 }
 
 void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
@@ -183,13 +245,11 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                .stream = args.stream};
   };
   const TensorView gate_up = s.gate_up;
-  const std::int64_t stride = gate_up_.out();  // of gate and up
   const Wanted wanted = args.wanted();
   const bool product = through_product(wanted), through_down = product || through_router(wanted);
 
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
-  if (!s.product)
-    kernels::swiglu_forward({.gate = gate(gate_up), .up = up(gate_up), .y = w.product, .stride = stride}, args.stream);
+  if (!s.product) activate(gate_up, w, args.stream);
   if (through_down) down_.backward_input(part(w.dproduct, w.rows));
   kernels::combine_weights_backward({.a = w.product,
                                      .b = through_down ? w.dproduct : TensorView{},
@@ -197,15 +257,17 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                      .dispatch = w.dispatch,
                                      .dweights = through_down ? w.dweights : TensorView{}},
                                     args.stream);
+  backward_down_bias(args, s, w);
   down_.backward_params(part(w.product, w.rows));
   if (!product) return;
-  kernels::swiglu_backward({.gate = gate(gate_up),
-                            .up = up(gate_up),
-                            .dy = w.dproduct,
-                            .dgate = gate(gate_up),  // over the saved values, which nothing reads after
-                            .dup = up(gate_up),
-                            .stride = stride},
-                           args.stream);
+  activate_backward(gate_up, w, args.stream);
+  if (is_wanted(wanted, gate_up_bias_))
+    kernels::group_bias_gradient({.dispatch = w.dispatch,
+                                  .dy = gate_up,
+                                  .weights = {},
+                                  .dbias = args.grads()[gate_up_bias_],
+                                  .accumulate = args.grads().adds(gate_up_bias_)},
+                                 args.stream);
   if (gate_up_.has_wanted(wanted)) kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   gate_up_.backward_params(part(w.rows, gate_up));
   if (wanted.dx()) gate_up_.backward_input(part(w.rows, gate_up));
@@ -226,7 +288,8 @@ double MoeMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) cons
 }
 
 bool MoeMlp::has_wanted(const Wanted& wanted) const {
-  return router_.has_wanted(wanted) || through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
+  return through_router(wanted.with_dx(false)) || through_product(wanted.with_dx(false)) || down_.has_wanted(wanted) ||
+         is_wanted(wanted, down_bias_);
 }
 
 bool MoeMlp::backward_reads_input(const Wanted& wanted) const {

@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A mixture of experts as a sublayer: a router chooses K of E SwiGLU MLPs for each token and weights their outputs. No
-// token is dropped.
+// token is dropped. Or the experts of gpt-oss: with biases, a clamped activation, and all of a layer in one tensor.
 
+#include "kernels/clamped_swiglu.hpp"
 #include "kernels/moe.hpp"
 #include "models/grouped_linear.hpp"
 #include "models/sublayer.hpp"
 
 namespace tessera::models {
 
+/// A layer's experts in parameters of all of them. Gate and up are interleaved columns.
+struct FusedExpertsSpec {
+  ParamSpec gate_up, gate_up_bias;  // (E, C, 2·I), (E, 2·I)
+  ParamSpec down, down_bias;        // (E, I, C), (E, C)
+  ParamSpec router_bias;            // (E)
+  kernels::GateLimits limits;
+};
+
 struct MoeMlpSpec {
   LinearSpec router;  // in C, out E
   struct Expert {
     LinearSpec gate, up, down;
   };
-  std::vector<Expert> experts;  // all of one shape
-  std::int64_t top_k = 0;       // K
-  bool normalize = true;        // the K weights are divided by their sum
-  int layer = 0;                // index among the model's mixtures: its row of Batch::router
-  double balance = 0;           // coefficient of the balance loss; 0: measured only
+  std::vector<Expert> experts;  // all of one shape; or:
+  std::optional<FusedExpertsSpec> fused = {};
+  std::int64_t top_k = 0;  // K
+  bool normalize = true;   // the K weights are divided by their sum
+  int layer = 0;           // index among the model's mixtures: its row of Batch::router
+  double balance = 0;      // coefficient of the balance loss; 0: measured only
 };
 
 class MoeMlp final : public Sublayer {
@@ -49,8 +59,9 @@ class MoeMlp final : public Sublayer {
   };
   struct Scratch {
     kernels::Dispatch dispatch;
-    TensorView rows;      // (N·K, C): the input of each row, then its expert's output
-    TensorView product;   // (N·K, I): silu(gate)·up, or that of Saved; outside training in the columns of gate
+    TensorView rows;  // (N·K, C): the input of each row, then its expert's output
+    /// (N·K, I): silu(gate)·up, or that of Saved; outside training in the columns of gate, if they are not interleaved.
+    TensorView product;
     TensorView dproduct;  // (N·K, I); backward
     TensorView dlogits;   // (N, E); backward
     TensorView dweights;  // (N, K); backward
@@ -58,9 +69,14 @@ class MoeMlp final : public Sublayer {
     TensorView dprobs;    // (E) fp64; backward: gradient of the balance loss
   };
   /// Whether backward goes through silu(gate)·up: for dx, or for the weights of gate and up.
-  [[nodiscard]] bool through_product(const Wanted& wanted) const { return wanted.dx() || gate_up_.has_wanted(wanted); }
+  [[nodiscard]] bool through_product(const Wanted& wanted) const {
+    return wanted.dx() || gate_up_.has_wanted(wanted) || is_wanted(wanted, gate_up_bias_);
+  }
   /// Whether it goes through the router's probabilities.
-  [[nodiscard]] bool through_router(const Wanted& wanted) const { return wanted.dx() || router_.has_wanted(wanted); }
+  [[nodiscard]] bool through_router(const Wanted& wanted) const {
+    return wanted.dx() || router_.has_wanted(wanted) || is_wanted(wanted, router_bias_);
+  }
+  [[nodiscard]] static bool is_wanted(const Wanted& wanted, int bias) { return bias >= 0 && wanted[bias]; }
   [[nodiscard]] TensorView gate(const TensorView& gate_up) const { return columns(gate_up, 0, hidden_); }
   [[nodiscard]] TensorView up(const TensorView& gate_up) const { return columns(gate_up, hidden_, hidden_); }
   [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * top_k_; }
@@ -69,6 +85,13 @@ class MoeMlp final : public Sublayer {
   void route(const ForwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, const TensorView& saved_product, BatchShape shape,
                                 DType dtype, Phase phase) const;
+  /// silu(gate)·up of `gate_up`, or what gpt-oss has in its place; and its gradients, from dproduct, over them.
+  void activate(const TensorView& gate_up, const Scratch& w, StreamView stream) const;
+  void activate_backward(const TensorView& gate_up, const Scratch& w, StreamView stream) const;
+  /// y plus its groups' biases, if there are any.
+  void add_bias(const ForwardArgs& args, int bias, const TensorView& offsets, const TensorView& y) const;
+  /// The gradients of the biases of the outputs, and what these add to dweights, from the rows of dy.
+  void backward_down_bias(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 
@@ -77,7 +100,9 @@ class MoeMlp final : public Sublayer {
   int layer_;
   double balance_;
   Linear router_;
-  GroupedLinear gate_up_, down_;  // of all experts
+  GroupedLinear gate_up_, down_;                               // of all experts
+  std::optional<kernels::GateLimits> limits_;                  // of fused experts
+  int router_bias_ = -1, gate_up_bias_ = -1, down_bias_ = -1;  // positions; -1: none
 };
 
 }  // namespace tessera::models

@@ -31,6 +31,13 @@ struct QkNormRopeSpec {
 class QkNormRope {
  public:
   QkNormRope(const QkNormRopeSpec& spec, ParamList& params);
+  /// It is of so many heads from now on, which have the weights that all have.
+  void set_heads(std::int64_t heads, std::int64_t kv_heads) {
+    heads_ = heads;
+    kv_heads_ = kv_heads;
+  }
+  /// Whether a norm is over all heads.
+  [[nodiscard]] bool is_joint() const { return joint_; }
 
   /// With qk-norm.
   struct Outputs {

@@ -101,6 +101,28 @@ class Skipped {
   std::vector<std::regex> patterns_;
 };
 
+/// What MXFP4 and FP8 have in their configs, and can be read.
+void check_coded(const Json& config, const std::string& method, const std::string& source) {
+  const bool fp8 = method == "fp8";
+  for (const auto& [key, value] : config.items()) {
+    const bool known =
+        key == "quant_method" || key == "modules_to_not_convert" || key == "dequantize" ||
+        (fp8 && (key == "weight_block_size" || key == "activation_scheme" || key == "fmt" || key == "scale_fmt"));
+    if (!known && !value.is_null()) refuse_quantization(source, "has " + key + ", which is not supported");
+  }
+  if (!fp8) return;
+  const auto is_size = [](const Json& size) { return size.is_number_integer() && size.get<std::int64_t>() > 0; };
+  const Json block = config.value("weight_block_size", Json());
+  if (!block.is_array() || block.size() != 2 || !is_size(block[0]) || !is_size(block[1]))
+    refuse_quantization(source,
+                        "has quant_method fp8 without a weight_block_size of two numbers, and only scales of "
+                        "blocks are supported");
+  for (const auto& [key, only] : {std::pair{"activation_scheme", "dynamic"}, {"fmt", "e4m3"}})
+    if (config.contains(key) && !config.at(key).is_null() && config.at(key) != only)
+      refuse_quantization(
+          source, std::string("has ") + key + " " + config.at(key).dump() + ", and only " + only + " is supported");
+}
+
 }  // namespace
 
 void quantize(Model& model, QuantFormat format, const std::string& config_json) {
@@ -140,8 +162,10 @@ QuantFormat quantization_of(const std::string& config_json, const std::string& s
     return config.contains(key) && config.at(key).is_boolean() && config.at(key).get<bool>();
   };
   if (!config.is_object()) refuse_quantization(source, "is not an object");
-  if (const std::string method = text("quant_method", "bitsandbytes"); method != "bitsandbytes")
-    refuse_quantization(source, "has quant_method " + method + ", and only bitsandbytes is supported");
+  const std::string method = text("quant_method", "bitsandbytes");
+  if (method == "mxfp4" || method == "fp8") return check_coded(config, method, source), QuantFormat::none;
+  if (method != "bitsandbytes")
+    refuse_quantization(source, "has quant_method " + method + ", and only bitsandbytes, mxfp4 and fp8 are supported");
   if (is_set("load_in_8bit") || is_set("_load_in_8bit")) return QuantFormat::int8;
   if (!is_set("load_in_4bit") && !is_set("_load_in_4bit"))
     refuse_quantization(source, "has neither load_in_4bit nor load_in_8bit: other methods are not supported");
@@ -151,6 +175,13 @@ QuantFormat quantization_of(const std::string& config_json, const std::string& s
   if (const std::string storage = text("bnb_4bit_quant_storage", "uint8"); storage != "uint8")
     refuse_quantization(source, "has bnb_4bit_quant_storage " + storage + ", and only uint8 is supported");
   return four_bit_format(type == "fp4", is_set("bnb_4bit_use_double_quant"));
+}
+
+std::string coded_method(const std::string& config_json) {
+  const Json config = quantization_config(config_json);
+  if (!config.is_object() || !config.contains("quant_method")) return "";
+  const Json& method = config.at("quant_method");
+  return method == "mxfp4" || method == "fp8" ? method.get<std::string>() : "";
 }
 
 std::string without_quantization(const std::string& config_json) {

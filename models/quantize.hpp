@@ -19,9 +19,13 @@ struct Model;
 /// transposes; a model without such weights; llm_int8_skip_modules that are no list of regular expressions.
 void quantize(Model& model, QuantFormat format, const std::string& config_json = "");
 
-/// The format of a config.json's quantization_config; none: it has none. Throws Error (usage) with the key: another
-/// method than bitsandbytes, another code of 4 bits than nf4 and fp4, or a type of storage other than uint8.
+/// The format of a config.json's quantization_config; none: it has none, or weights that are read as floats. Throws
+/// Error (usage) with the key: another method than bitsandbytes, mxfp4 and fp8; another code of 4 bits than nf4 and
+/// fp4, or a type of storage other than uint8; FP8 without blocks, or with scales of activations.
 [[nodiscard]] QuantFormat quantization_of(const std::string& config_json, const std::string& source);
+/// The method ("mxfp4", "fp8") of a quantization_config whose weights are read as floats (io/model/coded_tensors.hpp);
+/// "": there is none.
+[[nodiscard]] std::string coded_method(const std::string& config_json);
 /// The config.json of a model in floats: without quantization_config, other keys in their order; byte for byte if it
 /// has none.
 [[nodiscard]] std::string without_quantization(const std::string& config_json);

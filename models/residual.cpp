@@ -11,13 +11,13 @@ Residual::Saved Residual::saved(SavedAllocator& allocator, BatchShape shape, DTy
   const std::int64_t rows = shape.batch * shape.tokens;
   if (norm_) {
     s.norm = norm_->allocate(allocator.kept(), rows, dtype);
-    if (shape.saves_outputs) s.normed = allocator.kept().take(dtype, {rows, norm_->channels()});
+    if (shape.saves_outputs && !is_split()) s.normed = allocator.kept().take(dtype, {rows, norm_->channels()});
   }
   if (post_) {
     s.post = post_->allocate(allocator.kept(), rows, dtype);
     s.inner = allocator.kept().take(dtype, {rows, post_->channels()});
   }
-  s.sublayer = allocator.take(sublayer_->saved_bytes(shape, dtype));
+  s.sublayer = allocator.take(sublayer_->saved_bytes(all_tokens(shape), dtype));
   return s;
 }
 
@@ -26,11 +26,12 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorVie
   Scratch s;
   const Shape rows{shape.batch * shape.tokens, (norm_ ? norm_ : post_)->channels()};
   const bool in_saved = norm_ && shape.saves_outputs;
-  if (in_saved) s.normed = saved_normed;
+  if (is_split()) s.normed = dtype == DType::f32 && !post_ ? TensorView{} : allocator.take(dtype, rows);
+  else if (in_saved) s.normed = saved_normed;
   else if (norm_ || phase == Phase::train) s.normed = allocator.take(dtype, rows);
-  if (post_ && phase == Phase::train) s.dinner = allocator.take(dtype, rows);
+  if (post_ && phase == Phase::train && !is_split()) s.dinner = allocator.take(dtype, rows);
   const std::size_t mark = allocator.mark();
-  s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
+  s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(all_tokens(shape), dtype, phase));
   allocator.rewind(mark);
   if (phase == Phase::train)
     s.norm = allocator.take_bytes(std::max(norm_ ? norm_->workspace_bytes(dtype, shape.device) : 0,
@@ -51,6 +52,7 @@ std::size_t Residual::workspace_bytes(BatchShape shape, DType dtype, Phase phase
 }
 
 void Residual::forward(const ForwardArgs& args) const {
+  if (is_split()) return forward_stage(args);
   const bool has_statistics = args.recompute && args.kept;
   if (has_statistics && !args.saved && !args.writes_y) return;  // everything is kept
   const DType dtype = args.x.dtype;
@@ -80,6 +82,7 @@ void Residual::forward(const ForwardArgs& args) const {
 }
 
 void Residual::backward(const BackwardArgs& args) const {
+  if (is_split()) return backward_stage(args);
   const Wanted wanted = args.wanted();
   const bool through_input = wanted.dx() || norm_wanted(wanted);
   const bool through_sublayer = through_input || sublayer_->has_wanted(wanted);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Residual: y = x + post(f(norm(x))) for any sublayer f, with either norm or both. Two of them make a transformer
-// block.
+// block. Where ranks have parts of the sublayer's matrices it has three stages: the norm, of this rank's tokens; the
+// sublayer, of all tokens; and the addition to x, of this rank's. Its values are 0 the norm's output, 1 that of all
+// tokens, 2 the sublayer's output before it is summed over the ranks, and 3 the sum, of this rank's tokens.
 
 #include <memory>
 #include <optional>
@@ -23,15 +25,15 @@ class Residual {
   /// See Module. Refused with a norm after the sublayer, too.
   [[nodiscard]] std::string context_refusal(ContextShare share) const;
   void set_context(ContextShare share) { sublayer_->set_context(share); }
-  /// Those of the sublayer. In backward every stage is given dy, the gradient of y.
-  [[nodiscard]] ModuleStages stages() const { return sublayer_->stages(); }
-  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
-    return sublayer_->value_bytes(value, shape, dtype);
-  }
-  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
-    return sublayer_->value_gradient_bytes(value, shape, dtype);
-  }
-  /// x and y are rows (B·T, C); `saved`: see Sublayer.
+  /// Throws Error (usage): also without a norm before the sublayer.
+  void split(const TensorSplit& over);
+  [[nodiscard]] bool is_split() const { return tensor_ranks_ > 1; }
+  static constexpr int split_values = 4, split_stages = 3;  // of one that is split
+  /// Those of the sublayer, or its own. In backward every stage is given dy, the gradient of y.
+  [[nodiscard]] ModuleStages stages() const;
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const;
+  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const;
+  /// x and y are rows (B·T, C); `saved`: see Sublayer. If it is split, y may be x.
   void forward(const ForwardArgs& args) const;
   /// x, dy and dx are rows (B·T, C); dx may be dy. dx and dparams may be absent, as in Module::backward.
   void backward(const BackwardArgs& args) const;
@@ -45,13 +47,13 @@ class Residual {
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
     return norm_wanted(wanted) || (post_ && post_->has_wanted(wanted)) || sublayer_->has_wanted(wanted);
   }
-  [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
+  [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(all_tokens(shape)); }
   /// See Sublayer.
   [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const {
-    return sublayer_->recompute_flops(shape, {what.keeps, post_ ? !what.keeps : what.writes_y});
+    return sublayer_->recompute_flops(all_tokens(shape), {what.keeps, post_ ? !what.keeps : what.writes_y});
   }
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const {
-    return sublayer_->backward_flops(shape, wanted.with_dx(wanted.dx() || norm_wanted(wanted)));
+    return sublayer_->backward_flops(all_tokens(shape), wanted.with_dx(wanted.dx() || norm_wanted(wanted)));
   }
 
  private:
@@ -63,7 +65,9 @@ class Residual {
     SavedAllocator::Memory sublayer;
   };
   struct Scratch {
-    TensorView normed;          // (B·T, C), or that of Saved; in backward later the gradient of the sublayer's input
+    /// (B·T, C), or that of Saved; in backward later the gradient of the sublayer's input. If it is split: a sum over
+    /// the ranks in the activations' type, or with a post norm its output.
+    TensorView normed;
     TensorView dinner;          // (B·T, C), the gradient of `inner`
     TensorView sublayer, norm;  // bytes; `norm` reuses the memory of `sublayer`
   };
@@ -75,6 +79,16 @@ class Residual {
   /// The gradient of x that came through the sublayer, `w.normed`, is added to dy in dx.
   void add_input_gradient(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
 
+  // residual_stages.cpp
+  /// The shape of all ranks' tokens, which the sublayer works on.
+  [[nodiscard]] BatchShape all_tokens(BatchShape shape) const {
+    if (!shape.whole) shape.tokens *= tensor_ranks_;
+    return shape;
+  }
+  void forward_stage(const ForwardArgs& args) const;
+  void backward_stage(const BackwardArgs& args) const;
+
+  int tensor_ranks_ = 1;
   std::optional<Norm> norm_, post_;
   std::unique_ptr<Sublayer> sublayer_;
 };

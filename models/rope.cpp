@@ -164,7 +164,8 @@ Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
   std::string type;
   const ConfigReader scaling = scaling_of(config, shape, type);
   const std::vector<std::string> known =
-      shape.types.empty() ? std::vector<std::string>{"default", "linear", "llama3", "yarn", "longrope"} : shape.types;
+      shape.types.empty() ? std::vector<std::string>{"default", "linear", "dynamic", "llama3", "yarn", "longrope"}
+                          : shape.types;
   if (std::ranges::find(known, type) == known.end()) {
     std::string all;
     for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
@@ -173,7 +174,9 @@ Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
   }
   const double theta = theta_of(config, scaling, shape);
   Rope rope{plain(rotated(config, scaling, shape), theta), 1};
-  if (type == "default" || type == "linear") {  // transformers' have no original length
+  // Dynamic NTK stretches sequences longer than max_position_embeddings, which there are none of here.
+  if (type == "dynamic") (void)scaling.number("factor", 1, largest, {});
+  if (type == "default" || type == "linear" || type == "dynamic") {  // transformers' have no original length
     (void)config.has("original_max_position_embeddings");
     const double factor = type == "linear" ? scaling.number("factor", 1e-6, largest, {}) : 1;
     for (double& inv : rope.inv_freq) inv /= factor;

@@ -20,12 +20,13 @@ constexpr std::string_view class_end = "ForSequenceClassification";
 
 /// Families for which transformers has such a class, and the beginning of its name.
 constexpr std::pair<std::string_view, const char*> reward_classes[] = {
-    {"gemma2", "Gemma2"},      {"gemma3_text", "Gemma3Text"},
-    {"gpt2", "GPT2"},          {"llama", "Llama"},
-    {"mistral", "Mistral"},    {"mixtral", "Mixtral"},
-    {"olmo2", "Olmo2"},        {"phi3", "Phi3"},
-    {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
-    {"qwen3_moe", "Qwen3Moe"}, {"smollm3", "SmolLM3"}};
+    {"gemma2", "Gemma2"},   {"gemma3_text", "Gemma3Text"},
+    {"gpt2", "GPT2"},       {"gpt_oss", "GptOss"},
+    {"llama", "Llama"},     {"mistral", "Mistral"},
+    {"mixtral", "Mixtral"}, {"olmo2", "Olmo2"},
+    {"phi3", "Phi3"},       {"qwen2", "Qwen2"},
+    {"qwen3", "Qwen3"},     {"qwen3_moe", "Qwen3Moe"},
+    {"smollm3", "SmolLM3"}};
 
 Json config_object(const std::string& config_json) {
   return Json::parse(config_json, nullptr, /*allow_exceptions=*/false);

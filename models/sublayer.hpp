@@ -24,6 +24,9 @@ class Sublayer {
   /// See Module.
   [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
   virtual void set_context(ContextShare share) { (void)share; }
+  /// See Module. It then is one rank's part of the sublayer, of all tokens: y is to be summed over the ranks, and so is
+  /// dx. By default it refuses.
+  virtual void split(const TensorSplit& over);
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   [[nodiscard]] virtual std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
     return (void)value, (void)shape, (void)dtype, std::size_t{0};

@@ -3,11 +3,19 @@
 // gradients of gate and up over them.
 #include "models/swiglu.hpp"
 
+#include "models/tensor_split.hpp"
+
 namespace tessera::models {
 
 SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
     : gate_up_(spec.gate_up, params), down_(spec.down, params), activation_(spec.activation) {
   TESSERA_ASSERT(gate_up_.out() == 2 * down_.in());
+}
+
+void SwigluMlp::split(const TensorSplit& over) {
+  (void)over.part(down_.in(), "numbers of an MLP's intermediate_size");
+  gate_up_.split_outputs(over, {down_.in(), down_.in()});
+  down_.split_inputs(over);
 }
 
 SwigluMlp::Saved SwigluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -32,7 +40,7 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
+  const LinearContext context = linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
   const bool in_place = args.phase != Phase::train;
   const TensorView gate_up = s.gate_up;
   const TensorView product = in_place    ? gate(gate_up)
@@ -41,7 +49,7 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
   const std::int64_t stride = in_place ? gate_up_.out() : 0;  // of product
 
   if (!args.recompute || !args.kept)
-    gate_up_.forward({.params = args.params, .x = args.x, .y = gate_up, .lora = lora, .stream = args.stream});
+    gate_up_.forward({.params = args.params, .x = args.x, .y = gate_up, .context = context, .stream = args.stream});
   if (!args.writes_y) return;
   kernels::swiglu_forward({.gate = gate(gate_up),
                            .up = up(gate_up),
@@ -55,7 +63,7 @@ void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) con
                  .x_stride = stride,
                  .y = args.y,
                  .addend = residual,
-                 .lora = lora,
+                 .context = context,
                  .stream = args.stream});
 }
 
@@ -63,7 +71,8 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  const LoraContext lora = lora_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
+  const LinearContext context =
+      linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
   const TensorView gate_up = s.gate_up;
   const TensorView product = s.product ? s.product : take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView dproduct = product;
@@ -81,7 +90,7 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                   .x = product,
                   .dy = args.dy,
                   .dx = through ? dproduct : TensorView{},
-                  .lora = lora,
+                  .context = context,
                   .stream = args.stream});
   if (!through) return;
   kernels::swiglu_backward({.gate = gate(gate_up),
@@ -97,7 +106,7 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
                      .x = args.x,
                      .dy = gate_up,
                      .dx = args.dx,
-                     .lora = lora,
+                     .context = context,
                      .stream = args.stream});
 }
 

@@ -22,6 +22,7 @@ class SwigluMlp final : public Sublayer {
     gate_up_.adapt(adapters);
     down_.adapt(adapters);
   }
+  void split(const TensorSplit& over) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;

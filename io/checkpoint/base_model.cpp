@@ -52,12 +52,12 @@ BaseModel base_model(World& world, std::span<const ParamSpec> params, const shar
   for (const ParamSpec& param : params)
     if (const auto found = begin_of.find(param.name); found != begin_of.end()) {
       found->second = all;
-      all += static_cast<std::uint64_t>(param.numel()) * size_of(checksum_type(param, dtype));
+      all += static_cast<std::uint64_t>(param.whole_shape().numel()) * size_of(checksum_type(param, dtype));
     }
   std::vector<RangeChecksum> checksums;
   for (const StateView& view : state.shards) {
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
-    for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
+    for (const shard::Segment& s : layout.whole_segments(view.unit, view.shard, view.part)) {
       const ParamSpec& param = params[static_cast<std::size_t>(s.param)];
       const auto found = begin_of.find(param.name);
       if (found == begin_of.end()) continue;

@@ -27,10 +27,10 @@ std::uint32_t crc_of(std::uint32_t crc, Device device, std::span<const std::byte
   return crc;
 }
 
-/// A CRC over this rank's shards of the units that are sharded along the same axes.
+/// A CRC over this rank's shards of the units that are sharded and replicated along the same axes.
 struct ShardsCrc {
-  AxisSet axes;
-  int shard = 0;
+  AxisSet axes, replicas;
+  int shard = 0, part = 0;
   std::uint32_t crc = 0;
 };
 
@@ -41,9 +41,10 @@ std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
   std::vector<ShardsCrc> crcs;
   for (const StateView& view : state.shards) {
     if (layout.num_replicas(view.unit) == 1) continue;
-    const AxisSet axes = layout.policy(view.unit).shard_axes;
-    auto of = std::ranges::find(crcs, axes, &ShardsCrc::axes);
-    if (of == crcs.end()) of = crcs.insert(of, {axes, view.shard});
+    const AxisSet axes = layout.policy(view.unit).shard_axes, replicas = layout.policy(view.unit).replicate_axes;
+    auto of =
+        std::ranges::find_if(crcs, [&](const ShardsCrc& crc) { return crc.axes == axes && crc.replicas == replicas; });
+    if (of == crcs.end()) of = crcs.insert(of, {axes, replicas, view.shard, view.part});
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard))
       for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v) {
@@ -60,7 +61,7 @@ std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
 /// set of shard axes.
 void compare_replicas(World& world, const SaveRequest& request) {
   for (const ShardsCrc& mine : crcs_of(request)) {
-    const std::vector<std::string> all = world.gather(strfmt("%d %08x", mine.shard, mine.crc));
+    const std::vector<std::string> all = world.gather(strfmt("%d.%d %08x", mine.part, mine.shard, mine.crc));
     world.run_and_agree([&] {
       std::unordered_map<std::string, std::size_t> first;  // of a shard's replicas
       for (std::size_t r = 0; r < all.size(); ++r) {

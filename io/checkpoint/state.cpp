@@ -41,9 +41,10 @@ std::optional<StateSpec> saved_values(const StoredVector& vector, const ParamSpe
 }
 
 std::vector<std::int64_t> shape_in_file(const ParamSpec& param, const StateSpec& values) {
-  if (values.block > 1) return {values.count(param.numel())};
+  const Shape whole = param.whole_shape();
+  if (values.block > 1) return {values.count(whole.numel())};
   std::vector<std::int64_t> shape;
-  for (int i = 0; i < param.shape.rank(); ++i) shape.push_back(param.shape[i]);
+  for (int i = 0; i < whole.rank(); ++i) shape.push_back(whole[i]);
   return shape;
 }
 
@@ -78,7 +79,7 @@ std::uint64_t state_bytes(std::span<const ParamSpec> params, std::span<const Sta
   std::uint64_t bytes = 0;
   for (const StoredVector& vector : vectors_of(states))
     for (const ParamSpec& p : params)
-      if (const auto values = saved_values(vector, p, saved)) bytes += values->bytes(p.numel());
+      if (const auto values = saved_values(vector, p, saved)) bytes += values->bytes(p.whole_shape().numel());
   return bytes;
 }
 
@@ -93,7 +94,7 @@ std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, std::
       const auto values = saved_values(vector, p, saved);
       if (!values) continue;
       Hdf5Dataset d{.path = vector.group + p.name, .dtype = values->dtype, .shape = shape_in_file(p, *values)};
-      d.bytes = values->bytes(p.numel());
+      d.bytes = values->bytes(p.whole_shape().numel());
       if (files.empty() || in_file + d.bytes > file_bytes) {
         files.emplace_back();
         in_file = 0;
@@ -188,8 +189,8 @@ std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const sh
   std::vector<StateRange> ranges;
   for (const StateView& view : state.shards) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
-    for (const auto& s :
-         saver ? shard::replica_segments(layout, view.unit, *saver) : layout.segments(view.unit, view.shard))
+    for (const auto& s : saver ? shard::replica_segments(layout, view.unit, *saver)
+                               : layout.whole_segments(view.unit, view.shard, view.part))
       for (std::size_t v = 0; v < vectors.size() && vectors[v].has(params[static_cast<std::size_t>(s.param)]); ++v) {
         const Location& location = locations.at(v, s.param);
         if (location.dataset == nullptr) continue;

@@ -27,6 +27,7 @@ inline constexpr const char* model_group = "/model/";
 struct StateView {
   int unit = 0, shard = 0;
   std::vector<TensorView> data;
+  int part = 0;  // of split parameters, which one (ShardLayout::part_of)
 };
 
 /// What a rank holds of a training state.

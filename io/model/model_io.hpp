@@ -24,6 +24,7 @@ struct ShardView {
   int unit = 0;
   int shard = 0;
   TensorView data;  // shard_numel(unit) elements: fp32, or bf16 or fp16 if the unit is kept in it
+  int part = 0;     // of split parameters, which one (ShardLayout::part_of)
 };
 
 /// Throws Error (data) if a directory holds no safetensors of a model, and says what there is instead.

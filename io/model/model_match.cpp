@@ -52,7 +52,7 @@ class Matcher {
     if (!use.same_as.empty()) {
       const auto at = index_.find(use.same_as);
       TESSERA_ASSERT(at != index_.end(), "a copy of %s", use.same_as.c_str());
-      check(info, params_[at->second].matrix_shape());
+      check(info, params_[at->second].file_shape());
       return result_.copies.push_back({tensor, static_cast<int>(at->second)});
     }
     Shape expected = use.shape;
@@ -65,7 +65,7 @@ class Matcher {
         continue;
       }
       const ParamSpec& param = params_[at->second];
-      if (use.parts.size() == 1) expected = param.matrix_shape();
+      if (use.parts.size() == 1) expected = param.file_shape();
       auto& range = result_.params[at->second];
       if (range.tensor >= 0)
         wrong_.add(quote_name(info.name) + " is " + quote_name(tensors_[static_cast<std::size_t>(range.tensor)].name) +

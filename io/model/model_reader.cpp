@@ -7,6 +7,7 @@
 #include "io/file/text_file.hpp"
 #include "io/file/work_progress.hpp"
 #include "io/model/bnb_tensors.hpp"
+#include "io/model/coded_tensors.hpp"
 #include "io/model/foreign_checkpoint.hpp"
 #include "io/model/model_files.hpp"
 #include "io/model/model_io.hpp"
@@ -33,27 +34,39 @@ void require_model_files(const std::string& directory) {
 
 namespace {
 
-/// Whether the directory's config.json says that the weights beside it are quantized.
-bool has_quantization_config(const std::string& directory) {
+/// A directory's config.json; "": it has none.
+std::string config_of(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  if (!exists(path)) return false;
-  const auto config = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
-  return config.is_object() && config.contains("quantization_config") && !config.at("quantization_config").is_null();
+  return exists(path) ? read_text(path) : std::string();
+}
+
+/// Whether the config.json says that bitsandbytes has quantized the weights beside it.
+bool has_bnb_config(const std::string& config_json) {
+  const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object() || !config.contains("quantization_config")) return false;
+  const auto& of = config.at("quantization_config");
+  return !of.is_null() && (!of.is_object() || !of.contains("quant_method") || of.at("quant_method") == "bitsandbytes");
 }
 
 /// A model's files and their tensors, in the order of match_model's.
 class ModelTensors {
  public:
-  /// `came_quantized`: the config says so. Files that have a quantized matrix say it, too.
-  ModelTensors(const std::vector<SafetensorsFile>& files, bool came_quantized)
-      : quantized_(all_of(files)), came_quantized_(came_quantized) {
+  /// The config says whether the model came quantized. Files that have a quantized matrix say it, too.
+  ModelTensors(const std::vector<SafetensorsFile>& files, const std::string& config_json)
+      : quantized_(all_of(files)),
+        coded_(all_of(files), fp8_block_of(config_json)),
+        came_quantized_(has_bnb_config(config_json)) {
     for (const StoredTensor& tensor : all_of(files)) {
       const SafetensorsEntry& e = *tensor.entry;
-      if (quantized_.is_part(e.name)) continue;
+      if (quantized_.is_part(e.name) || coded_.is_part(e.name)) continue;
       if (const BnbMatrix* matrix = quantized_.find(e.name)) {
         came_quantized_ = true;
         infos_.push_back({e.name, matrix->shape(), name_of(matrix->matrix().format), true});
-      } else infos_.push_back({e.name, e.shape, e.type, e.known_dtype && is_float(e.dtype)});
+      } else if (const CodedTensor* coded = coded_.find(e.name)) {
+        infos_.push_back({coded->name(), coded->shape(), e.type, true});
+      } else {
+        infos_.push_back({e.name, e.shape, e.type, e.known_dtype && is_float(e.dtype)});
+      }
       tensors_.push_back(tensor);
     }
   }
@@ -127,6 +140,7 @@ class ModelTensors {
   }
   void read_fp32(int tensor, std::int64_t first, std::int64_t count, float* to) const {
     if (const BnbMatrix* matrix = quantized_.find(name(tensor))) return matrix->read_elements(first, count, to);
+    if (const CodedTensor* coded = coded_.find(name(tensor))) return coded->read_elements(first, count, to);
     at(tensor).file->read(*at(tensor).entry, first, count, to);
   }
   static std::vector<StoredTensor> all_of(const std::vector<SafetensorsFile>& files) {
@@ -137,6 +151,7 @@ class ModelTensors {
   }
   [[nodiscard]] const StoredTensor& at(int tensor) const { return tensors_[static_cast<std::size_t>(tensor)]; }
   BnbTensors quantized_;
+  CodedTensors coded_;
   bool came_quantized_ = false;
   std::vector<StoredTensor> tensors_;  // without what belongs to a quantized matrix
   std::vector<TensorInfo> infos_;
@@ -150,7 +165,7 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, std::span<
     const TensorView gap = view.data.rows(done, end - done);
     fill_now(gap.device, gap.data, 0, gap.nbytes());
   };
-  for (const auto& s : layout.segments(view.unit, view.shard)) {
+  for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part)) {
     const std::int64_t at = s.unit_offset - first;
     if (match.params[static_cast<std::size_t>(s.param)].tensor < 0) {  // of another part: stays as it is
       done = at + s.length;
@@ -173,7 +188,7 @@ void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const
   constexpr std::int64_t most = 1 << 18;  // elements at a time
   std::vector<std::byte> stored, held;
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
-  for (const auto& s : layout.segments(view.unit, view.shard)) {
+  for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part)) {
     if (s.param != copy.param) continue;
     for (std::int64_t done = 0; done < s.length; done += most) {
       const TensorView rows = view.data.rows(s.unit_offset - first + done, std::min(most, s.length - done));
@@ -202,7 +217,7 @@ std::uint64_t read_part(World& world, const std::string& path, std::span<const P
   world.run_and_agree([&] {
     if (part == ModelPart::base) require_model_files(path);
     const std::vector<SafetensorsFile> files = open_safetensors_model(path);
-    const ModelTensors tensors(files, part == ModelPart::base && has_quantization_config(path));
+    const ModelTensors tensors(files, part == ModelPart::base ? config_of(path) : std::string());
     const ModelMatch match = match_model(tensors.infos(), path, params, use, part);
     std::uint64_t elements = 0;
     for (const ShardView& view : shards) elements += static_cast<std::uint64_t>(layout.shard_numel(view.unit));

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "io/file/file.hpp"
+#include "io/model/bnb_tensors.hpp"
 #include "io/model/model_directory.hpp"
 #include "io/model/model_io.hpp"
+#include "io/model/model_part.hpp"
+#include "io/model/safetensors_index.hpp"
 #include "kernels/convert.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -46,7 +50,7 @@ std::uint64_t write_shards(const ModelFiles& model, std::span<const int> params,
   for (const auto& view : shards) {
     if (layout.replica_of(view.unit, rank) != 0) continue;
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
-    for (const auto& s : layout.segments(view.unit, view.shard)) {
+    for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part)) {
       const auto [begin, end] = tensors_of.equal_range(s.param);
       for (auto at = begin; at != end; ++at) {
         const ModelFiles::TensorLocation& location = model.locations[at->second];
@@ -67,6 +71,50 @@ std::uint64_t write_shards(const ModelFiles& model, std::span<const int> params,
   return written;
 }
 
+/// Of the model of which the parameters are a part: the names of parameters in its files, and its other tensors.
+struct OtherTensors {
+  std::vector<SafetensorsFile> files;
+  std::map<std::string, std::string> names;
+  std::vector<StoredTensor> tensors;
+
+  explicit OtherTensors(const PartOf& of) : files(open_safetensors_model(of.directory)) {
+    for (const SafetensorsFile& file : files)
+      for (const SafetensorsEntry& entry : file.entries()) {
+        const TensorUse use = of.use(entry.name);
+        if (use.ignored()) tensors.push_back({&file, &entry});
+        else if (use.parts.size() == 1) names.emplace(use.parts.front(), entry.name);
+      }
+  }
+  [[nodiscard]] const std::string& name_of(const std::string& parameter) const {
+    const auto found = names.find(parameter);
+    return found == names.end() ? parameter : found->second;
+  }
+};
+
+/// Copies every `ranks`-th of the other tensors, the last ones of the model, from the `rank`-th on. Returns the bytes.
+std::uint64_t copy_others(const OtherTensors& others, const ModelFiles& model, const std::vector<std::string>& paths,
+                          std::size_t rank, std::size_t ranks) {
+  constexpr std::uint64_t most = 4 << 20;
+  std::uint64_t copied = 0;
+  const std::size_t first = model.locations.size() - others.tensors.size();
+  for (std::size_t i = rank; i < others.tensors.size(); i += ranks) {
+    const StoredTensor& tensor = others.tensors[i];
+    const ModelFiles::TensorLocation& to = model.locations[first + i];
+    const std::uint64_t bytes = tensor.entry->end - tensor.entry->begin;
+    File file = File::open_to_write(paths[static_cast<std::size_t>(to.file)]);
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(most, bytes)));
+    for (std::uint64_t done = 0; done < bytes; done += buffer.size()) {
+      const std::span<std::byte> part = std::span(buffer).first(static_cast<std::size_t>(std::min(most, bytes - done)));
+      tensor.file->read_bytes(*tensor.entry, done, part);
+      file.write_at(to.begin + done, part);
+    }
+    file.sync();
+    file.close();
+    copied += bytes;
+  }
+  return copied;
+}
+
 void write_headers(const ModelFiles& model, const std::vector<std::string>& paths) {
   for (std::size_t f = 0; f < paths.size(); ++f) {
     File file = File::open_to_write(paths[f]);
@@ -76,20 +124,27 @@ void write_headers(const ModelFiles& model, const std::vector<std::string>& path
   }
 }
 
-}  // namespace
-
-void write_model(World& world, const std::string& directory, const std::string& config,
-                 std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
-                 const WriteModelOptions& options) {
+void write_with_others(World& world, const std::string& directory, const std::string& config,
+                       std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                       std::span<const ShardView> shards, const WriteModelOptions& options,
+                       const OtherTensors* others) {
   std::vector<SafetensorsTensor> tensors;
   std::vector<int> param_of;
   const auto add = [&](const std::string& name, int param) {
-    tensors.push_back({.name = name, .dtype = options.dtype, .shape = params[static_cast<std::size_t>(param)].shape});
+    tensors.push_back(
+        {.name = name, .dtype = options.dtype, .shape = params[static_cast<std::size_t>(param)].whole_shape()});
     param_of.push_back(param);
   };
   for (const auto& tensor : options.tensors) add(tensor.name, tensor.param);
   for (std::size_t p = 0; options.file.empty() && p < params.size(); ++p)
-    if (!params[p].adapter) add(params[p].name, static_cast<int>(p));
+    if (!params[p].adapter)
+      add(others != nullptr ? others->name_of(params[p].name) : params[p].name, static_cast<int>(p));
+  if (others != nullptr)
+    for (const StoredTensor& tensor : others->tensors) {
+      const StoredForm form{find_safetensors_type(tensor.entry->type), tensor.entry->shape};
+      tensors.push_back({.name = tensor.entry->name, .dtype = DType::u8, .shape = {}, .stored = form});
+      param_of.push_back(-1);
+    }
   ModelFiles model = options.file.empty() ? plan_model_files(tensors, options.max_shard_bytes)
                                           : plan_model_file(tensors, options.file, options.metadata);
   model.config_name = options.config_name;
@@ -108,10 +163,29 @@ void write_model(World& world, const std::string& directory, const std::string& 
       auxiliary_files.push_back({options.config_name, config});
     }
     written = write_shards(model, param_of, target.paths(), tensors, layout, shards, world.rank());
+    if (others != nullptr)
+      written += copy_others(*others, model, target.paths(), static_cast<std::size_t>(world.rank()),
+                             static_cast<std::size_t>(world.size()));
   });
   const auto all = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(written)));
   TESSERA_ASSERT(all == expected, "%lu bytes written of %lu", all, expected);
   target.commit(auxiliary_files);
+}
+
+}  // namespace
+
+void write_model(World& world, const std::string& directory, const std::string& config,
+                 std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                 const WriteModelOptions& options) {
+  write_with_others(world, directory, config, params, layout, shards, options, nullptr);
+}
+
+void write_model_part(World& world, const std::string& directory, const std::string& config,
+                      std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                      std::span<const ShardView> shards, const WriteModelOptions& options, const PartOf& whole) {
+  std::unique_ptr<OtherTensors> others;
+  world.run_and_agree([&] { others = std::make_unique<OtherTensors>(whole); });
+  write_with_others(world, directory, config, params, layout, shards, options, others.get());
 }
 
 }  // namespace tessera::io

@@ -315,17 +315,17 @@ void launch(const CacheCall<T>& call, StreamView stream) {
                    {blocks, split_threads, stream_of(stream), "cached_attention"}, call);
 }
 
-/// Queries of a block: those that share a head of keys, up to eight; of fp32, whose keys take more registers, and with
-/// rules, four.
+/// Queries of a block: those that share a head of keys, up to eight; with rules, four. fp32, in which generation is
+/// checked and not fast, has one kernel for all: each takes nvcc seconds.
 template <int Width, class T>
 void launch_heads(const CacheCall<T>& call, StreamView stream) {
   const std::int64_t group = call.map.group();
-  if (call.soft_cap.cap > 0 || call.map.window > 0)
-    return group == 1 ? launch<Width, 1, true>(call, stream) : launch<Width, 4, true>(call, stream);
-  if (group == 1) return launch<Width, 1, false>(call, stream);
-  if constexpr (sizeof(T) == 2)
-    if (group > 4) return launch<Width, 8, false>(call, stream);
-  return launch<Width, 4, false>(call, stream);
+  const bool ruled = call.soft_cap.cap > 0 || call.map.window > 0;
+  if constexpr (sizeof(T) == 4) return launch<Width, 4, true>(call, stream);
+  else if (ruled) return group == 1 ? launch<Width, 1, true>(call, stream) : launch<Width, 4, true>(call, stream);
+  else if (group == 1) return launch<Width, 1, false>(call, stream);
+  else if (group > 4) return launch<Width, 8, false>(call, stream);
+  else return launch<Width, 4, false>(call, stream);
 }
 
 }  // namespace

@@ -8,10 +8,11 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int group_columns = 8;
+constexpr int group_columns = dropout_columns;
 
 struct DropoutRows {
-  std::int64_t rows, columns, groups, first_row;
+  std::int64_t rows, columns, groups;
+  DropoutCounters counters;
   std::uint64_t key;
   std::uint16_t threshold;
   float scale;
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(256) dropout_kernel(const T* x, T* y, const Dr
   const std::int64_t row = at / args.groups, group = at % args.groups;
   if (row >= args.rows) return;
   const PhiloxWords words =
-      philox_words(args.key, static_cast<std::uint64_t>((args.first_row + row) * args.groups + group));
+      philox_words(args.key, static_cast<std::uint64_t>(args.counters.first + row * args.counters.step + group));
   const std::int64_t column = group * group_columns, element = row * args.columns + column;
   if constexpr (whole) {
     drop<group_columns>(x, y, element, words, 0, args);
@@ -62,7 +63,7 @@ void dropout(const DropoutArgs& args, StreamView stream) {
   const DropoutRows of{rows,
                        columns,
                        (columns + group_columns - 1) / group_columns,
-                       args.first_row,
+                       dropout_counters(args),
                        args.key,
                        scalars.threshold,
                        static_cast<float>(scalars.scale),

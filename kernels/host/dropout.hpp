@@ -16,8 +16,8 @@ struct DropoutMask {
 
 template <class T>
 struct Dropout {
-  /// y = mask·x·scale, or y += it, of a row of n columns, whose number is `row`.
-  void (*row)(const T* x, T* y, std::int64_t n, std::uint64_t row, const DropoutMask& mask, bool accumulate);
+  /// y = mask·x·scale, or y += it, of a row of n columns, whose random numbers are those of counters from `counter` on.
+  void (*row)(const T* x, T* y, std::int64_t n, std::uint64_t counter, const DropoutMask& mask, bool accumulate);
 };
 TESSERA_TABLE(Dropout, dropout)
 

@@ -10,6 +10,7 @@
 
 #include "runtime/base/quantized.hpp"
 #include "runtime/base/tensor.hpp"
+#include "runtime/base/tensor_placement.hpp"
 
 namespace tessera {
 
@@ -22,20 +23,25 @@ struct Initializer {
 
 /// One parameter of a model, by its canonical (Hugging Face) name. Value type.
 struct ParamSpec {
-  std::string name;  // "h.0.attn.c_attn.weight", "model.layers.0.mlp.up_proj.weight"
-  Shape shape;
-  Initializer init;
+  std::string name;   // "h.0.attn.c_attn.weight", "model.layers.0.mlp.up_proj.weight"
+  Shape shape;        // of what a rank has: all of it, or with a placement a part
+  Initializer init;   // of all of it
   bool decay = true;  // weight decay applies (not to biases and norm weights)
   bool trainable = true;
   bool adapter = false;              // of LoRA: not in the base model's files
   DType storage_dtype = DType::f32;  // between steps, and in checkpoints; fp32 if trainable: the master weights
   /// Set: a frozen matrix in 4 or 8 bits. The parameter is its bytes (shape {bytes}, u8), and modules read the matrix.
   QuantizedMatrix quantized = {};
+  TensorPlacement placement = {};  // over the tensor axis
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
-  /// Shape and elements as modules and model files have them.
+  /// Shape as modules have it.
   [[nodiscard]] Shape matrix_shape() const { return quantized ? Shape{quantized.rows, quantized.columns} : shape; }
-  [[nodiscard]] std::int64_t elements() const { return matrix_shape().numel(); }
+  /// Of all ranks' parts together, as files, initial values and counts have it: in bytes, if quantized.
+  [[nodiscard]] Shape whole_shape() const { return placement.whole(shape); }
+  /// Shape and elements as model files have them.
+  [[nodiscard]] Shape file_shape() const { return quantized ? matrix_shape() : whole_shape(); }
+  [[nodiscard]] std::int64_t elements() const { return file_shape().numel(); }
 };
 
 /// Rows [first, first + count) of a parameter. count 0: all of them.

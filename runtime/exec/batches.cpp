@@ -32,7 +32,7 @@ std::int64_t SampleBatches::longest_row(int micro) const {
     longest = std::max(longest, sequences_ > 1 || !unpaired
                                     ? packed->longest_row(sample(first_ + range.first + row))
                                     : packed->tokens_of(sample(first_ + range.first + row), sequence_));
-  return padded_tokens(longest, tokens_, context_.share.ranks);
+  return padded_tokens(longest, tokens_, context_.ranks());
 }
 
 /// Notes the lengths of the samples; the tokens of the row that they are.
@@ -45,13 +45,20 @@ std::int64_t SampleBatches::join_rows(int micro) {
   for (std::int64_t row = 0; row < range.count; ++row)
     sum += lengths[row] = packed->tokens_of(sample(first_ + range.first + row));
   TESSERA_ASSERT(sum <= flat_tokens_, "%ld tokens end to end, planned for %ld", sum, flat_tokens_);
-  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.share.ranks);
+  return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.ranks());
 }
 
 std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
   if (flat_tokens_ == 0) return {};
   return std::span(lengths_).subspan(static_cast<std::size_t>(micro * batch_.micro_batch),
                                      static_cast<std::size_t>(batch_.range(micro, data_rank_, count_).count));
+}
+
+std::int64_t SampleBatches::row_length(int micro, std::int64_t row, std::int64_t at) const {
+  const std::span<const std::int64_t> lengths = row_lengths(micro);
+  if (lengths.empty()) return row_tokens(micro);
+  const bool last = row + 1 == static_cast<std::int64_t>(lengths.size());
+  return last ? row_tokens(micro) - at : lengths[static_cast<std::size_t>(row)];
 }
 
 io::PackedCounts SampleBatches::work() {
@@ -121,17 +128,51 @@ void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   }
 }
 
+/// This rank's part of all rows end to end. Attention has whole rows, and needs their positions.
+void SampleBatches::load_tokens(int micro, const BatchMemory& to) {
+  const auto range = batch_.range(micro, data_rank_, count_);
+  const std::int64_t mine = rows(micro) * tokens(micro);
+  std::int64_t at = 0, done = 0;
+  for (std::int64_t row = 0; row < range.count; ++row) {
+    // Where this rank's tokens begin, in this row's numbering.
+    const std::int64_t begin = context_.tensor_rank * mine - at, all = row_length(micro, row, at);
+    const std::int64_t first = std::clamp<std::int64_t>(begin, 0, all),
+                       count = std::clamp<std::int64_t>(begin + mine, 0, all) - first;
+    BatchMemory m = to.from(done, row);
+    if (to.row_positions() != nullptr)
+      m.set(models::BatchField::row_positions, reinterpret_cast<std::byte*>(to.row_positions() + at));
+    load_row_part(sample(first_ + range.first + row), m, {all, first, count});
+    at += all;
+    done += count;
+  }
+}
+
+void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, const RowPart& part) {
+  const io::PackedStream* packed = stream_->packed();
+  if (packed != nullptr) {
+    float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
+    packed->read_sample(
+        sample, {part.all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
+    std::copy_n(row_.ids.data() + part.first, part.count, m.ids());
+    std::copy_n(row_.targets.data() + part.first, part.count, m.targets());
+    std::copy_n(m.row_positions() + part.first, part.count, m.positions());
+    if (weights != nullptr) std::copy_n(weights + part.first, part.count, m.loss_weights());
+    return;
+  }
+  if (part.count == 0) return;
+  const std::int64_t first = stream_->sample_begin(sample, part.all) + part.first;
+  stream_->read(first, part.count, m.ids());
+  stream_->read(first + 1, part.count, m.targets());
+  if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, part.count, m.loss_weights());
+  for (std::int64_t t = 0; t < part.count; ++t) m.positions()[t] = static_cast<std::int32_t>(part.first + t);
+}
+
 void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
   const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream* packed = stream_->packed();
-  const std::span<const std::int64_t> lengths = row_lengths(micro);
   std::int64_t at = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
-    const std::int64_t k = sample(first_ + range.first + row);
-    const bool apart = lengths.empty(), last = row + 1 == range.count;  // the last one is followed by padding
-    const std::int64_t tokens = apart  ? this->tokens(micro)
-                                : last ? this->tokens(micro) - at
-                                       : lengths[static_cast<std::size_t>(row)];
+    const std::int64_t k = sample(first_ + range.first + row), tokens = row_length(micro, row, at);
     const BatchMemory m = to.from(at, row);
     at += tokens;
     if (packed != nullptr) {
@@ -147,11 +188,12 @@ void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
 
 void SampleBatches::load(int micro, const BatchMemory& to) {
   const io::PackedStream* packed = stream_->packed();
-  const bool parts = context_.share.ranks > 1;
+  const bool parts = context_.ranks() > 1;
   TESSERA_ASSERT((packed != nullptr) == ((parts ? to.row_positions() : to.positions()) != nullptr) &&
                      (!stream_->weighted() || to.loss_weights() != nullptr),
                  "packed or weighted samples in a run that is planned without, or the reverse");
   if (has_sequences()) load_sequences(micro, to);
+  else if (context_.tensor_ranks > 1) load_tokens(micro, to);
   else if (parts) load_parts(micro, to);
   else load_rows(micro, to);
   if (to.document_starts() == nullptr || packed == nullptr) return;

@@ -2,6 +2,7 @@
 #pragma once
 // Sources of micro-batches: samples of a token stream, split by the batch equation; or a prompt.
 
+#include <algorithm>
 #include <vector>
 
 #include "io/data/packing.hpp"
@@ -14,17 +15,19 @@ namespace tessera::exec {
 /// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. With
 /// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end. A sample of pairs
 /// is `sequences` = 2 rows, which follow one another. One of unpaired is one row: the sequence that `use_sequence`
-/// chose, the first one unless it was called. Where ranks share rows, each has a
-/// part of each.
+/// chose, the first one unless it was called. Where ranks share rows, each has a part of each.
 class SampleBatches : public BatchSource {
  public:
-  /// The ranks that share rows, and this one's place among them.
+  /// The ranks that share rows, and this one's place among them; or those that have parts of the same matrices, each of
+  /// which has a part of a micro-batch's rows end to end.
   struct Context {
     models::ContextShare share;
-    int rank = 0;
+    int rank;
+    int tensor_ranks, tensor_rank;
+    [[nodiscard]] int ranks() const { return share.ranks * tensor_ranks; }
   };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
-                int sequences = 1, Context context = {{}, 0})
+                int sequences = 1, Context context = {{}, 0, 1, 0})
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
@@ -34,10 +37,11 @@ class SampleBatches : public BatchSource {
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
         lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
         groups_(static_cast<std::size_t>(batch.accumulation)) {
-    if (context.share.ranks == 1) return;
-    row_.ids.resize(static_cast<std::size_t>(tokens));
-    row_.targets.resize(static_cast<std::size_t>(tokens));
-    row_.weights.resize(static_cast<std::size_t>(tokens));
+    if (context.ranks() == 1) return;
+    const auto longest = static_cast<std::size_t>(std::max(tokens, flat_tokens));
+    row_.ids.resize(longest);
+    row_.targets.resize(longest);
+    row_.weights.resize(longest);
   }
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// Before set().
@@ -60,7 +64,7 @@ class SampleBatches : public BatchSource {
     return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples * sequences_;
   }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
-  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.share.ranks; }
+  [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks(); }
   [[nodiscard]] std::array<std::int64_t, 2> row_begins(int micro) const override {
     return models::row_begins(context_.share, context_.rank, tokens(micro));
   }
@@ -77,10 +81,18 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
   /// T of the rows of a micro-batch, on all the ranks that share them.
   [[nodiscard]] std::int64_t row_tokens(int micro) const { return tokens_of_[static_cast<std::size_t>(micro)]; }
+  /// The tokens of a sample's row that begins at token `at` of the micro-batch. Of several end to end the last one is
+  /// followed by padding.
+  [[nodiscard]] std::int64_t row_length(int micro, std::int64_t row, std::int64_t at) const;
   [[nodiscard]] std::int64_t longest_row(int micro) const;
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
   void load_parts(int micro, const BatchMemory& to);
+  void load_tokens(int micro, const BatchMemory& to);
+  struct RowPart {
+    std::int64_t all, first, count;  // tokens of the row, and those that this rank has
+  };
+  void load_row_part(std::int64_t sample, const BatchMemory& to, const RowPart& part);
   void load_rows(int micro, const BatchMemory& to) const;
   [[nodiscard]] bool has_sequences() const {
     return stream_->packed() != nullptr && stream_->packed()->packing() >= io::Packing::pairs;

@@ -117,11 +117,11 @@ void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micr
     const bool wanted = !generates || field.field == models::BatchField::ids ||
                         (field.field == models::BatchField::positions && decodes);
     if (wanted && to[field.field] != nullptr)
-      copy_bytes(to[field.field], from[field.field],
-                 static_cast<std::size_t>(
-                     field.numel(rows, program.source->tokens(micro), parts_.plan->spec.context_ranks())) *
-                     size_of(field.dtype),
-                 stream);
+      copy_bytes(
+          to[field.field], from[field.field],
+          static_cast<std::size_t>(field.numel(rows, program.source->tokens(micro), parts_.plan->spec.row_ranks())) *
+              size_of(field.dtype),
+          stream);
   }
 }
 

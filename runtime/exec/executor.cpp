@@ -184,7 +184,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.lengths = program.source->lengths();
   } else {
     using Per = models::BatchFieldInfo::Per;
-    const int ranks = parts_.plan->spec.context_ranks();
+    const int ranks = parts_.plan->spec.row_ranks();
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype,
@@ -195,6 +195,7 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
   batch.row_begins = program.source->row_begins(micro);
+  batch.tensor_rank = parts_.plan->spec.strategy.mesh.coordinate(parts_.plan->spec.rank, Axis::tensor);
   if (is_reference) return batch;
   if (program.sequences != nullptr)
     batch.sequence_values = {
@@ -209,9 +210,10 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.dropout = {.seed = program.block->seed,
                      .step = program.block->step,
                      .first_token = program.source->first_row(micro) * planned + begin,
-                     .row_tokens = tokens,
+                     .row_tokens = tokens * spec.tensor_ranks(),
                      .row_stride = planned,
                      .second_half = second == tokens / 2 ? 0 : second,
+                     .skipped = batch.tensor_rank * rows * tokens,
                      .row_lengths = program.source->row_lengths(micro)};
   }
   if (program.loss_rows != nullptr)
@@ -232,7 +234,8 @@ models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phas
           device_,
           flat || spec.context_ranks() > 1 ? spec.tokens : 0,
           phase == models::Phase::train && spec.saves_outputs(),
-          documents};
+          documents,
+          program.phase == models::Phase::logits && spec.tensor_ranks() > 1};
 }
 
 /// Loads a micro-batch into host memory.

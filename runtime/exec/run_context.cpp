@@ -92,7 +92,9 @@ std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
 int RunContext::data_rank() const { return plan.spec.strategy.mesh.coordinate(world.rank(), Mesh::data_axes()); }
 
 SampleBatches::Context RunContext::context() const {
-  return {plan.spec.model->context, plan.spec.strategy.mesh.coordinate(world.rank(), Axis::context)};
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  return {plan.spec.model->context, mesh.coordinate(world.rank(), Axis::context), plan.spec.tensor_ranks(),
+          mesh.coordinate(world.rank(), Axis::tensor)};
 }
 
 namespace {
@@ -134,7 +136,7 @@ void RunContext::initialize(std::uint64_t seed, Initialized which) {
   const auto& layout = plan.layout;
   for (int u = 0; u < layout.num_units(); ++u) {
     const int shard = layout.shard_of(u, world.rank());
-    for (const auto& segment : layout.segments(u, shard)) {
+    for (const auto& segment : layout.whole_segments(u, shard, layout.part_of(u, world.rank()))) {
       const ParamSpec& param = plan.spec.model->params[static_cast<std::size_t>(segment.param)];
       if (which == Initialized::adapters && !param.adapter && segment.param != plan.spec.model->score) continue;
       const TensorView to = manager.shard(u).rows(segment.unit_offset - shard * layout.shard_numel(u), segment.length);
@@ -153,7 +155,8 @@ std::vector<io::ShardView> RunContext::shards(Units which) {
   std::vector<io::ShardView> views;
   for (int u = 0; u < plan.layout.num_units(); ++u)
     if ((plan.units[static_cast<std::size_t>(u)].params.front() >= own) == (which == Units::reference))
-      views.push_back({u, plan.layout.shard_of(u, world.rank()), manager.shard(u)});
+      views.push_back(
+          {u, plan.layout.shard_of(u, world.rank()), manager.shard(u), plan.layout.part_of(u, world.rank())});
   return views;
 }
 

@@ -84,8 +84,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::ids: return true;
     case models::BatchField::targets: return spec.purpose != Purpose::generate;
     case models::BatchField::positions:
-      return spec.packed || (spec.context_ranks() > 1 && spec.purpose != Purpose::generate);
-    case models::BatchField::row_positions: return spec.packed && spec.context_ranks() > 1;
+      return spec.packed || (spec.row_ranks() > 1 && spec.purpose != Purpose::generate);
+    case models::BatchField::row_positions: return spec.packed && spec.row_ranks() > 1;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
@@ -108,7 +108,7 @@ static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t token
     if (!has_field(spec, field.field)) continue;
     const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? rows : 1;
     const std::int64_t numel =
-        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.context_ranks());
+        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_ranks());
     slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
                              static_cast<std::size_t>(numel) * size_of(field.dtype)));
   }
@@ -180,7 +180,9 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& schedule) {
   const models::Model& model = *spec.model;
   const models::BatchShape train = spec.train_shape(), eval = spec.eval_shape();
-  const std::int64_t trained = train.batch * train.tokens, most = std::max(trained, eval.batch * eval.tokens);
+  const std::int64_t trained = train.batch * train.tokens,
+                     prompt = spec.tensor_ranks() > 1 ? spec.tokens : 0,  // of which each rank has all
+      most = std::max({trained, eval.batch * eval.tokens, prompt});
   const auto boundary = [&](std::int64_t tokens) { return boundary_bytes(spec, tokens); };
   const int last = static_cast<int>(model.modules.size()) - 1;
 
@@ -220,8 +222,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
                                     : module.workspace_bytes(train, model.dtype, models::Phase::train),
                           module.workspace_bytes(eval, model.dtype, models::Phase::eval)});
     if (spec.context_ranks() == 1 && model.score < 0)
-      workspace = std::max(workspace,
-                           module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits));
+      workspace = std::max(workspace, module.workspace_bytes(spec.prompt_shape(), model.dtype, models::Phase::logits));
   }
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);

@@ -32,7 +32,9 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-const char* ranks_or_groups(DataRanks ranks) { return ranks.sharing > 1 ? "groups of ranks that share rows" : "ranks"; }
+const char* ranks_or_groups(DataRanks ranks) {
+  return ranks.sharing > 1 ? "groups of ranks that have the same rows" : "ranks";
+}
 
 /// All three are given and contradict each other: the equation, and which option to change.
 [[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, DataRanks ranks) {

@@ -22,7 +22,7 @@ struct BatchPlan {
   [[nodiscard]] Range range(int a, int r, std::int64_t samples) const;
 };
 
-/// W, and how many ranks share the rows of each: messages count ranks, or groups of ranks that share rows.
+/// W, and how many ranks have the rows of each: messages count ranks, or groups of ranks that have the same rows.
 struct DataRanks {
   // Not explicit: where no rows are shared, W says all.
   DataRanks(int ranks, int share_rows = 1) : count(ranks), sharing(share_rows) {}

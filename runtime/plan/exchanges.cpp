@@ -23,8 +23,7 @@ std::size_t exchanged_bytes(const models::Model& model, const shard::Schedule& s
 models::BatchShape shape_of(const RunPlan& plan, const shard::Schedule& schedule) {
   if (&schedule == &plan.train) return plan.spec.train_shape();
   models::BatchShape shape = plan.spec.eval_shape();
-  if (&schedule == &plan.logits && plan.spec.purpose == Purpose::train)
-    shape = {1, plan.spec.tokens, plan.spec.device};  // a prompt of a sample
+  if (&schedule == &plan.logits && plan.spec.purpose == Purpose::train) shape = plan.spec.prompt_shape();
   return shape;
 }
 

@@ -36,7 +36,7 @@ std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory)
 }
 
 std::int64_t longest_rows(const RunSpec& spec, std::size_t device_memory) {
-  const std::int64_t multiple = std::int64_t{16} * spec.context_ranks();
+  const std::int64_t multiple = std::int64_t{16} * spec.row_ranks();
   return multiple * largest(spec.model->max_tokens / multiple, [&](std::int64_t parts) {
            RunSpec trial = spec;
            trial.tokens = parts * multiple;

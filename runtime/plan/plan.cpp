@@ -12,6 +12,7 @@
 #include "runtime/plan/exchanges.hpp"
 #include "runtime/plan/int8.hpp"
 #include "runtime/plan/network.hpp"
+#include "runtime/plan/tensor.hpp"
 #include "runtime/plan/units.hpp"
 #include "runtime/shard/buffer_plan.hpp"
 #include "runtime/shard/builder.hpp"
@@ -93,6 +94,7 @@ void check(const RunSpec& spec) {
                 "max_new_tokens", "Ask for fewer new tokens, or give a shorter prompt");
   check_size(spec);
   check_context(spec);
+  check_tensor(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s",
                  name_of(spec.model->dtype), name_of(policy.param_dtype));
@@ -175,7 +177,7 @@ void price(RunPlan& plan) {
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
     if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))
       costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
-          {spec.batch.global_batch * spec.sequences * spec.context_ranks(), spec.tokens / spec.context_ranks()},
+          {spec.batch.global_batch * spec.sequences * spec.row_ranks(), spec.tokens / spec.row_ranks()},
           use.saves && use.saves_again);
 }
 
@@ -232,6 +234,7 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   }
   // Generation ends once no rank has an unfinished row, samples of a training run once a rank must stop: `norm` sums
   // how many there are.
+  if (spec.tensor_ranks() > 1) input.modules = module_uses(*spec.model, plan.units, models::Phase::logits, input.mesh);
   if (spec.purpose != Purpose::evaluate && spec.model->score < 0)
     plan.logits = shard::build_forward(input, /*with_loss=*/true);
   plan.load = shard::build_load(input);

@@ -27,6 +27,9 @@ using tessera::ArenaSlot, tessera::Category, tessera::MemoryTable, tessera::Plac
 ///             cache_tokens per row.
 enum class Purpose : unsigned char { train, evaluate, generate };
 
+/// The axes along which ranks have the same micro-batches, and different tokens of them.
+inline constexpr AxisSet row_axes = Axis::context | Axis::tensor;
+
 /// What an asynchronous save copies: nothing (there is none), the parameters, or also the optimizer states.
 enum class Snapshot : unsigned char { none, model, all };
 
@@ -61,6 +64,10 @@ struct RunSpec {
 
   /// How many ranks share each row: each has 1/C of its tokens.
   [[nodiscard]] int context_ranks() const { return strategy.mesh.size(Axis::context); }
+  /// How many ranks have parts of the same matrices: each has 1/T of the tokens of a micro-batch.
+  [[nodiscard]] int tensor_ranks() const { return strategy.mesh.size(Axis::tensor); }
+  /// How many ranks have the same micro-batches, and each a part of the tokens: one of the two, or 1.
+  [[nodiscard]] int row_ranks() const { return strategy.mesh.size(row_axes); }
   /// The largest micro-batch in training, and in evaluation, of a rank.
   [[nodiscard]] models::BatchShape train_shape() const {
     models::BatchShape shape = shape_of(batch.micro_batch, flat_tokens);
@@ -74,14 +81,21 @@ struct RunSpec {
     const std::int64_t samples = eval_rows() * batch.data_ranks;
     return needs_kl && purpose == Purpose::train ? (batch.global_batch + samples - 1) / samples : 0;
   }
+  /// Of a sample's prompt in training, the longest.
+  [[nodiscard]] models::BatchShape prompt_shape() const {
+    models::BatchShape shape{1, tokens, device};
+    shape.whole = tensor_ranks() > 1;
+    return shape;
+  }
   [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
 
  private:
   [[nodiscard]] models::BatchShape shape_of(std::int64_t samples, std::int64_t flat) const {
     const std::int64_t rows = samples * sequences;
-    const int ranks = context_ranks();
+    const int ranks = row_ranks();
+    const std::int64_t longest = context_ranks() > 1 ? tokens : 0;
     models::BatchShape shape = flat > 0 ? models::BatchShape{1, flat / ranks, device, tokens}
-                                        : models::BatchShape{rows, tokens / ranks, device, ranks > 1 ? tokens : 0};
+                                        : models::BatchShape{rows, tokens / ranks, device, longest};
     shape.packed = packed;
     return shape;
   }

@@ -7,6 +7,7 @@
 
 #include "models/reference.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::plan {
 
@@ -83,29 +84,37 @@ std::size_t unit_for(std::vector<shard::UnitSpec>& units, std::vector<std::size_
                      const ParamSpec& param) {
   for (const std::size_t u : of_name)
     if (units[u].trainable == param.trainable && units[u].storage_dtype == param.storage_dtype &&
-        units[u].adapters == param.adapter)
+        units[u].adapters == param.adapter && units[u].split == param.placement.is_split())
       return u;
   of_name.push_back(units.size());
   units.push_back({.name = name,
                    .params = {},
                    .trainable = param.trainable,
                    .adapters = param.adapter,
+                   .split = param.placement.is_split(),
                    .storage_dtype = param.storage_dtype});
   return of_name.back();
 }
 
 /// Where several units have one name, adapters are "h.3.lora". If there are several others, the name stays that of the
-/// trainable one; frozen ones are "h.3.frozen", or with their storage types, "h.3.frozen.bf16".
+/// trainable one; frozen ones are "h.3.frozen", or with their storage types, "h.3.frozen.bf16". Beside units of split
+/// parameters, those of replicated ones are named so apart, and end in ".replicated".
 void name_apart(std::vector<shard::UnitSpec>& units, const UnitsOfName& names) {
   for (const auto& [name, of_name] : names) {
-    if (of_name.size() == 1) continue;
-    const auto frozen = std::ranges::count_if(of_name, [&](std::size_t u) { return !units[u].trainable; });
-    const auto adapters = std::ranges::count_if(of_name, [&](std::size_t u) { return units[u].adapters; });
-    const bool apart = static_cast<std::ptrdiff_t>(of_name.size()) - adapters > 1;
-    for (const std::size_t u : of_name)
-      if (units[u].adapters) units[u].name = name + ".lora";
-      else if (apart && !units[u].trainable)
-        units[u].name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(units[u].storage_dtype) : "");
+    const bool has_split = std::ranges::any_of(of_name, [&](std::size_t u) { return units[u].split; });
+    for (const bool split : {false, true}) {
+      std::vector<std::size_t> alike;
+      std::ranges::copy_if(of_name, std::back_inserter(alike), [&](std::size_t u) { return units[u].split == split; });
+      const auto frozen = std::ranges::count_if(alike, [&](std::size_t u) { return !units[u].trainable; });
+      const auto adapters = std::ranges::count_if(alike, [&](std::size_t u) { return units[u].adapters; });
+      const bool apart = static_cast<std::ptrdiff_t>(alike.size()) - adapters > 1;
+      for (const std::size_t u : alike) {
+        if (of_name.size() > 1 && units[u].adapters) units[u].name = name + ".lora";
+        else if (apart && !units[u].trainable)
+          units[u].name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(units[u].storage_dtype) : "");
+        if (has_split && !split) units[u].name += ".replicated";
+      }
+    }
   }
 }
 
@@ -150,6 +159,7 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   check_unit_strategies(strategy, units);
   for (shard::UnitSpec& unit : units) {
     unit.policy = strategy.unit_policy(unit.name);
+    if (!unit.split) unit.policy = shard::replicated(unit.policy, strategy.mesh);
     if (unit.storage_dtype == DType::u8) unit.policy.param_dtype = DType::u8;  // quantized: gathered as it is kept
   }
   return units;
@@ -174,8 +184,17 @@ static AxisSet axes_of(models::RankGroup group, const Mesh& mesh) {
   return {};
 }
 
-static void add_stages(const models::Module& module, const Mesh& mesh, shard::ModuleUse& use) {
+/// In generation every rank has all tokens (models::BatchShape::whole): nothing is gathered, and sums are of all.
+static ExchangeKind of_whole(ExchangeKind kind) {
+  if (kind == ExchangeKind::all_gather) return ExchangeKind::copy;
+  return kind == ExchangeKind::reduce_scatter ? ExchangeKind::all_reduce : kind;
+}
+
+static void add_stages(const models::Module& module, models::Phase phase, const Mesh& mesh, shard::ModuleUse& use) {
   models::ModuleStages of = module.stages();
+  for (models::ModuleStages::Exchange& exchange : of.exchanges)
+    if (phase == models::Phase::logits && exchange.over == models::RankGroup::tensor)
+      exchange.forward = of_whole(exchange.forward);
   use.values = std::move(of.values);
   use.stages = std::move(of.stages);
   for (const models::ModuleStages::Exchange& exchange : of.exchanges)
@@ -195,7 +214,7 @@ std::vector<shard::ReferenceModel> references(const models::Model& model, const 
       use.forward_units.push_back(unit_of.at({module->params()[k], module->rows(k).first}));
     std::sort(use.forward_units.begin(), use.forward_units.end());
     use.forward_units.erase(std::unique(use.forward_units.begin(), use.forward_units.end()), use.forward_units.end());
-    add_stages(*module, mesh, use);
+    add_stages(*module, models::Phase::eval, mesh, use);
     reference.modules.push_back(std::move(use));
   }
   return {std::move(reference)};
@@ -222,7 +241,7 @@ std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std:
     if (!module.forward_reads_params(phase)) use.forward_units.clear();
     if (!module.backward_reads_params()) use.backward_units.clear();
     if (!module.has_param_gradients()) use.grad_units.clear();
-    add_stages(module, mesh, use);
+    add_stages(module, phase, mesh, use);
     uses.push_back(std::move(use));
   }
   return uses;

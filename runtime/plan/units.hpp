@@ -22,8 +22,9 @@ inline constexpr const char* whole_model_name = "model";
 ///   unit of the layer.
 /// Where only some of a unit's parameters are trainable, the frozen ones are a unit of their own, "h.3.frozen"; or, if
 /// they are stored in several types, a unit for each, as "h.3.frozen.bf16". Adapters are always apart: "h.3.lora".
-/// Parameters that only a reference model reads are in units of its modules.
-/// Throws Error (usage) if a glob of Strategy::unit_strategies matches no unit.
+/// Beside parameters that are split over the tensor axis, replicated ones are a unit of their own,
+/// "layers.3.replicated", which is over that axis too. Parameters that only a reference model reads are in units of its
+/// modules. Throws Error (usage) if a glob of Strategy::unit_strategies matches no unit.
 [[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy);
 
 /// Units that each module reads and contributes gradients to, in a phase, and its stages.

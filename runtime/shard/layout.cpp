@@ -24,8 +24,11 @@ std::int64_t ShardLayout::quantum(const UnitSpec& unit) {
 
 ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh)
     : units_(units.begin(), units.end()), of_unit_(units.size()), of_param_(params.size()), mesh_(mesh) {
-  for (const ParamSpec& param : params)
+  for (const ParamSpec& param : params) {
     row_numel_.push_back(param.shape.rank() > 0 && param.shape[0] > 0 ? param.numel() / param.shape[0] : 1);
+    placements_.push_back(param.placement);
+    shapes_.push_back(param.shape);
+  }
   for (int u = 0; u < num_units(); ++u) add_unit(params, u);
   check_rows(params);
 }
@@ -47,6 +50,7 @@ std::vector<ShardLayout::Piece> ShardLayout::pieces_of(std::span<const ParamSpec
   const UnitSpec& unit = units_[at(u)];
   TESSERA_ASSERT(unit.rows.empty() || unit.rows.size() == unit.params.size(), "rows of %zu parameters of %zu",
                  unit.rows.size(), unit.params.size());
+  const int parts = is_replicated(u) ? 1 : mesh_.size(Axis::tensor);
   std::vector<Piece> pieces;
   for (std::size_t k = 0; k < unit.params.size(); ++k) {
     const int p = unit.params[k];
@@ -56,6 +60,9 @@ std::vector<ShardLayout::Piece> ShardLayout::pieces_of(std::span<const ParamSpec
     if (spec.trainable != unit.trainable)
       throw std::logic_error(spec.name + (spec.trainable ? " is trainable, and unit " : " is frozen, and unit ") +
                              unit.name + " is not");
+    if (spec.placement.ranks != parts)
+      throw std::logic_error(strfmt("%s has %d parts, and unit %s is of %d", spec.name.c_str(), spec.placement.ranks,
+                                    unit.name.c_str(), parts));
     const RowRange rows = unit.rows.empty() ? RowRange{} : unit.rows[k];
     if (unit.whole_params && rows.count > 0)
       throw std::logic_error("unit " + unit.name + " has rows of " + spec.name +
@@ -133,6 +140,27 @@ const ShardLayout::Piece& ShardLayout::piece(int param, std::int64_t row) const 
   });
   TESSERA_ASSERT(found != of_param_[at(param)].end(), "parameter %d has no row %ld", param, row);
   return *found;
+}
+
+int ShardLayout::part_of(int unit, int rank) const {
+  return is_replicated(unit) ? 0 : mesh_.coordinate(rank, Axis::tensor);
+}
+
+std::vector<Segment> ShardLayout::whole(const std::vector<Segment>& segments, int part) const {
+  std::vector<Segment> out;
+  for (const Segment& s : segments) {
+    const TensorPlacement& placement = placements_[at(s.param)];
+    if (!placement.is_split()) {
+      out.push_back(s);
+      continue;
+    }
+    std::int64_t done = 0;
+    for (const ElementRun& run : placement.runs(shapes_[at(s.param)], part, {s.param_offset, s.length})) {
+      out.push_back({s.param, run.first, s.unit_offset + done, run.length});
+      done += run.length;
+    }
+  }
+  return out;
 }
 
 std::int64_t ShardLayout::offset_of(int param, std::int64_t row) const {

@@ -33,6 +33,7 @@ struct UnitSpec {
   std::vector<RowRange> rows = {};      // of each of them that the unit has; empty: all rows of all
   bool trainable = true;                // false: frozen, without gradients and optimizer states
   bool adapters = false;                // of LoRA (ParamSpec::adapter)
+  bool split = false;                   // the parameters have parts on the ranks of the tensor axis (TensorPlacement)
   DType storage_dtype = DType::f32;     // of the shards; fp32 if trainable: they are the master weights
   UnitPolicy policy = {};               // its axes are those of the mesh that the layout is made for
   std::int64_t granularity = 1;         // of the optimizer's states (runtime/base/param.hpp); a power of two
@@ -44,7 +45,7 @@ struct UnitSpec {
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
 struct Segment {
   int param = 0;                  // index into the model's list
-  std::int64_t param_offset = 0;  // first element, within the parameter
+  std::int64_t param_offset = 0;  // first element, within what a rank has of the parameter
   std::int64_t unit_offset = 0;   // the same within the unit's flat buffer
   std::int64_t length = 0;
   friend bool operator==(const Segment&, const Segment&) = default;
@@ -59,7 +60,8 @@ class ShardLayout {
 
   ShardLayout() = default;
   /// Throws std::logic_error if a row of a parameter is in no unit or in two, or if a unit has both trainable and
-  /// frozen parameters.
+  /// frozen parameters, or both replicated and split ones (TensorPlacement). A unit of split ones is over the data
+  /// axes, where there is a tensor axis; one of replicated ones over the tensor axis too.
   ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
@@ -82,6 +84,9 @@ class ShardLayout {
   [[nodiscard]] int shard_of(int unit, int rank) const { return mesh_.coordinate(rank, policy(unit).shard_axes); }
   [[nodiscard]] int replica_of(int unit, int rank) const { return mesh_.coordinate(rank, policy(unit).replicate_axes); }
 
+  /// Which part of the unit's parameters `rank` has; 0 if they are replicated.
+  [[nodiscard]] int part_of(int unit, int rank) const;
+
   /// The unit that has the row of the parameter.
   [[nodiscard]] int unit_of(int param, std::int64_t row = 0) const { return piece(param, row).unit; }
   /// First element of the row in that unit's flat buffer.
@@ -89,6 +94,12 @@ class ShardLayout {
   /// Segments of the parameters in shard `shard` of `unit`, in order; all_segments: in the whole unit.
   [[nodiscard]] std::vector<Segment> segments(int unit, int shard) const;
   [[nodiscard]] std::vector<Segment> all_segments(int unit) const;
+  /// The segments of a shard of the part that a rank has of split parameters, with offsets within the whole parameters:
+  /// more of them where a part is strided.
+  [[nodiscard]] std::vector<Segment> whole_segments(int unit, int shard, int part) const {
+    return whole(segments(unit, shard), part);
+  }
+  [[nodiscard]] std::vector<Segment> whole(const std::vector<Segment>& segments, int part) const;
   /// Padding, between and after the parameters: (offset, length), in order.
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> gaps(int unit) const;
 
@@ -106,6 +117,10 @@ class ShardLayout {
   [[nodiscard]] std::int64_t place_in_order(int unit, std::vector<Piece>& pieces) const;
   [[nodiscard]] std::int64_t place_whole(int unit, std::vector<Piece>& pieces) const;
   void check_rows(std::span<const ParamSpec> params) const;
+  /// Whether the unit is over the tensor axis too.
+  [[nodiscard]] bool is_replicated(int unit) const {
+    return (policy(unit).shard_axes | policy(unit).replicate_axes).contains(Axis::tensor);
+  }
   [[nodiscard]] const Piece& piece(int param, std::int64_t row) const;
   [[nodiscard]] std::vector<Segment> segments_between(int unit, std::int64_t first, std::int64_t last) const;
 
@@ -113,6 +128,8 @@ class ShardLayout {
   std::vector<std::int64_t> padded_, numel_;
   std::vector<std::vector<Piece>> of_unit_, of_param_;  // in the order of offsets; in the order of rows
   std::vector<std::int64_t> row_numel_;                 // elements of a row, by parameter
+  std::vector<TensorPlacement> placements_;             // the same
+  std::vector<Shape> shapes_;
   Mesh mesh_{1, 1};
 };
 

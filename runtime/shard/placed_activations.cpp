@@ -104,9 +104,9 @@ void PlacedActivations::forward(const Instruction& in) {
   const ActivationSlots& slots = s_.activation_slots(in);
   Stage* const x = with(slots.input, content_of(in, input, in.module), "its input");
   if (x != nullptr) order_.read(*x, "its input");
-  if (const int output = s_.output_slot(in); output >= 0 && last_stage(in)) {
+  if (const int output = s_.output_slot(in); output >= 0) {  // which any stage may write
     const Content content = content_of(in, input, in.module + 1);
-    if (!s_.use_of(in).in_place) take(stages_[at(output)], content, "the slot of its output");
+    if (!s_.use_of(in).in_place && first_stage(in)) take(stages_[at(output)], content, "the slot of its output");
     else if (Stage* stage = with(output, content, "its output")) order_.write(*stage, "its output");
   }
   if (in.module < first_ || in.instance > 0) {  // not before: the output is not in its place

@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::shard {
 namespace {
@@ -140,28 +141,57 @@ Strategy make_strategy(const std::string& word, int world, int group, int ranks_
   return strategy;
 }
 
-Strategy with_context(Strategy strategy, int ranks) {
-  TESSERA_ASSERT(ranks >= 1 && strategy.mesh.size(Axis::context) == 1, "%d ranks of a context", ranks);
-  if (ranks == 1) return strategy;
+namespace {
+
+/// The mesh with a fastest axis of so many ranks, which it takes from the shard group, or, where nothing is sharded,
+/// from the world.
+Mesh with_axis(const Strategy& strategy, Axis axis, int ranks) {
   const int shard = strategy.mesh.size(Axis::shard), replicate = strategy.mesh.size(Axis::replicate);
   const bool replicas = shard == 1 && strategy.policy.shard_axes.empty();  // nothing is sharded
+  const char* shared = axis == Axis::context ? "rows" : "matrices";
   if (ranks > strategy.mesh.world())
-    throw Error(ExitCode::usage, strfmt("%d ranks are to share rows, and the run has %d", ranks, strategy.mesh.world()),
-                {}, strfmt("Start a multiple of %d: tessera launch -n %d", ranks, ranks));
+    throw Error(ExitCode::usage,
+                strfmt("%d ranks are to share %s, and the run has %d", ranks, shared, strategy.mesh.world()), {},
+                strfmt("Start a multiple of %d: tessera launch -n %d", ranks, ranks));
   if ((replicas ? replicate : shard) % ranks != 0)
     throw Error(ExitCode::usage,
-                strfmt("%d ranks that share rows do not divide %s of %d ranks", ranks,
+                strfmt("%d ranks that share %s do not divide %s of %d ranks", ranks, shared,
                        replicas ? "the world" : "a shard group", replicas ? replicate : shard),
                 "strategy " + strategy.name,
                 "Choose a divisor: " + divisors(replicas ? replicate : shard) +
                     (replicate > 1 && !replicas ? ", or a larger --shard_group_size" : ""));
-  strategy.mesh = Mesh({{Axis::replicate, replicas ? replicate / ranks : replicate},
-                        {Axis::shard, replicas ? 1 : shard / ranks},
-                        {Axis::context, ranks}});
-  UnitPolicy& policy = strategy.policy;
+  return Mesh({{Axis::replicate, replicas ? replicate / ranks : replicate},
+               {Axis::shard, replicas ? 1 : shard / ranks},
+               {axis, ranks}});
+}
+
+void add_axis(UnitPolicy& policy, Axis axis) {
   AxisSet& with = policy.shard_axes.contains(Axis::shard) ? policy.shard_axes : policy.replicate_axes;
-  with = with | Axis::context;
+  with = with | axis;
+}
+
+}  // namespace
+
+Strategy with_context(Strategy strategy, int ranks) {
+  TESSERA_ASSERT(ranks >= 1 && strategy.mesh.size(Axis::context) == 1, "%d ranks of a context", ranks);
+  if (ranks == 1) return strategy;
+  strategy.mesh = with_axis(strategy, Axis::context, ranks);
+  add_axis(strategy.policy, Axis::context);
   return strategy;
+}
+
+Strategy with_tensor(Strategy strategy, int ranks) {
+  TESSERA_ASSERT(ranks >= 1 && strategy.mesh.size(Axis::tensor) == 1, "%d ranks of tensors", ranks);
+  if (ranks > 1 && strategy.mesh.size(Axis::context) > 1)
+    throw Error(ExitCode::usage, "ranks that share rows and ranks that share matrices are not built together",
+                "strategy " + strategy.name, "Keep one of the two");
+  if (ranks > 1) strategy.mesh = with_axis(strategy, Axis::tensor, ranks);
+  return strategy;
+}
+
+UnitPolicy replicated(UnitPolicy policy, const Mesh& mesh) {
+  if (mesh.size(Axis::tensor) > 1) add_axis(policy, Axis::tensor);
+  return policy;
 }
 
 std::vector<Strategy> all_strategies(int world, int ranks_per_node) {

@@ -21,7 +21,7 @@ std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int r
     s.length = to - from;
     segments.push_back(s);
   }
-  return segments;
+  return layout.whole(segments, layout.part_of(unit, rank));
 }
 
 std::size_t replica_bytes(const ShardLayout& layout, std::span<const StateSpec> states, int rank) {

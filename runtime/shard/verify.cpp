@@ -364,11 +364,15 @@ class Replay : UseOrder {
 
 std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
   std::vector<Violation> form = verify_form(schedule);
-  if (mesh.used(mesh.axes()) != mesh.used(gradient_axes))
+  const AxisSet all = gradient_axes | Axis::tensor;
+  if (mesh.used(mesh.axes()) != mesh.used(all))
     form.push_back({-1, "ranks of the mesh " + mesh.str() + " differ along axes that no instruction is about"});
+  const auto covers = [&](const ScheduledUnit& unit, AxisSet axes) {
+    return mesh.used(unit.shard_axes | unit.replicate_axes) == mesh.used(axes) &&
+           mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) == mesh.size(axes);
+  };
   for (const ScheduledUnit& unit : schedule.units)
-    if (mesh.used(unit.shard_axes | unit.replicate_axes) != mesh.used(gradient_axes) ||
-        mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) != mesh.size(gradient_axes))
+    if (!covers(unit, all) && !covers(unit, gradient_axes))  // of replicated parameters, or of parts
       form.push_back(
           {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
                       unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});

@@ -132,7 +132,8 @@ std::vector<io::ShardView> Trainer::reference_shards() { return parts_->shards(e
 io::TrainingState Trainer::state() {
   io::TrainingState state{parts_->plan.saved_states(), {}};
   for (const io::ShardView& view : shards()) {
-    io::StateView& vectors = state.shards.emplace_back(io::StateView{.unit = view.unit, .shard = view.shard});
+    io::StateView& vectors =
+        state.shards.emplace_back(io::StateView{.unit = view.unit, .shard = view.shard, .data = {}, .part = view.part});
     vectors.data.push_back(view.data);
     std::ranges::copy(parts_->manager.states(view.unit), std::back_inserter(vectors.data));
     if (parts_->manager.has_residuals(view.unit)) vectors.data.push_back(parts_->manager.residual_sum(view.unit));

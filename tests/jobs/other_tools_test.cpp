@@ -137,6 +137,18 @@ TEST(Files, OfAccelerate) {
   EXPECT_EQ(parsed({"plan", folder + "files/accelerate_fsdp1.yaml"}).options.integer("world_size"), 8);
 }
 
+TEST(Files, RanksThatShareMatricesAndReplicas) {
+  const Options tensors = options_of_yaml("mixed_precision: 'no'\nparallelism_config:\n  tp_size: 4\n");
+  EXPECT_EQ(tensors.integer("tensor_parallel_size"), 4);
+  EXPECT_EQ(strategy_of(tensors, 8, 8).mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 2}, {Axis::tensor, 4}}));
+  const Options copies = options_of_yaml(
+      "mixed_precision: 'no'\nparallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  "
+      "parallelism_config_dp_shard_size: 2\n"
+      "  parallelism_config_tp_size: 2\n");
+  EXPECT_EQ(copies.text("shard_group_size"), "4");
+  EXPECT_EQ(strategy_of(copies, 8, 4).mesh, Mesh({{Axis::replicate, 2}, {Axis::shard, 2}, {Axis::tensor, 2}}));
+}
+
 TEST(Files, OfDeepSpeed) {
   const Options zero3 = options_of_file("deepspeed_zero3_auto.json");
   EXPECT_EQ(zero3.text("sharding_strategy"), "zero3");

@@ -176,10 +176,8 @@ TEST(Refusals, AllAreNamedAtOnceAsTheyWereTyped) {
   } catch (const RefusedOptions& refused) {
     EXPECT_EQ(refused.code(), ExitCode::usage);
     EXPECT_EQ(refused.lines.at(0), "7 options are refused");
-    EXPECT_EQ(
-        refused.lines.at(1),
-        "not supported: --deepspeed-autotp-size 2 [command line]. Tensor parallelism is missing: use --zero_stage 3. "
-        "Accepted: 1");
+    EXPECT_EQ(refused.lines.at(1),
+              "not supported: --deepspeed-autotp-size 2 [command line]. Use --tensor_parallel_size. Accepted: 1");
     EXPECT_THAT(refused.lines.at(2), HasSubstr("not supported: --use_galore true"));
     EXPECT_THAT(refused.lines.at(3), HasSubstr("[environment TESSERA_USE_DORA]"));
     EXPECT_THAT(refused.lines.at(4), HasSubstr("not supported: --torch_dtype int8"));

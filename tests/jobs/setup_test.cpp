@@ -196,7 +196,7 @@ TEST(Setup, RanksThatShareRows) {
                                            "--gradient_accumulation_steps", "6"}),
                                2);
               }),
-              HasSubstr("on 1 groups of ranks that share rows. Set gradient_accumulation_steps=5"));
+              HasSubstr("on 1 groups of ranks that have the same rows. Set gradient_accumulation_steps=5"));
   EXPECT_THAT(refused([] {
                 (void)strategy_of(options_of({"--context_parallel_size", "3"}), 4, 4);
               }),
@@ -205,6 +205,23 @@ TEST(Setup, RanksThatShareRows) {
                 check_options(options_of({"--context_parallel_size", "2", "--sample_prompt", "A"}));
               }),
               HasSubstr("generate nothing"));
+}
+
+TEST(Setup, RanksThatShareMatrices) {
+  const Options options =
+      options_of({"--tensor_parallel_size", "4", "--global_batch_size", "16", "--per_device_train_batch_size", "2"});
+  EXPECT_EQ(strategy_of(options, 8, 8).mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 2}, {Axis::tensor, 4}}));
+  const plan::BatchPlan batch = batch_of(options, 8);
+  EXPECT_EQ(batch.data_ranks, 2);
+  EXPECT_EQ(batch.accumulation, 4);
+  EXPECT_THAT(refused([] {
+                (void)strategy_of(options_of({"--tensor_parallel_size", "3"}), 4, 4);
+              }),
+              HasSubstr("3 ranks that share matrices do not divide"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "2"}));
+              }),
+              HasSubstr("not built together"));
 }
 
 TEST(Setup, Refusals) {
@@ -335,7 +352,13 @@ TEST(Setup, BuiltInShapesHaveTheirSizes) {
                                                      {"qwen3-14b", 14'768'307'200},
                                                      {"qwen3-32b", 32'762'123'264},
                                                      {"qwen3-30b-a3b", 30'532'122'624},
-                                                     {"mixtral-8x7b", 46'702'792'704}};
+                                                     {"mixtral-8x7b", 46'702'792'704},
+                                                     {"gemma2-2b", 2'614'341'888},
+                                                     {"gemma2-9b", 9'241'705'984},
+                                                     {"gemma3-270m", 268'098'176},
+                                                     {"gemma3-1b", 999'885'952},
+                                                     {"gpt-oss-20b", 20'914'757'184},
+                                                     {"gpt-oss-120b", 116'829'156'672}};
   for (const auto& [word, size] : sizes)
     EXPECT_EQ(models::make(model_preset_config(word), word).num_params(), size) << word;
   EXPECT_EQ(std::count(model_preset_names, model_preset_names + std::strlen(model_preset_names), '|') + 1,

@@ -96,6 +96,27 @@ TEST(Dropout, AnySplitOfTheRowsAndAnyThreads) {
   }
 }
 
+TEST(Dropout, AnySplitOfTheColumns) {
+  constexpr std::int64_t rows = 5, columns = 70;
+  auto x = random_vector<float>(rows * columns, 1);
+  std::vector<float> all(x.size());
+  dropout({.x = view(x, {rows, columns}), .y = view(all, {rows, columns}), .p = 0.5, .key = 3, .first_row = 9},
+          host_stream);
+  for (std::int64_t first = 0; first < columns; first += 24) {
+    const std::int64_t count = std::min<std::int64_t>(24, columns - first);
+    std::vector<float> part, expected;
+    for (std::int64_t n = 0; n < rows; ++n)
+      for (std::int64_t c = first; c < first + count; ++c) {
+        part.push_back(x[static_cast<std::size_t>(n * columns + c)]);
+        expected.push_back(all[static_cast<std::size_t>(n * columns + c)]);
+      }
+    const TensorView of = view(part, {rows, count});
+    dropout({.x = of, .y = of, .p = 0.5, .key = 3, .first_row = 9, .first_column = first, .columns = columns},
+            host_stream);
+    EXPECT_EQ(part, expected) << first;
+  }
+}
+
 TEST(Dropout, KeepsTheExpectedShareAndKeysDiffer) {
   constexpr std::int64_t rows = 100, columns = 1000;
   std::vector<float> x(rows * columns, 1.0F), a(x.size()), b(x.size());

@@ -81,11 +81,16 @@ json small(const std::string& family) {
   if (family == "qwen3_moe")
     c.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 10}, {"mlp_only_layers", {1}}});
   if (family == "mixtral") c.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  if (family == "gpt_oss")
+    c.update({{"num_local_experts", 4},
+              {"num_experts_per_tok", 2},
+              {"head_dim", 8},
+              {"rope_scaling", {{"rope_type", "default"}}}});
   if (family.starts_with("gemma")) c.update({{"hidden_act", "gelu_pytorch_tanh"}, {"head_dim", 8}});
   return c;
 }
-const char* const all[] = {"llama", "mistral", "qwen2",   "qwen3",   "qwen3_moe", "mixtral",
-                           "phi3",  "olmo2",   "smollm3", "granite", "gemma2",    "gemma3_text"};
+const char* const all[] = {"llama", "mistral", "qwen2",   "qwen3",  "qwen3_moe",   "mixtral", "phi3",
+                           "olmo2", "smollm3", "granite", "gemma2", "gemma3_text", "gpt_oss"};
 
 TEST(Families, FlopsOfTheModulesAddUpToTheFormula) {
   for (const char* family : all) {
@@ -123,7 +128,7 @@ TEST(Families, ALayerWithExpertsIsTwoModulesOfOneGroup) {
 }
 
 TEST(Families, TheBalanceLossIsTrainedOnWhereRouterLogitsAreAskedFor) {
-  for (const char* family : {"qwen3_moe", "mixtral"}) {
+  for (const char* family : {"qwen3_moe", "mixtral", "gpt_oss"}) {
     json c = small(family);
     EXPECT_EQ(make(c.dump(), family).router.balance, 0);
     c["output_router_logits"] = true;
@@ -206,7 +211,7 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
   const std::vector<Setting> settings = {{"hidden_act", "gelu", {}},
                                          {"layer_types",
                                           {"full_attention", "sliding_attention", "full_attention"},
-                                          {"mistral", "gemma2", "gemma3_text"}},  // of 4096 positions
+                                          {"mistral", "gemma2", "gemma3_text", "gpt_oss"}},  // of 4096 positions
                                          {"layer_types", {"full_attention", "chunked_attention", "full_attention"}, {}},
                                          {"partial_rotary_factor", 0.5, {"phi3"}},
                                          {"quantization_config", {{"bits", 4}}, {}},
@@ -221,6 +226,7 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
                                          {"sliding_window_pattern", 2, {"gemma3_text"}},
                                          {"use_bidirectional_attention", true, {}},
                                          {"hidden_activation", "gelu", {}},
+                                         {"swiglu_limit", 5.0, {"gpt_oss"}},
                                          {"no_rope_layers", {1, 1, 0}, {"smollm3"}},
                                          {"decoder_sparse_step", 2, {"qwen3_moe"}},
                                          {"scale_attn_by_inverse_layer_idx", true, {}},
@@ -236,7 +242,7 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
       }
       EXPECT_EQ(error_with(family, key, nullptr), "accepted") << family << " " << key;
     }
-    for (const char* type : {"dynamic", "mrope"})
+    for (const char* type : {"ntk", "mrope"})
       EXPECT_THAT(error_with(family, "rope_scaling", {{"rope_type", type}, {"factor", 2.0}}),
                   HasSubstr("\"rope_scaling.rope_type\" is \"" + std::string(type) + "\", which is not supported"));
     EXPECT_THAT(error_with(family, "rope_scaling", {{"rope_type", "longrope"}}),
@@ -245,7 +251,8 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
                 HasSubstr("\"rope_scaling.mrope_section\" is set, which is not supported"));
     EXPECT_EQ(error_with(family, "an_unknown_key", 3), "accepted");  // and named in a warning
   }
-  EXPECT_THAT(error_with("llama", "rope_scaling", {{"type", "su"}}), HasSubstr("Supported: default, linear, llama3"));
+  EXPECT_THAT(error_with("llama", "rope_scaling", {{"type", "su"}}),
+              HasSubstr("Supported: default, linear, dynamic, llama3"));
   EXPECT_THAT(error_with("phi3", "rope_scaling", {{"type", "yarn"}}), HasSubstr("Supported: default, longrope, su"));
   EXPECT_THAT(error_with("llama", "sliding_window", 4096), HasSubstr("\"sliding_window\" is set"));
   EXPECT_THAT(error_with("llama", "use_sliding_window", true), HasSubstr("a sliding window is not supported"));
@@ -326,6 +333,7 @@ TEST(Families, WindowsOfTheLayers) {
   EXPECT_EQ(with("gemma3_text",
                  {{"sliding_window", 7}, {"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
             (List{0, 7, 0}));
+  EXPECT_EQ(with("gpt_oss", {{"sliding_window", 7}}), (List{7, 0, 7}));
   EXPECT_THAT(error_with("qwen2", "layer_types", {"full_attention"}), HasSubstr("\"layer_types\" has 1 entries"));
   json all_full = small("mistral");
   all_full.update({{"sliding_window", 7}, {"layer_types", {"full_attention", "full_attention", "full_attention"}}});

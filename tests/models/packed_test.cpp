@@ -58,6 +58,11 @@ constexpr const char* gemma3 =
     R"({"model_type": "gemma3_text", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "head_dim": 4,
   "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 7, "sliding_window": 3,
   "sliding_window_pattern": 2, "query_pre_attn_scalar": 3, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "attention_bias": true})";
+constexpr const char* gpt_oss =
+    R"({"model_type": "gpt_oss", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5, "sliding_window": 3,
+  "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 0.8,
+  "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8}})";
 constexpr const char* experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5,
@@ -152,7 +157,7 @@ TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PackedRows,
                          testing::Values(gpt2, llama, qwen2, qwen3, mistral, phi3, olmo2, smollm3, granite, gemma2,
-                                         gemma3, experts));
+                                         gemma3, gpt_oss, experts));
 
 TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
   const models::Model model = models::make(balanced, "test", DType::f64);

@@ -44,6 +44,12 @@ const char* const gemma3 =
   "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 7, "sliding_window": 16,
   "sliding_window_pattern": 2, "query_pre_attn_scalar": 3, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "attention_bias": true})";
 
+const char* const gpt_oss =
+    R"({"model_type": "gpt_oss", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5, "sliding_window": 16,
+  "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 0.8, "output_router_logits": true, "router_aux_loss_coef": 0.5,
+  "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8}})";
+
 struct Case {
   const char *name, *config;
   DType dtype;
@@ -151,7 +157,8 @@ TEST_P(WantedGradients, OfEveryModuleTakeTheGemmsThatFlopsCount) {
     for (const int p : module.params()) {
       const std::string& name = model.params[static_cast<std::size_t>(p)].name;
       const std::size_t at = name.find(".experts.");
-      const std::string kind = at == std::string::npos ? name : name.substr(name.find('.', at + 9));
+      const std::size_t end = at == std::string::npos ? at : name.find('.', at + 9);
+      const std::string kind = end == std::string::npos ? name : name.substr(end);
       kind_of.push_back(static_cast<std::size_t>(std::ranges::find(kinds, kind) - kinds.begin()));
       if (kind_of.back() == kinds.size()) kinds.push_back(kind);
     }
@@ -203,6 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"olmo2_bf16", olmo2, DType::bf16}, Case{"granite_f64", granite, DType::f64},
                     Case{"gemma2_f64", gemma2, DType::f64}, Case{"gemma2_bf16", gemma2, DType::bf16},
                     Case{"gemma3_f64", gemma3, DType::f64}, Case{"experts_f64", experts, DType::f64},
+                    Case{"gpt_oss_f64", gpt_oss, DType::f64}, Case{"gpt_oss_bf16", gpt_oss, DType::bf16},
                     Case{"experts_f32", experts, DType::f32}, Case{"experts_bf16", experts, DType::bf16}),
     [](const auto& of) { return of.param.name; });
 

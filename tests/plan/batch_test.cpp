@@ -58,8 +58,8 @@ TEST(Batch, AContradictionPrintsTheEquationAndTheWaysOut) {
   EXPECT_THAT(refused(10, {}, 6, 1),
               testing::HasSubstr("no micro-batch makes 6 accumulation steps of global_batch_size 10 on 1 ranks"));
   EXPECT_THAT(refused(96, 4, 5, {8, 2}),
-              testing::HasSubstr("micro 4 x accumulation 5 x groups of ranks that share rows 8 = 160"));
-  EXPECT_THAT(refused(10, {}, 6, {1, 2}), testing::HasSubstr("10 on 1 groups of ranks that share rows."));
+              testing::HasSubstr("micro 4 x accumulation 5 x groups of ranks that have the same rows 8 = 160"));
+  EXPECT_THAT(refused(10, {}, 6, {1, 2}), testing::HasSubstr("10 on 1 groups of ranks that have the same rows."));
 }
 
 TEST(Batch, NumbersThatAreNoBatchAreRefused) {

@@ -107,6 +107,24 @@ inline void exchange_activations(shard::ScheduleInput& in, AxisSet axes) {
     for (std::size_t m = 1; m + 1 < reference.modules.size(); ++m) add(reference.modules[m]);
 }
 
+/// Blocks of five stages with four exchanges, as a layer has them under tensor parallelism.
+inline void exchange_tokens(shard::ScheduleInput& in, AxisSet axes) {
+  constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter;
+  for (shard::ModuleUse& module : in.modules) {
+    if (!module.recomputable) continue;
+    module.stages = {{{}, {0}}};
+    for (int after = 0; after < 4; ++after) {
+      const int from = 2 * after, to = from + 1;
+      const bool gathers = after % 2 == 0;
+      module.values.insert(module.values.end(), {{gathers ? "normed" : "partial sum", false}, {"", gathers}});
+      module.stages.push_back({{to}, after < 3 ? std::vector{to + 1} : std::vector<int>()});
+      module.exchanges.push_back(
+          {{after, from, to, gathers ? gather : scatter, gathers ? scatter : gather}, in.mesh.used(axes)});
+    }
+    for (std::size_t v = 1; v < module.values.size(); v += 2) module.values[v].name = "v" + std::to_string(v);
+  }
+}
+
 /// Blocks of three stages as attention has them where ranks share rows: heads are exchanged for tokens, and back.
 inline void exchange_heads(shard::ScheduleInput& in, AxisSet axes) {
   constexpr auto all_to_all = ExchangeKind::all_to_all;

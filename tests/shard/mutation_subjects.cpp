@@ -2,6 +2,7 @@
 #include "tests/shard/mutation_subjects.hpp"
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/tensor.hpp"
 #include "tests/shard/cases.hpp"
 
 namespace tessera::test {
@@ -117,6 +118,18 @@ void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them
     save_activations(in);
     exchange_heads(in, Axis::shard);
     add_train(out, strfmt("%s, heads for tokens, %s", word, name_of(recompute)), in);
+  }
+  // Layers whose matrices the ranks of the tensor axis share: embedding and head are replicated over it.
+  for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective}) {
+    if (!all_of_them && count++ % 3 != 0) continue;
+    ScheduleInput in =
+        schedule_input({.num_blocks = 2}, with_tensor(make_strategy(word, 8, word[0] == 'H' ? 4 : 0, 4), 2), 2);
+    in.policy.recompute = recompute;
+    for (UnitInput& unit : in.units)
+      unit.policy = unit.name.starts_with("h.") ? UnitPolicy(in.policy) : replicated(in.policy, in.mesh);
+    save_activations(in);
+    exchange_tokens(in, Axis::tensor);
+    add_train(out, strfmt("%s, parts of matrices, %s", word, name_of(recompute)), in);
   }
   ScheduleInput in = forward_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2));
   exchange_activations(in, Axis::shard);

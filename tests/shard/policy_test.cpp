@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::test {
 namespace {
@@ -62,6 +63,26 @@ TEST(Strategies, OfSingleUnits) {
   EXPECT_EQ(grouped.unit_policy("embed").shard_axes, Axis::shard);
   EXPECT_EQ(grouped.unit_policy("h.0").shard_axes, Axis::shard);
   EXPECT_EQ(grouped.unit_policy("h.1").shard_axes, all);
+}
+
+/// Ranks that have parts of matrices follow one another; replicated parameters are sharded over them, parts are not.
+TEST(Strategies, WithRanksThatShareMatrices) {
+  const Strategy three = shard::with_tensor(make_strategy("3", 8, 0, 4), 2),
+                 zero = shard::with_tensor(make_strategy("0", 8, 0, 4), 2),
+                 hybrid = shard::with_tensor(make_strategy("HYBRID_SHARD", 8, 4, 4), 2);
+  EXPECT_EQ(three.mesh, Mesh({{Axis::replicate, 1}, {Axis::shard, 4}, {Axis::tensor, 2}}));
+  EXPECT_EQ(three.policy.shard_axes, Mesh::data_axes());
+  EXPECT_EQ(shard::replicated(three.policy, three.mesh).shard_axes, Mesh::data_axes() | Axis::tensor);
+  EXPECT_EQ(zero.mesh, Mesh({{Axis::replicate, 4}, {Axis::shard, 1}, {Axis::tensor, 2}}));
+  EXPECT_EQ(shard::replicated(zero.policy, zero.mesh).replicate_axes, Mesh::data_axes() | Axis::tensor);
+  EXPECT_EQ(hybrid.mesh.members(5, Axis::tensor), (std::vector<int>{4, 5}));
+  EXPECT_EQ(shard::replicated(hybrid.policy, hybrid.mesh).shard_axes, Axis::shard | Axis::tensor);
+  EXPECT_EQ(shard::replicated(hybrid.policy, hybrid.mesh).replicate_axes, Axis::replicate);
+  EXPECT_EQ(shard::replicated(three.policy, Mesh(1, 8)), three.policy);
+  for (const auto& [word, group, ranks] : {std::tuple{"3", 0, 3}, {"HYBRID_SHARD", 2, 4}}) try {
+      (void)shard::with_tensor(make_strategy(word, 8, group, 4), ranks);
+      ADD_FAILURE() << word;
+    } catch (const Error& error) { EXPECT_THAT(error.line(), HasSubstr("ranks that share matrices do not divide")); }
 }
 
 /// Ranks that share rows follow one another, and states are sharded over them too.

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 #include "tests/shard/cases.hpp"
 
 namespace tessera::test {
@@ -82,9 +83,20 @@ TEST(Verify, GradientsAreSumsOverRanksThatShareRows) {
   for (UnitInput& unit : in.units) unit.policy = in.policy;
   in.units[1].policy->shard_axes = Mesh::data_axes();  // of two ranks of four
   EXPECT_THAT(first_violation(build_train(in), in.mesh), HasSubstr("unit h.0 is sharded over"));
-  const Mesh tensor({{Axis::shard, 2}, {Axis::tensor, 2}});
-  EXPECT_THAT(first_violation(build_train(schedule_input({}, {"ZeRO-3", tensor, {}}, 1)), tensor),
+  const Mesh experts({{Axis::shard, 2}, {Axis::expert, 2}});
+  EXPECT_THAT(first_violation(build_train(schedule_input({}, {"ZeRO-3", experts, {}}, 1)), experts),
               HasSubstr("differ along axes that no instruction is about"));
+}
+
+/// Units of parts are summed over the data axes, those of replicated parameters over the tensor axis too, and none over
+/// that axis alone.
+TEST(Verify, GradientsOfPartsAreSumsOverTheDataAxes) {
+  ScheduleInput in = schedule_input({.num_blocks = 2}, with_tensor(make_strategy("3", 4, 0, 2), 2), 1);
+  for (UnitInput& unit : in.units) unit.policy = in.policy;
+  in.units[0].policy = replicated(in.policy, in.mesh);
+  EXPECT_EQ(first_violation(build_train(in), in.mesh), "safe");
+  in.units[1].policy->shard_axes = Axis::tensor;
+  EXPECT_THAT(first_violation(build_train(in), in.mesh), HasSubstr("unit h.0 is sharded over"));
 }
 
 TEST(Verify, AGatherThatIsNotWaitedFor) {

@@ -9,9 +9,12 @@
 #include "kernels/attention_cache.hpp"
 #include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
+#include "kernels/clamped_swiglu.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cuda/argmax.hpp"
+#include "kernels/cuda/clamped_swiglu.hpp"
 #include "kernels/cuda/gemm_few_rows.hpp"
+#include "kernels/cuda/group_bias.hpp"
 #include "kernels/cuda/head_parts.hpp"
 #include "kernels/cuda/int8_blocks.hpp"
 #include "kernels/cuda/ops.hpp"
@@ -24,6 +27,7 @@
 #include "kernels/embedding.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/group_bias.hpp"
 #include "kernels/grouped_gemm.hpp"
 #include "kernels/host/ops.hpp"
 #include "kernels/int8_blocks.hpp"
@@ -91,6 +95,39 @@ void score_backward(const ScoreBackwardArgs& given, StreamView stream) {
   using A = ScoreBackwardArgs;
   simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::last, &A::slopes, &A::loss_scale, &A::dx,
                                           &A::dweight)] { kernels::score_backward(args, host_stream); });
+}
+
+void clamped_swiglu_forward(const ClampedSwigluForwardArgs& given, StreamView stream) {
+  using A = ClampedSwigluForwardArgs;
+  simulated::launch(stream,
+                    [args = taken(given, &A::gate_up, &A::y)] { kernels::clamped_swiglu_forward(args, host_stream); });
+}
+
+void clamped_swiglu_backward(const ClampedSwigluBackwardArgs& given, StreamView stream) {
+  using A = ClampedSwigluBackwardArgs;
+  simulated::launch(stream, [args = taken(given, &A::gate_up, &A::dy, &A::dgate_up)] {
+    kernels::clamped_swiglu_backward(args, host_stream);
+  });
+}
+
+void add_group_bias(const AddGroupBiasArgs& given, StreamView stream) {
+  using A = AddGroupBiasArgs;
+  simulated::launch(
+      stream, [args = taken(given, &A::offsets, &A::bias, &A::y)] { kernels::add_group_bias(args, host_stream); });
+}
+
+void group_bias_gradient(const GroupBiasGradientArgs& given, StreamView stream) {
+  using A = GroupBiasGradientArgs;
+  simulated::launch(stream, [args = taken(given, &A::dispatch, &A::dy, &A::weights, &A::dbias)] {
+    kernels::group_bias_gradient(args, host_stream);
+  });
+}
+
+void add_group_bias_weights(const GroupBiasWeightsArgs& given, StreamView stream) {
+  using A = GroupBiasWeightsArgs;
+  simulated::launch(stream, [args = taken(given, &A::dispatch, &A::bias, &A::dy, &A::dweights)] {
+    kernels::add_group_bias_weights(args, host_stream);
+  });
 }
 
 void sample(const SampleArgs& given, StreamView stream) {

@@ -42,7 +42,7 @@ for other in s3 block two; do
 done
 
 # The bf16 of the files is exact in a checkpoint, and comes back; a tied head that is stored twice comes back once.
-for family in granite gemma2 gemma3; do
+for family in granite gemma2 gemma3 gpt-oss; do
   "$mpirun" -n 2 "$tessera" convert --in "$golden/$family" --to native --out $family > log 2>&1 || fail "$family to a checkpoint ended with $?"
   "$mpirun" -n 2 "$tessera" convert --in $family --to hf --out $family-hf --dtype bf16 > log 2>&1 || fail "$family back ended with $?"
   [ $family = gemma2 ] || cmp "$golden/$family/model.safetensors" $family-hf/model.safetensors || fail "$family is not what it was"
@@ -50,7 +50,39 @@ done
 "$tessera" checkpoint diff "$golden/gemma2" gemma2-hf > log 2>&1 || true
 [ "$(grep -c ^differs log)" = 1 ] && grep -q 'lm_head.weight: only in A' log && grep -q 'different 0 of the 47 tensors' log || fail "gemma2 is not what it was"
 
-for shape in qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
+# Weights in codes: as bf16 the bytes of what transformers reads; trained and saved as floats.
+for method in mxfp4 fp8; do
+  coded=$golden/coded/$method
+  "$mpirun" -n 2 "$tessera" convert --in "$coded" --to hf --dtype bf16 --out $method-hf > log 2>&1 || fail "$method to bf16 ended with $?"
+  cmp "$coded/floats.safetensors" $method-hf/model.safetensors || fail "$method is not what transformers reads"
+  ! grep -q quantization_config $method-hf/config.json || fail "quantization_config of $method"
+  code=0; "$tessera" convert --in "$coded" --to native --out $method-native > log 2>&1 || code=$?
+  [ $code = 2 ] || fail "exit $code"
+  expect 'has weights of '$method', which are not converted to a checkpoint directly .*Convert it --to hf --dtype bf16 first' log
+  "$mpirun" -n 2 "$tessera" train --model "$coded" "${common[@]}" --max_steps 2 --output_dir $method-run > log 2>&1 || fail "training of $method ended with $?"
+  expect "weights of $method are read as floats, and saved as floats" log
+  ! grep -q quantization_config $method-run/config.json || fail "quantization_config of the trained $method"
+done
+# bf16 holds each value of MXFP4, and not of FP8.
+"$mpirun" -n 2 "$tessera" train --model mxfp4-hf "${common[@]}" --max_steps 2 --output_dir mxfp4-again > log 2>&1 || fail "training of the converted model ended with $?"
+cmp mxfp4-run/model.safetensors mxfp4-again/model.safetensors || fail "MXFP4 and its bf16 give other models"
+
+# The text part of models of text and images: their names and other tensors stay.
+for name in gemma3 mistral3 qwen2_5_vl qwen3_vl; do
+  "$mpirun" -n 3 "$tessera" train --model "$golden/wrapped/$name" "${common[@]}" --max_steps 2 --global_batch_size 3 --per_device_train_batch_size 1 \
+    --save_dtype bfloat16 --output_dir $name-run > log 2>&1 || fail "training of $name ended with $?"
+  expect "the text part of $name is trained; other tensors are copied to the saved model" log
+  "$tessera" checkpoint diff "$golden/wrapped/$name" $name-run > log 2>&1 || true
+  ! grep -q 'only in' log || fail "tensors of $name"
+  ! grep -qE '^differs.*(vision_tower|visual|multi_modal)' log || fail "other tensors of $name"
+  grep -qE '^differs.*q_proj' log || fail "$name was not trained"
+  "$tessera" train --model $name-run "${common[@]}" --max_steps 1 --output_dir $name-again > log 2>&1 || fail "training of the saved $name ended with $?"
+done
+code=0; "$tessera" convert --in "$golden/wrapped/gemma3" --to native --out wrapped-native > log 2>&1 || code=$?
+[ $code = 2 ] || fail "exit $code"
+expect 'is a model of text and images, and a checkpoint has its text part alone' log
+
+for shape in gpt-oss-20b gemma3-1b qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
   "$tessera" plan --shape $shape --world_size 8 --max_length 512 --per_device_train_batch_size 1 > log 2>&1 || fail "plan of $shape"
   expect '^\* ZeRO-3' log
 done

@@ -184,6 +184,19 @@ TEST_P(Context, AdaptersAndFrozenParameters) {
   }
 }
 
+TEST_P(Context, FlopsAreThoseOfOneRank) {
+  for (const int which : {-1, 1, 4}) {
+    const auto flops = [&](int ranks) {
+      models::Model model = models::make(context_config(2), "test");
+      if (which < 0) models::add_lora(model, {.rank = 3, .alpha = 6});
+      else freeze(model, frozen_sets[which].frozen);
+      models::share_rows(model, ranks, GetParam());
+      return model.train_flops_per_token(16);
+    };
+    EXPECT_DOUBLE_EQ(flops(2), flops(1)) << which;
+  }
+}
+
 /// Ranks that share rows pad them further: a token of a row has the number that it has on one rank.
 TEST_P(Context, PaddedRowsHaveTheMasksOfOneRank) {
   const auto tokens = std::make_shared<RandomTokens>(800, 37);

@@ -13,6 +13,7 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::test {
 
@@ -60,7 +61,9 @@ const FrozenSet frozen_sets[5] = {
 };
 
 std::string Variant::str() const {
-  const std::string shared = context > 1 ? strfmt(" context %d", context) : std::string();
+  const std::string shared = context > 1  ? strfmt(" context %d", context)
+                             : tensor > 1 ? strfmt(" tensor %d", tensor)
+                                          : std::string();
   return strfmt(
       "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d keep_all %d "
       "reproducible "
@@ -82,6 +85,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group,
                                               v.ranks_per_node > 0 ? v.ranks_per_node : v.world, v.unit_strategies);
   options.run.strategy = shard::with_context(std::move(options.run.strategy), v.context);
+  options.run.strategy = shard::with_tensor(std::move(options.run.strategy), v.tensor);
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
   policy.experts = v.experts;
@@ -101,7 +105,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.nvme_path = v.nvme_path;
   policy.updates_before_norm = v.updates_before_norm;
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
-  options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world / v.context);
+  options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world / v.context / v.tensor);
   options.run.tokens = v.tokens;
   options.run.row_stride = v.row_stride;
   options.optimizer = v.optimizer;
@@ -137,10 +141,10 @@ std::vector<float> as_floats(const TensorView& tensor) {
 
 namespace {
 /// Copies this rank's intervals of every unit into the unsharded parameters.
-void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from,
+void collect(const shard::ShardLayout& layout, const io::ShardView& view, const float* from,
              const std::vector<std::int64_t>& offsets, std::vector<float>& to) {
-  const std::int64_t begin = shard * layout.shard_numel(unit);
-  for (const auto& s : layout.segments(unit, shard))
+  const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
+  for (const auto& s : layout.whole_segments(view.unit, view.shard, view.part))
     std::memcpy(to.data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset, from + (s.unit_offset - begin),
                 static_cast<std::size_t>(s.length) * sizeof(float));
 }
@@ -152,7 +156,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
   std::int64_t total = 0;
   for (const auto& param : input.model->params) {
     outcome.param_offsets.push_back(total);
-    total += param.numel();
+    total += param.whole_shape().numel();
   }
   outcome.params.resize(static_cast<std::size_t>(total));
   outcome.grads.resize(static_cast<std::size_t>(total));
@@ -166,7 +170,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
         options.run.loss_weights = input.tokens->weighted();
         if (variant.padding_free)
           options.run.flat_tokens = options.run.flat_eval_tokens =
-              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch));
+              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch)) * variant.tensor;
         train::Trainer trainer(world, options);
         if (input.model_directory.empty()) {
           trainer.initialize();
@@ -192,11 +196,10 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
         for (const auto& view : trainer.shards()) {
           if (trainer.plan().layout.replica_of(view.unit, world.rank()) != 0) continue;
-          collect(trainer.plan().layout, view.unit, view.shard, as_floats(view.data).data(), outcome.param_offsets,
-                  outcome.params);
+          collect(trainer.plan().layout, view, as_floats(view.data).data(), outcome.param_offsets, outcome.params);
           if (trainer.plan().layout.trainable(view.unit))
-            collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
-                    outcome.param_offsets, outcome.grads);
+            collect(trainer.plan().layout, view, trainer.reduced_gradient(view.unit).data(), outcome.param_offsets,
+                    outcome.grads);
         }
         if (input.evaluate) {
           const auto report = trainer.evaluate(*input.tokens, 7);

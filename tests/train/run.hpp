@@ -71,6 +71,7 @@ struct Variant {
   std::string strategy = "3";
   int group = 0;    // shard group, 0: the strategy's default
   int context = 1;  // ranks that share rows; the model has been told
+  int tensor = 1;   // ranks that have parts of the same matrices; the model has been told
   std::vector<shard::UnitStrategy> unit_strategies;
   std::int64_t global_batch = 4, micro_batch = 1, tokens = 9;
   std::int64_t row_stride = 0;  // RunSpec::row_stride

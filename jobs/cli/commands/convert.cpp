@@ -13,6 +13,7 @@
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/tensor_stats.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/whole_model.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
@@ -20,6 +21,7 @@
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
 #include "models/quantize.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -214,12 +216,23 @@ io::ConvertReport adapter_to_peft(World& world, const io::CheckpointReader& chec
   return io::convert_to_safetensors(world, stored, tensors, request.target, stream);
 }
 
+/// Throws Error (usage): a checkpoint that has a part of the tensors of a model.
+void refuse_text_part(const std::string& config, const std::string& directory) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return;
+  const std::string family = json.at("model_type").get<std::string>();
+  if (models::is_text_part(family))
+    throw Error(ExitCode::usage, directory + " has the text part of a model (" + family + ") without its other tensors",
+                "--in", "Continue the run with --resume_from_checkpoint: the model that it saves has all of them");
+}
+
 io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const io::CheckpointReader checkpoint(world, request.in);
   if (!checkpoint.auxiliary_file(io::adapter_config_name).empty())
     return adapter_to_peft(world, checkpoint, request, stream);
   for (const auto& a : checkpoint.manifest().auxiliary_files)
     request.target.auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
+  refuse_text_part(checkpoint.auxiliary_file("config.json"), request.in);
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
   const io::Manifest& manifest = checkpoint.manifest();
   const std::string prefix = tensor_prefix(manifest);
@@ -260,10 +273,25 @@ void refuse_quantized(const std::string& config, const std::string& directory) {
               "Drop --dtype, or merge an adapter into it with --adapters and --merge_lora true");
 }
 
+/// Throws Error (usage): what is not done with weights in codes that are read as floats.
+void refuse_of_coded(const ConvertRequest& request, const std::string& method) {
+  const std::string is = request.in + " has weights of " + method + ", which ";
+  if (request.to_native)
+    throw Error(ExitCode::usage, is + "are not converted to a checkpoint directly", "--to",
+                "Convert it --to hf --dtype bf16 first, and the result --to native");
+  if (request.target.verify || request.target.replace)
+    throw Error(ExitCode::usage, is + "are read as floats and not compared with the output, which must be new",
+                request.target.verify ? "--verify" : "--force", "Drop it");
+}
+
 io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const std::string config = read_auxiliary_files(world, request);
   if (request.dtype) {
     refuse_quantized(config, request.in);
+    if (const std::string method = models::coded_method(config); !method.empty()) {
+      refuse_of_coded(request, method);
+      return write_coded_as_floats(world, request.in, config, request.target, *request.dtype);
+    }
     set_config_dtype(world, request.target, *request.dtype);
   }
   const io::TensorCatalog stored = open_model(world, request.in);
@@ -293,7 +321,13 @@ void check_copies(World& world, const io::TensorCatalog& stored, const std::vect
 }
 
 io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
-  const models::Model model = models::make(read_auxiliary_files(world, request), request.in + "/config.json");
+  const std::string config = read_auxiliary_files(world, request);
+  const models::Model model = models::make(config, request.in + "/config.json");
+  if (const std::string method = models::coded_method(config); !method.empty()) refuse_of_coded(request, method);
+  if (models::is_text_part(model.family))
+    throw Error(ExitCode::usage,
+                request.in + " is a model of text and images, and a checkpoint has its text part alone", "--to",
+                "Train the model as it is");
   const io::TensorCatalog stored = open_model(world, request.in);
   const ModelTensors mapped = match_model_tensors(model, stored, request.in);
   check_copies(world, stored, mapped.copies);

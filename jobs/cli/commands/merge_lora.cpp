@@ -11,6 +11,7 @@
 #include "io/inspect/recognize.hpp"
 #include "io/model/safetensors.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/whole_model.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
@@ -155,17 +156,6 @@ void warn_of_metadata(World& world, const std::string& directory) {
   });
 }
 
-plan::RunSpec merge_spec(const models::Model& model, World& world) {
-  plan::RunSpec spec;
-  spec.purpose = plan::Purpose::evaluate;
-  spec.model = &model;
-  spec.strategy = shard::make_strategy("3", world.size(), 0, world.size(), {{"*.lora", "NO_SHARD"}});
-  spec.topology = world.topology();
-  spec.batch = {.global_batch = world.size(), .micro_batch = 1, .data_ranks = world.size(), .accumulation = 1};
-  spec.tokens = 1;
-  return spec;
-}
-
 }  // namespace
 
 void merge_lora(const Call& call, World& world) {
@@ -189,7 +179,7 @@ void merge_lora(const Call& call, World& world) {
   const ModelConfig config = read_merge_input(options, world);
   const models::Model model = make_inference_model(options, config);
   require_own_weights(model);
-  infer::Inference run(world, {.run = merge_spec(model, world)});
+  infer::Inference run(world, {.run = whole_model_spec(model, world)});
   const shard::ShardLayout& layout = run.plan().layout;
   const std::vector<io::ShardView> shards = run.shards();
   read_weights(world, config.directory, {.model = &model, .layout = &layout, .shards = shards});

@@ -20,6 +20,7 @@
 #include "runtime/plan/limits.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::jobs {
 
@@ -56,7 +57,8 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   bool found = false;
   for (shard::Strategy& strategy : shard::all_strategies(world, chosen.spec.topology.ranks_per_node)) {
     try {
-      strategy = shard::with_context(strategy, chosen.spec.context_ranks());
+      strategy =
+          shard::with_tensor(shard::with_context(strategy, chosen.spec.context_ranks()), chosen.spec.tensor_ranks());
     } catch (const Error& error) {
       rows.push_back(refused_row(strategy, error));
       continue;
@@ -76,7 +78,7 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
 
 std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
 
-/// `exchanges`: how ranks that share rows attend.
+/// `exchanges`: what they are for.
 void print_table(const std::vector<Row>& rows, const std::string& exchanges) {
   std::string head = strfmt("  %-20s %-26s", "strategy", "mesh");
   for (int c = 0; c < plan::num_categories; ++c) head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
@@ -280,7 +282,7 @@ void print_plan(const PlanOf& of) {
     log::info(json.dump(2));
   } else {
     print_plan_head(chosen, of);
-    print_table(rows, name_of(chosen.spec.model->context.kind));
+    print_table(rows, chosen.spec.tensor_ranks() > 1 ? "parts of matrices" : name_of(chosen.spec.model->context.kind));
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
     print_tiers(tiers_of(options, chosen), memory);

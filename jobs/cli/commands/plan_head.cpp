@@ -73,7 +73,7 @@ void print_plan_head(const plan::RunPlan& plan, const PlanOf& of) {
   log::info(units_line(plan.layout));
   log::info("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
             precision_source(of.options));
-  log::info("batch     " + batch_line(plan.spec.batch, plan.spec.context_ranks()) +
+  log::info("batch     " + batch_line(plan.spec.batch, plan.spec.row_ranks()) +
             reduction_text(plan.spec.batch, of.options.value("reduce_gradients").decided));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",

@@ -28,6 +28,7 @@
 #include "jobs/report/report.hpp"
 #include "kernels/threads.hpp"
 #include "models/lora_config.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/shard/memory.hpp"
@@ -54,6 +55,14 @@ void TrainRun::prepare() {
     throw options_.refuse("baseline", strfmt("a bigram table for a vocabulary of %ld is too large", model_.vocab),
                           "Use it with a vocabulary of at most 4096");
   if (!options_.flag("from_scratch")) require_weights(world_, config_.directory);
+  if (models::is_text_part(model_.family)) {
+    if (options_.flag("from_scratch"))
+      throw options_.refuse("from_scratch",
+                            config_.path + " is of a model of text and images, whose text part is trained",
+                            "Give a directory with its weights");
+    log::info("model     the text part of " + model_.family +
+              " is trained; other tensors are copied to the saved model");
+  }
   open_data();
   best_metric_ = best_metric(options_);
   require_metric();
@@ -105,7 +114,7 @@ void TrainRun::open_data() {
                           "Drop it: texts are one stream, cut into samples");
   const bool samples = options_.has("sample_prompt") || options_.has("prompt_file");  // which may be longer than rows
   if (!samples)
-    trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks),
+    trainer_options_.run.tokens = data_.row_tokens(max_length_, model_.context.ranks * model_.tensor_ranks),
     trainer_options_.run.row_stride = data_.row_tokens(max_length_);
   trainer_options_.run.packed = data_.train->packed() != nullptr;
   trainer_options_.run.loss_weights = data_.weighted();
@@ -246,6 +255,7 @@ std::string TrainRun::run_json() const {
     json["mesh"]["context"] = plan.spec.context_ranks();
     json["context_parallel_kind"] = name_of(plan.spec.model->context.kind);
   }
+  if (plan.spec.tensor_ranks() > 1) json["mesh"]["tensor"] = plan.spec.tensor_ranks();
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
   json["gradient_checkpointing"] = options_.text("gradient_checkpointing");

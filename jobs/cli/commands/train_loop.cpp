@@ -7,6 +7,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/model/model_part.hpp"
 #include "io/scratch/scratch_file.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
@@ -15,6 +16,7 @@
 #include "jobs/cli/session/progress.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/trace.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
 
@@ -287,12 +289,17 @@ void TrainRun::write_final_model(const std::string& directory) {
                   {.auxiliary_source = config_.directory, .auxiliary_files = changed_files_},
                   {&model_, &trainer_->plan().layout, shards});
   if (model_.lora && !options_.flag("from_scratch")) return;
-  io::write_model(world_, directory, io::config_for_dtype(config_.text, save_dtype_), model_.own_params(),
-                  trainer_->plan().layout, shards,
-                  {.max_shard_bytes = options_.bytes("max_shard_size"),
-                   .auxiliary_source = config_.directory,
-                   .dtype = save_dtype_,
-                   .auxiliary_files = changed_files_});
+  const io::WriteModelOptions how{.max_shard_bytes = options_.bytes("max_shard_size"),
+                                  .auxiliary_source = config_.directory,
+                                  .dtype = save_dtype_,
+                                  .auxiliary_files = changed_files_};
+  const std::string config = io::config_for_dtype(config_.text, save_dtype_);
+  const shard::ShardLayout& layout = trainer_->plan().layout;
+  if (models::is_text_part(model_.family))
+    io::write_model_part(
+        world_, directory, config, model_.own_params(), layout, shards, how,
+        {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
+  else io::write_model(world_, directory, config, model_.own_params(), layout, shards, how);
   log::info(strfmt("model     saved in %s%s | ", name_of(save_dtype_),
                    options_.given("save_dtype") ? "" : " (--save_dtype auto)") +
             directory);

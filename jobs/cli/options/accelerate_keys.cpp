@@ -14,7 +14,6 @@ constexpr const char* by_launcher = "set by the launcher (mpirun, srun)";
 constexpr const char* for_tpus = "for TPUs only, which are refused";
 constexpr const char* for_sagemaker = "for SageMaker only, which is refused";
 constexpr const char* no_megatron = "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config";
-constexpr const char* no_tensor_parallelism = "Tensor parallelism is missing: use --zero_stage 3";
 constexpr const char* own_shard = "each rank reads its own shard of the weights, and nothing else";
 
 constexpr ExternalKeySpec accelerate_rows[] = {
@@ -72,7 +71,7 @@ constexpr ExternalKeySpec accelerate_rows[] = {
     {"deepspeed_config", "deepspeed_moe_layer_cls_names", KeyAction::harmless, "experts are units of their own: see expert_units"},
     {"deepspeed_config", "deepspeed_multinode_launcher deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter", KeyAction::harmless, by_launcher},
     // parallelism_config: the sizes of the mesh. dp_* are read by ConfigFileReader::parallelism_config.
-    {"parallelism_config", "parallelism_config_tp_size", KeyAction::only, "one rank has a whole layer", "1", no_tensor_parallelism},
+    {"parallelism_config", "parallelism_config_tp_size", KeyAction::set, "tensor_parallel_size"},
     {"parallelism_config", "parallelism_config_cp_size parallelism_config_sp_size", KeyAction::set, "context_parallel_size"},
     {"parallelism_config", "parallelism_config_cp_backend parallelism_config_cp_comm_strategy", KeyAction::harmless, "how ranks that share rows attend: see context_parallel_kind"},
     {"parallelism_config", "parallelism_config_sp_backend parallelism_config_sp_seq_length parallelism_config_sp_seq_length_is_variable parallelism_config_sp_attn_implementation", KeyAction::harmless, "how ranks that share rows attend: see context_parallel_kind"},

@@ -107,33 +107,35 @@ bool ConfigFileReader::custom_deepspeed(const std::string& what, const io::Confi
   return true;
 }
 
-/// dp_replicate_size R, dp_shard_size S and cp_size or sp_size C: groups of C ranks share rows, and there are R copies,
-/// each sharded over S·C ranks. Other axes must have the size 1.
+/// dp_replicate_size R, dp_shard_size S, cp_size or sp_size C, and tp_size T: groups of C ranks share rows, or groups
+/// of T matrices, and there are R copies, each sharded over S·C·T ranks. Other axes must have the size 1.
 void ConfigFileReader::parallelism_config(const io::ConfigNode& node, const std::string& key) {
   if (node.kind != io::ConfigNode::Kind::map)
     refuse(node, key + ": expected a block of keys", "Indent its keys below it");
   std::optional<std::int64_t> replicas, shards;
-  std::int64_t context = 1;
+  std::int64_t context = 1, tensor = 1;
   const io::ConfigNode* at = &node;
   for (const auto& [name, child] : node.entries) {
     const std::string full = name.starts_with("parallelism_config_") ? name : "parallelism_config_" + name;
     const bool replicate = full.ends_with("_dp_replicate_size");
-    const bool shares = full.ends_with("_cp_size") || full.ends_with("_sp_size");
+    const bool shares = full.ends_with("_cp_size") || full.ends_with("_sp_size"), divides = full.ends_with("_tp_size");
     keep_refusals(child, key + "." + name, [&] {
-      if (!replicate && !shares && !full.ends_with("_dp_shard_size"))
+      if (!replicate && !shares && !divides && !full.ends_with("_dp_shard_size"))
         return apply_of("parallelism_config", name, child, key + "." + name);
       const auto size = ranks(scalar(child, key));
       if (!size) refuse(child, key + "." + name + " " + child.text + ": expected a number of ranks");
       if (shares && *size > 1 && context > 1)
         refuse(child, key + ": cp_size and sp_size are both above 1, and there is one way in which ranks share rows",
                "Keep one of the two");
-      if (shares) context = std::max(context, *size);
+      if (divides) tensor = *size;
+      else if (shares) context = std::max(context, *size);
       else (replicate ? replicas : shards) = size, at = &child;
       note(child, key + "." + name, Outcome::used);
     });
   }
   if (context > 1) set("context_parallel_size", std::to_string(context), node, key);
-  const std::int64_t groups = replicas.value_or(1), each = shards.value_or(1) * context;
+  if (tensor > 1) set("tensor_parallel_size", std::to_string(tensor), node, key);
+  const std::int64_t groups = replicas.value_or(1), each = shards.value_or(1) * context * tensor;
   if (groups == 1) return;  // one group of all ranks: sharded as fsdp_config says
   if (each == 1) return set("sharding_strategy", "NO_SHARD", *at, key);
   options_.request_strategy(key, "replicated_groups", source(*at));

@@ -13,7 +13,8 @@ const char* const model_preset_names =
     "gpt2|gpt2-medium|gpt2-large|gpt2-xl|small|"
     "llama-3.2-1b|llama-3.2-3b|llama-3.1-8b|llama-3.1-70b|"
     "qwen2.5-0.5b|qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|qwen2.5-72b|"
-    "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|qwen3-30b-a3b|mixtral-8x7b";
+    "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|qwen3-30b-a3b|mixtral-8x7b|"
+    "gemma2-2b|gemma2-9b|gemma3-270m|gemma3-1b|gpt-oss-20b|gpt-oss-120b";
 
 namespace {
 
@@ -54,7 +55,13 @@ constexpr DecoderPreset decoder_presets[] = {
     {"qwen3-14b", "qwen3", 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6, 1e-6},
     {"qwen3-32b", "qwen3", 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6, 1e-6},
     {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, false, 1e6, 1e-6},
-    {"mixtral-8x7b", "mixtral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6, 1e-5}};
+    {"mixtral-8x7b", "mixtral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6, 1e-5},
+    {"gemma2-2b", "gemma2", 26, 2304, 9216, 8, 4, 256, 256000, 8192, true, 1e4, 1e-6},
+    {"gemma2-9b", "gemma2", 42, 3584, 14336, 16, 8, 256, 256000, 8192, true, 1e4, 1e-6},
+    {"gemma3-270m", "gemma3_text", 18, 640, 2048, 4, 1, 256, 262144, 32768, true, 1e6, 1e-6},
+    {"gemma3-1b", "gemma3_text", 26, 1152, 6912, 4, 1, 256, 262144, 32768, true, 1e6, 1e-6},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5, 1e-5},
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5, 1e-5}};
 
 std::string config_of(const Gpt2Preset& preset) {
   return strfmt(
@@ -70,6 +77,9 @@ const char* architecture(const std::string& family) {
   if (family == "llama") return "LlamaForCausalLM";
   if (family == "qwen2") return "Qwen2ForCausalLM";
   if (family == "qwen3") return "Qwen3ForCausalLM";
+  if (family == "gemma2") return "Gemma2ForCausalLM";
+  if (family == "gemma3_text") return "Gemma3ForCausalLM";
+  if (family == "gpt_oss") return "GptOssForCausalLM";
   return family == "mixtral" ? "MixtralForCausalLM" : "Qwen3MoeForCausalLM";
 }
 
@@ -90,6 +100,20 @@ void add_family_keys(const DecoderPreset& preset, Json& json) {
   if (family == "mixtral") {
     json["num_local_experts"] = 8, json["num_experts_per_tok"] = 2;
     json["output_router_logits"] = false, json["router_aux_loss_coef"] = 0.02;
+  }
+  if (family.starts_with("gemma")) {
+    json["hidden_act"] = json["hidden_activation"] = "gelu_pytorch_tanh";
+    json["query_pre_attn_scalar"] = 256;
+    json["sliding_window"] = family == "gemma2" ? 4096 : 512;
+  }
+  if (family == "gemma2") json["attn_logit_softcapping"] = 50.0, json["final_logit_softcapping"] = 30.0;
+  if (family == "gemma3_text") json["rope_local_base_freq"] = 10000.0, json["sliding_window_pattern"] = 6;
+  if (family == "gpt_oss") {
+    json["num_local_experts"] = preset.layers == 24 ? 32 : 128, json["num_experts_per_tok"] = 4;
+    json["output_router_logits"] = false, json["router_aux_loss_coef"] = 0.9;
+    json["attention_bias"] = true, json["sliding_window"] = 128, json["swiglu_limit"] = 7.0;
+    json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+                            {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
   }
 }
 

@@ -222,6 +222,13 @@ const OptionSpec sharding_options[] = {
              "all; gather: each with all heads of its tokens, over gathered keys and values; auto: ulysses where the "
              "heads can be divided, else gather",
      .equivalents = "accelerate parallelism_config sp_backend", .commands = for_train | for_plan | for_config},
+    {.name = "tensor_parallel_size", .type = Type::integer, .default_value = "1", .group = "Sharding",
+     .help = "ranks that have parts of the same matrices: each has some heads and a part of the MLPs' width of all tokens, "
+             "and elsewhere a part of the tokens. A micro-batch of B samples is then of such a group, and G counts W/N "
+             "groups",
+     .equivalents = "accelerate parallelism_config tp_size; torchtitan tensor_parallel_degree; Megatron "
+                    "tensor_model_parallel_size; DeepSpeed autotp_size",
+     .commands = for_train | for_plan | for_config, .min = 1},
     {.name = "reshard_after_forward", .type = Type::flag, .default_value = "true", .group = "Sharding",
      .help = "ZeRO-3: free unsharded parameters after forward and gather them again for backward",
      .equivalents = "FSDP2 reshard_after_forward", .commands = for_computing},

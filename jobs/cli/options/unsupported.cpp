@@ -90,7 +90,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"mlflow_* comet_* use_wandb use_mlflow use_comet", off_values, "Every run writes logging.jsonl, and event files for TensorBoard"},
       {"infer_backend", "pt|transformers|huggingface|hf|auto", "tessera generate samples by itself: leave it out"},
       // Parallelism.
-      {"deepspeed_autotp_size", "1", "Tensor parallelism is missing: use --zero_stage 3"},
+      {"deepspeed_autotp_size", "1", "Use --tensor_parallel_size"},
       {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
       // Fine-tuning.

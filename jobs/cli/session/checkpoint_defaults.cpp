@@ -149,8 +149,8 @@ std::string kept_defaults(const Options& options, const plan::BatchPlan& batch) 
   std::string text;
   if (is_kept(options, "global_batch_size"))
     text = strfmt("global_batch_size %ld (micro-batch %ld x accumulation %d on %d %s%s)", batch.global_batch,
-                  batch.micro_batch, batch.accumulation, batch.data_ranks,
-                  context_ranks_of(options) > 1 ? "group" : "rank", batch.data_ranks == 1 ? "" : "s");
+                  batch.micro_batch, batch.accumulation, batch.data_ranks, row_ranks_of(options) > 1 ? "group" : "rank",
+                  batch.data_ranks == 1 ? "" : "s");
   for (const char* name : {"mixed_precision", checkpointing, kl_group_setting})
     if (is_kept(options, name) && options.text(name) != "auto")
       text += (text.empty() ? "" : ", ") + (std::string(name) + " " + options.text(name));

@@ -289,7 +289,8 @@ std::int64_t RunData::row_tokens(std::int64_t tokens, int ranks) const {
 
 void RunData::set_flat_tokens(plan::RunSpec& spec) const {
   const auto most = [&](const io::TokenStream& stream, std::int64_t rows) {
-    return std::max(spec.tokens, exec::padded_tokens(stream.packed()->longest_together(rows), rows * spec.tokens));
+    return std::max(spec.tokens, exec::padded_tokens(stream.packed()->longest_together(rows), rows * spec.tokens,
+                                                     spec.model->tensor_ranks));
   };
   spec.flat_tokens = spec.flat_eval_tokens = 0;
   if (train->packed() == nullptr)

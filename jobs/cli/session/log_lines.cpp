@@ -19,12 +19,12 @@ std::string state_precision(const std::vector<StateSpec>& states) {
   return fp32 ? "master weights and optimizer state fp32" : "master weights fp32, optimizer state 8-bit";
 }
 
-std::string batch_line(const plan::BatchPlan& batch, int context_ranks) {
+std::string batch_line(const plan::BatchPlan& batch, int row_ranks) {
   const std::int64_t full = batch.micro_batch * batch.accumulation * batch.data_ranks;
   std::string text =
       strfmt("global %ld %s micro %ld x accumulation %d x %s %d", batch.global_batch,
              batch.global_batch == full ? "=" : "<", batch.micro_batch, batch.accumulation,
-             context_ranks > 1 ? strfmt("groups of %d ranks", context_ranks).c_str() : "ranks", batch.data_ranks);
+             row_ranks > 1 ? strfmt("groups of %d ranks", row_ranks).c_str() : "ranks", batch.data_ranks);
   if (batch.global_batch != full) text += strfmt(" = %ld: the last micro-batches are short or empty", full);
   return text;
 }
@@ -135,6 +135,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
   if (const models::ContextShare& context = model.context; context.ranks > 1)
     lines.push_back(strfmt("          rows are shared by %d ranks | %s", context.ranks, name_of(context.kind)));
+  if (model.tensor_ranks > 1) lines.push_back(strfmt("          matrices are shared by %d ranks", model.tensor_ranks));
   lines.push_back("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
                   start.precision_source);
   const bool on_device = plan.spec.device != host_device;
@@ -155,7 +156,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
         start.peak->flops() * 1e-9));
   lines.push_back("binding   " + start.threads.binding);
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
-  lines.push_back("batch     " + batch_line(plan.spec.batch, model.context.ranks) +
+  lines.push_back("batch     " + batch_line(plan.spec.batch, plan.spec.row_ranks()) +
                   reduction_text(plan.spec.batch, start.reduction));
   if (plan.spec.flat_tokens > 0)
     lines.back() += strfmt(" | samples end to end, at most %ld tokens", plan.spec.flat_tokens);

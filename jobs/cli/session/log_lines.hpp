@@ -44,7 +44,7 @@ void warn_of_unplanned_memory(const plan::RunPlan& plan, const MemoryTable& meas
 /// "master weights and optimizer state fp32", or that the state has another type.
 [[nodiscard]] std::string state_precision(const std::vector<StateSpec>& states);
 /// "global 16 = micro 2 x accumulation 2 x ranks 4"; says where micro-batches are short.
-[[nodiscard]] std::string batch_line(const plan::BatchPlan& batch, int context_ranks = 1);
+[[nodiscard]] std::string batch_line(const plan::BatchPlan& batch, int row_ranks = 1);
 /// " | gradients are reduced after the last micro-batch: one rank on a GPU", where the program chose it, and why.
 [[nodiscard]] std::string reduction_text(const plan::BatchPlan& batch, const std::string& decided);
 [[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files,

@@ -27,7 +27,8 @@ constexpr const char* adapter_options[] = {"lora_rank",       "lora_alpha", "tar
 /// The parameters alone.
 io::TrainingState state_of(const AdapterShards& shards) {
   io::TrainingState state;
-  for (const io::ShardView& view : shards.shards) state.shards.push_back({view.unit, view.shard, {view.data}});
+  for (const io::ShardView& view : shards.shards)
+    state.shards.push_back({view.unit, view.shard, {view.data}, view.part});
   return state;
 }
 

@@ -28,6 +28,7 @@
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "models/config_keys.hpp"
+#include "models/quantize.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -190,6 +191,11 @@ ModelConfig read_model_config(const Options& options, World* world) {
   const auto read_all = [&] {
     read();
     config.directory = io::directory_of(config.path);
+    if (const std::string method = models::coded_method(config.text); !method.empty()) {
+      (void)models::quantization_of(config.text, config.path);
+      if (world != nullptr) log::info("model     weights of " + method + " are read as floats, and saved as floats");
+      config.text = models::without_quantization(config.text);
+    }
     make_reward_config(options, config, world == nullptr ? PadToken::any : PadToken::of_tokenizer);
   };
   if (world == nullptr) {
@@ -241,7 +247,7 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
 }
 
 plan::BatchPlan batch_of(const Options& options, int ranks) {
-  const int sharing = context_ranks_of(options), groups = std::max(1, ranks / sharing);
+  const int sharing = row_ranks_of(options), groups = std::max(1, ranks / sharing);
   const auto global = options.optional_integer("global_batch_size"),
              micro = options.optional_integer("per_device_train_batch_size");
   auto accumulation = options.optional_integer("gradient_accumulation_steps");

@@ -5,6 +5,7 @@
 
 #include "jobs/cli/session/precision.hpp"
 #include "runtime/shard/context.hpp"
+#include "runtime/shard/tensor.hpp"
 
 namespace tessera::jobs {
 
@@ -75,10 +76,14 @@ void check_offload(const Options& options, const shard::Strategy& strategy) {
 
 }  // namespace
 
-int context_ranks_of(const Options& options) {
-  if ((options.commands & (for_train | for_plan)) == 0 || !options.has("context_parallel_size")) return 1;
-  return static_cast<int>(std::min<std::int64_t>(options.integer("context_parallel_size"), 1 << 20));
+static int axis_size(const Options& options, const char* option) {
+  if ((options.commands & (for_train | for_plan)) == 0 || !options.has(option)) return 1;
+  return static_cast<int>(std::min<std::int64_t>(options.integer(option), 1 << 20));
 }
+
+int context_ranks_of(const Options& options) { return axis_size(options, "context_parallel_size"); }
+int tensor_ranks_of(const Options& options) { return axis_size(options, "tensor_parallel_size"); }
+int row_ranks_of(const Options& options) { return context_ranks_of(options) * tensor_ranks_of(options); }
 
 std::optional<models::ContextKind> context_kind_of(const Options& options) {
   const std::string kind = options.has("context_parallel_kind") ? options.text("context_parallel_kind") : "auto";
@@ -150,10 +155,11 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
     strategy = shard::with_context(
         shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node, unit_strategies_of(options)),
         context_ranks_of(options));
+    strategy = shard::with_tensor(std::move(strategy), tensor_ranks_of(options));
   } catch (const Error& error) {
     throw Error(error.code(), error.line(),
                 option_sources(options, {"sharding_strategy", "unit_strategy", "shard_group_size", "ranks_per_node",
-                                         "context_parallel_size"}));
+                                         "context_parallel_size", "tensor_parallel_size"}));
   }
   apply_policy(options, strategy.policy);
   check_offload(options, strategy);

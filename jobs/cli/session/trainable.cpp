@@ -13,6 +13,7 @@
 #include "models/context.hpp"
 #include "models/param_selector.hpp"
 #include "models/row_parts.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::jobs {
 
@@ -68,6 +69,7 @@ models::Model make_training_model(const Options& options, const std::string& con
     models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
   add_preferences(model, options, config_json, source);
   models::share_rows(model, context_ranks_of(options), context_kind_of(options));
+  models::split_tensors(model, tensor_ranks_of(options));
   return model;
 }
 

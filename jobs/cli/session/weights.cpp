@@ -45,7 +45,8 @@ void read_weights_of(World& world, const std::string& directory, const WeightsTa
     read_weights_of(world, base, target, depth + 1);
   }
   io::TrainingState state;
-  for (const io::ShardView& view : target.shards) state.shards.push_back({view.unit, view.shard, {view.data}});
+  for (const io::ShardView& view : target.shards)
+    state.shards.push_back({view.unit, view.shard, {view.data}, view.part});
   (void)reader.load(target.model->own_params(), *target.layout, state, target.threads);
 }
 

@@ -69,13 +69,12 @@ template <class T>
 }
 
 template <class T>
-void dropout_row(const T* x, T* y, std::int64_t n, std::uint64_t row, const DropoutMask& mask, bool accumulate) {
-  const std::uint64_t row_begin = row * static_cast<std::uint64_t>((n + 7) / 8);
+void dropout_row(const T* x, T* y, std::int64_t n, std::uint64_t counter, const DropoutMask& mask, bool accumulate) {
   const auto scale = static_cast<Acc<T>>(mask.scale);
   alignas(64) std::uint32_t words[block_columns / 2];
   for (std::int64_t first = 0; first < n; first += block_columns) {
     const std::int64_t columns = n - first < block_columns ? n - first : block_columns;
-    block_words(mask.key, row_begin + static_cast<std::uint64_t>(first / 8), (columns + 7) / 8, words);
+    block_words(mask.key, counter + static_cast<std::uint64_t>(first / 8), (columns + 7) / 8, words);
     for_each_group<T>(
         columns, [ =, &words ](std::int64_t c, const auto& part) __attribute__((always_inline)) {
           const auto scaled = part.load(x + first + c) * scale;

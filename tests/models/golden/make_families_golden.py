@@ -30,7 +30,7 @@ SHAPES = {
     "llama": dict(seed=21, lr=4e-3, max_grad_norm=1.15, style="v5", store=torch.float32, config=dict(
         model_type="llama", vocab_size=61, hidden_size=30, intermediate_size=46, num_hidden_layers=2, num_attention_heads=5,
         num_key_value_heads=5, max_position_embeddings=64, rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True,
-        rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+        rope_parameters=dict(rope_type="dynamic", rope_theta=500000.0, factor=3.0))),  # of no effect up to 64 tokens
     "llama3-rope": dict(seed=22, lr=4e-3, max_grad_norm=1.385, style="v4", store=torch.bfloat16, config=dict(
         model_type="llama", vocab_size=53, hidden_size=32, intermediate_size=42, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=1, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
@@ -106,6 +106,13 @@ SHAPES = {
         sliding_window_pattern=2, tie_word_embeddings=True, rope_parameters=dict(
             full_attention=dict(rope_type="linear", rope_theta=100000.0, factor=4.0),
             sliding_attention=dict(rope_type="default", rope_theta=1000.0)))),
+    # A limit low enough to clamp gate and up; layers with a window, without, with.
+    "gpt-oss": dict(seed=40, lr=4e-3, max_grad_norm=1.18, style="v5", store=torch.bfloat16, config=dict(
+        model_type="gpt_oss", vocab_size=53, hidden_size=24, intermediate_size=14, num_hidden_layers=3, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=64, sliding_window=6, num_local_experts=5, num_experts_per_tok=2,
+        swiglu_limit=0.6, output_router_logits=True, router_aux_loss_coef=0.02, rope_parameters=dict(
+            rope_type="yarn", rope_theta=5000.0, factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False,
+            original_max_position_embeddings=16))),
 }
 
 
@@ -118,11 +125,13 @@ def build(shape):
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
     with torch.no_grad():  # biases, norms and routers that a fresh model leaves at 0 and 1 take part too
         for name, p in model.named_parameters():
-            if name.endswith(".bias"):
+            if name.endswith((".bias", "_bias")):
                 p.add_(0.05 * torch.randn_like(p))
+            elif name.endswith(".sinks"):
+                p.copy_(torch.randn_like(p))
             elif "norm" in name:
                 p.add_(0.1 * torch.randn_like(p))
-            elif name.endswith("mlp.gate.weight"):
+            elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
                 p.copy_(0.3 * torch.randn_like(p))
             p.copy_(p.to(shape["store"]).float())
     return config, model
@@ -166,6 +175,8 @@ def on_disk(model, shape):
 
 def per_expert(values, names):
     """{name in memory: tensor} -> {name on disk: tensor}, for the fused experts of transformers 5."""
+    if names == "gpt_oss":  # fused in files, too
+        return values
     out = {}
     for name, value in values.items():
         if name.endswith("mlp.experts.gate_up_proj"):
@@ -220,8 +231,9 @@ def backward(model, ids, first_sample, samples, tokens, micro):
 
 
 def train(model, config, ids, shape):
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
-    plain = [p for p in model.parameters() if p.dim() < 2]
+    decays = lambda name: "bias" not in name and "norm" not in name  # as transformers' Trainer
+    decayed = [p for n, p in model.named_parameters() if decays(n)]
+    plain = [p for n, p in model.named_parameters() if not decays(n)]
     optimizer = torch.optim.AdamW([dict(params=decayed, weight_decay=shape["weight_decay"]), dict(params=plain, weight_decay=0.0)],
                                   lr=shape["lr"], betas=shape["betas"], eps=shape["eps"], foreach=False, fused=False)
     schedule = get_cosine_schedule_with_warmup(optimizer, shape["warmup"], STEPS)

@@ -46,8 +46,9 @@ int golden_curves(World& world, Truth truth) {
     if (truth == Truth::exact)
       wrong += compare_with_host(world, golden, golden_stage(golden, world.size(), "3"), curve);
   }
-  for (const char* family : {"llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe", "qwen3-moe-fused",
-                             "mixtral", "mistral", "phi3-long", "olmo2", "smollm3", "granite", "gemma2", "gemma3"}) {
+  for (const char* family :
+       {"llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe", "qwen3-moe-fused", "mixtral", "mistral",
+        "phi3-long", "olmo2", "smollm3", "granite", "gemma2", "gemma3", "gpt-oss"}) {
     const Golden golden = load_golden(family);
     std::vector<double> curve;
     wrong += check(world, golden, golden_family(golden, world.size()), curve);

@@ -322,8 +322,9 @@ void compare_dropout(std::int64_t columns, std::size_t x_shift, std::size_t y_sh
   const Shape shape{rows, columns};
   HostDeviceTensor<T> x(normals_of<T>(rows * columns, 1), shape, x_shift), y(shape, T(7.0F), y_shift);
   DeviceStream stream;
-  const auto compare = [&](HostDeviceTensor<T>& from, bool accumulate) {
+  const auto compare = [&](HostDeviceTensor<T>& from, bool accumulate, std::int64_t first_column = 0) {
     DropoutArgs args{.x = from.on_host(), .y = y.on_host(), .p = p, .key = 12345678901, .first_row = 11};
+    if (first_column > 0) args.first_column = first_column, args.columns = first_column + columns + 5;
     args.accumulate = accumulate;
     dropout(args, host_stream);
     args.x = from.on_device(), args.y = y.on_device();
@@ -333,7 +334,8 @@ void compare_dropout(std::int64_t columns, std::size_t x_shift, std::size_t y_sh
   };
   compare(x, false);
   compare(x, true);
-  compare(y, false);  // in place
+  compare(x, false, 24);  // columns of a wider matrix
+  compare(y, false);      // in place
 }
 
 TYPED_TEST(CudaElementwise, DropoutToTheBit) {

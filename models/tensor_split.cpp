@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/tensor_split.hpp"
+
+#include "models/sublayer.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::models {
+
+void TensorSplit::refuse(const std::string& what) {
+  throw Error(ExitCode::usage, "--tensor_parallel_size is not built " + what, "tensor_parallel_size",
+              "Drop --tensor_parallel_size: --zero_stage 3 divides everything that a rank keeps");
+}
+
+std::int64_t TensorSplit::part(std::int64_t number, const char* of) const {
+  if (number % ranks_ == 0) return number / ranks_;
+  throw Error(ExitCode::usage, strfmt("--tensor_parallel_size %d cannot divide %ld %s", ranks_, number, of),
+              "tensor_parallel_size", strfmt("Choose a divisor of %ld", number));
+}
+
+void TensorSplit::divide(int i, int dim, std::vector<std::int64_t> sections) const {
+  ParamSpec& param = model_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
+  TESSERA_ASSERT(!param.placement.is_split() && param.shape[dim] % ranks_ == 0, "%s in %d parts", param.name.c_str(),
+                 ranks_);
+  Shape shape;
+  for (int d = 0; d < param.shape.rank(); ++d) shape.push_back(d == dim ? param.shape[d] / ranks_ : param.shape[d]);
+  param.shape = shape;
+  param.placement = {ranks_, dim, std::move(sections)};
+}
+
+void Sublayer::split(const TensorSplit&) { TensorSplit::refuse("for layers of this kind"); }
+
+void split_tensors(Model& model, int ranks) {
+  TESSERA_ASSERT(ranks >= 1 && model.tensor_ranks == 1, "%d ranks", ranks);
+  if (ranks == 1) return;
+  if (model.context.ranks > 1) TensorSplit::refuse("together with --context_parallel_size");
+  if (model.router.layers > 0) TensorSplit::refuse("for mixtures of experts");
+  if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences || model.score >= 0)
+    TensorSplit::refuse("for losses over sequences, such as those of preferences");
+  if (model.in_row_parts) TensorSplit::refuse("together with --max_unit_size");
+  for (const auto& module : model.modules) module->split(TensorSplit(ranks, model.params, module->params()));
+  (void)TensorSplit(ranks, model.params, {}).part(model.hidden, "numbers of a hidden_size");
+  model.tensor_ranks = ranks;
+}
+
+}  // namespace tessera::models

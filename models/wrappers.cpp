@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gemma 3 with vision ("gemma3"), Mistral 3 ("mistral3"), Qwen2-VL, Qwen2.5-VL and Qwen3-VL: their text parts. M-RoPE
+// takes one position three times for text, and is then RoPE.
+#include "models/wrappers.hpp"
+
+#include <array>
+#include <string_view>
+
+#include "models/config_keys.hpp"
+#include "models/family.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::models {
+namespace {
+
+using ConfigJson = nlohmann::json;
+
+struct Wrapper {
+  const char *name, *text_type;  // model_type, and that of its text_config
+  const char* family;            // of the text
+  Model (*make)(const ConfigReader& config, DType dtype);
+  bool tied;  // where neither config says it
+};
+constexpr Wrapper wrappers[] = {
+    {"gemma3", "gemma3_text", "gemma3_text", make_gemma3_text, true},
+    {"mistral3", "mistral", "mistral", make_mistral, false},
+    {"qwen2_vl", "qwen2_vl_text", "qwen2", make_qwen2, false},
+    {"qwen2_5_vl", "qwen2_5_vl_text", "qwen2", make_qwen2, false},
+    {"qwen3_vl", "qwen3_vl_text", "qwen3", make_qwen3, false},
+};
+
+const Wrapper* find_wrapper(std::string_view name) {
+  for (const Wrapper& wrapper : wrappers)
+    if (name == wrapper.name) return &wrapper;
+  return nullptr;
+}
+
+constexpr std::string_view other_parts[] = {"vision_tower.",       "multi_modal_projector.",       "visual.",
+                                            "model.vision_tower.", "model.multi_modal_projector.", "model.visual."};
+
+/// Takes M-RoPE away from an object of RoPE.
+void without_mrope(ConfigJson& text, const char* key) {
+  if (!text.contains(key) || !text.at(key).is_object()) return;
+  ConfigJson& rope = text.at(key);
+  rope.erase("mrope_section");
+  rope.erase("mrope_interleaved");
+  for (const char* type : {"type", "rope_type"})
+    if (rope.contains(type) && rope.at(type) == "mrope") rope[type] = "default";
+}
+
+/// The config of the text, as that of a model of its family.
+ConfigJson text_config(const ConfigReader& config, const Wrapper& wrapper) {
+  const ConfigJson& all = config.json();
+  const bool is_flat = !config.has("text_config");  // Qwen2-VL as it was published
+  if (is_flat && wrapper.family != std::string_view("qwen2")) config.refuse("text_config", "is missing");
+  if (!is_flat) (void)config.object("text_config");  // refuses what is none
+  ConfigJson text = is_flat ? all : all.at("text_config");
+  if (is_flat) text.erase("vision_config");
+  if (const ConfigJson type = text.value("model_type", ConfigJson(wrapper.text_type));
+      type != wrapper.text_type && type != wrapper.family && type != wrapper.name)
+    config.object("text_config")
+        .refuse("model_type", "is " + type.dump() + ", which is not supported",
+                std::string("Supported: ") + wrapper.text_type);
+  text["model_type"] = wrapper.family;
+  // The outer key decides. transformers took the inner one, too, when there was no outer.
+  const ConfigJson no = nullptr;
+  const ConfigJson outer = all.value("tie_word_embeddings", no), inner = text.value("tie_word_embeddings", no);
+  text["tie_word_embeddings"] = !outer.is_null() ? outer : !inner.is_null() ? inner : ConfigJson(wrapper.tied);
+  for (const char* key : {"rope_parameters", "rope_scaling"})
+    if (wrapper.family != std::string_view("mistral")) without_mrope(text, key);
+  if (wrapper.family ==
+      std::string_view("gemma3_text"))  // the released configs say only what is not transformers' default
+    for (const auto& [key, value] : {std::pair{"vocab_size", 262208},
+                                     {"hidden_size", 2304},
+                                     {"intermediate_size", 9216},
+                                     {"num_hidden_layers", 26},
+                                     {"num_attention_heads", 8},
+                                     {"num_key_value_heads", 4},
+                                     {"max_position_embeddings", 131072}})
+      if (!text.contains(key) || text.at(key).is_null()) text[key] = value;
+  return text;
+}
+
+/// Keys beside the text's config that say nothing else than it: the reader of the text has them.
+void mark_read(const ConfigReader& config, const ConfigJson& text) {
+  const bool is_flat = !config.has("text_config");
+  for (const auto& [key, value] : config.json().items())
+    if (is_flat || key == "tie_word_embeddings" || key == "initializer_range" ||
+        (text.contains(key) && text.at(key) == value))
+      (void)config.has(key);
+  for (const char* rope : {"rope_parameters", "rope_scaling"})
+    for (const char* key : {"mrope_section", "mrope_interleaved"}) (void)config.object(rope).has(key);
+}
+
+}  // namespace
+
+Model make_text_part(const ConfigReader& config, DType dtype) {
+  const Wrapper* const wrapper = find_wrapper(config.text("model_type"));
+  TESSERA_ASSERT(wrapper != nullptr);
+  const ConfigReader text(text_config(config, *wrapper).dump(), config.source() + ": text_config");
+  mark_read(config, text.json());
+  Model model = wrapper->make(text, dtype);
+  model.dropout = dropout_of(text);
+  refuse_other_families_keys(text);
+  model.family = wrapper->name;
+  if (const auto head = model.aliases.find("lm_head.weight"); head != model.aliases.end())
+    model.aliases["language_model.lm_head.weight"] = TensorUse(head->second);
+  return model;
+}
+
+/// "language_model.model.norm.weight" and "model.language_model.norm.weight" → "model.norm.weight".
+std::string text_part_canonical_name(const std::string& name) {
+  for (const std::string_view part : other_parts)
+    if (name.starts_with(part)) return "";
+  constexpr std::string_view before = "language_model.", inside = "model.language_model.";
+  if (name.starts_with(before)) return decoder_canonical_name(name.substr(before.size()));
+  if (name.starts_with(inside)) return decoder_canonical_name("model." + name.substr(inside.size()));
+  return decoder_canonical_name(name);
+}
+
+bool is_text_part(const std::string& family) { return find_wrapper(family) != nullptr; }
+
+void refuse_known_wrapper(const std::string& model_type, const std::string& source) {
+  if (model_type != "llama4" && model_type != "llama4_text") return;
+  throw Error(ExitCode::usage,
+              "model config: \"model_type\" is \"" + model_type +
+                  "\", which is not supported: its RoPE rotates neighbors (interleaved) and not halves, some layers "
+                  "attend in chunks and scale queries by their position, and a shared expert stands beside a router "
+                  "with sigmoid weights on the input",
+              source, "Train it with another program (ms-swift, TRL)");
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text parts of models of text and images (golden/wrapped): logits, loss and gradients of transformers; what configs
+// may say, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "golden.hpp"
+#include "models/lora.hpp"
+#include "models/wrappers.hpp"
+#include "runner.hpp"
+
+namespace tessera::test::wrapped {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string folder_of(const std::string& name) {
+  return std::string(TESSERA_TEST_DATA) + "/golden/wrapped/" + name + "/";
+}
+json config_of(const std::string& name) { return json::parse(read_file(folder_of(name) + "config.json")); }
+
+std::string error_of_config(const json& config) {
+  try {
+    (void)models::make(config.dump(), "dir/config.json");
+  } catch (const Error& error) { return error.line(); }
+  return "accepted";
+}
+
+const char* const wrapped_models[] = {"gemma3", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
+
+TEST(TextParts, ComputeWhatTransformersDoes) {
+  for (const std::string name : wrapped_models) {
+    SCOPED_TRACE(name);
+    const models::Model model = models::make(config_of(name).dump(), name);
+    EXPECT_TRUE(models::is_text_part(model.family));
+    const json golden = json::parse(read_file(folder_of(name) + "golden.json"));
+    const auto ids = golden["ids"].get<std::vector<std::int32_t>>();
+    const auto tokens = static_cast<std::int64_t>(ids.size());
+    Runner runner(model, {1, tokens});
+    std::size_t found = 0, ignored = 0;
+    for (const auto& [file_name, weight] : read_tensors(folder_of(name) + "model.safetensors")) {
+      const TensorUse use = models::tensor_use(model, file_name);
+      ignored += use.ignored() ? 1 : 0;
+      for (const std::string& part : use.parts) {
+        const TensorView& param = runner.param(runner.index(part));
+        ASSERT_EQ(static_cast<std::size_t>(param.numel()), weight.size()) << part;
+        for (std::size_t i = 0; i < weight.size(); ++i)
+          set(param, static_cast<std::int64_t>(i), static_cast<double>(weight[i]));
+        ++found;
+      }
+    }
+    EXPECT_EQ(found, model.params.size());
+    EXPECT_GT(ignored, 5U);
+    const auto theirs = golden["logits"].get<std::vector<double>>();
+    const std::vector<double> ours = runner.logits({1, tokens}, ids);
+    double size = 0;
+    for (const double x : theirs) size = std::max(size, std::abs(x));
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], theirs[i], 5e-5 * size);
+    const models::BatchShape shape{1, tokens - 1};
+    const double loss = runner.train(shape, {ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()},
+                                     1.0 / static_cast<double>(tokens - 1));
+    EXPECT_NEAR(loss, golden["loss"].get<double>(), 2e-5 * loss);
+    for (const auto& [param, norm] : golden["gradient_norms"].items()) {
+      const double want = norm.get<double>();
+      double sum = 0;
+      for (const double x : values(runner.grad(runner.index(param)))) sum += x * x;
+      EXPECT_NEAR(std::sqrt(sum), want, 1e-4 * want + 1e-7) << param;
+    }
+  }
+}
+
+TEST(TextParts, ConfigsAreReadAsTransformersDoes) {
+  // Qwen2-VL as it was published: one object, M-RoPE in the old form.
+  json flat = config_of("qwen2_vl");
+  const json text = flat["text_config"];
+  flat.erase("text_config");
+  for (const auto& [key, value] : text.items())
+    if (key != "model_type" && key != "rope_parameters") flat[key] = value;
+  flat["rope_theta"] = 1e6;
+  flat["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1, 1}}};
+  EXPECT_EQ(error_of_config(flat), "accepted");
+  // Gemma 3 4B as it was published: what is transformers' default is missing.
+  const json gemma = {{"model_type", "gemma3"},
+                      {"vision_config", {{"hidden_size", 1152}}},
+                      {"text_config",
+                       {{"model_type", "gemma3_text"},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 10240},
+                        {"num_hidden_layers", 34},
+                        {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                        {"sliding_window", 1024}}}};
+  const models::Model model = models::make(gemma.dump(), "gemma");
+  EXPECT_EQ(model.num_params(), 3'880'263'168);
+  EXPECT_EQ(models::tensor_use(model, "language_model.lm_head.weight").same_as, "model.embed_tokens.weight");
+  EXPECT_EQ(models::tensor_use(model, "language_model.model.norm.weight").parts.at(0), "model.norm.weight");
+  EXPECT_EQ(models::tensor_use(model, "model.language_model.norm.weight").parts.at(0), "model.norm.weight");
+  EXPECT_TRUE(models::tensor_use(model, "vision_tower.vision_model.post_layernorm.weight").ignored());
+  EXPECT_TRUE(models::tensor_use(model, "model.multi_modal_projector.mm_soft_emb_norm.weight").ignored());
+  EXPECT_FALSE(models::tensor_use(model, "another.weight").ignored());  // for the reader to refuse
+}
+
+TEST(TextParts, RefuseByName) {
+  json config = config_of("mistral3");
+  config["text_config"]["logits_scaling"] = 2.0;
+  EXPECT_THAT(error_of_config(config), HasSubstr("\"logits_scaling\" is set, which is not supported"));
+  config = config_of("mistral3");
+  config["text_config"]["model_type"] = "llama4_text";
+  EXPECT_THAT(error_of_config(config), HasSubstr("\"text_config.model_type\" is \"llama4_text\", which is not"));
+  config = config_of("qwen3_vl");
+  config.erase("text_config");
+  EXPECT_THAT(error_of_config(config), HasSubstr("\"text_config\" is missing"));
+  config["text_config"] = 3;
+  EXPECT_THAT(error_of_config(config), HasSubstr("\"text_config\" is 3, not an object"));
+  config = config_of("mistral3");
+  config["text_config"]["rope_parameters"]["mrope_section"] = {1, 1};
+  EXPECT_THAT(error_of_config(config), HasSubstr("mrope_section"));
+  EXPECT_THAT(error_of_config({{"model_type", "llama4"}}), HasSubstr("a shared expert stands beside a router"));
+  models::Model model = models::make(config_of("gemma3").dump(), "gemma3");
+  try {
+    models::add_lora(model, {.rank = 2});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.line(), HasSubstr("adapters of the text part of a model of text and images (gemma3)"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::wrapped
