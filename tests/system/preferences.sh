@@ -54,7 +54,6 @@ evaluated_as cpo "$golden/golden.txt"
 good 1 eval --rlhf_type dpo --beta 0.1 --model dpo_mpo --ref_model ref --loss_type sigmoid bco_pair sft --loss_weights 0.8 0.2 1 "${evaluate[@]}"
 evaluated_as dpo_mpo "$golden/losses.txt"
 refused 2 'would be compared with itself' 1 eval --rlhf_type dpo --model . "${evaluate[@]}"
-refused 2 'tessera eval of labelled answers is not built yet' 1 eval --rlhf_type kto --model . --ref_model ref "${evaluate[@]}"
 refused 2 'it has no score head' 1 eval --rlhf_type rm --model . "${evaluate[@]}"
 
 # Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
