@@ -41,7 +41,8 @@ class Trainer:
             import deepspeed
             self.engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=self.model, optimizer=torch.optim.AdamW(trained(), lr=rate), config={
-                    "train_micro_batch_size_per_gpu": micro, "zero_optimization": {"stage": int(side[-1])},
+                    "train_micro_batch_size_per_gpu": micro, "zero_optimization": {
+                        "stage": int(side[-1]), "stage3_param_persistence_threshold": 0},
                     "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False})
 
     def step(self, rows):
