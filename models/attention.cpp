@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "models/tensor_split.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::models {
 namespace {
@@ -116,6 +117,10 @@ void Attention::split(const TensorSplit& over) {
     qkv_.repeat_outputs(over, kv_heads_);
     kv_heads_ = 1;
   } else {
+    if (kv_heads_ % over.ranks() != 0)
+      throw Error(ExitCode::usage,
+                  strfmt("--tensor_parallel_size %d cannot divide %ld key and value heads", over.ranks(), kv_heads_),
+                  "tensor_parallel_size", strfmt("Choose a divisor or a multiple of %ld", kv_heads_));
     kv_heads_ = over.part(kv_heads_, "key and value heads");
     qkv_.split_outputs(over, {q, kv, kv});
   }

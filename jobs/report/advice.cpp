@@ -22,9 +22,10 @@ std::string option(const Json& args, const char* name) {
 /// Whether this run's ranks can be sharded inside a node and replicated over nodes.
 bool can_shard_by_node(const Json& run) {
   const Json mesh = run.value("mesh", Json::object());
-  const int nodes = run.value("nodes", 1), world = run.value("world", 1);
-  return nodes > 1 && mesh.value("replicate", 1) == 1 && world % nodes == 0 &&
-         (world / nodes) % std::max(1, mesh.value("context", 1)) == 0;
+  const int nodes = run.value("nodes", 1), world = run.value("world", 1), tensor = mesh.value("tensor", 1);
+  const int together = std::max(1, mesh.value("context", 1) * tensor);
+  if (nodes <= 1 || mesh.value("replicate", 1) != 1 || world % nodes != 0) return false;
+  return world / nodes % together == 0 && (tensor == 1 || world / nodes > together);
 }
 
 /// What makes communication take less of a step, for this run's settings; the most effective first. Only what the run

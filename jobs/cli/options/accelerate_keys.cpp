@@ -13,7 +13,7 @@ namespace {
 constexpr const char* by_launcher = "set by the launcher (mpirun, srun)";
 constexpr const char* for_tpus = "for TPUs only, which are refused";
 constexpr const char* for_sagemaker = "for SageMaker only, which is refused";
-constexpr const char* no_megatron = "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config";
+constexpr const char* no_megatron = "Megatron-LM is missing: use fsdp_config or deepspeed_config, and --tensor_parallel_size";
 constexpr const char* own_shard = "each rank reads its own shard of the weights, and nothing else";
 
 constexpr ExternalKeySpec accelerate_rows[] = {

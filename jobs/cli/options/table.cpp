@@ -227,7 +227,7 @@ const OptionSpec sharding_options[] = {
              "and elsewhere a part of the tokens. A micro-batch of B samples is then of such a group, and G counts W/N "
              "groups",
      .equivalents = "accelerate parallelism_config tp_size; torchtitan tensor_parallel_degree; Megatron "
-                    "tensor_model_parallel_size; DeepSpeed autotp_size",
+                    "tensor_model_parallel_size",
      .commands = for_train | for_plan | for_config, .min = 1},
     {.name = "reshard_after_forward", .type = Type::flag, .default_value = "true", .group = "Sharding",
      .help = "ZeRO-3: free unsharded parameters after forward and gather them again for backward",

@@ -91,7 +91,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"infer_backend", "pt|transformers|huggingface|hf|auto", "tessera generate samples by itself: leave it out"},
       // Parallelism.
       {"deepspeed_autotp_size", "1", "Use --tensor_parallel_size"},
-      {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
+      {"megatron_lm_config", "", "Megatron-LM is missing: use fsdp_config or deepspeed_config, and --tensor_parallel_size"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
       // Fine-tuning.
       {"tuner_backend", "peft", "LoRA is built in"},
