@@ -242,7 +242,8 @@ std::vector<std::string> unknown_config_keys(const std::string& config_json) {
   const bool wraps = is_text_part(family);
   if (wraps && json.contains("text_config") && json.at("text_config").is_object())
     for (const auto& [key, value] : json.at("text_config").items())
-      if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key))
+      if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key) &&
+          !(key.ends_with("_token_id") && has_key(wrapper_keys, key)))
         unknown.push_back("text_config." + key);
   for (const auto& [key, value] : json.items()) {
     if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key) &&

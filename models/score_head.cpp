@@ -65,7 +65,7 @@ std::string reward_config(const std::string& config_json, std::int64_t pad_token
   Json json = config_object(config_json);
   if (!json.is_object()) return config_json;  // refused where it is read
   if (has_score(config_json)) {
-    if (!json.contains("pad_token_id") || json.at("pad_token_id").is_null()) json["pad_token_id"] = pad_token;
+    json["pad_token_id"] = pad_token;  // as TRL, which trains on with the tokenizer's
     return json.dump(2) + "\n";
   }
   const std::string family = json.value("model_type", std::string());

@@ -20,7 +20,7 @@ inline constexpr const char* score_weight = "score.weight";  // its name in mode
 void make_score(Model& model, const ConfigReader& config);
 
 /// The config.json of a language model's reward model: "architectures", one label, and `pad_token` as "pad_token_id".
-/// That of a reward model gets the latter alone, where it has none. Throws Error (usage): transformers has no such
+/// That of a reward model gets the latter alone, as in TRL. Throws Error (usage): transformers has no such
 /// class for the family. `source`: the file's name, for messages.
 [[nodiscard]] std::string reward_config(const std::string& config_json, std::int64_t pad_token,
                                         const std::string& source);

@@ -19,14 +19,15 @@ struct Wrapper {
   const char *name, *text_type;  // model_type, and that of its text_config
   const char* family;            // of the text
   Model (*make)(const ConfigReader& config, DType dtype);
-  bool tied;  // where neither config says it
+  bool tied;                       // where neither config says it
+  double theta = 0, norm_eps = 0;  // where the text's config does not say them, and the family has others; 0: its own
 };
 constexpr Wrapper wrappers[] = {
     {"gemma3", "gemma3_text", "gemma3_text", make_gemma3_text, true},
     {"mistral3", "mistral", "mistral", make_mistral, false},
-    {"qwen2_vl", "qwen2_vl_text", "qwen2", make_qwen2, false},
-    {"qwen2_5_vl", "qwen2_5_vl_text", "qwen2", make_qwen2, false},
-    {"qwen3_vl", "qwen3_vl_text", "qwen3", make_qwen3, false},
+    {"qwen2_vl", "qwen2_vl_text", "qwen2", make_qwen2, false, 1e6, 1e-5},
+    {"qwen2_5_vl", "qwen2_5_vl_text", "qwen2", make_qwen2, false, 1e6, 1e-5},
+    {"qwen3_vl", "qwen3_vl_text", "qwen3", make_qwen3, false, 5e5},
 };
 
 const Wrapper* find_wrapper(std::string_view name) {
@@ -48,6 +49,38 @@ void without_mrope(ConfigJson& text, const char* key) {
     if (rope.contains(type) && rope.at(type) == "mrope") rope[type] = "default";
 }
 
+/// Fills in what the class of the wrapper's text takes for a missing number, where its family's takes another.
+void add_defaults(ConfigJson& text, const Wrapper& wrapper) {
+  const auto add = [&](const char* key, const ConfigJson& value) {
+    if (!text.contains(key) || text.at(key).is_null()) text[key] = value;
+  };
+  const auto has_theta = [&](const char* key) {
+    return text.contains(key) && text.at(key).is_object() && text.at(key).contains("rope_theta");
+  };
+  if (wrapper.theta > 0 && !has_theta("rope_parameters") && !has_theta("rope_scaling"))
+    add("rope_theta", wrapper.theta);
+  if (wrapper.norm_eps > 0) add("rms_norm_eps", wrapper.norm_eps);
+  if (wrapper.family == std::string_view("qwen2")) add("max_window_layers", 80);
+  if (wrapper.family == std::string_view("gemma3_text"))  // the released configs say only what is no default
+    for (const auto& [key, value] : {std::pair{"vocab_size", 262208},
+                                     {"hidden_size", 2304},
+                                     {"intermediate_size", 9216},
+                                     {"num_hidden_layers", 26},
+                                     {"num_attention_heads", 8},
+                                     {"num_key_value_heads", 4},
+                                     {"max_position_embeddings", 131072}})
+      add(key, value);
+}
+
+/// Whether the embeddings are tied. The outer key decides; transformers takes the inner one, too, when there is no
+/// outer, and Qwen2-VL's when it is true.
+ConfigJson tied_of(const ConfigJson& all, const ConfigJson& text, const Wrapper& wrapper) {
+  const ConfigJson no = nullptr;
+  const ConfigJson outer = all.value("tie_word_embeddings", no), inner = text.value("tie_word_embeddings", no);
+  if (wrapper.family == std::string_view("qwen2") && outer == false && !inner.is_null()) return inner;
+  return !outer.is_null() ? outer : !inner.is_null() ? inner : ConfigJson(wrapper.tied);
+}
+
 /// The config of the text, as that of a model of its family.
 ConfigJson text_config(const ConfigReader& config, const Wrapper& wrapper) {
   const ConfigJson& all = config.json();
@@ -62,23 +95,32 @@ ConfigJson text_config(const ConfigReader& config, const Wrapper& wrapper) {
         .refuse("model_type", "is " + type.dump() + ", which is not supported",
                 std::string("Supported: ") + wrapper.text_type);
   text["model_type"] = wrapper.family;
-  // The outer key decides. transformers took the inner one, too, when there was no outer.
-  const ConfigJson no = nullptr;
-  const ConfigJson outer = all.value("tie_word_embeddings", no), inner = text.value("tie_word_embeddings", no);
-  text["tie_word_embeddings"] = !outer.is_null() ? outer : !inner.is_null() ? inner : ConfigJson(wrapper.tied);
+  if (!is_flat && config.object("text_config").has("quantization_config"))
+    config.object("text_config")
+        .refuse("quantization_config", "is set, which is not supported", "Move it beside \"text_config\"");
+  text["tie_word_embeddings"] = tied_of(all, text, wrapper);
   for (const char* key : {"rope_parameters", "rope_scaling"})
     if (wrapper.family != std::string_view("mistral")) without_mrope(text, key);
-  if (wrapper.family ==
-      std::string_view("gemma3_text"))  // the released configs say only what is not transformers' default
-    for (const auto& [key, value] : {std::pair{"vocab_size", 262208},
-                                     {"hidden_size", 2304},
-                                     {"intermediate_size", 9216},
-                                     {"num_hidden_layers", 26},
-                                     {"num_attention_heads", 8},
-                                     {"num_key_value_heads", 4},
-                                     {"max_position_embeddings", 131072}})
-      if (!text.contains(key) || text.at(key).is_null()) text[key] = value;
+  add_defaults(text, wrapper);
   return text;
+}
+
+/// An object of RoPE without what is the same as nothing.
+ConfigJson rope_of(const ConfigJson& config, const char* key) {
+  ConfigJson one = {{key, config.value(key, ConfigJson(nullptr))}};
+  without_mrope(one, key);
+  ConfigJson& rope = one.at(key);
+  if (!rope.is_object()) return rope;
+  for (const char* type : {"type", "rope_type"})
+    if (rope.contains(type) && rope.at(type) == "default") rope.erase(type);
+  return rope.empty() ? ConfigJson(nullptr) : rope;
+}
+
+/// Refuses an object of RoPE beside the text's config that says something else than it.
+void check_outer_rope(const ConfigReader& config, const ConfigJson& text) {
+  for (const char* key : {"rope_parameters", "rope_scaling"})
+    if (config.has(key) && rope_of(config.json(), key) != rope_of(text, key))
+      config.refuse(key, "is not that of \"text_config\"", "Write the one that the model was trained with in both");
 }
 
 /// Keys beside the text's config that say nothing else than it: the reader of the text has them.
@@ -98,7 +140,10 @@ Model make_text_part(const ConfigReader& config, DType dtype) {
   const Wrapper* const wrapper = find_wrapper(config.text("model_type"));
   TESSERA_ASSERT(wrapper != nullptr);
   const ConfigReader text(text_config(config, *wrapper).dump(), config.source() + ": text_config");
+  if (config.has("text_config")) check_outer_rope(config, text.json());
   mark_read(config, text.json());
+  if (wrapper->family == std::string_view("qwen3"))  // transformers' class has no windows
+    text.require("use_sliding_window", false, "attention in a sliding window");
   Model model = wrapper->make(text, dtype);
   model.dropout = dropout_of(text);
   refuse_other_families_keys(text);

@@ -120,10 +120,14 @@ void DocumentEncoder::encode_chat(ChatText chat, EncodedDocuments& made) {
   }
   const bool any = std::any_of(made.loss.begin() + static_cast<std::ptrdiff_t>(first), made.loss.end(),
                                [](std::uint8_t index) { return index != 0; });
-  if (!any) {
+  const auto image = std::find_first_of(made.ids.begin() + static_cast<std::ptrdiff_t>(first), made.ids.end(),
+                                        settings_.images.begin(), settings_.images.end());
+  if (const bool has_image = image != made.ids.end(); !any || has_image) {
+    const std::int32_t id = has_image ? *image : 0;
     made.ids.resize(first);
     made.loss.resize(first);
-    throw RowError{"no token of the row has loss"};
+    throw RowError{has_image ? strfmt("the row has token %d, which stands for an image, and text alone is read", id)
+                             : std::string("no token of the row has loss")};
   }
   made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
   made.without_tools += chat.lacks_tools ? 1 : 0;

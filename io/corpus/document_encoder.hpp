@@ -26,6 +26,7 @@ struct RowSettings {
   bool pairs = false;                // each row is two documents, the chosen and the rejected (io/chat/pair_row.hpp)
   bool margins = false;              // of pairs: a third document is the row's margin (io::margin_tokens)
   bool labels = false;               // of pairs: a row may have a label in place of one, which is an empty document
+  std::vector<std::int32_t> images = {};  // tokens that stand for images or videos: a conversation has none
 };
 
 /// Token ids of documents, one after another.

@@ -107,7 +107,7 @@ std::int64_t DataFile::wanted(std::int64_t all) const {
                                : 1.0;
   if (times > most)
     throw Error(ExitCode::data,
-                strfmt("each of its %ld rows would be there %.3g times: %.0f are allowed", all, times, most), path,
+                strfmt("each of its %ld rows would be there %.10g times: %.0f are allowed", all, times, most), path,
                 "Ask for fewer rows, and repeat all data with --num_train_epochs");
   if (rows) return *rows;
   return share ? std::llround(*share * static_cast<double>(all)) : all;

@@ -29,6 +29,7 @@ const std::vector<std::string>& auxiliary_file_names() {
                                                  "sentencepiece.bpe.model",
                                                  "vocab.txt",
                                                  "preprocessor_config.json",
+                                                 "video_preprocessor_config.json",
                                                  "processor_config.json",
                                                  "generation_config.json",
                                                  "chat_template.jinja",

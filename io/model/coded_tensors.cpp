@@ -23,7 +23,7 @@ constexpr std::int64_t mx_group = 32, mx_bytes = mx_group / 2;  // codes of a sc
 constexpr std::array<float, 16> e2m1 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                         -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-/// 2^(code - 127).
+/// 2^(code - 127); infinite: 255, which is NaN.
 float e8m0(std::uint8_t code) { return std::ldexp(1.0F, int{code} - 127); }
 
 /// The values of all codes of E4M3: a sign, 4 bits of exponent, 3 of mantissa; the largest is NaN.
@@ -42,6 +42,8 @@ const std::array<float, 256>& e4m3() {
   return values;
 }
 
+std::int64_t blocks_in(std::int64_t size, std::int64_t block) { return size / block + (size % block != 0 ? 1 : 0); }
+
 bool has_type(const StoredTensor& tensor, const char* type) { return std::strcmp(tensor.entry->type, type) == 0; }
 
 std::vector<std::uint8_t> codes_of(const StoredTensor& tensor, std::int64_t first, std::int64_t count) {
@@ -56,6 +58,9 @@ std::vector<float> coded_scales_of(const StoredTensor& tensor, std::int64_t firs
   if (tensor.entry->known_dtype && is_float(tensor.entry->dtype))
     tensor.file->read(*tensor.entry, first, count, scales.data());
   else std::ranges::transform(codes_of(tensor, first, count), scales.begin(), e8m0);
+  const auto bad = std::ranges::find_if(scales, [](float scale) { return !std::isfinite(scale); });
+  if (bad != scales.end())
+    refuse_coded(tensor, strfmt("has a scale that is no finite number (its %ld-th)", first + (bad - scales.begin())));
   return scales;
 }
 
@@ -81,7 +86,7 @@ void CodedTensor::read_mxfp4(const Part& part) const {
 
 void CodedTensor::read_fp8(const Part& part) const {
   const std::int64_t columns = shape_.back(), rows = shape_[shape_.size() - 2];
-  const std::int64_t wide = (columns + block_[1] - 1) / block_[1], high = (rows + block_[0] - 1) / block_[0];
+  const std::int64_t wide = blocks_in(columns, block_[1]), high = blocks_in(rows, block_[0]);
   const std::vector<float> scales = coded_scales_of(scales_, part.matrix * wide * high, wide * high);
   constexpr std::int64_t most = 1 << 20;
   for (std::int64_t first = part.first; first < part.last; first += most) {
@@ -143,7 +148,7 @@ void CodedTensors::add_fp8(const StoredTensor& codes, const StoredTensor& scales
   std::vector<std::int64_t> expected = shape;
   for (std::size_t d = 0; d < 2; ++d) {
     std::int64_t& size = expected[shape.size() - 2 + d];
-    size = (size + block[d] - 1) / block[d];
+    size = blocks_in(size, block[d]);
   }
   const bool is_readable = (scales.entry->known_dtype && is_float(scales.entry->dtype)) || has_type(scales, "U8") ||
                            has_type(scales, "F8_E8M0");

@@ -12,8 +12,13 @@ struct PartOf {
   std::function<TensorUse(const std::string&)> use;
 };
 
+/// Throws Error (usage), which names the tensor, if one that `use` ignores is in codes of 8 bits or fewer (F8, U8, I8),
+/// whose copy the saved config would not explain.
+void check_copied_tensors(const PartOf& whole);
+
 /// write_model of all parameters under the names that the tensors of `whole` have, with copies of the tensors that its
-/// `use` ignores, in their own types. Throws as write_model and open_safetensors_model do.
+/// `use` ignores, in their own types. Throws as write_model, open_safetensors_model and
+/// check_copied_tensors do.
 void write_model_part(World& world, const std::string& directory, const std::string& config,
                       std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                       std::span<const ShardView> shards, const WriteModelOptions& options, const PartOf& whole);

@@ -81,9 +81,18 @@ struct OtherTensors {
     for (const SafetensorsFile& file : files)
       for (const SafetensorsEntry& entry : file.entries()) {
         const TensorUse use = of.use(entry.name);
-        if (use.ignored()) tensors.push_back({&file, &entry});
+        if (use.ignored()) add({&file, &entry});
         else if (use.parts.size() == 1) names.emplace(use.parts.front(), entry.name);
       }
+  }
+  void add(const StoredTensor& tensor) {
+    const std::string_view type = tensor.entry->type;
+    if (type.starts_with("F8") || type.starts_with("F4") || type.starts_with("F6") || type == "U8" || type == "I8")
+      throw Error(ExitCode::usage,
+                  tensor.file->path() + ": " + quote_name(tensor.entry->name) + " is " + tensor.entry->type +
+                      ", and tensors of other parts than the text are copied only in floats",
+                  {}, "Give the model in bf16");
+    tensors.push_back(tensor);
   }
   [[nodiscard]] const std::string& name_of(const std::string& parameter) const {
     const auto found = names.find(parameter);
@@ -179,6 +188,8 @@ void write_model(World& world, const std::string& directory, const std::string& 
                  const WriteModelOptions& options) {
   write_with_others(world, directory, config, params, layout, shards, options, nullptr);
 }
+
+void check_copied_tensors(const PartOf& whole) { (void)OtherTensors(whole); }
 
 void write_model_part(World& world, const std::string& directory, const std::string& config,
                       std::span<const ParamSpec> params, const shard::ShardLayout& layout,

@@ -52,10 +52,14 @@ DocumentIds read_document_ids(const std::string& directory,
   DocumentIds ids;
   for (const char* name : {"generation_config.json", "config.json"}) {
     const std::string path = directory + "/" + name;
-    const nlohmann::json object = read_object(path);
-    if (ids.eos.empty()) ids.eos = ids_under(object, "eos_token_id", path);
-    const std::vector<std::int32_t> bos = ids_under(object, "bos_token_id", path);
-    if (!ids.bos && !bos.empty()) ids.bos = bos.front();
+    const nlohmann::json whole = read_object(path);
+    const nlohmann::json text = whole.value("text_config", nlohmann::json());  // of a model of text and images
+    for (const nlohmann::json* object : {&whole, &text}) {
+      if (!object->is_object()) continue;
+      if (ids.eos.empty()) ids.eos = ids_under(*object, "eos_token_id", path);
+      const std::vector<std::int32_t> bos = ids_under(*object, "bos_token_id", path);
+      if (!ids.bos && !bos.empty()) ids.bos = bos.front();
+    }
   }
   const nlohmann::json object = read_object(directory + "/tokenizer_config.json");
   if (!ids.bos) ids.bos = named_under(object, "bos_token", id_of);

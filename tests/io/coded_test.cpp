@@ -7,6 +7,7 @@
 
 #include "io/file/text_file.hpp"
 #include "io/model/coded_tensors.hpp"
+#include "io/model/model_part.hpp"
 #include "io/model/safetensors.hpp"
 #include "runtime/base/half.hpp"
 #include "tests/io/files.hpp"
@@ -70,6 +71,28 @@ SafetensorsTensor of_type(const char* name, const char* type, const std::vector<
   return tensor;
 }
 
+TEST(CodedTensors, OfOtherPartsAreNotCopied) {
+  const test::TempDir dir;
+  const auto check = [&](const char* type) {
+    const SafetensorsPlan plan = plan_safetensors({of_type("visual.w", type, {2, 2})}, {});
+    (void)dir.file("model.safetensors", plan.header + std::string(plan.file_bytes - plan.header.size(), '\0'));
+    check_copied_tensors({dir.path(), [](const std::string&) { return TensorUse{}; }});
+  };
+  check("BF16");
+  test::expect_error(ExitCode::usage, "\"visual.w\" is F8_E4M3", [&] { check("F8_E4M3"); });
+}
+
+TEST(CodedTensors, ScalesThatAreNoNumbersAreRefused) {
+  const test::TempDir dir;
+  const SafetensorsPlan plan =
+      plan_safetensors({of_type("w_blocks", "U8", {1, 1, 1, 16}), of_type("w_scales", "U8", {1, 1, 1})}, {});
+  const std::string codes(plan.file_bytes - plan.header.size(), '\xff');
+  const SafetensorsFile file(dir.file("model.safetensors", plan.header + codes));
+  std::array<float, 32> values{};
+  test::expect_error(ExitCode::data, "\"w_scales\" has a scale that is no finite number",
+                     [&] { CodedTensors(stored_in(file), {}).find("w_blocks")->read_elements(0, 32, values.data()); });
+}
+
 TEST(CodedTensors, OtherFormsAreRefusedByName) {
   using testing::HasSubstr;
   const auto blocks = of_type("w_blocks", "U8", {2, 6, 1, 16});
@@ -81,6 +104,7 @@ TEST(CodedTensors, OtherFormsAreRefusedByName) {
               HasSubstr("\"w_blocks\" is not (experts, columns, groups, 16)"));
   const auto codes = of_type("w", "F8_E4M3", {10, 33});
   EXPECT_EQ(error_with({codes, of_type("w_scale_inv", "F32", {2, 3})}, {8, 16}), "accepted");
+  EXPECT_EQ(error_with({codes, of_type("w_scale_inv", "F32", {1, 1})}, {INT64_MAX, INT64_MAX}), "accepted");
   EXPECT_EQ(error_with({codes}, {0, 0}), "accepted");  // and refused by its type
   EXPECT_THAT(error_with({codes}, {8, 16}), HasSubstr("\"w\" has no \"w_scale_inv\" beside it"));
   EXPECT_THAT(error_with({codes, of_type("w_scale_inv", "F32", {2, 2})}, {8, 16}),

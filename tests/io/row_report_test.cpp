@@ -60,6 +60,17 @@ TEST(RowReport, HasRowsOfTablesWithoutAValue) {
                 table + ":3: no known form of row; its keys: \"query\" (null) \"response\" \"system\""}));
 }
 
+TEST(RowReport, HasConversationsWithTokensOfImages) {
+  const TempDir folder;
+  const std::string table = folder.file("t.csv", "query,response\nq,a\nq!,a\n"), out = folder / "out.bin";
+  const Lines format;
+  const io::CorpusReport report =
+      tokenize(1, {table}, {.out = out, .eos = 7, .rows = {.chat = &format, .images = {0}}, .progress = {}});  // "!"
+  EXPECT_EQ(report.documents, 1);
+  EXPECT_EQ(report.skipped.named,
+            std::vector{table + ":3: the row has token 0, which stands for an image, and text alone is read"});
+}
+
 TEST(RowReport, NamesColumnsThatNoRowHas) {
   const TempDir folder;
   std::string rows;

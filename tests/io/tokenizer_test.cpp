@@ -288,7 +288,9 @@ TEST(Tokenizer, ReadsWhatEndsADocument) {
   const TextTokenizer by_name = TextTokenizer::load(folder.path());
   EXPECT_EQ(by_name.eos_id(), by_name.id_of("<|im_end|>"));
   EXPECT_EQ(by_name.bos_id(), std::nullopt);
-  folder.file("config.json", R"({"eos_token_id": 7, "bos_token_id": 5})");
+  folder.file("config.json", R"({"text_config": {"eos_token_id": 8}})");  // of a model of text and images
+  EXPECT_EQ(TextTokenizer::load(folder.path()).eos_ids(), Ids{8});
+  folder.file("config.json", R"({"eos_token_id": 7, "bos_token_id": 5, "text_config": {"eos_token_id": 8}})");
   EXPECT_EQ(TextTokenizer::load(folder.path()).eos_ids(), Ids{7});
   folder.file("generation_config.json", R"({"eos_token_id": [9, 7]})");
   const TextTokenizer by_list = TextTokenizer::load(folder / "tokenizer.json");

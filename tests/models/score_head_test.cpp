@@ -65,7 +65,7 @@ TEST(ScoreHead, ConfigsAreThoseOfTransformers) {
   EXPECT_FALSE(models::has_score(small_llama));
   EXPECT_EQ(Json::parse(models::reward_config(R"({"model_type": "gemma3_text"})", 5, "test")).at("architectures"),
             Json::array({"Gemma3TextForSequenceClassification"}));
-  EXPECT_EQ(Json::parse(models::reward_config(text, 7, "test")).at("pad_token_id"), 5);  // of a reward model: its own
+  EXPECT_EQ(Json::parse(models::reward_config(text, 7, "test")).at("pad_token_id"), 7);  // TRL: the tokenizer's
 }
 
 TEST(ScoreHead, OtherClassifiersAreRefused) {

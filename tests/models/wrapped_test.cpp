@@ -104,6 +104,31 @@ TEST(TextParts, ConfigsAreReadAsTransformersDoes) {
   EXPECT_FALSE(models::tensor_use(model, "another.weight").ignored());  // for the reader to refuse
 }
 
+/// A config means what it means with the values of transformers' classes written into it.
+TEST(TextParts, MissingNumbersAreThoseOfTransformersClasses) {
+  const auto logits = [](const json& config) {
+    const models::Model model = models::make(config.dump(), "config.json");
+    Runner runner(model, {1, 4});
+    for (std::size_t p = 0; p < model.params.size(); ++p) {
+      const TensorView& param = runner.param(static_cast<int>(p));
+      for (std::int64_t i = 0; i < param.numel(); ++i) set(param, i, 1e-3 * static_cast<double>((7 * i + 3) % 11 - 5));
+    }
+    return runner.logits({1, 4}, {3, 1, 4, 2});
+  };
+  for (const std::string name : {"qwen2_vl", "qwen2_5_vl", "qwen3_vl"}) {
+    SCOPED_TRACE(name);
+    json full = config_of(name), less = full;
+    full["text_config"].erase("rope_parameters");
+    full["text_config"]["rope_theta"] = name == "qwen3_vl" ? 5e5 : 1e6;
+    less["text_config"].erase("rope_parameters");
+    for (const char* key : {"rms_norm_eps", "max_window_layers"}) less["text_config"].erase(key);
+    EXPECT_EQ(logits(less), logits(full));
+  }
+  json config = config_of("qwen2_vl");
+  config["text_config"]["tie_word_embeddings"] = true;  // the outer one is false
+  EXPECT_EQ(models::make(config.dump(), "config.json").aliases.count("lm_head.weight"), 1U);
+}
+
 TEST(TextParts, RefuseByName) {
   json config = config_of("mistral3");
   config["text_config"]["logits_scaling"] = 2.0;
@@ -119,6 +144,16 @@ TEST(TextParts, RefuseByName) {
   config = config_of("mistral3");
   config["text_config"]["rope_parameters"]["mrope_section"] = {1, 1};
   EXPECT_THAT(error_of_config(config), HasSubstr("mrope_section"));
+  config = config_of("qwen3_vl");
+  config["text_config"]["use_sliding_window"] = true;
+  EXPECT_THAT(error_of_config(config), HasSubstr("use_sliding_window"));
+  config = config_of("qwen2_5_vl");
+  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+  EXPECT_THAT(error_of_config(config), HasSubstr("\"rope_scaling\" is not that of \"text_config\""));
+  config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1, 1}}};  // says nothing
+  EXPECT_EQ(error_of_config(config), "accepted");
+  config["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
+  EXPECT_THAT(error_of_config(config), HasSubstr("\"text_config.quantization_config\" is set"));
   EXPECT_THAT(error_of_config({{"model_type", "llama4"}}), HasSubstr("a shared expert stands beside a router"));
   models::Model model = models::make(config_of("gemma3").dump(), "gemma3");
   try {

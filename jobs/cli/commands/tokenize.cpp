@@ -119,7 +119,8 @@ void tokenize_command(const Call& call, World& world) {
             " | documents end in " +
             (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
   const auto started = std::chrono::steady_clock::now();
-  io::RowSettings rows = row_settings(options);
+  io::RowSettings rows;
+  world.run_and_agree([&] { rows = row_settings(options, options.text("model")); });
   rows.chat = chat.get();
   const io::CorpusReport report =
       io::tokenize_corpus(world, *tokenizer, *corpus,

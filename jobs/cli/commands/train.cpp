@@ -9,6 +9,7 @@
 #include "io/file/file.hpp"
 #include "io/model/auxiliary_files.hpp"
 #include "io/model/model_io.hpp"
+#include "io/model/model_part.hpp"
 #include "jobs/cli/session/checkpoint_defaults.hpp"
 #include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
@@ -60,6 +61,10 @@ void TrainRun::prepare() {
       throw options_.refuse("from_scratch",
                             config_.path + " is of a model of text and images, whose text part is trained",
                             "Give a directory with its weights");
+    world_.run_and_agree([&] {
+      io::check_copied_tensors(
+          {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
+    });
     log::info("model     the text part of " + model_.family +
               " is trained; other tensors are copied to the saved model");
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "io/chat/chat_template.hpp"
 #include "io/corpus/command_output.hpp"
@@ -17,6 +18,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/start_stop.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
 
@@ -28,13 +30,32 @@ std::vector<io::DataFile> files_of(const Options& options, const char* option) {
 
 io::Columns columns_of(const Options& options) { return io::parse_columns(options.text("columns"), "--columns"); }
 
-io::RowSettings row_settings(const Options& options) {
+namespace {
+
+/// The tokens that stand for images and videos in what a model of text and images reads; none: of another model.
+std::vector<std::int32_t> image_tokens(const std::string& model_directory) {
+  const std::string path = model_directory + "/config.json";
+  if (model_directory.empty() || !io::exists(path)) return {};
+  const auto config = nlohmann::json::parse(io::read_text(path), nullptr, /*allow_exceptions=*/false);
+  std::vector<std::int32_t> tokens;
+  if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string()) return tokens;
+  if (!models::is_text_part(config.at("model_type").get<std::string>())) return tokens;
+  for (const char* key : {"image_token_id", "image_token_index", "video_token_id"})
+    if (config.contains(key) && config.at(key).is_number_integer())
+      tokens.push_back(config.at(key).get<std::int32_t>());
+  return tokens;
+}
+
+}  // namespace
+
+io::RowSettings row_settings(const Options& options, const std::string& model_directory) {
   return {.strict = options.flag("strict"),
           .chat = nullptr,
           .seed = data_seed(options),
           .pairs = learns_preferences(options),
           .margins = learns_rewards(options),
-          .labels = learns_labels(options)};
+          .labels = learns_labels(options),
+          .images = image_tokens(model_directory)};
 }
 
 std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat) {

@@ -22,8 +22,9 @@ namespace tessera::jobs {
 [[nodiscard]] std::vector<io::DataFile> files_of(const Options& options, const char* option);
 /// --columns. Throws Error (usage).
 [[nodiscard]] io::Columns columns_of(const Options& options);
-/// --strict, --data_seed; without a chat format.
-[[nodiscard]] io::RowSettings row_settings(const Options& options);
+/// --strict, --data_seed, and the tokens of images that the config.json of `model_directory` names; without a chat
+/// format.
+[[nodiscard]] io::RowSettings row_settings(const Options& options, const std::string& model_directory);
 /// A hash of what the documents made of rows depend on, beside the rows and the tokenizer.
 [[nodiscard]] std::uint64_t settings_hash(const Options& options, const io::ChatFormat* chat);
 

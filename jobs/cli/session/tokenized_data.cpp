@@ -272,13 +272,15 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   const Clock::time_point started = Clock::now();
   std::unique_ptr<io::Corpus> corpus;
   std::optional<std::int32_t> eos;
+  io::RowSettings rows;
   world.run_and_agree([&] {
+    rows = row_settings(options, model_directory);
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
     refuse_plain_text(options, corpus->plain_text());
   });
-  const std::uint64_t text_of =
-      io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
+  std::uint64_t text_of = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
+  for (const std::int32_t image : rows.images) text_of = io::mix(text_of, static_cast<std::uint64_t>(image));
   const CacheEntry entry = find_tokens({.options = options,
                                         .world = world,
                                         .tokenizer = *tokenizer,
@@ -287,7 +289,6 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
                                         .content = io::mix(text_of, corpus->content_hash(world))});
   std::string how = "found";
   if (!entry.found) {
-    io::RowSettings rows = row_settings(options);
     rows.chat = entry.chat.get();
     const io::CorpusReport report = io::tokenize_corpus(
         world, *tokenizer, *corpus,
