@@ -76,7 +76,7 @@ void add_defaults(ConfigJson& text, const Wrapper& wrapper) {
 /// outer, and Qwen2-VL's when it is true.
 ConfigJson tied_of(const ConfigJson& all, const ConfigJson& text, const Wrapper& wrapper) {
   const ConfigJson no = nullptr;
-  const ConfigJson outer = all.value("tie_word_embeddings", no), inner = text.value("tie_word_embeddings", no);
+  ConfigJson outer = all.value("tie_word_embeddings", no), inner = text.value("tie_word_embeddings", no);
   if (wrapper.family == std::string_view("qwen2") && outer == false && !inner.is_null()) return inner;
   return !outer.is_null() ? outer : !inner.is_null() ? inner : ConfigJson(wrapper.tied);
 }
