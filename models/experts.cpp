@@ -88,7 +88,7 @@ std::string partly_frozen_experts(const std::vector<ParamSpec>& params) {
     if (at == std::string::npos) continue;
     const std::size_t number = at + word.size(), end = param.name.find('.', number);
     if (end == std::string::npos) continue;  // of all experts
-    const std::string all = param.name.substr(0, number) + "*" + param.name.substr(end);
+    std::string all = param.name.substr(0, number) + "*" + param.name.substr(end);
     if (const auto [first, fresh] = trainable.emplace(all, param.trainable); !fresh && first->second != param.trainable)
       return all;
   }

@@ -8,8 +8,8 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr double two_sqrt_2_over_pi = 1.59576912160573071176;
-constexpr double cubic = 0.044715;
+inline constexpr double two_sqrt_2_over_pi = 1.59576912160573071176;
+inline constexpr double cubic = 0.044715;
 
 /// e^(-2u), clamped: beyond ±80 the sigmoid is within 2e-35 of 0 or 1, and e·s stays finite. In 16 bits with one
 /// multiplication less; fp32 keeps the order that its bits come from.
