@@ -169,7 +169,7 @@ void refuse_known_wrapper(const std::string& model_type, const std::string& sour
   if (model_type != "llama4" && model_type != "llama4_text") return;
   throw Error(ExitCode::usage,
               "model config: \"model_type\" is \"" + model_type +
-                  "\", which is not supported: its RoPE rotates neighbors (interleaved) and not halves, some layers "
+                  "\", which is not supported: its RoPE is interleaved, some layers "
                   "attend in chunks and scale queries by their position, and a shared expert stands beside a router "
                   "with sigmoid weights on the input",
               source, "Train it with another program (ms-swift, TRL)");

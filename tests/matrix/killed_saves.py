@@ -68,10 +68,12 @@ def newest(place):
 
 
 def kill_all(folder):
-    """SIGKILL to every process whose working directory is `folder`: launch, mpirun and the ranks, whatever their session."""
+    """SIGKILL to launch, mpirun and the ranks of runs in `folder`, whatever their session."""
+    programs = {"tessera", "mpirun", "orterun", "prterun", "orted"}
     for process in os.listdir("/proc"):
         try:
-            if process.isdigit() and os.readlink(f"/proc/{process}/cwd") == str(folder):
+            if (process.isdigit() and os.readlink(f"/proc/{process}/cwd") == str(folder) and
+                    os.path.basename(os.readlink(f"/proc/{process}/exe")) in programs):
                 os.kill(int(process), signal.SIGKILL)
         except (FileNotFoundError, PermissionError, ProcessLookupError):
             pass
