@@ -25,9 +25,7 @@ double Model::train_flops_per_token(std::int64_t tokens) const { return train_fl
 
 std::size_t Model::lowest_trainable() const {
   std::size_t lowest = 0;
-  const auto trains = [&](const Module& module) {
-    return module.has_param_gradients() && Wanted(params, module.params(), /*dx=*/false).any_param();
-  };
+  const auto trains = [&](const Module& module) { return Wanted(params, module.params(), /*dx=*/false).any_param(); };
   while (lowest < modules.size() && !trains(*modules[lowest])) ++lowest;
   return lowest;
 }

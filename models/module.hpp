@@ -78,7 +78,7 @@ struct ForwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;  // in the order of Module::params()
   TensorView x;                        // (B, T, C); absent for the first module
-  TensorView y;                        // (B, T, C), x if in_place(), else never x; absent for the last module
+  TensorView y;                        // (B, T, C), never x; absent for the last module
   TensorView saved;                    // saved_bytes(shape) as u8, train only; backward gets the same bytes
   /// With selective checkpointing, of a module with SavedBytes::split: the kept bytes; `saved` is then the others.
   TensorView kept;
@@ -135,17 +135,11 @@ class Module {
   [[nodiscard]] virtual std::string group() const { return name(); }
   /// Indices into Model::params of the parameters that forward or backward read, its own and tied ones.
   [[nodiscard]] virtual std::span<const int> params() const = 0;
-  /// The rows of the i-th of them that this module reads, if it is a part of an embedding or a head (row_parts.hpp).
-  [[nodiscard]] virtual RowRange rows(std::size_t i) const { return (void)i, RowRange{}; }
   /// False if forward reads no parameter in this phase (in training, a head that computes loss and gradient in
   /// backward).
   [[nodiscard]] virtual bool forward_reads_params(Phase phase) const { return (void)phase, true; }
   /// False if backward reads no parameter values (an embedding).
   [[nodiscard]] virtual bool backward_reads_params() const { return true; }
-  /// False if backward computes no gradients of parameters, since another module that reads them does.
-  [[nodiscard]] virtual bool has_param_gradients() const { return true; }
-  /// True if its output is in the memory of its input, of which it keeps what it does not compute.
-  [[nodiscard]] virtual bool in_place() const { return false; }
 
   /// Why it cannot work on parts of rows that ranks share, in words; "": it can.
   [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
@@ -211,10 +205,11 @@ struct Model {
   std::string family;             // "gpt2"
   std::vector<ParamSpec> params;  // canonical names, in canonical order
   std::vector<std::unique_ptr<Module>> modules;
-  std::vector<std::unique_ptr<Module>> reference;       // of a reference model: add_reference; empty: none
-  std::size_t embedding_modules = 1, head_modules = 1;  // how many of the first and of the last are no blocks
-  std::int64_t hidden = 0;                              // C of the activation between modules
-  int num_metrics = 0;                                  // sums that the head's loss adds to Batch::metrics
+  std::vector<std::unique_ptr<Module>> reference;  // of a reference model: add_reference; empty: none
+  /// Whether the module is between embedding and head.
+  [[nodiscard]] bool is_block(std::size_t module) const { return module > 0 && module + 1 < modules.size(); }
+  std::int64_t hidden = 0;  // C of the activation between modules
+  int num_metrics = 0;      // sums that the head's loss adds to Batch::metrics
   /// What a step sums beside its loss: the balance losses, then the metrics.
   [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }
   bool writes_sequences = false;  // the head's loss writes Batch::sequence_values
@@ -248,7 +243,6 @@ struct Model {
   /// 12·L·H·squares, less what backward leaves out. Of attention in a window, min(squares, window·tokens): exact for
   /// sequences of one length.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
-  bool in_row_parts = false;         // split_rows
   ContextShare context;              // share_rows
   int tensor_ranks = 1;              // split_tensors
   std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
