@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 #include <stdexcept>
 
 #include "kernels/reduce.hpp"
@@ -35,7 +33,7 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
 
 void ShardLayout::add_unit(std::span<const ParamSpec> params, int u) {
   std::vector<Piece> pieces = pieces_of(params, u);
-  padded_.push_back(units_[at(u)].whole_params ? place_whole(u, pieces) : place_in_order(u, pieces));
+  padded_.push_back(place(u, pieces));
   std::int64_t numel = 0;
   for (const Piece& piece : pieces) {
     Piece& of_param = of_param_[at(piece.param)];
@@ -69,7 +67,7 @@ std::vector<ShardLayout::Piece> ShardLayout::pieces_of(std::span<const ParamSpec
   return pieces;
 }
 
-std::int64_t ShardLayout::place_in_order(int u, std::vector<Piece>& pieces) const {
+std::int64_t ShardLayout::place(int u, std::vector<Piece>& pieces) const {
   const UnitSpec& unit = units_[at(u)];
   const std::int64_t alignment = std::max(param_alignment, unit.granularity);
   TESSERA_ASSERT(std::has_single_bit(static_cast<std::uint64_t>(alignment)), "an alignment of %ld", alignment);
@@ -83,29 +81,6 @@ std::int64_t ShardLayout::place_in_order(int u, std::vector<Piece>& pieces) cons
   }
   const int replicas = unit.trainable ? num_replicas(u) : 1;
   return round_up(end, quantum(unit) * num_shards(u) * replicas);
-}
-
-/// Each parameter begins with a block of the norm, so that the blocks do not depend on the number of shards.
-std::int64_t ShardLayout::place_whole(int u, std::vector<Piece>& pieces) const {
-  const UnitSpec& unit = units_[at(u)];
-  const std::int64_t alignment =
-      std::max({param_alignment, unit.granularity, static_cast<std::int64_t>(kernels::norm_block)});
-  std::vector<std::size_t> order(pieces.size()), owner(pieces.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t k) { return pieces[k].length; });
-  std::vector<std::int64_t> used(at(num_shards(u)), 0);
-  for (const std::size_t k : order) {
-    owner[k] = static_cast<std::size_t>(std::ranges::min_element(used) - used.begin());
-    used[owner[k]] += round_up(pieces[k].length, alignment);
-  }
-  const int replicas = unit.trainable ? num_replicas(u) : 1;
-  const std::int64_t shard = round_up(std::ranges::max(used), quantum(unit) * replicas);
-  std::ranges::fill(used, 0);
-  for (std::size_t k = 0; k < pieces.size(); ++k) {
-    pieces[k].offset = static_cast<std::int64_t>(owner[k]) * shard + used[owner[k]];
-    used[owner[k]] += round_up(pieces[k].length, alignment);
-  }
-  return shard * num_shards(u);
 }
 
 int ShardLayout::part_of(int unit, int rank) const {

@@ -10,9 +10,6 @@
 // R replicas, of R·quantum. So all strategies of one world pad trainable units alike. Alignment and quantum are at
 // least the granularity of the optimizer's states, so that no block of them crosses a shard. Offsets are in elements:
 // master weights, gathered parameters and gradients of a unit have the same layout, whatever their types.
-//
-// A unit of whole parameters assigns each to one shard: in descending order of size, to the shard that has the fewest
-// elements so far (LPT). The largest shard decides the size of all; inside a shard parameters are in the unit's order.
 
 #include <cstdint>
 #include <span>
@@ -37,8 +34,6 @@ struct UnitSpec {
   UnitPolicy policy = {};               // its axes are those of the mesh that the layout is made for
   std::int64_t granularity = 1;         // of the optimizer's states (runtime/base/param.hpp); a power of two
   std::vector<int> module_firsts = {};  // the first of each module's parameters, in the order of `params`
-  /// Each parameter is in one shard, whole, as an optimizer needs it that computes on matrices (Muon, Shampoo).
-  bool whole_params = false;
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
@@ -110,9 +105,8 @@ class ShardLayout {
   void add_unit(std::span<const ParamSpec> params, int unit);
   /// The unit's parameters, without offsets.
   [[nodiscard]] std::vector<Piece> pieces_of(std::span<const ParamSpec> params, int unit) const;
-  /// Both set the offsets, and return the elements of the flat buffer.
-  [[nodiscard]] std::int64_t place_in_order(int unit, std::vector<Piece>& pieces) const;
-  [[nodiscard]] std::int64_t place_whole(int unit, std::vector<Piece>& pieces) const;
+  /// Sets the offsets, and returns the elements of the flat buffer.
+  [[nodiscard]] std::int64_t place(int unit, std::vector<Piece>& pieces) const;
   /// Whether the unit is over the tensor axis too.
   [[nodiscard]] bool is_replicated(int unit) const {
     return (policy(unit).shard_axes | policy(unit).replicate_axes).contains(Axis::tensor);
