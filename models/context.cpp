@@ -27,6 +27,7 @@ void share_rows(Model& model, int ranks, std::optional<ContextKind> kind) {
                     ? "Give --context_parallel_kind gather, or a size that divides the heads and is a divisor or a "
                       "multiple of the number of key and value heads"
                     : "Drop --context_parallel_size");
+  model.keep_whole_flops();
   model.context = {ranks, *kind};
   for (const auto& module : model.modules) module->set_context(model.context);
 }

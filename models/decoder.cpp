@@ -125,16 +125,7 @@ void add_layers(const DecoderConfig& c, Model& m) {
     const DecoderLayer& rules = c.layer[static_cast<std::size_t>(i)];
     (sparse ? add_sparse_layer : add_dense_layer)(
         c, {"layers." + std::to_string(i), rules, rules.slides ? sliding_rope : rope}, m);
-    (rules.window > 0 ? m.windowed_width[rules.window] : m.attention_width) += c.heads * c.head_dim;
   }
-}
-
-/// Parameters used by one token: of a mixture, the chosen experts and the router.
-std::int64_t matmul_params(const DecoderConfig& c) {
-  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim,
-                     sparse = static_cast<std::int64_t>(c.experts.layers.size());
-  return c.layers * 2 * c.hidden * (q + kv) + (c.layers - sparse) * 3 * c.hidden * c.intermediate +
-         sparse * c.hidden * (3 * c.experts.top_k * c.experts.intermediate + c.experts.count) + c.vocab * c.hidden;
 }
 
 }  // namespace
@@ -169,7 +160,6 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
                                                       .logits = c.logits},
                                              m.params));
   if (c.tied) m.aliases[head] = {.parts = {}, .shape = {}, .same_as = table};
-  m.matmul_params = matmul_params(c);
   return m;
 }
 

@@ -66,8 +66,6 @@ Model make_gpt2(const Gpt2Config& c, DType dtype) {
                                       .tied_to = token_table},
                              m.params));
   m.aliases["lm_head.weight"] = {.parts = {}, .shape = {}, .same_as = "wte.weight"};
-  m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.intermediate) + c.vocab * c.hidden;
-  m.attention_width = c.layers * c.hidden;
   return m;
 }
 

@@ -34,11 +34,11 @@ void GroupedLinear::add_fused(const ParamSpec& weights, ParamList& params) {
   parts_.push_back({.out = out_, .weights = {params.add(weights), /*step=*/0, weights.shape[0]}, .lora = {}});
 }
 
-void GroupedLinear::adapt(AdapterMaker& adapters, std::int64_t active) {
+void GroupedLinear::adapt(AdapterMaker& adapters) {
   if (parts_[0].weights.step == 0) return;  // one parameter for all groups
   for (Part& part : parts_)
-    if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups, active},
-                                                  in_, part.out, order_ == WeightOrder::in_out))
+    if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups}, in_,
+                                                  part.out, order_ == WeightOrder::in_out))
       part.lora.emplace(*positions, part.weights.groups, in_, part.out, adapters.spec());
 }
 

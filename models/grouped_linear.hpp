@@ -22,8 +22,8 @@ class GroupedLinear {
   /// All groups at once, in one parameter (groups, in, out), in place of add. It has no adapters.
   void add_fused(const ParamSpec& weights, ParamList& params);
   /// Gives every group its adapters, if they are chosen for them: all groups have one, or none. Once, after the last
-  /// group. `active`: how many groups compute a token.
-  void adapt(AdapterMaker& adapters, std::int64_t active);
+  /// group.
+  void adapt(AdapterMaker& adapters);
 
   struct Args {
     std::span<const TensorView> params;

@@ -81,7 +81,6 @@ class AdapterMaker {
   struct Group {
     int weight = -1, step = 1;  // position of the first group's weight, and the step to the next
     std::int64_t groups = 0;
-    std::int64_t active = 0;  // groups that compute a token
   };
   /// The positions of the first group's A and B, and the step to the next group's.
   struct GroupPositions {

@@ -200,6 +200,18 @@ struct RouterInfo {
   [[nodiscard]] int num_losses() const { return layers > 0 ? layers + 1 : 0; }
 };
 
+/// FLOPs of sequences, a multiply-add counting two: terms of their tokens and of their squared lengths, and of
+/// attention in a window of tokens·min(length, window).
+struct FlopTerms {
+  double per_token = 0, per_square = 0;
+  std::map<std::int64_t, double> per_key = {};  // by window
+
+  FlopTerms& operator+=(const FlopTerms& more);
+  /// Of sequences with `tokens` in all, whose squared lengths sum to `squares`. In a window min(squares,
+  /// window·tokens): exact for sequences of one length.
+  [[nodiscard]] double of(double tokens, double squares) const;
+};
+
 /// An ordered list of modules with their parameters. The first reads ids, the last computes the loss.
 struct Model {
   std::string family;             // "gpt2"
@@ -229,24 +241,23 @@ struct Model {
   }
   std::size_t reference_params = 0;  // how many of the last ones only the reference model reads
   /// Parameters in GEMMs per token, N of 6·N·tokens: no norms, biases or lookups; a tied head counts.
-  [[nodiscard]] std::int64_t num_matmul_params() const { return matmul_params; }
-  std::int64_t matmul_params = 0;
+  [[nodiscard]] std::int64_t num_matmul_params() const;
   /// The first module that reads a trainable parameter; modules.size() if none does. Modules before it have no
   /// backward, and it computes no dx.
   [[nodiscard]] std::size_t lowest_trainable() const;
   /// What backward of a module computes: gradients of its trainable parameters, and dx above lowest_trainable().
   [[nodiscard]] Wanted wanted(std::size_t module) const;
-  /// Training FLOPs per token, as PaLM counts them: 6·N_matmul + 12·L·H·T, less what backward leaves out for frozen
-  /// parameters, and with the forward of a reference model.
+  /// FLOPs of a forward pass of its modules, and of training, with the forward of a reference model: 6·N_matmul and
+  /// 12·L·H, as PaLM counts them, less what backward leaves out for frozen parameters. Of all ranks that divide a row.
+  [[nodiscard]] FlopTerms forward_terms() const;
+  [[nodiscard]] FlopTerms train_terms() const;
+  [[nodiscard]] double train_flops(double tokens, double squares) const { return train_terms().of(tokens, squares); }
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
-  /// The same for sequences with `tokens` in all, whose squared lengths sum to `squares`: 6·N_matmul·tokens +
-  /// 12·L·H·squares, less what backward leaves out. Of attention in a window, min(squares, window·tokens): exact for
-  /// sequences of one length.
-  [[nodiscard]] double train_flops(double tokens, double squares) const;
-  ContextShare context;              // share_rows
-  int tensor_ranks = 1;              // split_tensors
-  std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
-  std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window
+  ContextShare context;  // share_rows
+  int tensor_ranks = 1;  // split_tensors
+  /// Before one of these divided the modules among ranks, some of which may then compute the same.
+  std::optional<std::pair<FlopTerms, FlopTerms>> whole_flops;
+  void keep_whole_flops() { whole_flops = {forward_terms(), train_terms()}; }
   RouterInfo router;
   std::optional<LoraAdapters> lora;  // add_lora
   std::string dropout;  // dropout in the config, "attn_pdrop = 0.1": not supported; training prints a warning
