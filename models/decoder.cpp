@@ -9,7 +9,7 @@
 #include "models/embedding.hpp"
 #include "models/family.hpp"
 #include "models/head.hpp"
-#include "models/swiglu.hpp"
+#include "models/mlp.hpp"
 
 namespace tessera::models {
 namespace {
@@ -62,10 +62,10 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const Layer& layer, P
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, c.mlp_bias, c.initializer_range};
   };
-  SwigluMlpSpec spec{.gate_up = {}, .down = linear("down_proj", c.intermediate, c.hidden), .activation = c.activation};
-  if (c.fused_names) spec.gate_up = {linear("gate_up_proj", c.hidden, 2 * c.intermediate)};
-  else spec.gate_up = {linear("gate_proj", c.hidden, c.intermediate), linear("up_proj", c.hidden, c.intermediate)};
-  return std::make_unique<SwigluMlp>(spec, params);
+  MlpSpec spec{.up = {}, .down = linear("down_proj", c.intermediate, c.hidden), .gate = c.activation};
+  if (c.fused_names) spec.up = {linear("gate_up_proj", c.hidden, 2 * c.intermediate)};
+  else spec.up = {linear("gate_proj", c.hidden, c.intermediate), linear("up_proj", c.hidden, c.intermediate)};
+  return std::make_unique<Mlp>(spec, params);
 }
 
 /// The residual branch of a sublayer, with the norms that the family has; `make` adds the sublayer's parameters.

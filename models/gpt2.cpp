@@ -31,9 +31,9 @@ std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std:
       params);
   block.residuals.emplace_back(norm_1, std::move(attention));
   const Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
-  auto mlp = std::make_unique<GeluMlp>(
-      GeluMlpSpec{.up = {name + ".mlp.c_fc", c.hidden, c.intermediate, order, /*bias=*/true, std},
-                  .down = {name + ".mlp.c_proj", c.intermediate, c.hidden, order, /*bias=*/true, std_out}},
+  auto mlp = std::make_unique<Mlp>(
+      MlpSpec{.up = {{name + ".mlp.c_fc", c.hidden, c.intermediate, order, /*bias=*/true, std}},
+              .down = {name + ".mlp.c_proj", c.intermediate, c.hidden, order, /*bias=*/true, std_out}},
       params);
   block.residuals.emplace_back(norm_2, std::move(mlp));
   block.params = params.indices();
