@@ -11,7 +11,6 @@
 #include "io/model/model_io.hpp"
 #include "io/scratch/scratch_store.hpp"
 #include "runtime/base/arena.hpp"
-#include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/exec/batches.hpp"
 #include "runtime/plan/plan.hpp"
@@ -21,7 +20,6 @@ namespace tessera::exec {
 
 /// What tests change in a run.
 struct RunTestHooks {
-  Delay delay;               // a slow transport
   std::string resized_slot;  // this slot is allocated with `resize` bytes more (or fewer) than planned
   std::ptrdiff_t resize = 0;
 };
@@ -71,7 +69,7 @@ class RunContext {
 
  private:
   [[nodiscard]] plan::RunPlan make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks);
-  [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_communicators(const Delay& delay);
+  [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_communicators();
   [[nodiscard]] std::unique_ptr<Arena> make_arena();
   [[nodiscard]] std::unique_ptr<DiskMemory> on_disk(const std::vector<ArenaSlot>& slots);
   [[nodiscard]] std::byte* share(const ArenaSlot& slot, std::size_t bytes);

@@ -14,7 +14,6 @@
 #include "io/scratch/scratch_store.hpp"
 #include "kernels/gemm_choice.hpp"
 #include "models/module.hpp"
-#include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/exec/executor.hpp"
 #include "runtime/infer/evaluation.hpp"

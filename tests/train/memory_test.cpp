@@ -197,7 +197,7 @@ TEST(Memory, ASlotLargerThanPlannedIsMeasured) {
             2,
             [&](World& world) {
               auto options = options_of(model, v, 1);
-              options.test_hooks = {.delay = {}, .resized_slot = slot.name, .resize = page_bytes};
+              options.test_hooks = {.resized_slot = slot.name, .resize = page_bytes};
               const train::Trainer trainer(world, options);
               const plan::Costs& costs = trainer.plan().costs;
               const auto c = static_cast<std::size_t>(slot.category);

@@ -118,7 +118,6 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.max_grad_norm = v.max_grad_norm;
   options.seed = 5;
   options.comm_streams = v.streams;
-  options.test_hooks.delay = v.delay;
   return options;
 }
 
@@ -171,7 +170,8 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (variant.padding_free)
           options.run.flat_tokens = options.run.flat_eval_tokens =
               std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch)) * variant.tensor;
-        train::Trainer trainer(world, options);
+        DelayedWorld delayed_world(world, variant.delay);
+        train::Trainer trainer(delayed_world, options);
         if (input.model_directory.empty()) {
           trainer.initialize();
         } else {
