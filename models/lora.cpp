@@ -144,14 +144,14 @@ class Maker final : public AdapterMaker {
     model_.lora->modules.push_back({name, index, last - 1, last, transposed, embeds, kind == Kind::expert});
     return Positions{a, b, hash64(name)};
   }
-  [[nodiscard]] std::optional<GroupPositions> add_group(const Group& group, std::int64_t in, std::int64_t out,
-                                                        bool transposed) override {
-    std::optional<GroupPositions> found;
+  [[nodiscard]] std::optional<Positions> add_group(const Group& group, std::int64_t in, std::int64_t out,
+                                                   bool transposed) override {
+    std::optional<Positions> found;
     for (std::int64_t e = 0; e < group.groups; ++e) {
       const int weight = group.weight + static_cast<int>(e) * group.step;
       const auto at = add(weight, in, out, transposed, Kind::expert);
       if (e > 0 && at.has_value() != found.has_value()) refuse_some_experts(group, weight);
-      if (e == 0 && at) found = GroupPositions{at->a, at->b, 2};
+      if (e == 0 && at) found = Positions{.a = at->a, .b = at->b, .step = 2, .groups = group.groups};
     }
     return found;
   }
