@@ -63,9 +63,6 @@ class ShardLayout {
   [[nodiscard]] bool trainable(int unit) const { return units_[static_cast<std::size_t>(unit)].trainable; }
   [[nodiscard]] const UnitPolicy& policy(int unit) const { return units_[static_cast<std::size_t>(unit)].policy; }
   [[nodiscard]] DType storage_dtype(int unit) const { return units_[static_cast<std::size_t>(unit)].storage_dtype; }
-  [[nodiscard]] const std::vector<int>& unit_params(int unit) const {
-    return units_[static_cast<std::size_t>(unit)].params;
-  }
   /// Elements of the flat buffer, padding included.
   [[nodiscard]] std::int64_t padded_numel(int unit) const { return padded_[static_cast<std::size_t>(unit)]; }
   /// Elements of one shard: padded_numel / S.

@@ -354,6 +354,4 @@ std::vector<float> Trainer::reduced_gradient(int unit) const {
   return gradient;
 }
 
-std::string Trainer::broken_canary() const { return parts_->arena->broken_canary(); }
-
 }  // namespace tessera::train

@@ -175,8 +175,6 @@ class Trainer {
   [[nodiscard]] std::vector<float> reduced_gradient(int unit) const;
   /// Tests: the arena.
   [[nodiscard]] Arena& arena();
-  /// Tests: the first slot that was written past its end, or "".
-  [[nodiscard]] std::string broken_canary() const;
 
  private:
   struct Parts;

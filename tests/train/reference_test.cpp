@@ -117,7 +117,7 @@ std::vector<double> curve_of(const models::Model& model, const Variant& v) {
         }
         mine.push_back(trainer.evaluate(tokens, 8).loss);
         EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "") << v.str();
-        EXPECT_EQ(trainer.broken_canary(), "") << v.str();
+        EXPECT_EQ(trainer.arena().broken_canary(), "") << v.str();
         if (world.rank() == 0) curve = mine;
       },
       v.copies);

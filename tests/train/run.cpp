@@ -192,7 +192,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
             throw std::runtime_error("the norms of the units do not make up that of the gradient");
           outcome.tokens.push_back(report.tokens);
         }
-        const auto broken = trainer.broken_canary();
+        const auto broken = trainer.arena().broken_canary();
         if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
         for (const auto& view : trainer.shards()) {
           if (trainer.plan().layout.replica_of(view.unit, world.rank()) != 0) continue;
