@@ -27,7 +27,7 @@ struct RunTestHooks {
 class RunContext {
  public:
   /// Collective. Takes topology and rank from the world. `agreed`: what must be equal on all ranks, beside the plan.
-  RunContext(World& world, const plan::RunSpec& spec, const std::string& agreed, const RunTestHooks& test_hooks);
+  RunContext(World& world, const plan::RunSpec& spec, const std::string& agreed, const RunTestHooks& test_hooks = {});
 
   World& world;
   plan::RunPlan plan;

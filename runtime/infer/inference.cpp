@@ -67,7 +67,7 @@ struct Inference::Parts : exec::RunContext {
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
-    : exec::RunContext(world_, options.run, "", options.test_hooks),
+    : exec::RunContext(world_, options.run, ""),
       nll_weight(options.nll_weight),
       executor({&plan, &manager, nullptr, arena.get(), options.comm_streams, options.replays}) {
   const models::Phase phase =
