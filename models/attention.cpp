@@ -285,10 +285,6 @@ void Attention::project_backward(const BackwardArgs& args, const ProjectBackward
                  .stream = args.stream});
 }
 
-double Attention::forward_flops(BatchShape shape) const {
-  return recompute_flops(shape, {.keeps = false, .writes_y = true});
-}
-
 double Attention::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);

@@ -49,7 +49,6 @@ class Attention final : public Sublayer {
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
-  [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 

@@ -86,7 +86,6 @@ struct Batch {
   TensorView loss_weights;
   /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
   TensorView router;
-  TensorView loss_rows;  // u8: what a head in parts keeps of each row (row_parts.hpp)
   DropoutState dropout;  // of adapters; train only
   int tensor_rank = 0;   // which part of divided matrices this rank has (split_tensors)
   /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.

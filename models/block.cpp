@@ -12,6 +12,7 @@ Block::Block(BlockParts parts) : parts_(std::move(parts)) {
 
 void Block::split(const TensorSplit& over) {
   for (Residual& residual : parts_.residuals) residual.split(over);
+  last_stage_ = static_cast<int>(stages().stages.size()) - 1;
 }
 
 ModuleStages Block::stages() const {
@@ -99,21 +100,32 @@ std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) c
   return allocator.bytes();
 }
 
-/// Outside training what is between the two lies in y: the workspace does not last from stage to stage.
-void Block::forward_split(const ForwardArgs& args) const {
+int Block::stage_of(int i, int stage) const {
+  if (!is_split()) return i == 0 ? stage : stage == last_stage_ ? 0 : -1;
+  const int of = stage - i * (Residual::split_stages - 1);
+  return of < Residual::split_stages ? of : -1;
+}
+
+std::span<const TensorView> Block::values_of(int i, std::span<const TensorView> values) const {
+  return is_split() ? values.subspan(static_cast<std::size_t>(i * Residual::split_values), Residual::split_values)
+                    : values;
+}
+
+void Block::forward(const ForwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
   const bool train = args.phase == Phase::train;
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s =
       train ? saved(saved_allocator, args.shape, args.x.dtype) : unsaved(allocator, args.shape, args.x.dtype);
-  const TensorView y = args.y.reshape(rows), middle = train ? s.middle : y;
+  // Where the second branch has stages, too, the workspace with `middle` does not last to it.
+  const TensorView y = args.y.reshape(rows), middle = train || !is_split() ? s.middle : y;
   ForwardArgs inner = args;
   inner.workspace = scratch(allocator, args.shape, args.x.dtype, args.phase);
   for (int i = 0; i < static_cast<int>(parts_.residuals.size()); ++i) {
-    const bool last = i + 1 == static_cast<int>(parts_.residuals.size());
     inner.stage = stage_of(i, args.stage);
-    if (inner.stage < 0 || inner.stage >= Residual::split_stages) continue;
+    if (inner.stage < 0) continue;
+    const bool last = i + 1 == static_cast<int>(parts_.residuals.size());
     inner.x = i == 0 ? args.x.reshape(rows) : middle;
     inner.y = last ? y : middle;
     inner.writes_y = last ? args.writes_y : true;
@@ -124,53 +136,7 @@ void Block::forward_split(const ForwardArgs& args) const {
   }
 }
 
-/// The gradient between the two lies in dy.
-void Block::backward_split(const BackwardArgs& args) const {
-  const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  SavedAllocator saved_allocator(args.saved, args.kept);
-  ScratchAllocator allocator(args.workspace);
-  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
-  BackwardArgs inner = args;
-  inner.dy = args.dy.reshape(rows);
-  inner.workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
-  for (int i = static_cast<int>(parts_.residuals.size()); i-- > 0;) {
-    inner.stage = stage_of(i, args.stage);
-    if (inner.stage < 0 || inner.stage >= Residual::split_stages) continue;
-    inner.x = i > 0 ? s.middle : args.x.reshape(rows);
-    inner.dx = i > 0 ? inner.dy : reshaped(args.dx, rows);
-    inner.values = values_of(i, args.values);
-    inner.value_gradients = values_of(i, args.value_gradients);
-    inner.saved = s.residuals[i].saved;
-    inner.kept = s.residuals[i].kept;
-    parts_.residuals[static_cast<std::size_t>(i)].backward(inner);
-  }
-}
-
-void Block::forward(const ForwardArgs& args) const {
-  if (is_split()) return forward_split(args);
-  const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  const bool train = args.phase == Phase::train;
-  SavedAllocator saved_allocator(args.saved, args.kept);
-  ScratchAllocator allocator(args.workspace);
-  const Saved s =
-      train ? saved(saved_allocator, args.shape, args.x.dtype) : unsaved(allocator, args.shape, args.x.dtype);
-  ForwardArgs inner = args;
-  inner.x = args.x.reshape(rows);
-  inner.workspace = scratch(allocator, args.shape, args.x.dtype, args.phase);
-  for (std::size_t i = 0; i < parts_.residuals.size() && (i == 0 || args.stage == last_stage_); ++i) {
-    const bool last = i + 1 == parts_.residuals.size();
-    inner.stage = i == 0 ? args.stage : 0;
-    inner.y = last ? args.y.reshape(rows) : s.middle;
-    inner.writes_y = last ? args.writes_y : true;
-    inner.saved = s.residuals[i].saved;
-    inner.kept = s.residuals[i].kept;
-    parts_.residuals[i].forward(inner);
-    inner.x = inner.y;
-  }
-}
-
 void Block::backward(const BackwardArgs& args) const {
-  if (is_split()) return backward_split(args);
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
@@ -180,16 +146,18 @@ void Block::backward(const BackwardArgs& args) const {
   BackwardArgs inner = args;
   inner.dy = args.dy.reshape(rows);
   inner.workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
-  for (std::size_t i = parts_.residuals.size(); i-- > 0 && inner.dy;) {
+  for (int i = static_cast<int>(parts_.residuals.size()); i-- > 0 && inner.dy;) {
     inner.x = i > 0 ? s.middle : args.x.reshape(rows);
     // The gradient between the two lies in dx, or in dy, if only the first one's parameters need it, or if its stages
     // follow.
     const bool in_dy = last_stage_ > 0 ? i > 0 : !dx;
-    inner.dx = !in_dy ? dx : computes_dx(i, wanted) ? inner.dy : TensorView{};
-    inner.stage = i == 0 ? args.stage : 0;
+    inner.dx = !in_dy ? dx : is_split() || computes_dx(i, wanted) ? inner.dy : TensorView{};
+    inner.stage = stage_of(i, args.stage);
+    inner.values = values_of(i, args.values);
+    inner.value_gradients = values_of(i, args.value_gradients);
     inner.saved = s.residuals[i].saved;
     inner.kept = s.residuals[i].kept;
-    if (i == 0 || args.stage == last_stage_) parts_.residuals[i].backward(inner);
+    if (inner.stage >= 0) parts_.residuals[static_cast<std::size_t>(i)].backward(inner);
     inner.dy = inner.dx;
   }
 }
@@ -210,11 +178,11 @@ double Block::recompute_flops(BatchShape shape, bool keeps) const {
 double Block::backward_flops(BatchShape shape, const Wanted& wanted) const {
   double flops = 0;
   for (std::size_t i = 0; i < parts_.residuals.size(); ++i)
-    flops += parts_.residuals[i].backward_flops(shape, wanted.with_dx(computes_dx(i, wanted)));
+    flops += parts_.residuals[i].backward_flops(shape, wanted.with_dx(computes_dx(static_cast<int>(i), wanted)));
   return flops;
 }
 
-bool Block::computes_dx(std::size_t i, const Wanted& wanted) const {
+bool Block::computes_dx(int i, const Wanted& wanted) const {
   return wanted.dx() || (i > 0 && parts_.residuals.front().has_wanted(wanted));
 }
 

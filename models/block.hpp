@@ -60,17 +60,12 @@ class Block final : public Module {
   /// Scratch that the branches use in turn.
   [[nodiscard]] TensorView scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   /// Whether branch i computes the gradient of its input, for the block's dx or for the parameters before it.
-  [[nodiscard]] bool computes_dx(std::size_t i, const Wanted& wanted) const;
+  [[nodiscard]] bool computes_dx(int i, const Wanted& wanted) const;
 
   [[nodiscard]] bool is_split() const { return parts_.residuals.front().is_split(); }
-  /// The stage of branch i that is in a stage of the block, or next to it.
-  [[nodiscard]] static int stage_of(int i, int stage) { return stage - i * (Residual::split_stages - 1); }
-  template <class Args>
-  [[nodiscard]] static auto values_of(int i, const Args& values) {
-    return values.subspan(static_cast<std::size_t>(i * Residual::split_values), Residual::split_values);
-  }
-  void forward_split(const ForwardArgs& args) const;
-  void backward_split(const BackwardArgs& args) const;
+  /// The stage of branch i that a stage of the block runs; below 0: none.
+  [[nodiscard]] int stage_of(int i, int stage) const;
+  [[nodiscard]] std::span<const TensorView> values_of(int i, std::span<const TensorView> values) const;
 
   BlockParts parts_;
   int last_stage_ = 0;

@@ -15,7 +15,6 @@ void share_rows(Model& model, int ranks, std::optional<ContextKind> kind) {
     refuse("for mixtures of experts, whose balance loss is of whole micro-batches", "Drop --context_parallel_size");
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences)
     refuse("for losses over sequences, such as those of preferences", "Drop --context_parallel_size");
-  if (model.in_row_parts) refuse("together with --max_unit_size", "Keep one of the two");
   const auto refusal = [&](ContextKind of) {
     std::string why;
     for (const auto& module : model.modules)
@@ -28,6 +27,7 @@ void share_rows(Model& model, int ranks, std::optional<ContextKind> kind) {
                     ? "Give --context_parallel_kind gather, or a size that divides the heads and is a divisor or a "
                       "multiple of the number of key and value heads"
                     : "Drop --context_parallel_size");
+  model.keep_whole_flops();
   model.context = {ranks, *kind};
   for (const auto& module : model.modules) module->set_context(model.context);
 }

@@ -9,7 +9,7 @@
 #include "models/embedding.hpp"
 #include "models/family.hpp"
 #include "models/head.hpp"
-#include "models/swiglu.hpp"
+#include "models/mlp.hpp"
 
 namespace tessera::models {
 namespace {
@@ -62,10 +62,10 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const Layer& layer, P
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, c.mlp_bias, c.initializer_range};
   };
-  SwigluMlpSpec spec{.gate_up = {}, .down = linear("down_proj", c.intermediate, c.hidden), .activation = c.activation};
-  if (c.fused_names) spec.gate_up = {linear("gate_up_proj", c.hidden, 2 * c.intermediate)};
-  else spec.gate_up = {linear("gate_proj", c.hidden, c.intermediate), linear("up_proj", c.hidden, c.intermediate)};
-  return std::make_unique<SwigluMlp>(spec, params);
+  MlpSpec spec{.up = {}, .down = linear("down_proj", c.intermediate, c.hidden), .gate = c.activation};
+  if (c.fused_names) spec.up = {linear("gate_up_proj", c.hidden, 2 * c.intermediate)};
+  else spec.up = {linear("gate_proj", c.hidden, c.intermediate), linear("up_proj", c.hidden, c.intermediate)};
+  return std::make_unique<Mlp>(spec, params);
 }
 
 /// The residual branch of a sublayer, with the norms that the family has; `make` adds the sublayer's parameters.
@@ -125,16 +125,7 @@ void add_layers(const DecoderConfig& c, Model& m) {
     const DecoderLayer& rules = c.layer[static_cast<std::size_t>(i)];
     (sparse ? add_sparse_layer : add_dense_layer)(
         c, {"layers." + std::to_string(i), rules, rules.slides ? sliding_rope : rope}, m);
-    (rules.window > 0 ? m.windowed_width[rules.window] : m.attention_width) += c.heads * c.head_dim;
   }
-}
-
-/// Parameters used by one token: of a mixture, the chosen experts and the router.
-std::int64_t matmul_params(const DecoderConfig& c) {
-  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim,
-                     sparse = static_cast<std::int64_t>(c.experts.layers.size());
-  return c.layers * 2 * c.hidden * (q + kv) + (c.layers - sparse) * 3 * c.hidden * c.intermediate +
-         sparse * c.hidden * (3 * c.experts.top_k * c.experts.intermediate + c.experts.count) + c.vocab * c.hidden;
 }
 
 }  // namespace
@@ -169,7 +160,6 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
                                                       .logits = c.logits},
                                              m.params));
   if (c.tied) m.aliases[head] = {.parts = {}, .shape = {}, .same_as = table};
-  m.matmul_params = matmul_params(c);
   return m;
 }
 

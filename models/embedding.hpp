@@ -34,10 +34,6 @@ class Embedding final : public Module {
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
-  /// Its parameters are the token embedding, then the position embedding, if there is one, then those of an adapter.
-  [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
-  [[nodiscard]] double scale() const { return scale_; }
-
  private:
   std::vector<int> params_;
   int tokens_, positions_ = -1;

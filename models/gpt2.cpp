@@ -31,9 +31,9 @@ std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std:
       params);
   block.residuals.emplace_back(norm_1, std::move(attention));
   const Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
-  auto mlp = std::make_unique<GeluMlp>(
-      GeluMlpSpec{.up = {name + ".mlp.c_fc", c.hidden, c.intermediate, order, /*bias=*/true, std},
-                  .down = {name + ".mlp.c_proj", c.intermediate, c.hidden, order, /*bias=*/true, std_out}},
+  auto mlp = std::make_unique<Mlp>(
+      MlpSpec{.up = {{name + ".mlp.c_fc", c.hidden, c.intermediate, order, /*bias=*/true, std}},
+              .down = {name + ".mlp.c_proj", c.intermediate, c.hidden, order, /*bias=*/true, std_out}},
       params);
   block.residuals.emplace_back(norm_2, std::move(mlp));
   block.params = params.indices();
@@ -66,8 +66,6 @@ Model make_gpt2(const Gpt2Config& c, DType dtype) {
                                       .tied_to = token_table},
                              m.params));
   m.aliases["lm_head.weight"] = {.parts = {}, .shape = {}, .same_as = "wte.weight"};
-  m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.intermediate) + c.vocab * c.hidden;
-  m.attention_width = c.layers * c.hidden;
   return m;
 }
 

@@ -34,12 +34,12 @@ void GroupedLinear::add_fused(const ParamSpec& weights, ParamList& params) {
   parts_.push_back({.out = out_, .weights = {params.add(weights), /*step=*/0, weights.shape[0]}, .lora = {}});
 }
 
-void GroupedLinear::adapt(AdapterMaker& adapters, std::int64_t active) {
+void GroupedLinear::adapt(AdapterMaker& adapters) {
   if (parts_[0].weights.step == 0) return;  // one parameter for all groups
   for (Part& part : parts_)
-    if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups, active},
-                                                  in_, part.out, order_ == WeightOrder::in_out))
-      part.lora.emplace(*positions, part.weights.groups, in_, part.out, adapters.spec());
+    if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups}, in_,
+                                                  part.out, order_ == WeightOrder::in_out))
+      part.lora.emplace(*positions, in_, part.out, adapters.spec());
 }
 
 std::optional<kernels::GroupMatrices> GroupedLinear::joined(std::span<const TensorView> views) const {
@@ -70,15 +70,15 @@ void GroupedLinear::for_each_part(const TensorView& y, const F& f) const {
   }
 }
 
-GroupedLoraBranch::Args GroupedLinear::branch_args(const Args& args, const Columns& y) {
+LoraBranch::Args GroupedLinear::branch_args(const Args& args, const Columns& y) {
   return {.params = args.params,
           .grads = args.grads,
           .offsets = args.offsets,
           .x = args.x,
+          .x_stride = args.stride_x,
           .y = y.view,
-          .stride_x = args.stride_x,
-          .stride_y = y.stride,
-          .workspace = args.lora,
+          .y_stride = y.stride,
+          .context = {.lora = args.lora},
           .stream = args.stream};
 }
 

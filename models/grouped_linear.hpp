@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "models/group_params.hpp"
-#include "models/grouped_lora_branch.hpp"
 #include "models/linear.hpp"
 
 namespace tessera::models {
@@ -22,8 +21,8 @@ class GroupedLinear {
   /// All groups at once, in one parameter (groups, in, out), in place of add. It has no adapters.
   void add_fused(const ParamSpec& weights, ParamList& params);
   /// Gives every group its adapters, if they are chosen for them: all groups have one, or none. Once, after the last
-  /// group. `active`: how many groups compute a token.
-  void adapt(AdapterMaker& adapters, std::int64_t active);
+  /// group.
+  void adapt(AdapterMaker& adapters);
 
   struct Args {
     std::span<const TensorView> params;
@@ -56,7 +55,7 @@ class GroupedLinear {
   struct Part {
     std::int64_t out = 0;
     GroupParams weights;
-    std::optional<GroupedLoraBranch> lora;
+    std::optional<LoraBranch> lora;
   };
   [[nodiscard]] double weight_flops(const Part& part) const {
     return 2.0 * static_cast<double>(in_) * static_cast<double>(part.out);
@@ -73,7 +72,7 @@ class GroupedLinear {
   /// Calls f(part, its columns of y, whether it is the first) for each.
   template <class F>
   void for_each_part(const TensorView& y, const F& f) const;
-  [[nodiscard]] static GroupedLoraBranch::Args branch_args(const Args& args, const Columns& y);
+  [[nodiscard]] static LoraBranch::Args branch_args(const Args& args, const Columns& y);
   [[nodiscard]] bool backward_params_joined(const Args& args) const;
 
   std::int64_t in_ = 0, out_ = 0;

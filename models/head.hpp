@@ -47,11 +47,6 @@ class Head final : public Module {
   int make_score(std::vector<ParamSpec>& model, double std);
   /// From now on the loss is this one; the plan must be made after.
   void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
-  [[nodiscard]] const std::shared_ptr<const Loss>& loss() const { return loss_; }
-  [[nodiscard]] bool is_adapted() const { return lora_.has_value(); }
-  [[nodiscard]] const kernels::LogitRules& logits() const { return logits_; }
-  /// Its parameters are those of the norm, then the weight, then those of an adapter.
-  [[nodiscard]] const Norm& norm() const { return norm_; }
 
  private:
   Head(const HeadSpec& spec, ParamList list);

@@ -131,13 +131,6 @@ class Linear {
   std::optional<LoraBranch> lora_;
 };
 
-/// Scratch for the adapters of Linears that use it in turn; absent without adapters.
-[[nodiscard]] inline TensorView take_lora_workspace(ScratchAllocator& allocator, std::int64_t rows, DType dtype,
-                                                    std::initializer_list<const Linear*> linears) {
-  std::size_t bytes = 0;
-  for (const Linear* linear : linears) bytes = std::max(bytes, linear->lora_workspace_bytes(rows, dtype));
-  return allocator.take_bytes(bytes);
-}
 /// The context in a pass; dropout is of training alone.
 [[nodiscard]] inline LinearContext linear_context(const TensorView& workspace, const Batch* batch, Phase phase) {
   const bool drops = phase == Phase::train && batch != nullptr;

@@ -142,19 +142,17 @@ class Maker final : public AdapterMaker {
                          : add_param(name + ".lora_B.weight", {out, spec_.rank}, {});
     const int last = static_cast<int>(model_.params.size()) - 1;
     model_.lora->modules.push_back({name, index, last - 1, last, transposed, embeds, kind == Kind::expert});
-    if (kind != Kind::expert) model_.matmul_params += spec_.rank * (embeds ? out : in + out);
     return Positions{a, b, hash64(name)};
   }
-  [[nodiscard]] std::optional<GroupPositions> add_group(const Group& group, std::int64_t in, std::int64_t out,
-                                                        bool transposed) override {
-    std::optional<GroupPositions> found;
+  [[nodiscard]] std::optional<Positions> add_group(const Group& group, std::int64_t in, std::int64_t out,
+                                                   bool transposed) override {
+    std::optional<Positions> found;
     for (std::int64_t e = 0; e < group.groups; ++e) {
       const int weight = group.weight + static_cast<int>(e) * group.step;
       const auto at = add(weight, in, out, transposed, Kind::expert);
       if (e > 0 && at.has_value() != found.has_value()) refuse_some_experts(group, weight);
-      if (e == 0 && at) found = GroupPositions{at->a, at->b, 2};
+      if (e == 0 && at) found = Positions{.a = at->a, .b = at->b, .step = 2, .groups = group.groups};
     }
-    if (found) model_.matmul_params += group.active * spec_.rank * (in + out);
     return found;
   }
   [[nodiscard]] const LoraSpec& spec() const override { return spec_; }

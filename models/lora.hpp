@@ -70,6 +70,9 @@ class AdapterMaker {
   struct Positions {
     int a = -1, b = -1;
     std::uint64_t key = 0;  // of the dropout of this Linear
+    // Of groups: a and b are the first one's.
+    int step = 1;             // to the next group's
+    std::int64_t groups = 0;  // 0: of one Linear
   };
   virtual ~AdapterMaker() = default;
   /// The module whose Linears follow: `indices` are its Module::params(), to which those of adapters are appended.
@@ -81,15 +84,10 @@ class AdapterMaker {
   struct Group {
     int weight = -1, step = 1;  // position of the first group's weight, and the step to the next
     std::int64_t groups = 0;
-    std::int64_t active = 0;  // groups that compute a token
-  };
-  /// The positions of the first group's A and B, and the step to the next group's.
-  struct GroupPositions {
-    int a = -1, b = -1, step = 1;
   };
   /// The same for groups, of which all or none get an adapter. Throws Error (usage) if some are chosen alone.
-  [[nodiscard]] virtual std::optional<GroupPositions> add_group(const Group& group, std::int64_t in, std::int64_t out,
-                                                                bool transposed) = 0;
+  [[nodiscard]] virtual std::optional<Positions> add_group(const Group& group, std::int64_t in, std::int64_t out,
+                                                           bool transposed) = 0;
   [[nodiscard]] virtual const LoraSpec& spec() const = 0;
 
  protected:

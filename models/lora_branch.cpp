@@ -6,6 +6,7 @@
 
 #include "kernels/dropout.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped_gemm.hpp"
 #include "models/tensor_split.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
@@ -14,7 +15,7 @@ namespace tessera::models {
 
 void LoraBranch::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
   out_ = over.part(out_, "outputs of an adapter");
-  over.divide(at_.b, 0, std::move(sections));
+  over.divide(b_.first, 0, std::move(sections));
 }
 
 void LoraBranch::split_inputs(const TensorSplit& over) {
@@ -27,14 +28,14 @@ void LoraBranch::split_inputs(const TensorSplit& over) {
                "the inputs of a matrix",
                dropout_, parts_, kernels::dropout_columns, in_),
         "tensor_parallel_size, lora_dropout", "Add --lora_dropout 0, or choose a smaller --tensor_parallel_size");
-  over.divide(at_.a, 1);
+  over.divide(a_.first, 1);
 }
 
-TensorView LoraBranch::own_b(const Args& args) const { return own_rows(at(args.params, at_.b), args); }
+TensorView LoraBranch::own_b(const Args& args) const { return own_rows(at(args.params, b_.first), args); }
 
 TensorView LoraBranch::own_gradient_of_b(const Args& args) const {
-  const TensorView& all = args.grads[at_.b];
-  if (repeats_ > 0 && !args.grads.adds(at_.b)) clear(all, args.stream);
+  const TensorView& all = args.grads[b_.first];
+  if (repeats_ > 0 && !args.grads.adds(b_.first)) clear(all, args.stream);
   return own_rows(all, args);
 }
 
@@ -52,7 +53,7 @@ std::size_t LoraBranch::workspace_bytes(std::int64_t rows, DType dtype) const {
 
 void LoraBranch::mask(const Args& args, const TensorView& from, const TensorView& to, Write write) const {
   const DropoutState& state = *args.context.dropout;
-  const auto of_run = philox(state.seed, at_.key);
+  const auto of_run = philox(state.seed, key_);
   const auto words =
       philox(static_cast<std::uint64_t>(of_run[1]) << 32 | of_run[0], static_cast<std::uint64_t>(state.step));
   const std::int64_t rows = from.shape[0];
@@ -89,50 +90,84 @@ TensorView LoraBranch::dropped(const Args& args, const Scratch& w) const {
   return w.dropped;
 }
 
+void LoraBranch::multiply(const Args& args, const Product& of) const {
+  if (args.offsets)
+    return kernels::grouped_gemm({.offsets = args.offsets,
+                                  .a = of.a,
+                                  .b = of.matrix.of(args.params),
+                                  .c = of.c,
+                                  .trans_b = of.trans,
+                                  .alpha = of.alpha,
+                                  .add = of.add,
+                                  .stride_a = of.stride_a,
+                                  .stride_c = of.stride_c},
+                                 args.stream);
+  kernels::gemm({.a = of.a,
+                 .b = &of.matrix == &b_ ? own_b(args) : at(args.params, a_.first),
+                 .c = of.c,
+                 .trans_b = of.trans,
+                 .alpha = of.alpha,
+                 .beta = of.add ? 1.0 : 0.0,
+                 .stride_a = of.stride_a,
+                 .stride_c = of.stride_c},
+                args.stream);
+}
+
+void LoraBranch::differentiate(const Args& args, const Gradient& of) const {
+  const bool adds = args.grads.adds(of.matrix.first_wanted(args.grads));
+  if (args.offsets)
+    return kernels::grouped_gemm_gradient({.offsets = args.offsets,
+                                           .a = of.a,
+                                           .b = of.b,
+                                           .c = of.matrix.of(args.grads.views),
+                                           .alpha = of.alpha,
+                                           .add = adds,
+                                           .stride_a = of.stride_a,
+                                           .stride_b = of.stride_b},
+                                          args.stream);
+  kernels::gemm({.a = of.a,
+                 .b = of.b,
+                 .c = &of.matrix == &b_ ? own_gradient_of_b(args) : args.grads[a_.first],
+                 .trans_a = true,
+                 .alpha = of.alpha,
+                 .beta = adds ? 1.0 : 0.0,
+                 .stride_a = of.stride_a,
+                 .stride_b = of.stride_b},
+                args.stream);
+}
+
+void LoraBranch::compute_low(const Args& args, const TensorView& x, const Scratch& w) const {
+  multiply(args, {.matrix = a_, .a = x, .c = w.low, .trans = true, .stride_a = args.x_stride});
+}
+
+void LoraBranch::gradient_of_low(const Args& args, const Scratch& w) const {
+  multiply(args, {.matrix = b_, .a = args.y, .c = w.dlow, .alpha = scale_, .stride_a = args.y_stride});
+}
+
 void LoraBranch::forward(const Args& args) const {
   ScratchAllocator allocator(args.context.lora);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   const TensorView x = dropped(args, w);
   TESSERA_ASSERT(args.x_stride == 0 || x.data == args.x.data, "dropout of columns of a wider matrix");
-  kernels::gemm({.a = x, .b = at(args.params, at_.a), .c = w.low, .trans_b = true, .stride_a = args.x_stride},
-                args.stream);
-  kernels::gemm({.a = w.low,
-                 .b = own_b(args),
-                 .c = args.y,
-                 .trans_b = true,
-                 .alpha = scale_,
-                 .beta = 1,
-                 .stride_c = args.y_stride},
-                args.stream);
-}
-
-/// dlow = s·dy·B
-void LoraBranch::gradient_of_low(const Args& args, const Scratch& w) const {
-  kernels::gemm({.a = args.y, .b = own_b(args), .c = w.dlow, .alpha = scale_, .stride_a = args.y_stride}, args.stream);
+  compute_low(args, x, w);
+  multiply(
+      args,
+      {.matrix = b_, .a = w.low, .c = args.y, .trans = true, .alpha = scale_, .add = true, .stride_c = args.y_stride});
 }
 
 void LoraBranch::backward_params(const Args& args) const {
-  const bool of_a = static_cast<bool>(args.grads[at_.a]), of_b = static_cast<bool>(args.grads[at_.b]);
+  const bool of_a = a_.first_wanted(args.grads) >= 0, of_b = b_.first_wanted(args.grads) >= 0;
   if (!of_a && !of_b) return;
   ScratchAllocator allocator(args.context.lora);
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   const TensorView x = dropped(args, w);
   if (of_b) {  // dB = s·dyᵀ·low
-    kernels::gemm({.a = x, .b = at(args.params, at_.a), .c = w.low, .trans_b = true}, args.stream);
-    kernels::gemm({.a = args.y,
-                   .b = w.low,
-                   .c = own_gradient_of_b(args),
-                   .trans_a = true,
-                   .alpha = scale_,
-                   .beta = args.grads.adds(at_.b) ? 1.0 : 0.0,
-                   .stride_a = args.y_stride},
-                  args.stream);
+    compute_low(args, x, w);
+    differentiate(args, {.matrix = b_, .a = args.y, .b = w.low, .alpha = scale_, .stride_a = args.y_stride});
   }
   if (!of_a) return;
   gradient_of_low(args, w);
-  kernels::gemm(
-      {.a = w.dlow, .b = x, .c = args.grads[at_.a], .trans_a = true, .beta = args.grads.adds(at_.a) ? 1.0 : 0.0},
-      args.stream);
+  differentiate(args, {.matrix = a_, .a = w.dlow, .b = x, .stride_b = args.x_stride});
 }
 
 void LoraBranch::backward_input(const Args& args) const {
@@ -140,8 +175,8 @@ void LoraBranch::backward_input(const Args& args) const {
   const Scratch w = scratch(allocator, args.x.shape[0], args.x.dtype);
   gradient_of_low(args, w);
   const bool drops = dropout_ > 0 && args.context.dropout != nullptr;
-  kernels::gemm({.a = w.dlow, .b = at(args.params, at_.a), .c = drops ? w.dropped : args.x, .beta = drops ? 0.0 : 1.0},
-                args.stream);
+  multiply(args,
+           {.matrix = a_, .a = w.dlow, .c = drops ? w.dropped : args.x, .add = !drops, .stride_c = args.x_stride});
   if (drops) mask(args, w.dropped, args.x, Write::add);
 }
 
@@ -161,37 +196,37 @@ kernels::LinearCrossEntropyArgs::LowRank LoraBranch::forward_half(const Args& ar
     else copy(args.x, half.dropped, args.stream);
   }
   kernels::gemm(
-      {.a = half.dropped ? half.dropped : args.x, .b = at(args.params, at_.a), .c = half.low, .trans_b = true},
+      {.a = half.dropped ? half.dropped : args.x, .b = at(args.params, a_.first), .c = half.low, .trans_b = true},
       args.stream);
   const bool trains = static_cast<bool>(half.dropped);
   return {.x = half.low,
           .weight = own_b(args),
           .dx = trains && wanted_low ? half.dlow : TensorView{},
-          .dweight = trains ? args.grads[at_.b] : TensorView{},
-          .accumulate = trains && args.grads.adds(at_.b),
+          .dweight = trains ? args.grads[b_.first] : TensorView{},
+          .accumulate = trains && args.grads.adds(b_.first),
           .alpha = scale_};
 }
 
 void LoraBranch::backward_half(const Args& args, const Half& half) const {
-  if (args.grads[at_.a])
+  if (args.grads[a_.first])
     kernels::gemm({.a = half.dlow,
                    .b = half.dropped,
-                   .c = args.grads[at_.a],
+                   .c = args.grads[a_.first],
                    .trans_a = true,
-                   .beta = args.grads.adds(at_.a) ? 1.0 : 0.0},
+                   .beta = args.grads.adds(a_.first) ? 1.0 : 0.0},
                   args.stream);
   if (!args.x) return;
   const bool drops = dropout_ > 0 && args.context.dropout != nullptr;
   kernels::gemm(
-      {.a = half.dlow, .b = at(args.params, at_.a), .c = drops ? half.dropped : args.x, .beta = drops ? 0.0 : 1.0},
+      {.a = half.dlow, .b = at(args.params, a_.first), .c = drops ? half.dropped : args.x, .beta = drops ? 0.0 : 1.0},
       args.stream);
   if (drops) mask(args, half.dropped, args.x, Write::add);
 }
 
 double LoraBranch::backward_flops_per_row(const Wanted& wanted) const {
   const double of_in = 2.0 * static_cast<double>(rank_ * in_), of_out = 2.0 * static_cast<double>(rank_ * out_);
-  return (wanted[at_.b] ? of_out : 0.0) + (wanted[at_.a] || wanted.dx() ? of_out : 0.0) +
-         (wanted[at_.a] ? of_in : 0.0) + (wanted.dx() ? of_in : 0.0);
+  const double of_a = a_.part_wanted(wanted), of_b = b_.part_wanted(wanted);
+  return of_b * of_out + (of_a > 0 || wanted.dx() ? of_out : 0.0) + of_a * of_in + (wanted.dx() ? of_in : 0.0);
 }
 
 }  // namespace tessera::models

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// LoraBranch: what an adapter adds to a Linear. Knows its shapes and its positions among the module's parameters; owns
-// no memory.
+// LoraBranch: what an adapter adds to a Linear, or the adapters of all groups to a GroupedLinear. Knows its shapes and
+// its positions among the module's parameters; owns no memory.
 
 #include "kernels/linear_cross_entropy.hpp"
+#include "models/group_params.hpp"
 #include "models/lora.hpp"
 #include "models/module.hpp"
 #include "models/scratch_allocator.hpp"
@@ -17,11 +18,19 @@ struct LinearContext {
   int tensor_rank = 0;                    // Batch::tensor_rank
 };
 
-/// The branch s·B(A(dropout(x))) of a Linear. Its parts are those of Linear; all of them add to what is there.
+/// The branch s·B(A(dropout(x))) of a Linear; of groups, for the rows of each group e, s·B_e·A_e·x, without dropout.
+/// Its parts are those of Linear; all of them add to what is there.
 class LoraBranch {
  public:
-  LoraBranch(const AdapterMaker::Positions& positions, std::int64_t in, std::int64_t out, const LoraSpec& spec)
-      : at_(positions), in_(in), out_(out), rank_(spec.rank), scale_(spec.scale()), dropout_(spec.dropout) {}
+  LoraBranch(const AdapterMaker::Positions& at, std::int64_t in, std::int64_t out, const LoraSpec& spec)
+      : a_{at.a, at.step, std::max<std::int64_t>(at.groups, 1)},
+        b_{at.b, at.step, a_.groups},
+        key_(at.key),
+        in_(in),
+        out_(out),
+        rank_(spec.rank),
+        scale_(spec.scale()),
+        dropout_(at.groups > 0 ? 0 : spec.dropout) {}
 
   /// With the Linear's: B has a part of the outputs, or A one of the inputs; the other one is replicated, and what each
   /// rank adds to its gradient is a part of a sum.
@@ -35,8 +44,9 @@ class LoraBranch {
   struct Args {
     std::span<const TensorView> params;
     Gradients grads;            // backward_params
+    TensorView offsets = {};    // of groups: (groups + 1) int32
     TensorView x;               // (N, in); backward_input: its gradient
-    std::int64_t x_stride = 0;  // as Linear's; forward without dropout
+    std::int64_t x_stride = 0;  // as Linear's; without dropout
     TensorView y;               // (N, out), or its gradient
     std::int64_t y_stride;      // as Linear's
     LinearContext context;
@@ -59,10 +69,13 @@ class LoraBranch {
   void backward_half(const Args& args, const Half& half) const;
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t rows, DType dtype) const;
-  [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[at_.a] || wanted[at_.b]; }
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
+    return a_.num_wanted(wanted) > 0 || b_.num_wanted(wanted) > 0;
+  }
   [[nodiscard]] double flops_per_row() const {
     return 2.0 * static_cast<double>(rank_) * static_cast<double>(in_ + out_);
   }
+  /// Per row of equally large groups.
   [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const;
 
  private:
@@ -73,6 +86,26 @@ class LoraBranch {
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, std::int64_t rows, DType dtype) const;
   [[nodiscard]] TensorView dropped(const Args& args, const Scratch& w) const;
   void mask(const Args& args, const TensorView& from, const TensorView& to, Write write) const;
+  /// c = alpha·a·M, or alpha·a·Mᵀ, M being A or B; or adds that to c.
+  struct Product {
+    const GroupParams& matrix;
+    TensorView a, c;
+    bool trans = false;
+    double alpha = 1;
+    bool add = false;
+    std::int64_t stride_a = 0, stride_c = 0;
+  };
+  void multiply(const Args& args, const Product& of) const;
+  /// dM = alpha·aᵀ·b, M being A or B.
+  struct Gradient {
+    const GroupParams& matrix;
+    TensorView a, b;
+    double alpha = 1;
+    std::int64_t stride_a = 0, stride_b = 0;
+  };
+  void differentiate(const Args& args, const Gradient& of) const;
+  /// low = A·x; dlow = s·dy·B
+  void compute_low(const Args& args, const TensorView& x, const Scratch& w) const;
   void gradient_of_low(const Args& args, const Scratch& w) const;
 
   /// Of a replicated B, the rows of the outputs that this rank has.
@@ -83,7 +116,8 @@ class LoraBranch {
   /// See Linear::own_gradient.
   [[nodiscard]] TensorView own_gradient_of_b(const Args& args) const;
 
-  AdapterMaker::Positions at_;
+  GroupParams a_, b_;
+  std::uint64_t key_;
   std::int64_t in_, out_, rank_;
   int parts_ = 1;    // of the inputs: split_inputs
   int repeats_ = 0;  // see Linear

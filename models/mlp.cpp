@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GeluMlp: saves the input of GELU; without BatchShape::saves_outputs backward computes its output again.
+// Mlp: saves what the activation reads; without BatchShape::saves_outputs backward computes its output again. It writes
+// the gradient of that output over it, and the gradients of gate and up over them.
 #include "models/mlp.hpp"
 
 #include "kernels/gelu.hpp"
@@ -7,97 +8,123 @@
 
 namespace tessera::models {
 
-GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, params), down_(spec.down, params) {
-  TESSERA_ASSERT(up_.out() == down_.in());
+Mlp::Mlp(const MlpSpec& spec, ParamList& params) : up_(spec.up, params), down_(spec.down, params), gate_(spec.gate) {
+  TESSERA_ASSERT(up_.out() == (gate_ ? 2 : 1) * down_.in());
 }
 
-void GeluMlp::split(const TensorSplit& over) {
+void Mlp::split(const TensorSplit& over) {
   (void)over.part(down_.in(), "numbers of an MLP's intermediate_size");
-  up_.split_outputs(over);
+  up_.split_outputs(over, gate_ ? std::vector<std::int64_t>{down_.in(), down_.in()} : std::vector<std::int64_t>());
   down_.split_inputs(over);
 }
 
-GeluMlp::Saved GeluMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
-  Saved s{.before = take_hidden(allocator.kept(), shape, dtype), .after = {}};
-  if (shape.saves_outputs) s.after = take_hidden(allocator.kept(), shape, dtype);
+Mlp::Saved Mlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
+  Saved s{.hidden = allocator.kept().take(dtype, {shape.batch * shape.tokens, up_.out()}), .product = {}};
+  if (shape.saves_outputs) s.product = take_product(allocator.kept(), shape, dtype);
   return s;
 }
 
-SavedBytes GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
+SavedBytes Mlp::saved_bytes(BatchShape shape, DType dtype) const {
   return saved_bytes_of([&](SavedAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
-std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+std::size_t Mlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   ScratchAllocator allocator;
   (void)take_lora(allocator, shape, dtype);
-  if (phase != Phase::train) return allocator.bytes();                   // GELU in place
-  if (!shape.saves_outputs) (void)take_hidden(allocator, shape, dtype);  // GELU
-  (void)take_hidden(allocator, shape, dtype);                            // backward: its gradient
+  // Outside training the product is in the first columns of what the activation reads.
+  if (phase == Phase::train && !shape.saves_outputs) (void)take_product(allocator, shape, dtype);
   return allocator.bytes();
 }
 
-void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
+void Mlp::activate(const TensorView& hidden, const TensorView& product, std::int64_t stride, StreamView stream) const {
+  if (!gate_) return kernels::gelu_forward({.x = hidden, .y = product}, stream);
+  kernels::swiglu_forward({.gate = gate(hidden),
+                           .up = up(hidden),
+                           .y = product,
+                           .stride = up_.out(),
+                           .stride_y = stride,
+                           .activation = *gate_},
+                          stream);
+}
+
+void Mlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const LinearContext context = linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, args.phase);
-  const TensorView before = s.before;
-  const TensorView after = s.after                      ? s.after
-                           : args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype)
-                                                        : before;
+  const bool in_place = args.phase != Phase::train;
+  const TensorView product = in_place    ? columns(s.hidden, 0, down_.in())
+                             : s.product ? s.product
+                                         : take_product(allocator, args.shape, args.x.dtype);
+  const std::int64_t stride = in_place ? up_.out() : 0;  // of product
 
   if (!args.recompute || !args.kept)
-    up_.forward({.params = args.params, .x = args.x, .y = before, .context = context, .stream = args.stream});
+    up_.forward({.params = args.params, .x = args.x, .y = s.hidden, .context = context, .stream = args.stream});
   if (!args.writes_y) return;
-  kernels::gelu_forward({.x = before, .y = after}, args.stream);
-  down_.forward(
-      {.params = args.params, .x = after, .y = args.y, .addend = residual, .context = context, .stream = args.stream});
+  activate(s.hidden, product, stride, args.stream);
+  down_.forward({.params = args.params,
+                 .x = product,
+                 .x_stride = stride,
+                 .y = args.y,
+                 .addend = residual,
+                 .context = context,
+                 .stream = args.stream});
 }
 
-void GeluMlp::backward(const BackwardArgs& args) const {
+void Mlp::backward(const BackwardArgs& args) const {
   SavedAllocator saved_allocator(args.saved, args.kept);
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const LinearContext context =
       linear_context(take_lora(allocator, args.shape, args.x.dtype), args.batch, Phase::train);
-  const TensorView before = s.before, after = s.after ? s.after : take_hidden(allocator, args.shape, args.x.dtype);
-  const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
+  const TensorView product = s.product ? s.product : take_product(allocator, args.shape, args.x.dtype),
+                   dproduct = product, dhidden = gate_ ? s.hidden : dproduct;
 
   const Wanted wanted = args.wanted();
-  const bool through_gelu = wanted.dx() || up_.has_wanted(wanted);
+  const bool through = through_product(wanted);
 
-  if (!s.after && down_.weight_wanted(wanted)) kernels::gelu_forward({.x = before, .y = after}, args.stream);
+  if (!s.product && down_.weight_wanted(wanted)) activate(s.hidden, product, /*stride=*/0, args.stream);
   down_.backward({.params = args.params,
                   .grads = args.grads(),
-                  .x = after,
+                  .x = product,
                   .dy = args.dy,
-                  .dx = through_gelu ? d : TensorView{},
+                  .dx = through ? dproduct : TensorView{},
                   .context = context,
                   .stream = args.stream});
-  if (!through_gelu) return;
-  kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
+  if (!through) return;
+  if (!gate_) kernels::gelu_backward({.x = s.hidden, .dy = dproduct, .dx = dhidden}, args.stream);
+  else
+    kernels::swiglu_backward({.gate = gate(s.hidden),
+                              .up = up(s.hidden),
+                              .dy = dproduct,
+                              .dgate = gate(dhidden),  // over the saved values, which nothing reads after
+                              .dup = up(dhidden),
+                              .stride = up_.out(),
+                              .activation = *gate_},
+                             args.stream);
   up_.backward({.params = args.params,
                 .grads = args.grads(),
                 .x = args.x,
-                .dy = d,
+                .dy = dhidden,
                 .dx = args.dx,
                 .context = context,
                 .stream = args.stream});
 }
 
-double GeluMlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
+double Mlp::recompute_flops(BatchShape shape, const RecomputeTask& what) const {
   return static_cast<double>(shape.batch * shape.tokens) *
          ((what.keeps ? 0.0 : up_.flops_per_row()) + (what.writes_y ? down_.flops_per_row() : 0.0));
 }
 
-bool GeluMlp::has_wanted(const Wanted& wanted) const { return up_.has_wanted(wanted) || down_.has_wanted(wanted); }
+bool Mlp::has_wanted(const Wanted& wanted) const {
+  return through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
+}
 
-bool GeluMlp::backward_reads_input(const Wanted& wanted) const { return up_.weight_wanted(wanted); }
+bool Mlp::backward_reads_input(const Wanted& wanted) const { return up_.weight_wanted(wanted); }
 
-double GeluMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
-  const bool through_gelu = wanted.dx() || up_.has_wanted(wanted);
+double Mlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   return static_cast<double>(shape.batch * shape.tokens) *
-         (up_.backward_flops_per_row(wanted) + down_.backward_flops_per_row(wanted.with_dx(through_gelu)));
+         (up_.backward_flops_per_row(wanted) + down_.backward_flops_per_row(wanted.with_dx(through_product(wanted))));
 }
 
 }  // namespace tessera::models

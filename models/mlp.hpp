@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The MLP of GPT-2 as a sublayer: down(gelu(up(x))). swiglu.hpp has the gated one.
+// The MLP as a sublayer: down(f(gate(x))·up(x)), f SiLU (SwiGLU, of Llama and others) or GELU (GeGLU, of Gemma); or
+// without a gate down(gelu(up(x))), of GPT-2.
 
-#include "models/linear.hpp"
+#include <optional>
+
+#include "kernels/swiglu.hpp"
+#include "models/fused_linears.hpp"
 #include "models/sublayer.hpp"
 
 namespace tessera::models {
 
-struct GeluMlpSpec {
-  LinearSpec up;    // in C, out I
-  LinearSpec down;  // in I, out C
+struct MlpSpec {
+  std::vector<LinearSpec> up;  // in C; of a gated one two: gate, up, or one with outputs gate | up
+  LinearSpec down;             // in I, out C
+  std::optional<kernels::GateActivation> gate = {};  // f; absent: no gate
 };
 
-class GeluMlp final : public Sublayer {
+class Mlp final : public Sublayer {
  public:
-  GeluMlp(const GeluMlpSpec& spec, ParamList& params);
+  Mlp(const MlpSpec& spec, ParamList& params);
 
   void adapt(AdapterMaker& adapters) override {
     up_.adapt(adapters);
@@ -27,25 +32,33 @@ class GeluMlp final : public Sublayer {
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
-  [[nodiscard]] double forward_flops(BatchShape shape) const override {
-    return recompute_flops(shape, {.keeps = false, .writes_y = true});
-  }
   [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
-  [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
-    return take_lora_workspace(allocator, shape.batch * shape.tokens, dtype, {&up_, &down_});
-  }
   struct Saved {
-    TensorView before, after;  // the input of GELU, and, with BatchShape::saves_outputs, its output
+    TensorView hidden;   // (B·T, I), or columns gate | up: (B·T, 2·I)
+    TensorView product;  // (B·T, I), what down reads: with BatchShape::saves_outputs
   };
   [[nodiscard]] Saved saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
-  [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
-    return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
+  /// Whether backward goes through the activation: for dx, or for the parameters of gate and up.
+  [[nodiscard]] bool through_product(const Wanted& wanted) const { return wanted.dx() || up_.has_wanted(wanted); }
+  [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    const std::int64_t rows = shape.batch * shape.tokens;
+    return allocator.take_bytes(
+        std::max(up_.lora_workspace_bytes(rows, dtype), down_.lora_workspace_bytes(rows, dtype)));
   }
+  [[nodiscard]] TensorView take_product(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    return allocator.take(dtype, {shape.batch * shape.tokens, down_.in()});
+  }
+  [[nodiscard]] TensorView gate(const TensorView& hidden) const { return columns(hidden, 0, down_.in()); }
+  [[nodiscard]] TensorView up(const TensorView& hidden) const { return columns(hidden, down_.in(), down_.in()); }
+  /// `stride`: of the rows of `product`; 0: contiguous.
+  void activate(const TensorView& hidden, const TensorView& product, std::int64_t stride, StreamView stream) const;
 
-  Linear up_, down_;
+  FusedLinears up_;
+  Linear down_;
+  std::optional<kernels::GateActivation> gate_;
 };
 
 }  // namespace tessera::models

@@ -21,13 +21,9 @@ static std::int64_t elements_of(std::span<const ParamSpec> params) {
 std::int64_t Model::num_params() const { return elements_of(params); }
 std::int64_t Model::num_own_params() const { return elements_of(own_params()); }
 
-double Model::train_flops_per_token(std::int64_t tokens) const { return train_flops(1, static_cast<double>(tokens)); }
-
 std::size_t Model::lowest_trainable() const {
   std::size_t lowest = 0;
-  const auto trains = [&](const Module& module) {
-    return module.has_param_gradients() && Wanted(params, module.params(), /*dx=*/false).any_param();
-  };
+  const auto trains = [&](const Module& module) { return Wanted(params, module.params(), /*dx=*/false).any_param(); };
   while (lowest < modules.size() && !trains(*modules[lowest])) ++lowest;
   return lowest;
 }
@@ -36,91 +32,58 @@ Wanted Model::wanted(std::size_t module) const {
   return {params, modules[module]->params(), module > lowest_trainable()};
 }
 
-namespace {
-
-/// A count of FLOPs, of sequences of T tokens: per_token·T + per_square·T² + Σ per_key·T·min(T, window), the last
-/// summed over layers with windows.
-struct Flops {
-  double per_token = 0, per_square = 0;
-  double windowed = 0;  // the last term, of all sequences
-
-  void add(const Flops& other, double sign) {
-    per_token += sign * other.per_token;
-    per_square += sign * other.per_square;
-    windowed += sign * other.windowed;
-  }
-};
-
-/// Sequences of `tokens` in all, whose squared lengths sum to `squares`.
-struct Sequences {
-  double tokens = 0, squares = 0;
-
-  [[nodiscard]] double keys(std::int64_t window) const {  // Σ T·min(T, window)
-    return std::min(squares, static_cast<double>(window) * tokens);
-  }
-};
-
-/// The terms of `of(T)`, which has at most one window and is for multiples of `unit`.
-template <class F>
-Flops terms_of(const F& of, const Sequences& sequences, std::int64_t unit) {
-  const std::int64_t longer = (std::int64_t{1} << 30) / unit * unit;  // than any window
-  const auto u = static_cast<double>(unit);
-  const double one = of(unit), two = of(2 * unit), square = (two - 2 * one) / (2 * u * u), token = one / u - square * u;
-  if (square == 0) return {.per_token = token};
-  const double keys = (of(longer) / static_cast<double>(longer) - token) / square;
-  const std::int64_t window = std::llround(keys);
-  if (window >= longer) return {.per_token = token, .per_square = square};
-  return {.per_token = token, .windowed = square * sequences.keys(window)};
+FlopTerms& FlopTerms::operator+=(const FlopTerms& more) {
+  per_token += more.per_token;
+  per_square += more.per_square;
+  for (const auto& [window, flops] : more.per_key) per_key[window] += flops;
+  return *this;
 }
 
-/// How many ranks work on a row together.
-int row_ranks(const Model& model) { return model.tensor_ranks * model.context.ranks; }
+double FlopTerms::of(double tokens, double squares) const {
+  double windowed = 0;
+  for (const auto& [window, flops] : per_key)
+    windowed += flops * std::min(squares, static_cast<double>(window) * tokens);
+  return per_token * tokens + per_square * squares + windowed;
+}
 
-/// A row of so many tokens, for all of these.
-BatchShape row_of(const Model& model, std::int64_t tokens) { return {row_ranks(model), tokens / row_ranks(model)}; }
+/// The terms of `flops`, of one row, which has at most one window.
+template <class F>
+static FlopTerms terms_of(const F& flops) {
+  constexpr std::int64_t longer = std::int64_t{1} << 30;  // than any window
+  const auto of = [&](std::int64_t tokens) { return flops(BatchShape{1, tokens}); };
+  const double one = of(1), square = (of(2) - 2 * one) / 2, token = one - square;
+  if (square == 0) return {.per_token = token};
+  const std::int64_t window = std::llround((of(longer) / static_cast<double>(longer) - token) / square);
+  if (window >= longer) return {.per_token = token, .per_square = square};
+  return {.per_token = token, .per_key = {{window, square}}};
+}
 
-/// What backward leaves out for frozen parameters, less what a reference model adds; 0 if all are trainable and there
-/// is none.
-Flops left_out(const Model& model, const Sequences& sequences) {
-  Flops sum;
-  const std::size_t lowest = model.lowest_trainable();
-  for (std::size_t m = 0; m < model.modules.size(); ++m) {
-    const Module& module = *model.modules[m];
-    const Wanted wanted(model.params, module.params(), /*dx=*/m > lowest);
-    const auto without = [&](std::int64_t tokens) {
-      const BatchShape row = row_of(model, tokens);
-      return 2 * module.forward_flops(row) - module.backward_flops(row, wanted);
-    };
-    sum.add(terms_of(without, sequences, row_ranks(model)), 1);
-  }
-  for (const auto& module : model.reference) {
-    const auto more = [&](std::int64_t tokens) { return module->forward_flops(row_of(model, tokens)); };
-    sum.add(terms_of(more, sequences, row_ranks(model)), -1);
+static FlopTerms forward_terms_of(const std::vector<std::unique_ptr<Module>>& modules) {
+  FlopTerms sum;
+  for (const auto& module : modules) sum += terms_of([&](BatchShape row) { return module->forward_flops(row); });
+  return sum;
+}
+
+FlopTerms Model::forward_terms() const { return whole_flops ? whole_flops->first : forward_terms_of(modules); }
+
+FlopTerms Model::train_terms() const {
+  if (whole_flops) return whole_flops->second;
+  FlopTerms sum = forward_terms_of(reference);
+  for (std::size_t m = 0; m < modules.size(); ++m) {
+    const Wanted of = wanted(m);
+    sum +=
+        terms_of([&](BatchShape row) { return modules[m]->forward_flops(row) + modules[m]->backward_flops(row, of); });
   }
   return sum;
 }
 
-}  // namespace
+double Model::train_flops_per_token(std::int64_t tokens) const { return train_flops(1, static_cast<double>(tokens)); }
+
+std::int64_t Model::num_matmul_params() const { return std::llround(forward_terms().per_token / 2); }
 
 double forward_flops(const Model& model, double tokens, double squares) {
-  Flops sum;
-  for (const auto* part : {&model.modules, &model.reference})
-    for (const auto& module : *part)
-      sum.add(terms_of([&](std::int64_t length) { return module->forward_flops(row_of(model, length)); },
-                       Sequences{tokens, squares}, row_ranks(model)),
-              1);
-  return sum.per_token * tokens + sum.per_square * squares + sum.windowed;
-}
-
-double Model::train_flops(double tokens, double squares) const {
-  const bool frozen = !reference.empty() || !std::ranges::all_of(params, &ParamSpec::trainable);
-  const Sequences sequences{tokens, squares};
-  const Flops less = frozen ? left_out(*this, sequences) : Flops{};
-  double windowed = -less.windowed;
-  for (const auto& [window, width] : windowed_width)
-    windowed += 12.0 * static_cast<double>(width) * sequences.keys(window);
-  return (6.0 * static_cast<double>(matmul_params) - less.per_token) * tokens +
-         (12.0 * static_cast<double>(attention_width) - less.per_square) * squares + windowed;
+  FlopTerms sum = model.forward_terms();
+  return (sum += forward_terms_of(model.reference)).of(tokens, squares);
 }
 
 Model make(const std::string& config_json, const std::string& source, DType dtype) {

@@ -78,7 +78,7 @@ struct ForwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;  // in the order of Module::params()
   TensorView x;                        // (B, T, C); absent for the first module
-  TensorView y;                        // (B, T, C), x if in_place(), else never x; absent for the last module
+  TensorView y;                        // (B, T, C), never x; absent for the last module
   TensorView saved;                    // saved_bytes(shape) as u8, train only; backward gets the same bytes
   /// With selective checkpointing, of a module with SavedBytes::split: the kept bytes; `saved` is then the others.
   TensorView kept;
@@ -135,17 +135,11 @@ class Module {
   [[nodiscard]] virtual std::string group() const { return name(); }
   /// Indices into Model::params of the parameters that forward or backward read, its own and tied ones.
   [[nodiscard]] virtual std::span<const int> params() const = 0;
-  /// The rows of the i-th of them that this module reads, if it is a part of an embedding or a head (row_parts.hpp).
-  [[nodiscard]] virtual RowRange rows(std::size_t i) const { return (void)i, RowRange{}; }
   /// False if forward reads no parameter in this phase (in training, a head that computes loss and gradient in
   /// backward).
   [[nodiscard]] virtual bool forward_reads_params(Phase phase) const { return (void)phase, true; }
   /// False if backward reads no parameter values (an embedding).
   [[nodiscard]] virtual bool backward_reads_params() const { return true; }
-  /// False if backward computes no gradients of parameters, since another module that reads them does.
-  [[nodiscard]] virtual bool has_param_gradients() const { return true; }
-  /// True if its output is in the memory of its input, of which it keeps what it does not compute.
-  [[nodiscard]] virtual bool in_place() const { return false; }
 
   /// Why it cannot work on parts of rows that ranks share, in words; "": it can.
   [[nodiscard]] virtual std::string context_refusal(ContextShare share) const { return (void)share, std::string(); }
@@ -206,15 +200,28 @@ struct RouterInfo {
   [[nodiscard]] int num_losses() const { return layers > 0 ? layers + 1 : 0; }
 };
 
+/// FLOPs of sequences, a multiply-add counting two: terms of their tokens and of their squared lengths, and of
+/// attention in a window of tokens·min(length, window).
+struct FlopTerms {
+  double per_token = 0, per_square = 0;
+  std::map<std::int64_t, double> per_key = {};  // by window
+
+  FlopTerms& operator+=(const FlopTerms& more);
+  /// Of sequences with `tokens` in all, whose squared lengths sum to `squares`. In a window min(squares,
+  /// window·tokens): exact for sequences of one length.
+  [[nodiscard]] double of(double tokens, double squares) const;
+};
+
 /// An ordered list of modules with their parameters. The first reads ids, the last computes the loss.
 struct Model {
   std::string family;             // "gpt2"
   std::vector<ParamSpec> params;  // canonical names, in canonical order
   std::vector<std::unique_ptr<Module>> modules;
-  std::vector<std::unique_ptr<Module>> reference;       // of a reference model: add_reference; empty: none
-  std::size_t embedding_modules = 1, head_modules = 1;  // how many of the first and of the last are no blocks
-  std::int64_t hidden = 0;                              // C of the activation between modules
-  int num_metrics = 0;                                  // sums that the head's loss adds to Batch::metrics
+  std::vector<std::unique_ptr<Module>> reference;  // of a reference model: add_reference; empty: none
+  /// Whether the module is between embedding and head.
+  [[nodiscard]] bool is_block(std::size_t module) const { return module > 0 && module + 1 < modules.size(); }
+  std::int64_t hidden = 0;  // C of the activation between modules
+  int num_metrics = 0;      // sums that the head's loss adds to Batch::metrics
   /// What a step sums beside its loss: the balance losses, then the metrics.
   [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }
   bool writes_sequences = false;  // the head's loss writes Batch::sequence_values
@@ -234,25 +241,23 @@ struct Model {
   }
   std::size_t reference_params = 0;  // how many of the last ones only the reference model reads
   /// Parameters in GEMMs per token, N of 6·N·tokens: no norms, biases or lookups; a tied head counts.
-  [[nodiscard]] std::int64_t num_matmul_params() const { return matmul_params; }
-  std::int64_t matmul_params = 0;
+  [[nodiscard]] std::int64_t num_matmul_params() const;
   /// The first module that reads a trainable parameter; modules.size() if none does. Modules before it have no
   /// backward, and it computes no dx.
   [[nodiscard]] std::size_t lowest_trainable() const;
   /// What backward of a module computes: gradients of its trainable parameters, and dx above lowest_trainable().
   [[nodiscard]] Wanted wanted(std::size_t module) const;
-  /// Training FLOPs per token, as PaLM counts them: 6·N_matmul + 12·L·H·T, less what backward leaves out for frozen
-  /// parameters, and with the forward of a reference model.
+  /// FLOPs of a forward pass of its modules, and of training, with the forward of a reference model: 6·N_matmul and
+  /// 12·L·H, as PaLM counts them, less what backward leaves out for frozen parameters. Of all ranks that divide a row.
+  [[nodiscard]] FlopTerms forward_terms() const;
+  [[nodiscard]] FlopTerms train_terms() const;
+  [[nodiscard]] double train_flops(double tokens, double squares) const { return train_terms().of(tokens, squares); }
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
-  /// The same for sequences with `tokens` in all, whose squared lengths sum to `squares`: 6·N_matmul·tokens +
-  /// 12·L·H·squares, less what backward leaves out. Of attention in a window, min(squares, window·tokens): exact for
-  /// sequences of one length.
-  [[nodiscard]] double train_flops(double tokens, double squares) const;
-  bool in_row_parts = false;         // split_rows
-  ContextShare context;              // share_rows
-  int tensor_ranks = 1;              // split_tensors
-  std::int64_t attention_width = 0;  // Σ of heads·head_dim over layers whose attention has no window
-  std::map<std::int64_t, std::int64_t> windowed_width;  // the same of the others, by their window
+  ContextShare context;  // share_rows
+  int tensor_ranks = 1;  // split_tensors
+  /// Before one of these divided the modules among ranks, some of which may then compute the same.
+  std::optional<std::pair<FlopTerms, FlopTerms>> whole_flops;
+  void keep_whole_flops() { whole_flops = {forward_terms(), train_terms()}; }
   RouterInfo router;
   std::optional<LoraAdapters> lora;  // add_lora
   std::string dropout;  // dropout in the config, "attn_pdrop = 0.1": not supported; training prints a warning

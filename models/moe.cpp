@@ -41,7 +41,7 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
 void MoeMlp::adapt(AdapterMaker& adapters) {
   if (limits_) return;  // PEFT adapts tensors, and routers that are no Linears, by target_parameters alone
   router_.adapt(adapters, AdapterMaker::Kind::router);
-  for (GroupedLinear* linear : {&gate_up_, &down_}) linear->adapt(adapters, top_k_);
+  for (GroupedLinear* linear : {&gate_up_, &down_}) linear->adapt(adapters);
 }
 
 MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {

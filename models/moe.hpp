@@ -43,9 +43,6 @@ class MoeMlp final : public Sublayer {
   /// Of the router and K experts.
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
-  [[nodiscard]] double forward_flops(BatchShape shape) const override {
-    return recompute_flops(shape, {.keeps = false, .writes_y = true});
-  }
   [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 

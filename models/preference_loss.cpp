@@ -150,10 +150,8 @@ std::shared_ptr<const Loss> sequence_log_probs() {
 }
 
 void set_loss(Model& model, const std::shared_ptr<const Loss>& loss) {
-  auto* const head = model.in_row_parts ? nullptr : dynamic_cast<Head*>(model.modules.back().get());
-  if (head == nullptr)
-    throw Error(ExitCode::usage, "a head in parts computes cross-entropy and no other loss", "--max_unit_size",
-                "Drop --max_unit_size");
+  auto* const head = dynamic_cast<Head*>(model.modules.back().get());
+  TESSERA_ASSERT(head != nullptr, "a model without a head");
   head->set_loss(loss);
   model.num_metrics = loss->num_metrics();
   model.writes_sequences = loss->writes_sequences();

@@ -31,7 +31,7 @@ struct PreferenceTerm {
 /// Of a pass before training: the log-probability of every row, in Batch::sequence_values. Sums are cross-entropy's.
 [[nodiscard]] std::shared_ptr<const Loss> sequence_log_probs();
 
-/// Gives the head of a model a loss. Throws Error (usage): the head is in parts (split_rows).
+/// Gives the head of a model a loss.
 void set_loss(Model& model, const std::shared_ptr<const Loss>& loss);
 
 }  // namespace tessera::models

@@ -37,8 +37,8 @@ class LinearFinder final : public AdapterMaker {
     if (kind == Kind::linear) found_.push_back({(*indices_)[static_cast<std::size_t>(weight)], transposed});
     return std::nullopt;
   }
-  [[nodiscard]] std::optional<GroupPositions> add_group(const Group& group, std::int64_t, std::int64_t,
-                                                        bool transposed) override {
+  [[nodiscard]] std::optional<Positions> add_group(const Group& group, std::int64_t, std::int64_t,
+                                                   bool transposed) override {
     for (std::int64_t e = 0; e < group.groups; ++e)
       found_.push_back({(*indices_)[static_cast<std::size_t>(group.weight + e * group.step)], transposed, true});
     return std::nullopt;

@@ -20,11 +20,8 @@ class ReferenceModule final : public Module {
 
   std::string name() const override { return name_; }
   std::span<const int> params() const override { return params_; }
-  RowRange rows(std::size_t i) const override { return inner_->rows(i); }
   bool forward_reads_params(Phase phase) const override { return inner_->forward_reads_params(phase); }
   bool backward_reads_params() const override { return false; }
-  bool has_param_gradients() const override { return false; }
-  bool in_place() const override { return inner_->in_place(); }
   ModuleStages stages() const override { return inner_->stages(); }
   std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override {
     return inner_->value_bytes(value, shape, dtype);
@@ -52,16 +49,9 @@ class ReferenceModule final : public Module {
               "Give a reference model of the same architecture and dtype");
 }
 
-[[noreturn]] void refuse_row_parts(const char* which) {
-  throw Error(ExitCode::usage, strfmt("%s has its embedding and head in parts, beside a reference model", which),
-              "--max_unit_size", "Drop --max_unit_size");
-}
-
 }  // namespace
 
 void add_reference(Model& model, Model reference, ReferenceParams params) {
-  if (model.in_row_parts) refuse_row_parts("the model");
-  if (reference.in_row_parts) refuse_row_parts("the reference model");
   if (reference.hidden != model.hidden || reference.vocab != model.vocab)
     refuse_reference(strfmt("has hidden size %ld and vocabulary %ld, the model %ld and %ld", reference.hidden,
                             reference.vocab, model.hidden, model.vocab));

@@ -55,7 +55,6 @@ void make_score(Model& model, const ConfigReader& config) {
   auto* const head = dynamic_cast<Head*>(model.modules.back().get());
   if (head == nullptr) config.refuse("architectures", "is of a reward model, which is not supported for this family");
   model.pad_token = static_cast<std::int32_t>(config.integer({"pad_token_id"}, 0, max_rows));
-  model.matmul_params -= (model.vocab - 1) * model.hidden;
   model.score = head->make_score(model.params, config.number("initializer_range", 0.0, 1e3, 0.02));
   model.aliases["lm_head.weight"] = {};  // of a language model that becomes one: not read
   set_loss(model, reward_loss({.pad_token = model.pad_token}));

@@ -56,7 +56,9 @@ class Sublayer {
   /// Whether backward reads x, for the gradients of weights. If not, x may hold anything.
   [[nodiscard]] virtual bool backward_reads_input(const Wanted& wanted) const = 0;
   /// See Module::forward_flops.
-  [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
+  [[nodiscard]] double forward_flops(BatchShape shape) const {
+    return recompute_flops(shape, {.keeps = false, .writes_y = true});
+  }
   /// FLOPs of forward with ForwardArgs::recompute.
   [[nodiscard]] virtual double recompute_flops(BatchShape shape, const RecomputeTask& what) const = 0;
   /// See Module::backward_flops.

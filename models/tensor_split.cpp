@@ -36,7 +36,7 @@ void split_tensors(Model& model, int ranks) {
   if (model.router.layers > 0) TensorSplit::refuse("for mixtures of experts");
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences || model.score >= 0)
     TensorSplit::refuse("for losses over sequences, such as those of preferences");
-  if (model.in_row_parts) TensorSplit::refuse("together with --max_unit_size");
+  model.keep_whole_flops();
   for (const auto& module : model.modules) module->split(TensorSplit(ranks, model.params, module->params()));
   (void)TensorSplit(ranks, model.params, {}).part(model.hidden, "numbers of a hidden_size");
   model.tensor_ranks = ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench generate`: prompt processing against the GEMM peak, and generation against memory bandwidth, with a KV
-// cache and without, in one run. The CPU's GEMM and memory are measured; a GPU's are as published.
+// `tessera bench generate`: prompt processing against the GEMM peak, and generation against memory bandwidth. The CPU's
+// GEMM and memory are measured; a GPU's are as published.
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
@@ -145,7 +145,7 @@ void bench_generate_command(const Call& call, World& world) {
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const plan::RunSpec spec =
       inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
-  infer::GenerateRequest request = made_request(model, rows * world.size(), length, new_tokens);
+  const infer::GenerateRequest request = made_request(model, rows * world.size(), length, new_tokens);
 
   const GenerateReference machine = generate_reference(world, model.dtype, repeats);
   world.barrier();
@@ -153,13 +153,6 @@ void bench_generate_command(const Call& call, World& world) {
   const CachedTimes in_turns = measure_cached(world, spec, request, {&machine, pass_bytes, repeats});
   const GenerateTimes& cached = in_turns.times;
   const double read = in_turns.read;
-  request.recompute = true;
-  const GenerateTimes uncached = [&] {
-    infer::Inference run(world, options_for(spec, request));
-    warm_up(run, request);
-    return measure_generation(world, run, request);
-  }();
-  const bool same = world.rank() != 0 || cached.report.completions == uncached.report.completions;
 
   const double flops = model.train_flops_per_token(length) / 3 * cached.prompt_rate / 1e9;
   const double bytes = static_cast<double>(world.size()) * pass_bytes / cached.pass_seconds / 1e9;
@@ -175,11 +168,8 @@ void bench_generate_command(const Call& call, World& world) {
         {"replayed_passes", cached.report.decode.replayed},
         {"read_gbps", bytes},
         {"memory_gbps", read},
-        {"share_of_memory", in_turns.share},
-        {"recompute_tokens_per_second", uncached.next_rate},
-        {"recompute_pass_s", uncached.pass_seconds},
-        {"same_tokens",
-         same}}.dump(2));
+        {"share_of_memory",
+         in_turns.share}}.dump(2));
   }
   log::info(version_line());
   log::info(strfmt(
@@ -197,10 +187,6 @@ void bench_generate_command(const Call& call, World& world) {
                    100 * share_of(flops, machine.gemm), machine.gemm_name()));
   log::info(strfmt("then      %s tok/s, %.2f ms a pass | parameters, keys and values at %.1f GB/s, %.1f%% of memory",
                    human_count(cached.next_rate).c_str(), 1e3 * cached.pass_seconds, bytes, 100 * in_turns.share));
-  log::info(strfmt("no cache  %s tok/s, %.2f ms a pass | %.1f times as long, %s",
-                   human_count(uncached.next_rate).c_str(), 1e3 * uncached.pass_seconds,
-                   uncached.pass_seconds / cached.pass_seconds,
-                   same ? "the same tokens" : "OTHER TOKENS (weights are random, so choices are close)"));
 }
 
 }  // namespace tessera::jobs

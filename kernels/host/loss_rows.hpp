@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What linear_cross_entropy and its form in parts (cross_entropy_parts.hpp) do alike with a chunk of logits, so that
-// both have the same bits.
+// What linear_cross_entropy does with the chunks of a block of rows.
 
 #include <algorithm>
 #include <cmath>

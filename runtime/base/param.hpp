@@ -44,12 +44,6 @@ struct ParamSpec {
   [[nodiscard]] std::int64_t elements() const { return file_shape().numel(); }
 };
 
-/// Rows [first, first + count) of a parameter. count 0: all of them.
-struct RowRange {
-  std::int64_t first = 0, count = 0;
-  friend bool operator==(const RowRange&, const RowRange&) = default;
-};
-
 /// A vector of an optimizer's state: a value for each element of a parameter, or one for each block of elements.
 /// Optimizers declare theirs as a list; memory, plan and checkpoints are made from it.
 struct StateSpec {

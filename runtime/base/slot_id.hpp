@@ -46,7 +46,6 @@ enum class SlotUse : unsigned char {
   batch,  // a tensor of micro-batches; `of`: its field
   reference,
   sequences,  // log-probabilities of sequences
-  loss_rows,
   router,
   logits,
   chosen,  // on a device, in generation: (B) int32, the next tokens

@@ -242,21 +242,6 @@ TrafficCount GroupCosts::counters_traffic(int member, std::uint64_t counters) co
 
 GroupCosts AxisCosts::group(int rank) const { return {topology_, mesh_.members(rank, axes_), in_place_}; }
 
-TrafficCount traffic(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank, CollectiveKind kind,
-                     std::uint64_t bytes) {
-  return AxisCosts(topology, mesh, axes).group(rank).traffic(mesh.coordinate(rank, axes), kind, bytes);
-}
-
-TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank, CollectiveKind kind,
-                         std::uint64_t numel, DType dtype) {
-  return AxisCosts(topology, mesh, axes).group(rank).sum_traffic(mesh.coordinate(rank, axes), kind, numel, dtype);
-}
-
-TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank,
-                              std::uint64_t counters) {
-  return AxisCosts(topology, mesh, axes).group(rank).counters_traffic(mesh.coordinate(rank, axes), counters);
-}
-
 AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node) {
   AxisLoad load;
   std::uint64_t uplink = 0;

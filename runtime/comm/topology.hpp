@@ -32,7 +32,7 @@ struct Topology {
 
 enum class CollectiveKind : unsigned char { all_gather, all_to_all, reduce_scatter, all_reduce };
 
-/// Bytes that `rank` sends for one collective over `bytes` (the whole padded buffer). S members along `axes`, chunks of
+/// Bytes that a member of a group sends for one collective over `bytes` (the whole padded buffer). S members, chunks of
 /// c = bytes / S, L members on this node. A byte that a rank reads from a peer's shared memory counts as sent within
 /// the node. An all_reduce is a reduce_scatter, then an all_gather.
 ///   mpi        (S-1)c in all. Up to 8 members c to each of the others. Beyond: a reduce_scatter as reduction_tree.hpp
@@ -47,21 +47,14 @@ enum class CollectiveKind : unsigned char { all_gather, all_to_all, reduce_scatt
 ///              all_to_all: L·c to each of the S-L members elsewhere.
 ///   nccl       the ring algorithm: (S-1)c to the next member, which lies on another node for one member per node; an
 ///              all_to_all c to each of the others.
-[[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, AxisSet, int rank, CollectiveKind,
-                                   std::uint64_t bytes);
-/// The same for a reduce_scatter or all_reduce of `numel` elements of `dtype`. Sums are fp32: two-level transports
-/// widen before they send, and the all_gather of an all_reduce moves fp32.
-[[nodiscard]] TrafficCount sum_traffic(const Topology&, const Mesh&, AxisSet, int rank, CollectiveKind,
-                                       std::uint64_t numel, DType dtype);
-/// The same for an all_reduce of int64 counters.
-[[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, AxisSet, int rank, std::uint64_t count);
-
-/// The three functions above, for all members of a group: what depends on the group alone is computed once.
-/// `member`: its coordinate in the group.
 class GroupCosts {
  public:
+  /// `member`: its coordinate in the group.
   [[nodiscard]] TrafficCount traffic(int member, CollectiveKind kind, std::uint64_t bytes) const;
+  /// The same for a reduce_scatter or all_reduce of `numel` elements of `dtype`. Sums are fp32: two-level transports
+  /// widen before they send, and the all_gather of an all_reduce moves fp32.
   [[nodiscard]] TrafficCount sum_traffic(int member, CollectiveKind kind, std::uint64_t numel, DType dtype) const;
+  /// The same for an all_reduce of int64 counters.
   [[nodiscard]] TrafficCount counters_traffic(int member, std::uint64_t count) const;
   /// Of collectives of block-wise int8 (int8_collectives.hpp): `bytes`, of the encoded chunks of all members, are
   /// exchanged (reduce_scatter), gathered into a buffer of the rank (all_gather), or both (all_reduce).

@@ -26,8 +26,7 @@ class Lookup {
         last_gradient_(static_cast<std::size_t>(plan.layout.num_units())) {
     const auto& modules = plan.spec.model->modules;
     for (std::size_t m = 0; m < modules.size(); ++m)
-      for (std::size_t k = 0; k < modules[m]->params().size() && modules[m]->has_param_gradients(); ++k)
-        last_reader_[{modules[m]->params()[k], modules[m]->rows(k).first}] = static_cast<int>(m);
+      for (const int param : modules[m]->params()) last_reader_[param] = static_cast<int>(m);
     for (std::size_t m = 0; m < schedule.modules.size(); ++m)
       for (const int unit : schedule.modules[m].grad_units)
         last_gradient_[static_cast<std::size_t>(unit)] = static_cast<int>(m);
@@ -41,10 +40,8 @@ class Lookup {
   }
   /// Where quantized matrices are dequantized to; null if there are none.
   [[nodiscard]] std::byte* dequantized() const { return dequantized_; }
-  /// True if no module later in the model (earlier in backward) contributes to the gradient of these rows.
-  [[nodiscard]] bool first_contributor(int module, int param, RowRange rows) const {
-    return last_reader_.at({param, rows.first}) <= module;
-  }
+  /// True if no module later in the model (earlier in backward) contributes to the parameter's gradient.
+  [[nodiscard]] bool first_contributor(int module, int param) const { return last_reader_.at(param) <= module; }
   /// The same of a unit's gradient buffer.
   [[nodiscard]] bool first_to_touch(int module, int unit) const {
     return last_gradient_[static_cast<std::size_t>(unit)] <= module;
@@ -54,17 +51,10 @@ class Lookup {
   const shard::Schedule& schedule_;
   const shard::ShardManager& manager_;
   std::byte* dequantized_;
-  std::vector<std::byte*> slots_;  // null: not looked up yet
-  // The last module, by parameter and first row, and by unit.
-  std::map<std::pair<int, std::int64_t>, int> last_reader_;
+  std::vector<std::byte*> slots_;   // null: not looked up yet
+  std::map<int, int> last_reader_;  // the last module, by parameter; below, by unit
   std::vector<int> last_gradient_;
 };
-
-Shape shape_of(const ParamSpec& param, RowRange rows) {
-  Shape shape;
-  for (int i = 0; i < param.shape.rank(); ++i) shape.push_back(i == 0 && rows.count > 0 ? rows.count : param.shape[i]);
-  return shape;
-}
 
 /// Binds the parameters that an instruction reads.
 void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, Lookup& lookup,
@@ -72,12 +62,10 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
   const models::Model& model = *plan.spec.model;
   step.params.reserve(step.module->params().size());
   std::byte* dequantized = lookup.dequantized();
-  for (std::size_t k = 0; k < step.module->params().size(); ++k) {
-    const int param = step.module->params()[k];
-    const RowRange rows = step.module->rows(k);
-    const int home = plan.layout.unit_of(param, rows.first);
+  for (const int param : step.module->params()) {
+    const int home = plan.layout.unit_of(param);
     const DType dtype = schedule.units[static_cast<std::size_t>(home)].param_dtype;
-    const std::size_t offset = bytes_of(plan.layout.offset_of(param, rows.first), dtype);
+    const std::size_t offset = bytes_of(plan.layout.offset_of(param), dtype);
     std::byte* data = nullptr;  // null if the instruction does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
       if (unit == home) data = lookup.slot(slot) + offset;
@@ -91,7 +79,7 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
       step.params.push_back(matrix);
       continue;
     }
-    step.params.emplace_back(data, dtype, shape_of(spec, rows), plan.spec.device);
+    step.params.emplace_back(data, dtype, spec.shape, plan.spec.device);
   }
 }
 
@@ -105,19 +93,17 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   };
   step.dparams.reserve(step.module->params().size());
   step.accumulate.reserve(step.module->params().size());
-  for (std::size_t k = 0; k < step.module->params().size(); ++k) {
-    const int param = step.module->params()[k];
-    const RowRange rows = step.module->rows(k);
-    const int unit = plan.layout.unit_of(param, rows.first), slot = schedule.grad_slot(unit, instruction.micro);
-    if (slot < 0 || !step.module->has_param_gradients()) {  // frozen, or computed by another module
+  for (const int param : step.module->params()) {
+    const int unit = plan.layout.unit_of(param), slot = schedule.grad_slot(unit, instruction.micro);
+    if (slot < 0) {  // frozen
       step.dparams.emplace_back();
       step.accumulate.push_back(0);
       continue;
     }
     const DType dtype = dtype_of(unit);
-    step.dparams.emplace_back(lookup.slot(slot) + bytes_of(plan.layout.offset_of(param, rows.first), dtype), dtype,
-                              shape_of(model.params[static_cast<std::size_t>(param)], rows), plan.spec.device);
-    step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param, rows));
+    step.dparams.emplace_back(lookup.slot(slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
+                              model.params[static_cast<std::size_t>(param)].shape, plan.spec.device);
+    step.accumulate.push_back(adds(unit) || !lookup.first_contributor(instruction.module, param));
   }
   const shard::ModuleUse& use = schedule.use_of(instruction);
   if (instruction.part + 1 < use.num_stages()) return;  // a later stage, whose backward comes first, has them
@@ -215,7 +201,6 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->buffers = program->host_buffers = batch_memory(plan, arena, Memory::host);
   program->host_logits = program->logits;
   if (plan.spec.device != host_device) bind_device(*program, plan, arena, parts_.replays);
-  program->loss_rows = arena.data_if({SlotUse::loss_rows});
   program->sequences = arena.data_if({SlotUse::sequences});
   if (!schedule.references.empty()) program->reference = arena.data({SlotUse::reference});
   if (train) program->router = reinterpret_cast<double*>(arena.data_if({SlotUse::router}));

@@ -51,7 +51,6 @@ class Executor::BoundSchedule {
   BatchMemory current_tokens;
   double* router = nullptr;        // training with experts
   std::byte* reference = nullptr;  // Batch::reference
-  std::byte* loss_rows = nullptr;  // of a head in parts
   std::byte* sequences = nullptr;  // Batch::sequence_values, of all micro-batches
   // On a device:
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training

@@ -7,7 +7,6 @@
 
 #include "kernels/balance.hpp"
 #include "kernels/reduce.hpp"
-#include "models/row_parts.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/exec/backend.hpp"
 #include "runtime/plan/activations.hpp"
@@ -216,8 +215,6 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
                      .skipped = batch.tensor_rank * rows * tokens,
                      .row_lengths = program.source->row_lengths(micro)};
   }
-  if (program.loss_rows != nullptr)
-    batch.loss_rows = bytes(program.loss_rows, models::loss_rows_bytes(rows * tokens), device_);
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;

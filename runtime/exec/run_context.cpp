@@ -17,7 +17,7 @@ RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::stri
                        const RunTestHooks& test_hooks)
     : world(world_),
       plan(make_plan(spec, agreed, test_hooks)),
-      communicators(make_communicators(test_hooks.delay)),
+      communicators(make_communicators()),
       arena(make_arena()),
       manager({.layout = &plan.layout,
                .train = &plan.main(),
@@ -40,13 +40,10 @@ plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agree
   return result;
 }
 
-std::vector<std::unique_ptr<Communicator>> RunContext::make_communicators(const Delay& d) {
+std::vector<std::unique_ptr<Communicator>> RunContext::make_communicators() {
   std::vector<std::unique_ptr<Communicator>> made;
-  const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0 || d.disturb;
-  for (const AxisSet axes : plan.groups.all) {
+  for (const AxisSet axes : plan.groups.all)
     abort_on_error(0, [&] { made.push_back(world.communicator(plan.spec.strategy.mesh, axes)); });
-    if (slow) made.back() = delayed(std::move(made.back()), d);
-  }
   return made;
 }
 

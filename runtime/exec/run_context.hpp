@@ -11,7 +11,6 @@
 #include "io/model/model_io.hpp"
 #include "io/scratch/scratch_store.hpp"
 #include "runtime/base/arena.hpp"
-#include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/exec/batches.hpp"
 #include "runtime/plan/plan.hpp"
@@ -21,7 +20,6 @@ namespace tessera::exec {
 
 /// What tests change in a run.
 struct RunTestHooks {
-  Delay delay;               // a slow transport
   std::string resized_slot;  // this slot is allocated with `resize` bytes more (or fewer) than planned
   std::ptrdiff_t resize = 0;
 };
@@ -29,7 +27,7 @@ struct RunTestHooks {
 class RunContext {
  public:
   /// Collective. Takes topology and rank from the world. `agreed`: what must be equal on all ranks, beside the plan.
-  RunContext(World& world, const plan::RunSpec& spec, const std::string& agreed, const RunTestHooks& test_hooks);
+  RunContext(World& world, const plan::RunSpec& spec, const std::string& agreed, const RunTestHooks& test_hooks = {});
 
   World& world;
   plan::RunPlan plan;
@@ -71,7 +69,7 @@ class RunContext {
 
  private:
   [[nodiscard]] plan::RunPlan make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks);
-  [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_communicators(const Delay& delay);
+  [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_communicators();
   [[nodiscard]] std::unique_ptr<Arena> make_arena();
   [[nodiscard]] std::unique_ptr<DiskMemory> on_disk(const std::vector<ArenaSlot>& slots);
   [[nodiscard]] std::byte* share(const ArenaSlot& slot, std::size_t bytes);

@@ -10,7 +10,6 @@ GenerationShape generation_shape(const GenerateRequest& request, std::int64_t ro
   for (const TokenIds& prompt : request.prompts)
     shape.tokens = std::max(shape.tokens, static_cast<std::int64_t>(prompt.size()));
   shape.cache_tokens = shape.tokens + request.max_new_tokens - 1;  // the last new token is no input
-  if (request.recompute) shape.tokens = shape.cache_tokens;
   return shape;
 }
 
@@ -79,7 +78,7 @@ std::int64_t GenerationBatch::continue_rows(const Pick& pick) {
     append(r, pick(r));
     open_ += row.open ? 1 : 0;
   }
-  prefill_ = request_.recompute;
+  prefill_ = false;
   next_pass();
   return open_;
 }

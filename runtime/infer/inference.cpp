@@ -26,9 +26,9 @@ std::string agreed(const GenerateRequest& request) {
   };
   for (const TokenIds& prompt : request.prompts) mix(prompt);
   mix(request.stop);
-  return strfmt("%zu prompts %016lx, %ld new, temperature %a top_k %ld top_p %a penalty %a seed %lu recompute %d",
+  return strfmt("%zu prompts %016lx, %ld new, temperature %a top_k %ld top_p %a penalty %a seed %lu",
                 request.prompts.size(), hash, request.max_new_tokens, s.temperature, s.top_k, s.top_p,
-                s.repetition_penalty, s.seed, request.recompute);
+                s.repetition_penalty, s.seed);
 }
 
 /// "stopped id id …"
@@ -67,7 +67,7 @@ struct Inference::Parts : exec::RunContext {
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
-    : exec::RunContext(world_, options.run, "", options.test_hooks),
+    : exec::RunContext(world_, options.run, ""),
       nll_weight(options.nll_weight),
       executor({&plan, &manager, nullptr, arena.get(), options.comm_streams, options.replays}) {
   const models::Phase phase =

@@ -19,7 +19,6 @@ struct InferenceOptions {
   plan::RunSpec run;  // purpose evaluate or generate; topology and rank are filled from the world
   Stream::Mode comm_streams = Stream::Mode::threaded;  // tests
   bool replays = true;                                 // exec::Executor::Parts::replays; false: tests
-  exec::RunTestHooks test_hooks;                       // tests
   double nll_weight = 0;                               // Evaluation::nll_weight
 };
 

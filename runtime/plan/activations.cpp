@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "models/attention.hpp"
-#include "models/row_parts.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -40,8 +39,7 @@ void mark_saved(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
     const std::size_t kept = kept_bytes(spec, modules[m], static_cast<int>(m), shape);
     modules[m].saves = kept > 0;
     modules[m].saves_again = model.modules[m]->split_saved_bytes(shape, model.dtype).total() > kept;
-    modules[m].offloads = spec.strategy.policy.activations != shard::Tier::device && m >= model.embedding_modules &&
-                          m < modules.size() - model.head_modules;
+    modules[m].offloads = spec.strategy.policy.activations != shard::Tier::device && model.is_block(m);
   }
 }
 
@@ -230,8 +228,6 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   if (model.score < 0)
     slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
                              static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));
-  if (model.in_row_parts)
-    slots.push_back(own_slot({SlotUse::loss_rows}, "loss_rows", Category::buffers, models::loss_rows_bytes(most)));
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
     slots.push_back(own_slot({SlotUse::router}, "router", Category::buffers, statistics * sizeof(double)));
   return slots;

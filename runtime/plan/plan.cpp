@@ -65,14 +65,6 @@ void check(const RunSpec& spec) {
   if (trains && std::ranges::none_of(spec.model->params, &ParamSpec::trainable))
     throw Error(ExitCode::usage, "every parameter is frozen: there is nothing to train", "freeze_parameters",
                 "Leave a parameter trainable");
-  TESSERA_ASSERT(trains || !spec.model->in_row_parts, "inference with a head in parts");
-  if (spec.model->in_row_parts && spec.device != host_device)
-    throw Error(ExitCode::usage,
-                "--max_unit_size is not supported on a GPU, whose kernels sum over the whole vocabulary",
-                "--max_unit_size", "Drop --max_unit_size");
-  if (spec.model->in_row_parts && spec.strategy.policy.wrap.kind == shard::WrapPolicy::Kind::model)
-    throw Error(ExitCode::usage, "--max_unit_size splits embedding and head, and NO_WRAP makes the model one unit",
-                "--max_unit_size, --wrap_policy", "Keep one of the two");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
     throw Error(ExitCode::usage,
                 strfmt("sequence length %ld is not in 1 … %ld, the positions the model has", spec.tokens,
@@ -102,11 +94,6 @@ void check(const RunSpec& spec) {
   if (spec.device != host_device && policy.placement.params == shard::Tier::disk)
     throw Error(ExitCode::usage, "parameters on disk are built for runs without a GPU only", "offload_params",
                 "Use --offload_params cpu, with --offload_optimizer disk");
-  if (policy.activations != shard::Tier::device && spec.model->in_row_parts)
-    throw Error(ExitCode::usage,
-                "--max_unit_size splits embedding and head into modules that share one activation, which "
-                "--offload_activations does not support",
-                "--offload_activations, --max_unit_size", "Keep one of the two");
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
     throw Error(ExitCode::usage,
                 strfmt("reduce_dtype %s with parameters of %s is not supported", name_of(policy.reduce_dtype),

@@ -23,7 +23,8 @@ struct Block {
 /// The blocks of a model: its modules between embedding and head.
 std::vector<Block> blocks_of(const models::Model& model) {
   std::vector<Block> blocks;
-  for (std::size_t m = model.embedding_modules; m < model.modules.size() - model.head_modules; ++m) {
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    if (!model.is_block(m)) continue;
     const models::Module& module = *model.modules[m];
     if (blocks.empty() || blocks.back().name != module.group()) blocks.push_back({module.group(), m, m, 0});
     blocks.back().last = m;
@@ -138,21 +139,17 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   for (const auto& module : model.reference) names.push_back(module->name());
   std::vector<shard::UnitSpec> units;
   UnitsOfName of_name;
-  std::set<std::pair<int, std::int64_t>> taken;  // parameters, and first rows of parts of them
+  std::set<int> taken;  // parameters
   for (std::size_t m = 0; m < modules.size(); ++m) {
     std::vector<std::size_t> begun;  // units with parameters of this module
-    const std::span<const int> params = modules[m]->params();
-    for (std::size_t k = 0; k < params.size(); ++k) {
-      const int param = params[k];
-      const RowRange rows = modules[m]->rows(k);
-      if (!taken.emplace(param, rows.first).second) continue;
+    for (const int param : modules[m]->params()) {
+      if (!taken.insert(param).second) continue;
       const std::size_t u = unit_for(units, of_name[names[m]], names[m], model.params[static_cast<std::size_t>(param)]);
       if (std::ranges::find(begun, u) == begun.end()) {
         begun.push_back(u);
         units[u].module_firsts.push_back(param);
       }
       units[u].params.push_back(param);
-      units[u].rows.push_back(rows);
     }
   }
   name_apart(units, of_name);
@@ -165,12 +162,11 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
   return units;
 }
 
-/// Units by parameter and first row.
-static std::map<std::pair<int, std::int64_t>, int> units_of_params(const std::vector<shard::UnitSpec>& units) {
-  std::map<std::pair<int, std::int64_t>, int> unit_of;
+/// Units by parameter.
+static std::map<int, int> units_of_params(const std::vector<shard::UnitSpec>& units) {
+  std::map<int, int> unit_of;
   for (std::size_t u = 0; u < units.size(); ++u)
-    for (std::size_t k = 0; k < units[u].params.size(); ++k)
-      unit_of[{units[u].params[k], units[u].rows[k].first}] = static_cast<int>(u);
+    for (const int param : units[u].params) unit_of[param] = static_cast<int>(u);
   return unit_of;
 }
 
@@ -209,9 +205,9 @@ std::vector<shard::ReferenceModel> references(const models::Model& model, const 
   for (const auto& module : model.reference) {
     std::string name = module->name();  // a schedule's text has the reference's name before it
     if (name.starts_with(models::reference_prefix)) name.erase(0, std::string_view(models::reference_prefix).size());
-    shard::ModuleUse use{.name = std::move(name), .in_place = module->in_place()};
-    for (std::size_t k = 0; k < module->params().size() && module->forward_reads_params(models::Phase::eval); ++k)
-      use.forward_units.push_back(unit_of.at({module->params()[k], module->rows(k).first}));
+    shard::ModuleUse use{.name = std::move(name)};
+    if (module->forward_reads_params(models::Phase::eval))
+      for (const int param : module->params()) use.forward_units.push_back(unit_of.at(param));
     std::sort(use.forward_units.begin(), use.forward_units.end());
     use.forward_units.erase(std::unique(use.forward_units.begin(), use.forward_units.end()), use.forward_units.end());
     add_stages(*module, models::Phase::eval, mesh, use);
@@ -227,20 +223,17 @@ std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std:
   for (std::size_t i = 0; i < model.modules.size(); ++i) {
     const auto& module = *model.modules[i];
     std::vector<int> all, trained;
-    for (std::size_t k = 0; k < module.params().size(); ++k) {
-      const int param = module.params()[k];
-      all.push_back(unit_of.at({param, module.rows(k).first}));
+    for (const int param : module.params()) {
+      all.push_back(unit_of.at(param));
       if (model.params[static_cast<std::size_t>(param)].trainable) trained.push_back(all.back());
     }
     for (auto* list : {&all, &trained}) {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
     }
-    const bool is_block = i >= model.embedding_modules && i < model.modules.size() - model.head_modules;
-    shard::ModuleUse use{module.name(), all, all, trained, is_block, module.in_place()};
+    shard::ModuleUse use{module.name(), all, all, trained, model.is_block(i)};
     if (!module.forward_reads_params(phase)) use.forward_units.clear();
     if (!module.backward_reads_params()) use.backward_units.clear();
-    if (!module.has_param_gradients()) use.grad_units.clear();
     add_stages(module, phase, mesh, use);
     uses.push_back(std::move(use));
   }

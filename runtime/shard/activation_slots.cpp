@@ -29,7 +29,7 @@ class ActivationPlacer {
     for (const ReferenceModel& reference : s_.references) {
       std::vector<ActivationSlots>& slots = s_.reference_slots.emplace_back(reference.modules.size());
       for (int m = 0; m < static_cast<int>(slots.size()); ++m) {
-        if (m > 0) slots[at(m)].input = alternate(reference.modules, m - 1);
+        if (m > 0) slots[at(m)].input = alternate(m - 1);
         for (int v = 0; v < static_cast<int>(reference.modules[at(m)].values.size()); ++v)
           slots[at(m)].values.push_back(slot({SlotUse::value, -1, v}));
       }
@@ -54,17 +54,10 @@ class ActivationPlacer {
     return slots;
   }
 
-  int output(int m) {
-    while (s_.modules[at(m)].in_place) --m;
-    return m + 1 < first_ ? alternate(s_.modules, m) : slot({SlotUse::output, m});
-  }
+  int output(int m) { return m + 1 < first_ ? alternate(m) : slot({SlotUse::output, m}); }
 
   /// The output of a module that has no backward, in one of two slots.
-  int alternate(const std::vector<ModuleUse>& modules, int m) {
-    const auto writes = [](const ModuleUse& use) { return !use.in_place; };
-    const auto outputs = std::count_if(modules.begin(), modules.begin() + m + 1, writes);
-    return slot({SlotUse::output, static_cast<int>((outputs - 1) % 2)});
-  }
+  int alternate(int m) { return slot({SlotUse::output, m % 2}); }
 
   /// The slot of that id; where activations are offloaded, outputs are in the first staging slots of inputs.
   int slot(SlotId id) {

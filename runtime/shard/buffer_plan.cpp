@@ -19,8 +19,6 @@ void check(const ScheduleInput& in, ScheduleKind kind) {
     throw std::logic_error("a prefetch depth below 0");
   if (in.policy.staging_slots < 1) throw std::logic_error("no staging slots");
   if (in.policy.activations == Tier::disk) throw std::logic_error("activations on disk");
-  if (in.policy.activations != Tier::device && std::ranges::any_of(in.modules, &ModuleUse::in_place))
-    throw std::logic_error("activations of modules that work in place are not offloaded");
   if (in.policy.reproducible && in.policy.reduce == Reduce::last)
     throw std::logic_error("reproducible sums reduce each micro-batch: it cannot be combined with reduce = last");
   for (const ModuleUse& m : in.modules)

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 #include <stdexcept>
 
 #include "kernels/reduce.hpp"
@@ -25,21 +23,25 @@ std::int64_t ShardLayout::quantum(const UnitSpec& unit) {
 ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh)
     : units_(units.begin(), units.end()), of_unit_(units.size()), of_param_(params.size()), mesh_(mesh) {
   for (const ParamSpec& param : params) {
-    row_numel_.push_back(param.shape.rank() > 0 && param.shape[0] > 0 ? param.numel() / param.shape[0] : 1);
     placements_.push_back(param.placement);
     shapes_.push_back(param.shape);
   }
   for (int u = 0; u < num_units(); ++u) add_unit(params, u);
-  check_rows(params);
+  for (std::size_t p = 0; p < params.size(); ++p)
+    if (of_param_[p].unit < 0) throw std::logic_error(params[p].name + " is in no unit");
 }
 
 void ShardLayout::add_unit(std::span<const ParamSpec> params, int u) {
   std::vector<Piece> pieces = pieces_of(params, u);
-  padded_.push_back(units_[at(u)].whole_params ? place_whole(u, pieces) : place_in_order(u, pieces));
+  padded_.push_back(place(u, pieces));
   std::int64_t numel = 0;
   for (const Piece& piece : pieces) {
+    Piece& of_param = of_param_[at(piece.param)];
+    if (of_param.unit >= 0)
+      throw std::logic_error(params[at(piece.param)].name + " is in two units: " + unit_name(of_param.unit) + " and " +
+                             unit_name(u));
     numel += piece.length;
-    of_param_[at(piece.param)].push_back(piece);
+    of_param = piece;
   }
   numel_.push_back(numel);
   std::ranges::sort(pieces, {}, &Piece::offset);
@@ -48,12 +50,9 @@ void ShardLayout::add_unit(std::span<const ParamSpec> params, int u) {
 
 std::vector<ShardLayout::Piece> ShardLayout::pieces_of(std::span<const ParamSpec> params, int u) const {
   const UnitSpec& unit = units_[at(u)];
-  TESSERA_ASSERT(unit.rows.empty() || unit.rows.size() == unit.params.size(), "rows of %zu parameters of %zu",
-                 unit.rows.size(), unit.params.size());
   const int parts = is_replicated(u) ? 1 : mesh_.size(Axis::tensor);
   std::vector<Piece> pieces;
-  for (std::size_t k = 0; k < unit.params.size(); ++k) {
-    const int p = unit.params[k];
+  for (const int p : unit.params) {
     if (p < 0 || at(p) >= params.size())
       throw std::logic_error(strfmt("unit %s names parameter %d", unit.name.c_str(), p));
     const ParamSpec& spec = params[at(p)];
@@ -63,20 +62,12 @@ std::vector<ShardLayout::Piece> ShardLayout::pieces_of(std::span<const ParamSpec
     if (spec.placement.ranks != parts)
       throw std::logic_error(strfmt("%s has %d parts, and unit %s is of %d", spec.name.c_str(), spec.placement.ranks,
                                     unit.name.c_str(), parts));
-    const RowRange rows = unit.rows.empty() ? RowRange{} : unit.rows[k];
-    if (unit.whole_params && rows.count > 0)
-      throw std::logic_error("unit " + unit.name + " has rows of " + spec.name +
-                             ", and its parameters are to be whole");
-    Piece piece{.unit = u, .param = p, .first = rows.first * row_numel_[at(p)], .length = spec.numel()};
-    if (rows.count > 0) piece.length = rows.count * row_numel_[at(p)];
-    if (piece.first % unit.granularity != 0)
-      throw std::logic_error(strfmt("row %ld of %s begins inside a block of states", rows.first, spec.name.c_str()));
-    pieces.push_back(piece);
+    pieces.push_back({.unit = u, .param = p, .length = spec.numel()});
   }
   return pieces;
 }
 
-std::int64_t ShardLayout::place_in_order(int u, std::vector<Piece>& pieces) const {
+std::int64_t ShardLayout::place(int u, std::vector<Piece>& pieces) const {
   const UnitSpec& unit = units_[at(u)];
   const std::int64_t alignment = std::max(param_alignment, unit.granularity);
   TESSERA_ASSERT(std::has_single_bit(static_cast<std::uint64_t>(alignment)), "an alignment of %ld", alignment);
@@ -90,56 +81,6 @@ std::int64_t ShardLayout::place_in_order(int u, std::vector<Piece>& pieces) cons
   }
   const int replicas = unit.trainable ? num_replicas(u) : 1;
   return round_up(end, quantum(unit) * num_shards(u) * replicas);
-}
-
-/// Each parameter begins with a block of the norm, so that the blocks do not depend on the number of shards.
-std::int64_t ShardLayout::place_whole(int u, std::vector<Piece>& pieces) const {
-  const UnitSpec& unit = units_[at(u)];
-  const std::int64_t alignment =
-      std::max({param_alignment, unit.granularity, static_cast<std::int64_t>(kernels::norm_block)});
-  std::vector<std::size_t> order(pieces.size()), owner(pieces.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t k) { return pieces[k].length; });
-  std::vector<std::int64_t> used(at(num_shards(u)), 0);
-  for (const std::size_t k : order) {
-    owner[k] = static_cast<std::size_t>(std::ranges::min_element(used) - used.begin());
-    used[owner[k]] += round_up(pieces[k].length, alignment);
-  }
-  const int replicas = unit.trainable ? num_replicas(u) : 1;
-  const std::int64_t shard = round_up(std::ranges::max(used), quantum(unit) * replicas);
-  std::ranges::fill(used, 0);
-  for (std::size_t k = 0; k < pieces.size(); ++k) {
-    pieces[k].offset = static_cast<std::int64_t>(owner[k]) * shard + used[owner[k]];
-    used[owner[k]] += round_up(pieces[k].length, alignment);
-  }
-  return shard * num_shards(u);
-}
-
-/// Every row of every parameter is in one unit.
-void ShardLayout::check_rows(std::span<const ParamSpec> params) const {
-  for (std::size_t p = 0; p < params.size(); ++p) {
-    std::vector<Piece> pieces = of_param_[p];
-    std::ranges::sort(pieces, {}, &Piece::first);
-    std::int64_t end = 0;
-    for (std::size_t k = 0; k < pieces.size(); ++k) {
-      if (pieces[k].first < end)
-        throw std::logic_error(params[p].name + " is in two units: " + unit_name(pieces[k - 1].unit) + " and " +
-                               unit_name(pieces[k].unit));
-      if (pieces[k].first > end) break;
-      end += pieces[k].length;
-    }
-    if (pieces.empty() || end != params[p].numel())
-      throw std::logic_error(params[p].name + (pieces.empty() ? " is in no unit" : " has rows that are in no unit"));
-  }
-}
-
-const ShardLayout::Piece& ShardLayout::piece(int param, std::int64_t row) const {
-  const std::int64_t element = row * row_numel_[at(param)];
-  const auto found = std::ranges::find_if(of_param_[at(param)], [element](const Piece& piece) {
-    return element >= piece.first && element < piece.first + std::max<std::int64_t>(piece.length, 1);
-  });
-  TESSERA_ASSERT(found != of_param_[at(param)].end(), "parameter %d has no row %ld", param, row);
-  return *found;
 }
 
 int ShardLayout::part_of(int unit, int rank) const {
@@ -163,20 +104,13 @@ std::vector<Segment> ShardLayout::whole(const std::vector<Segment>& segments, in
   return out;
 }
 
-std::int64_t ShardLayout::offset_of(int param, std::int64_t row) const {
-  const Piece& of = piece(param, row);
-  return of.offset + row * row_numel_[at(param)] - of.first;
-}
-
 std::vector<Segment> ShardLayout::segments_between(int unit, std::int64_t first, std::int64_t last) const {
   std::vector<Segment> out;
   for (const Piece& piece : of_unit_[at(unit)]) {
     const std::int64_t begin = std::max(first, piece.offset), end = std::min(last, piece.offset + piece.length);
     if (begin < end)
-      out.push_back({.param = piece.param,
-                     .param_offset = piece.first + begin - piece.offset,
-                     .unit_offset = begin,
-                     .length = end - begin});
+      out.push_back(
+          {.param = piece.param, .param_offset = begin - piece.offset, .unit_offset = begin, .length = end - begin});
   }
   return out;
 }

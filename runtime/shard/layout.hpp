@@ -10,9 +10,6 @@
 // R replicas, of R·quantum. So all strategies of one world pad trainable units alike. Alignment and quantum are at
 // least the granularity of the optimizer's states, so that no block of them crosses a shard. Offsets are in elements:
 // master weights, gathered parameters and gradients of a unit have the same layout, whatever their types.
-//
-// A unit of whole parameters assigns each to one shard: in descending order of size, to the shard that has the fewest
-// elements so far (LPT). The largest shard decides the size of all; inside a shard parameters are in the unit's order.
 
 #include <cstdint>
 #include <span>
@@ -25,12 +22,11 @@
 
 namespace tessera::shard {
 
-/// Parameters that are gathered and reduced together, as indices into the model's list of ParamSpec. Each parameter, or
-/// each row of it, is in one unit. All parameters of a unit are trainable, or none is.
+/// Parameters that are gathered and reduced together, as indices into the model's list of ParamSpec. Each parameter is
+/// in one unit. All parameters of a unit are trainable, or none is.
 struct UnitSpec {
   std::string name;
   std::vector<int> params;
-  std::vector<RowRange> rows = {};      // of each of them that the unit has; empty: all rows of all
   bool trainable = true;                // false: frozen, without gradients and optimizer states
   bool adapters = false;                // of LoRA (ParamSpec::adapter)
   bool split = false;                   // the parameters have parts on the ranks of the tensor axis (TensorPlacement)
@@ -38,8 +34,6 @@ struct UnitSpec {
   UnitPolicy policy = {};               // its axes are those of the mesh that the layout is made for
   std::int64_t granularity = 1;         // of the optimizer's states (runtime/base/param.hpp); a power of two
   std::vector<int> module_firsts = {};  // the first of each module's parameters, in the order of `params`
-  /// Each parameter is in one shard, whole, as an optimizer needs it that computes on matrices (Muon, Shampoo).
-  bool whole_params = false;
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
@@ -59,7 +53,7 @@ class ShardLayout {
   [[nodiscard]] static std::int64_t quantum(const UnitSpec& unit);
 
   ShardLayout() = default;
-  /// Throws std::logic_error if a row of a parameter is in no unit or in two, or if a unit has both trainable and
+  /// Throws std::logic_error if a parameter is in no unit or in two, or if a unit has both trainable and
   /// frozen parameters, or both replicated and split ones (TensorPlacement). A unit of split ones is over the data
   /// axes, where there is a tensor axis; one of replicated ones over the tensor axis too.
   ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh);
@@ -69,9 +63,6 @@ class ShardLayout {
   [[nodiscard]] bool trainable(int unit) const { return units_[static_cast<std::size_t>(unit)].trainable; }
   [[nodiscard]] const UnitPolicy& policy(int unit) const { return units_[static_cast<std::size_t>(unit)].policy; }
   [[nodiscard]] DType storage_dtype(int unit) const { return units_[static_cast<std::size_t>(unit)].storage_dtype; }
-  [[nodiscard]] const std::vector<int>& unit_params(int unit) const {
-    return units_[static_cast<std::size_t>(unit)].params;
-  }
   /// Elements of the flat buffer, padding included.
   [[nodiscard]] std::int64_t padded_numel(int unit) const { return padded_[static_cast<std::size_t>(unit)]; }
   /// Elements of one shard: padded_numel / S.
@@ -87,10 +78,9 @@ class ShardLayout {
   /// Which part of the unit's parameters `rank` has; 0 if they are replicated.
   [[nodiscard]] int part_of(int unit, int rank) const;
 
-  /// The unit that has the row of the parameter.
-  [[nodiscard]] int unit_of(int param, std::int64_t row = 0) const { return piece(param, row).unit; }
-  /// First element of the row in that unit's flat buffer.
-  [[nodiscard]] std::int64_t offset_of(int param, std::int64_t row = 0) const;
+  /// The unit that has the parameter, and the parameter's first element in that unit's flat buffer.
+  [[nodiscard]] int unit_of(int param) const { return of_param_[static_cast<std::size_t>(param)].unit; }
+  [[nodiscard]] std::int64_t offset_of(int param) const { return of_param_[static_cast<std::size_t>(param)].offset; }
   /// Segments of the parameters in shard `shard` of `unit`, in order; all_segments: in the whole unit.
   [[nodiscard]] std::vector<Segment> segments(int unit, int shard) const;
   [[nodiscard]] std::vector<Segment> all_segments(int unit) const;
@@ -104,31 +94,27 @@ class ShardLayout {
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> gaps(int unit) const;
 
  private:
-  /// A parameter, or rows of it, in a unit. In elements: the first within the parameter, how many, and where they are
-  /// in the unit's flat buffer.
+  /// A parameter in a unit: how many elements, and where they are in the unit's flat buffer.
   struct Piece {
-    int unit = 0, param = 0;
-    std::int64_t first = 0, length = 0, offset = 0;
+    int unit = -1, param = 0;
+    std::int64_t length = 0, offset = 0;
   };
   void add_unit(std::span<const ParamSpec> params, int unit);
   /// The unit's parameters, without offsets.
   [[nodiscard]] std::vector<Piece> pieces_of(std::span<const ParamSpec> params, int unit) const;
-  /// Both set the offsets, and return the elements of the flat buffer.
-  [[nodiscard]] std::int64_t place_in_order(int unit, std::vector<Piece>& pieces) const;
-  [[nodiscard]] std::int64_t place_whole(int unit, std::vector<Piece>& pieces) const;
-  void check_rows(std::span<const ParamSpec> params) const;
+  /// Sets the offsets, and returns the elements of the flat buffer.
+  [[nodiscard]] std::int64_t place(int unit, std::vector<Piece>& pieces) const;
   /// Whether the unit is over the tensor axis too.
   [[nodiscard]] bool is_replicated(int unit) const {
     return (policy(unit).shard_axes | policy(unit).replicate_axes).contains(Axis::tensor);
   }
-  [[nodiscard]] const Piece& piece(int param, std::int64_t row) const;
   [[nodiscard]] std::vector<Segment> segments_between(int unit, std::int64_t first, std::int64_t last) const;
 
   std::vector<UnitSpec> units_;
   std::vector<std::int64_t> padded_, numel_;
-  std::vector<std::vector<Piece>> of_unit_, of_param_;  // in the order of offsets; in the order of rows
-  std::vector<std::int64_t> row_numel_;                 // elements of a row, by parameter
-  std::vector<TensorPlacement> placements_;             // the same
+  std::vector<std::vector<Piece>> of_unit_;  // in the order of offsets
+  std::vector<Piece> of_param_;
+  std::vector<TensorPlacement> placements_;  // by parameter
   std::vector<Shape> shapes_;
   Mesh mesh_{1, 1};
 };

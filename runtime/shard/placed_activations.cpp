@@ -12,8 +12,6 @@ PlacedActivations::PlacedActivations(const Schedule& schedule, UseOrder& order)
       saved_(schedule.modules.size()) {}
 
 PlacedActivations::Content PlacedActivations::content_of(const Instruction& in, int name, int module) const {
-  const std::vector<ModuleUse>& modules = s_.modules_of(in.instance);
-  while (name == input && module > 1 && modules[at(module - 1)].in_place) --module;
   return {name, module, in.micro, order_.step, in.instance};
 }
 
@@ -106,12 +104,11 @@ void PlacedActivations::forward(const Instruction& in) {
   if (x != nullptr) order_.read(*x, "its input");
   if (const int output = s_.output_slot(in); output >= 0) {  // which any stage may write
     const Content content = content_of(in, input, in.module + 1);
-    if (!s_.use_of(in).in_place && first_stage(in)) take(stages_[at(output)], content, "the slot of its output");
+    if (first_stage(in)) take(stages_[at(output)], content, "the slot of its output");
     else if (Stage* stage = with(output, content, "its output")) order_.write(*stage, "its output");
   }
   if (in.module < first_ || in.instance > 0) {  // not before: the output is not in its place
-    const bool done = last_stage(in) && (!s_.use_of(in).in_place || s_.output_slot(in) < 0);
-    if (x != nullptr && done) x->needed = false;
+    if (x != nullptr && last_stage(in)) x->needed = false;
     return;
   }
   save(in, slots.saved, saved);

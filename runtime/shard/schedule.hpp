@@ -58,7 +58,6 @@ struct ModuleUse {
   std::vector<int> grad_units;      // backward contributes to their gradients
   bool recomputable = false;        // activation checkpointing applies: a block, not embedding or head; with
                                     // Recompute::selective only one that saves anything which is not kept
-  bool in_place = false;            // its output is in the memory of its input
   /// Where activations are offloaded: its input and what it saves are.
   bool offloads = false;
   bool saves = false;        // its forward leaves something for its backward

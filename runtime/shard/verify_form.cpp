@@ -242,8 +242,6 @@ class Form {
             has_slot(m > 0, s_.reference_slots[r][m].input, {SlotUse::output}, StateKind::input,
                      "the input of " + s_.references[r].modules[m].name);
     }
-    if (s_.offloads_activations && std::ranges::any_of(s_.modules, &ModuleUse::in_place))
-      fail(-1, "a module works in place of an offloaded input");
   }
 
   /// Kept values of a module that is not recomputed are in slots of its own.

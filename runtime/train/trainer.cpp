@@ -71,6 +71,7 @@ struct Trainer::Parts : exec::RunContext {
   exec::SampleBatches batches;
   std::vector<std::int64_t> extra;  // exec::StepBlock::extra, and its balance losses
   std::vector<double> aux_losses;
+  const models::FlopTerms flops;
   StepsDone done;
   std::optional<LossScale> loss_scale;
   double gradient_scale = 1;  // of the last step
@@ -85,7 +86,8 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       executor({&plan, &manager, optimizer.get(), arena.get(), options.comm_streams}),
       batches(plan.spec.batch, data_rank(), plan.spec.tokens, plan.spec.flat_tokens, plan.spec.sequences, context()),
       extra(static_cast<std::size_t>(plan.spec.model->num_extra_sums())),
-      aux_losses(static_cast<std::size_t>(plan.spec.model->router.num_losses())) {
+      aux_losses(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
+      flops(plan.spec.model->train_terms()) {
   if (options.loss_scale) loss_scale.emplace(*options.loss_scale);
   if (!plan.load.list.empty()) load = executor.bind(plan.load, models::Phase::eval);
   train = executor.bind(plan.train, models::Phase::train);
@@ -203,7 +205,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
 
   const io::PackedCounts work = p.batches.work();
   report.processed = work.tokens;
-  report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
+  report.flops = p.flops.of(static_cast<double>(work.tokens), static_cast<double>(work.squares));
   if (p.options.needs_kl)
     report.flops += models::forward_flops(*p.plan.spec.model, static_cast<double>(kl.work.tokens),
                                           static_cast<double>(kl.work.squares));
@@ -351,7 +353,5 @@ std::vector<float> Trainer::reduced_gradient(int unit) const {
            gradient.size() * sizeof(float));
   return gradient;
 }
-
-std::string Trainer::broken_canary() const { return parts_->arena->broken_canary(); }
 
 }  // namespace tessera::train

@@ -14,7 +14,6 @@
 #include "io/scratch/scratch_store.hpp"
 #include "kernels/gemm_choice.hpp"
 #include "models/module.hpp"
-#include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/exec/executor.hpp"
 #include "runtime/infer/evaluation.hpp"
@@ -176,8 +175,6 @@ class Trainer {
   [[nodiscard]] std::vector<float> reduced_gradient(int unit) const;
   /// Tests: the arena.
   [[nodiscard]] Arena& arena();
-  /// Tests: the first slot that was written past its end, or "".
-  [[nodiscard]] std::string broken_canary() const;
 
  private:
   struct Parts;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/rng.hpp"
+#include "tests/comm/costs.hpp"
 
 namespace tessera::test {
 
@@ -119,7 +120,7 @@ class Checker {
                  static_cast<unsigned long long>(wanted.collectives)));
   }
   TrafficCount priced(CollectiveKind kind) const {
-    return tessera::traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_ * sizeof(float));
+    return test::traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_ * sizeof(float));
   }
 
   void gathered(const float* full, const char* what) const {

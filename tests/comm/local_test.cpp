@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "checks.hpp"
-#include "runtime/comm/delayed.hpp"
 #include "runtime/comm/node_members.hpp"
+#include "tests/comm/delayed_world.hpp"
 
 using namespace tessera;
 
@@ -179,7 +179,7 @@ TEST(LocalFailure, ASkippedCollectiveIsNamed) {
 
 TEST(Delayed, SleepsAndDoesTheSame) {
   run_local(2, [](World& world) {
-    auto comm = delayed(world.communicator(Mesh(1, 2), Axis::shard), {.gather_s = 0.05});
+    auto comm = test::delayed(world.communicator(Mesh(1, 2), Axis::shard), {.gather_s = 0.05});
     float full[2] = {static_cast<float>(world.rank()), static_cast<float>(world.rank())};
     const auto begin = std::chrono::steady_clock::now();
     comm->all_gather({"gather", "u", -1}, reinterpret_cast<std::byte*>(&full[world.rank()]),

@@ -9,8 +9,10 @@
 #include "runtime/comm/mesh.hpp"
 #include "runtime/comm/topology.hpp"
 #include "runtime/comm/watchdog.hpp"
+#include "tests/comm/costs.hpp"
 
 using namespace tessera;
+using test::counters_traffic, test::traffic;
 
 TEST(Mesh, RankIsReplicateTimesShardsPlusShard) {
   const Mesh mesh(2, 3);

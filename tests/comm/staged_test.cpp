@@ -10,8 +10,10 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/comm/device/staged.hpp"
 #include "runtime/comm/world.hpp"
+#include "tests/comm/costs.hpp"
 
 using namespace tessera;
+using test::counters_traffic, test::traffic;
 
 namespace {
 

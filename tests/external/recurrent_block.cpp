@@ -218,7 +218,6 @@ models::Model make_model(int layers, std::int64_t channels, std::int64_t vocab, 
       models::HeadSpec{
           .norm = {.prefix = "norm", .channels = channels}, .vocab = vocab, .channels = channels, .tied_to = 0},
       model.params));
-  model.matmul_params = (layers * 3 * channels + vocab) * channels;
   return model;
 }
 

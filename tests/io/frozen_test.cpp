@@ -77,7 +77,7 @@ struct FrozenRank {
     for (int u = 0; u < layout.num_units(); ++u) {
       StateView& view =
           state.shards.emplace_back(StateView{.unit = u, .shard = mesh.coordinate(rank, Axis::shard), .data = {}});
-      const ParamSpec& first = params[static_cast<std::size_t>(layout.unit_params(u)[0])];
+      const ParamSpec& first = params[static_cast<std::size_t>(layout.all_segments(u)[0].param)];
       for (std::size_t v = 0; v < (first.trainable ? 3U : 1U); ++v) {
         memory.push_back(std::make_unique<std::vector<float>>(static_cast<std::size_t>(layout.shard_numel(u))));
         view.data.emplace_back(memory.back()->data(), v == 0 ? first.storage_dtype : DType::f32,

@@ -103,7 +103,7 @@ TEST(Table, InitialValuesAndDecay) {
 TEST(Table, FlopsOfTheModulesAddUpToTheFormula) {
   const Model m = make(config(12, 768, 12), "gpt2");
   EXPECT_EQ(m.num_matmul_params(), 12LL * 12 * 768 * 768 + 50257LL * 768);
-  EXPECT_EQ(m.attention_width, 12 * 768);
+  EXPECT_EQ(m.train_terms().per_square, 12 * 12 * 768);
   for (const models::BatchShape shape :
        {models::BatchShape{4, 256}, models::BatchShape{1, 1}, models::BatchShape{3, 1024}}) {
     double sum = 0;

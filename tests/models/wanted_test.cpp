@@ -232,11 +232,19 @@ double sum_of_modules(const Model& model, BatchShape of) {
 constexpr double C = 6, V = 11, T = 5, tokens = 10;  // of the configs and `shape`
 
 TEST(WantedFlops, AreTheFormulaWhereAllIsTrainable) {
-  for (const char* config : {small_gpt2, small_llama, qwen3, experts}) {
+  struct Formula {
+    const char* config;
+    double layers, width;  // parameters in GEMMs per token, without the head's; Σ of heads·head_dim
+  };
+  for (const auto& [config, layers, width] :
+       {Formula{small_gpt2, 2 * (4 * C * C + 2 * C * 10), 2 * C},
+        Formula{small_llama, 2 * (C * 12 + 2 * C * 4 + 12 * C + 3 * C * 7), 2 * 12},
+        Formula{qwen3, 2 * (C * 8 + 2 * C * 8 + 8 * C + 3 * C * 7), 2 * 8},
+        Formula{experts, 2 * (C * 8 + 2 * C * 4 + 8 * C) + 3 * C * 7 + C * 4 + 2 * 3 * C * 5, 2 * 8}}) {
     const Model model = models::make(config, "test");
     EXPECT_EQ(model.lowest_trainable(), 0U);
-    EXPECT_EQ(model.train_flops(tokens, 2 * T * T), 6.0 * static_cast<double>(model.num_matmul_params()) * tokens +
-                                                        12.0 * static_cast<double>(model.attention_width) * 2 * T * T);
+    EXPECT_EQ(static_cast<double>(model.num_matmul_params()), layers + V * C);
+    EXPECT_EQ(model.train_flops(tokens, 2 * T * T), 6 * (layers + V * C) * tokens + 12 * width * 2 * T * T);
     EXPECT_EQ(sum_of_modules(model, shape), model.train_flops(tokens, 2 * T * T));
   }
 }

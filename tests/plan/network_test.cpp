@@ -154,7 +154,7 @@ TEST(PlanNetwork, ALayoutThatDiffersIsAnotherFingerprint) {
   std::vector<shard::UnitSpec> units;
   for (int u = 0; u < plan.layout.num_units(); ++u)
     units.push_back({.name = plan.layout.unit_name(u),
-                     .params = plan.layout.unit_params(u),
+                     .params = plan.units[static_cast<std::size_t>(u)].params,
                      .storage_dtype = plan.layout.storage_dtype(u),
                      .policy = plan.layout.policy(u)});
   plan.layout = shard::ShardLayout(params, units, plan.spec.strategy.mesh);

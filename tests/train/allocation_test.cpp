@@ -60,7 +60,8 @@ Allocations allocations_in_steps(const Variant& v, const std::string& config = c
       [&](World& world) {
         train::TrainerOptions options = options_of(model, v, 9);
         options.run.packed = packed;
-        train::Trainer trainer(world, options);
+        DelayedWorld delayed_world(world, v.delay);
+        train::Trainer trainer(delayed_world, options);
         trainer.initialize();
         const io::Sampler sampler(40, true, 1);
         (void)trainer.step(tokens, sampler, 0, v.global_batch);

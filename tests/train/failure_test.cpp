@@ -97,7 +97,8 @@ TEST(Failure, BuffersOutliveGathersInFlight) {
                      2,
                      [&](World& world) {
                        Variant v{.world = 2, .global_batch = 2, .prefetch = 3, .delay = {.gather_s = 0.05}};
-                       train::Trainer trainer(world, options_of(model, v, 3));
+                       DelayedWorld slow(world, v.delay);
+                       train::Trainer trainer(slow, options_of(model, v, 3));
                        trainer.initialize();
                        trainer.start_trace(1);
                        (void)trainer.step(bad, io::Sampler(30, true, 1), 0, 2);

@@ -119,7 +119,7 @@ TEST(Int8Runs, MemoryAndTrafficAsPlanned) {
                    [&](train::Trainer& trainer) {
                      const plan::RunPlan& plan = trainer.plan();
                      EXPECT_EQ(plan::compare_memory(plan, trainer.measured_memory()), "") << v.str();
-                     EXPECT_EQ(trainer.broken_canary(), "");
+                     EXPECT_EQ(trainer.arena().broken_canary(), "");
                      for (std::size_t g = 0; g < plan.groups.all.size(); ++g) {
                        const TrafficCount sent = trainer.traffic(plan.groups.all[g]), planned = plan.costs.traffic[g];
                        EXPECT_EQ(sent.within_node, planned.within_node) << v.str();
@@ -145,7 +145,7 @@ TEST(Int8Runs, WithOffloadTheyHaveTheBitsOfTheResidentRun) {
       v.placement = {params, Tier::host, Tier::host};
       RunInput input{&model(), &tokens(), 3, "", true, [&](train::Trainer& trainer) {
                        EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "") << v.str();
-                       EXPECT_EQ(trainer.broken_canary(), "");
+                       EXPECT_EQ(trainer.arena().broken_canary(), "");
                      }};
       EXPECT_EQ(difference(resident, run(input, v)), "") << v.str();
     }

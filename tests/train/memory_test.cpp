@@ -27,7 +27,7 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
         (void)trainer.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1, 0, 0);
         EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "") << v.str();
         EXPECT_EQ(trainer.measured_memory().total(), trainer.plan().costs.total);
-        EXPECT_EQ(trainer.broken_canary(), "");
+        EXPECT_EQ(trainer.arena().broken_canary(), "");
         for (const auto& slot : trainer.plan().slots) {
           if (slot.category == Category::params || slot.category == Category::optimizer ||
               slot.category == Category::comm)
@@ -168,9 +168,10 @@ TEST(Memory, AShortenedSlotBreaksItsCanary) {
               options.test_hooks.resize = -64;
               train::Trainer trainer(world, options);
               trainer.initialize();
-              EXPECT_EQ(trainer.broken_canary(), "");
+              EXPECT_EQ(trainer.arena().broken_canary(), "");
               (void)trainer.step(tokens, sampler, 0, v.global_batch);
-              EXPECT_EQ(trainer.broken_canary(), slot.name) << slot.name << " " << slot.bytes << " in " << v.str();
+              EXPECT_EQ(trainer.arena().broken_canary(), slot.name)
+                  << slot.name << " " << slot.bytes << " in " << v.str();
             },
             copies);
       }
@@ -197,7 +198,7 @@ TEST(Memory, ASlotLargerThanPlannedIsMeasured) {
             2,
             [&](World& world) {
               auto options = options_of(model, v, 1);
-              options.test_hooks = {.delay = {}, .resized_slot = slot.name, .resize = page_bytes};
+              options.test_hooks = {.resized_slot = slot.name, .resize = page_bytes};
               const train::Trainer trainer(world, options);
               const plan::Costs& costs = trainer.plan().costs;
               const auto c = static_cast<std::size_t>(slot.category);

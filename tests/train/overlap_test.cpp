@@ -39,7 +39,8 @@ Timing measure(const Delay& delay, const char* strategy) {
       2,
       [&](World& world) {
         Variant v{.world = 2, .strategy = strategy, .global_batch = 4, .micro_batch = 2, .tokens = 96, .delay = delay};
-        train::Trainer trainer(world, options_of(model, v, 20));
+        DelayedWorld slow(world, v.delay);
+        train::Trainer trainer(slow, options_of(model, v, 20));
         trainer.initialize();
         const io::Sampler sampler(40, true, 1);
         std::vector<double> seconds;
@@ -98,7 +99,8 @@ TEST(Overlap, TheReplicateAxisOverlapsTheShardAxis) {
                         .group = 2,
                         .global_batch = 8,
                         .delay = {.gather_s = 0.01, .reduce_s = 0.03}};
-        train::Trainer trainer(world, options_of(model, v, 20));
+        DelayedWorld slow(world, v.delay);
+        train::Trainer trainer(slow, options_of(model, v, 20));
         trainer.initialize();
         const io::Sampler sampler(40, true, 1);
         trainer.start_trace(1);

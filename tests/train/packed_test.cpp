@@ -147,7 +147,7 @@ TEST(PackedRuns, FlopsCountDocuments) {
     EXPECT_EQ(report.tokens, 9 + 5 + 12 + 1);
     EXPECT_EQ(report.flops, model.train_flops(31, 100 + 36 + 169 + 4));
     EXPECT_LT(report.flops, 31 * model.train_flops_per_token(13));
-    EXPECT_EQ(trainer.broken_canary(), "");
+    EXPECT_EQ(trainer.arena().broken_canary(), "");
   });
 }
 

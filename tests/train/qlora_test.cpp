@@ -129,7 +129,7 @@ TEST_P(Qlora, MemoryIsAsPlanned) {
       trainer.initialize();
       (void)trainer.step(tokens, sampler, 0, v.global_batch);
       EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "");
-      EXPECT_EQ(trainer.broken_canary(), "");
+      EXPECT_EQ(trainer.arena().broken_canary(), "");
       const std::string slot = "dequantized";
       EXPECT_GT(trainer.arena().touched(slot) + 256, bytes_of(trainer.plan(), slot));
     });

@@ -47,7 +47,7 @@ std::string one_rank(World& world, const models::Model& model, const RandomToken
     }
   if (const std::string differs = plan::compare_memory(trainer.plan(), trainer.measured_memory()); !differs.empty())
     world.abort(Error(ExitCode::internal, differs, v.str()));
-  const std::string broken = trainer.broken_canary();
+  const std::string broken = trainer.arena().broken_canary();
   if (!broken.empty()) world.abort(Error(ExitCode::internal, "canary of slot " + broken + " is broken", v.str()));
   text += strfmt("%016llx", static_cast<unsigned long long>(trainer.state_hash()));
   const auto eval = trainer.evaluate(tokens, 7);

@@ -9,7 +9,6 @@
 
 #include "models/head.hpp"
 #include "models/reference.hpp"
-#include "models/row_parts.hpp"
 #include "runtime/base/at.hpp"
 #include "runtime/plan/units.hpp"
 #include "tests/models/weighted_loss.hpp"
@@ -118,7 +117,7 @@ std::vector<double> curve_of(const models::Model& model, const Variant& v) {
         }
         mine.push_back(trainer.evaluate(tokens, 8).loss);
         EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "") << v.str();
-        EXPECT_EQ(trainer.broken_canary(), "") << v.str();
+        EXPECT_EQ(trainer.arena().broken_canary(), "") << v.str();
         if (world.rank() == 0) curve = mine;
       },
       v.copies);
@@ -191,20 +190,6 @@ TEST(Reference, ModulesHaveTheirOwnNamesInASchedule) {
     for (std::size_t m = 0; m < model.modules.size(); ++m)
       EXPECT_EQ(references[0].modules[m].name, model.modules[m]->name());
   }
-}
-
-TEST(Reference, InRowPartsIsRefused) {
-  for (const models::ReferenceParams params : {models::ReferenceParams::shared, models::ReferenceParams::own})
-    for (const bool of_reference : {false, true}) {
-      const std::string config = config_json({.vocab = 4200});
-      models::Model model = models::make(config, "test"), reference = models::make(config, "test");
-      models::split_rows(of_reference ? reference : model, 1 << 18);
-      ASSERT_TRUE(model.in_row_parts || reference.in_row_parts);
-      try {
-        models::add_reference(model, std::move(reference), params);
-        FAIL() << of_reference;
-      } catch (const Error& error) { EXPECT_NE(error.line().find("in parts"), std::string::npos) << error.line(); }
-    }
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ Record train_part(Variant v, const Part& part) {
     }
     run.hashes[static_cast<std::size_t>(world.rank())] = trainer.state_hash();
     if (world.rank() == 0) run.skipped = trainer.skipped_steps(), run.loss_scale = trainer.loss_scale();
-    EXPECT_EQ(trainer.broken_canary(), "");
+    EXPECT_EQ(trainer.arena().broken_canary(), "");
   });
   return run;
 }

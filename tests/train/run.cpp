@@ -118,7 +118,6 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.max_grad_norm = v.max_grad_norm;
   options.seed = 5;
   options.comm_streams = v.streams;
-  options.test_hooks.delay = v.delay;
   return options;
 }
 
@@ -171,7 +170,8 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (variant.padding_free)
           options.run.flat_tokens = options.run.flat_eval_tokens =
               std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch)) * variant.tensor;
-        train::Trainer trainer(world, options);
+        DelayedWorld delayed_world(world, variant.delay);
+        train::Trainer trainer(delayed_world, options);
         if (input.model_directory.empty()) {
           trainer.initialize();
         } else {
@@ -192,7 +192,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
             throw std::runtime_error("the norms of the units do not make up that of the gradient");
           outcome.tokens.push_back(report.tokens);
         }
-        const auto broken = trainer.broken_canary();
+        const auto broken = trainer.arena().broken_canary();
         if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
         for (const auto& view : trainer.shards()) {
           if (trainer.plan().layout.replica_of(view.unit, world.rank()) != 0) continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/train/trainer.hpp"
+#include "tests/comm/delayed_world.hpp"
 
 namespace tessera::test {
 

@@ -21,7 +21,7 @@ std::vector<LongestRow> longest_by_form(const plan::RunSpec& spec, std::size_t d
   add("--gradient_checkpointing none", Recompute::none, tier);
   add("--gradient_checkpointing selective", Recompute::selective, tier);
   add("--gradient_checkpointing full", Recompute::full, tier);
-  if (tier == shard::Tier::device && !spec.model->in_row_parts)
+  if (tier == shard::Tier::device)
     add("--gradient_checkpointing full --offload_activations true", Recompute::full, shard::Tier::host);
   return rows;
 }

@@ -51,7 +51,7 @@ std::vector<TierRow> tier_rows(const plan::RunPlan& chosen, shard::Reduce offloa
   add("optimizer on disk", "--offload_optimizer disk", {device, gradients, disk});
   if (policy.shard_params && policy.reshard_after_forward && chosen.spec.device == host_device)
     add("and parameters", "--offload_params disk", {disk, disk, disk});
-  if (!chosen.spec.model->in_row_parts) add("activations on the CPU", "--offload_activations true", {}, host);
+  add("activations on the CPU", "--offload_activations true", {}, host);
   if (std::ranges::none_of(rows, &TierRow::chosen))
     add("as chosen",
         strfmt("--offload_params %s --offload_optimizer %s%s", tier_word(policy.placement.params),

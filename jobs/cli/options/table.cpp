@@ -203,9 +203,6 @@ const OptionSpec sharding_options[] = {
     {.name = "min_num_params", .type = Type::integer, .default_value = "100000000", .group = "Sharding",
      .help = "parameters from which on consecutive blocks are a unit; sets --wrap_policy SIZE_BASED_WRAP",
      .equivalents = "accelerate fsdp_min_num_params", .commands = for_computing, .min = 1},
-    {.name = "max_unit_size", .type = Type::size, .values = "BYTES", .group = "Sharding",
-     .help = "split embedding and head into units of at most BYTES of fp32 parameters each, by rows; on the host in fp32, "
-             "with the same results [no limit]"},
     {.name = "shard_group_size", .values = "node|N", .group = "Sharding",
      .help = "ranks that share one sharded copy of the training state [HYBRID_SHARD: those of a node; otherwise all]",
      .equivalents = "DeepSpeed mics_shard_size; torchtitan data_parallel_shard_degree", .commands = for_computing},

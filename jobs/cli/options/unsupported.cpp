@@ -91,6 +91,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"mlflow_* comet_* use_wandb use_mlflow use_comet", off_values, "Every run writes logging.jsonl, and event files for TensorBoard"},
       {"infer_backend", "pt|transformers|huggingface|hf|auto", "tessera generate samples by itself: leave it out"},
       // Parallelism.
+      {"max_unit_size", "", "Embedding and head are one unit each: --mixed_precision bf16 halves what they take, and --reduce_dtype bf16 their gradients", "removed"},
       {"deepspeed_autotp_size", "1", "Use --tensor_parallel_size"},
       {"pipeline_parallel_size expert_parallel_size expert_model_parallel_size", "1",
        "Pipeline and expert parallelism are missing: use --zero_stage 3"},
@@ -139,7 +140,7 @@ void check_unsupported(const UnsupportedOption& option, const std::string& name,
   for (const std::string& value : values) {
     if (std::find(accepted.begin(), accepted.end(), canonical_spelling(value)) != accepted.end()) continue;
     throw RefusedOption(
-        RefusedOption::Group::not_supported, "--" + name + " " + value + ": not built yet", where,
+        RefusedOption::Group::not_supported, "--" + name + " " + value + ": " + option.state, where,
         option.message + (accepted.empty() ? std::string() : ". Accepted: " + alternatives(option.accepted)));
   }
 }

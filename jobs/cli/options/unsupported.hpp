@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Options and commands of other tools that are not built: what to use instead. They are in no help, completion or docs
-// page.
+// Options and commands of other tools that are not built, and options that were removed: what to use instead. They are
+// in no help, completion or docs page.
 
 #include <string>
 #include <string_view>
@@ -13,6 +13,7 @@ struct UnsupportedOption {
   const char* names;     // the option, then its aliases, separated by blanks; a last '*' stands for any end of a name
   const char* accepted;  // values that ask for nothing that is missing: "no|none"; "": none
   const char* message;   // what is missing and what to use instead
+  const char* state = "not built yet";
 };
 
 /// The whole table. To build an option, remove its row here and add one to the option table.

@@ -144,7 +144,6 @@ void check_preference_options(const Options& options) {
   require_type(options, "precompute_ref_log_probs", dpo || kto, "dpo and kto: the other types have no reference model");
   refuse_beside(options, "packing", "a row is one answer");
   refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");
-  refuse_beside(options, "max_unit_size", "the head's loss needs the whole vocabulary");
   if (options.flag("from_scratch"))
     throw options.refuse("from_scratch",
                          "--from_scratch does not go with --stage rlhf: preferences move a model that "

@@ -12,7 +12,6 @@
 #include "jobs/cli/session/strategy.hpp"
 #include "models/context.hpp"
 #include "models/param_selector.hpp"
-#include "models/row_parts.hpp"
 #include "models/tensor_split.hpp"
 
 namespace tessera::jobs {
@@ -65,8 +64,6 @@ models::Model make_training_model(const Options& options, const std::string& con
   if (trains_lora(options)) add_adapters(model, options, adapter);
   else freeze(model, options, dtype);
   quantize_base(model, options, config_json, source, /*trains=*/true);
-  if (options.has("max_unit_size"))
-    models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
   add_preferences(model, options, config_json, source);
   models::share_rows(model, context_ranks_of(options), context_kind_of(options));
   models::split_tensors(model, tensor_ranks_of(options));

@@ -28,8 +28,8 @@ struct TrainableRule {
 [[nodiscard]] std::vector<bool> trainable_params(const models::Model& model, const std::vector<TrainableRule>& rules);
 
 /// The model of a training run: models::make, with adapters (`adapter`: that of --adapters), or with
-/// ParamSpec::trainable from the options; frozen parameters are stored in `dtype`, in which the run computes. With
-/// --max_unit_size, embedding and head are in parts (models::split_rows). Throws Error (usage) as these do.
+/// ParamSpec::trainable from the options; frozen parameters are stored in `dtype`, in which the run computes. Throws
+/// Error (usage) as these do.
 [[nodiscard]] models::Model make_training_model(const Options& options, const std::string& config_json,
                                                 const std::string& source, DType dtype,
                                                 const AdapterConfig& adapter = {});

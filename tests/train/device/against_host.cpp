@@ -66,7 +66,7 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   const auto refuse = [&](const std::string& what) { world.abort(Error(ExitCode::internal, what, v.str())); };
   if (const std::string differs = plan::compare_memory(trainer.plan(), trainer.measured_memory()); !differs.empty())
     refuse(differs);
-  if (const std::string broken = trainer.broken_canary(); !broken.empty())
+  if (const std::string broken = trainer.arena().broken_canary(); !broken.empty())
     refuse("canary of slot " + broken + " is broken");
   said.hash = trainer.state_hash();
   said.numbers.push_back(trainer.evaluate(stream, 7).loss);

@@ -70,7 +70,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   expect(trainer.state_hash() != before, "nothing was updated meanwhile");
   expect(report.copied == request.snapshot.size(), "the snapshot is not of the planned size");
   expect(plan::compare_memory(trainer.plan(), trainer.measured_memory()).empty(), "measured memory is not planned");
-  expect(trainer.broken_canary().empty(), "a canary is broken");
+  expect(trainer.arena().broken_canary().empty(), "a canary is broken");
   if (world.rank() == 0) expect(files_of(base + "/now") == files_of(base + "/async"), "the files differ");
   world.barrier();
   if (world.rank() == 0) fs::remove_all(base);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The delayed communicator: sleeps, then calls the inner one.
-#include "runtime/comm/delayed.hpp"
+#include "tests/comm/delayed_world.hpp"
 
 #include <chrono>
 #include <thread>
 
-namespace tessera {
+namespace tessera::test {
 
 namespace {
 
@@ -67,4 +67,10 @@ std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> inner, const
   return std::make_unique<Delayed>(std::move(inner), delay);
 }
 
-}  // namespace tessera
+std::unique_ptr<Communicator> DelayedWorld::communicator(const Mesh& mesh, AxisSet axes) {
+  auto made = inner_.communicator(mesh, axes);
+  const bool is_slow = delay_.gather_s > 0 || delay_.reduce_s > 0 || delay_.norm_s > 0 || delay_.per_byte_s > 0;
+  return is_slow || delay_.disturb != nullptr ? delayed(std::move(made), delay_) : std::move(made);
+}
+
+}  // namespace tessera::test
