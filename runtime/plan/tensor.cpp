@@ -22,13 +22,6 @@ void check_tensor(const RunSpec& spec) {
                 "max_length, tensor_parallel_size",
                 strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / ranks * ranks));
   const shard::ShardPolicy& policy = spec.strategy.policy;
-  // All-reduces of parts of matrices, and those of what every rank keeps whole, would share a communicator.
-  const Mesh& mesh = spec.strategy.mesh;
-  if (mesh.size(Axis::shard) == 1 && mesh.size(Axis::replicate) > 1 && !policy.shard_axes.empty())
-    refuse(
-        strfmt("for shard groups of its %d ranks alone, which nothing else is cut over, and replicas of them", ranks),
-        "tensor_parallel_size, shard_group_size",
-        "Use a larger --shard_group_size, or --sharding_strategy FULL_SHARD over all ranks");
   TESSERA_ASSERT(spec.flat_tokens % ranks == 0 && spec.flat_eval_tokens % ranks == 0, "%ld and %ld tokens end to end",
                  spec.flat_tokens, spec.flat_eval_tokens);
   if (spec.sequences > 1 || spec.labels)

@@ -328,6 +328,17 @@ TEST(Setup, TheChosenTiersAreARow) {
             "--offload_params cpu --offload_optimizer cpu --offload_activations true");
 }
 
+/// Nodes of as many ranks as have parts of a matrix: nothing of a layer is gathered, and gradients are all-reduced.
+TEST(Setup, PlansShardGroupsOfRanksThatShareMatrices) {
+  const Options options =
+      options_of({"--sharding_strategy", "HYBRID_SHARD", "--max_length", "16", "--tensor_parallel_size", "2"});
+  const models::Model model = make_training_model(options, model_preset_config("small"), "small", DType::f32);
+  const plan::RunPlan plan = plan::make_plan(run_spec(options, model, 8, Topology{.ranks_per_node = 2}));
+  EXPECT_EQ(plan.spec.strategy.mesh, Mesh({{Axis::replicate, 4}, {Axis::shard, 1}, {Axis::tensor, 2}}));
+  EXPECT_GT(plan.costs.replicate_axis.across_nodes, 0U);
+  EXPECT_EQ(plan.costs.shard_axis.across_nodes, 0U);
+}
+
 TEST(Setup, BuiltInShapesHaveTheirSizes) {
   const std::map<std::string, std::int64_t> sizes = {{"gpt2", 124'439'808},
                                                      {"gpt2-medium", 354'823'168},

@@ -58,12 +58,6 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
                                o.run.strategy.unit_strategies = {{"embed", "NO_SHARD"}};
                              }),
               HasSubstr("--unit_strategy"));
-  // The schedule's verifier refuses it: two streams would share a communicator.
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) {
-                               o.run.strategy.mesh = Mesh({{Axis::replicate, 4}, {Axis::shard, 1}, {Axis::tensor, 2}});
-                             }),
-              HasSubstr("for shard groups of its 2 ranks alone"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.sequences = 2; }),
               HasSubstr("losses over sequences"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
