@@ -21,10 +21,11 @@ TensorView rounded(const TensorView& sum, const TensorView& scratch, StreamView 
   return scratch;
 }
 
-/// What the sublayer reads of the batch: whole rows, from the first one on, whose positions it needs.
-Batch whole_rows(const Batch* batch) {
+/// What the sublayer reads of the batch: whole rows, from the first one on, whose positions it needs. In generation a
+/// rank has whole rows already.
+Batch whole_rows(const Batch* batch, const BatchShape& shape) {
   Batch rows = batch != nullptr ? *batch : Batch{};
-  rows.positions = rows.row_positions;
+  if (!shape.whole) rows.positions = rows.row_positions;
   rows.dropout.skipped = 0;
   return rows;
 }
@@ -75,7 +76,7 @@ void Residual::forward_stage(const ForwardArgs& args) const {
     ForwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
     const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
-    const Batch batch = whole_rows(args.batch);
+    const Batch batch = whole_rows(args.batch, args.shape);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.y = as_rows(args.values[2], dtype, rows);
     inner.saved = s.sublayer.saved;
@@ -123,7 +124,7 @@ void Residual::backward_stage(const BackwardArgs& args) const {
     BackwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
     const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
-    const Batch batch = whole_rows(args.batch);
+    const Batch batch = whole_rows(args.batch, args.shape);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.dy = as_rows(args.value_gradients[2], dtype, rows);
     inner.dx = as_rows(args.value_gradients[1], dtype, rows);

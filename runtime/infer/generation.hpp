@@ -28,7 +28,7 @@ struct GenerateRequest {
   TokenIds stop;  // stop tokens
   Sampling sampling;
   bool recompute = false;  // no key-value cache, for comparison: spec.tokens must hold the longest row
-  std::function<void(std::size_t prompt, std::int32_t id)> on_token;         // on the rank that generates it
+  std::function<void(std::size_t prompt, std::int32_t id)> on_token;         // on the (first) rank that generates it
   std::function<void(std::size_t prompt, const Completion&)> on_completion;  // on rank 0, in the order of the prompts
 };
 

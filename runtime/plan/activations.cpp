@@ -148,6 +148,8 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
   const models::BatchShape pass = spec.eval_shape(), cached{pass.batch, spec.cache_tokens, spec.device};
+  models::BatchShape decode = pass;
+  decode.tokens = 1;
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
   const std::size_t element = size_of(model.dtype);
   const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
@@ -160,8 +162,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   std::size_t workspace = generates ? 0 : reference_workspace(model, pass);
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
-    if (generates)
-      workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
+    if (generates) workspace = std::max(workspace, module->workspace_bytes(decode, model.dtype, phase));
   }
   for (int i = 0; generates && i < modules; ++i)
     if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(cached, model.dtype);

@@ -87,7 +87,13 @@ struct RunSpec {
     shape.whole = tensor_ranks() > 1;
     return shape;
   }
-  [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
+  /// In evaluation; of a pass of generation, in which every rank has all tokens.
+  [[nodiscard]] models::BatchShape eval_shape() const {
+    if (purpose != Purpose::generate) return shape_of(eval_rows(), flat_eval_tokens);
+    models::BatchShape shape{eval_rows(), tokens, device};
+    shape.whole = tensor_ranks() > 1;
+    return shape;
+  }
 
  private:
   [[nodiscard]] models::BatchShape shape_of(std::int64_t samples, std::int64_t flat) const {

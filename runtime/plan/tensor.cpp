@@ -13,9 +13,8 @@ void check_tensor(const RunSpec& spec) {
   const auto refuse = [](const std::string& what, const char* options, const char* hint) {
     throw Error(ExitCode::usage, "--tensor_parallel_size is not built " + what, options, hint);
   };
-  if (spec.purpose != Purpose::train)
-    refuse("for evaluation and generation by themselves", "tensor_parallel_size", "Drop --tensor_parallel_size");
-  if (spec.tokens % ranks != 0)
+  // In generation each rank has all tokens.
+  if (spec.purpose != Purpose::generate && spec.tokens % ranks != 0)
     throw Error(ExitCode::usage,
                 strfmt("max_length %ld / tensor_parallel_size %d = %ld, and %ld tokens are left", spec.tokens, ranks,
                        spec.tokens / ranks, spec.tokens % ranks),

@@ -60,9 +60,6 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
               HasSubstr("--unit_strategy"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2, [](auto& o) { o.run.sequences = 2; }),
               HasSubstr("losses over sequences"));
-  EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 2,
-                             [](auto& o) { o.run.purpose = plan::Purpose::evaluate, o.run.states.clear(); }),
-              HasSubstr("evaluation and generation by themselves"));
 }
 
 TEST(Tensor, RefusesWhatChangesTheModel) {
