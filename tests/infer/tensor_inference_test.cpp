@@ -103,7 +103,10 @@ void expect_same_tokens(const std::function<models::Model(int ranks)>& make, int
     const models::Model split = make(where.ranks);
     const Generated other = generate_in_parts(split, request, where);
     EXPECT_EQ(other.completions, one.completions) << alone.family << ", " << where.str();
-    EXPECT_EQ(other.cache, one.cache / static_cast<std::size_t>(std::min(where.ranks, kv_heads))) << where.str();
+    // Up to the alignment of keys and values in each of two layers.
+    EXPECT_NEAR(static_cast<double>(other.cache), static_cast<double>(one.cache) / std::min(where.ranks, kv_heads),
+                2 * 2 * 256)
+        << where.str();
     EXPECT_EQ(other.told, one.told);
     EXPECT_EQ(other.shown, one.shown);
   }
