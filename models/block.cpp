@@ -39,14 +39,14 @@ ModuleStages Block::stages() const {
 
 std::size_t Block::value_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return parts_.residuals.front().value_bytes(value, shape, dtype);
-  return parts_.residuals[static_cast<std::size_t>(value / Residual::split_values)].value_bytes(
-      value % Residual::split_values, shape, dtype);
+  const auto [branch, own] = branch_of(value);
+  return branch.value_bytes(own, shape, dtype);
 }
 
 std::size_t Block::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return parts_.residuals.front().value_gradient_bytes(value, shape, dtype);
-  return parts_.residuals[static_cast<std::size_t>(value / Residual::split_values)].value_gradient_bytes(
-      value % Residual::split_values, shape, dtype);
+  const auto [branch, own] = branch_of(value);
+  return branch.value_gradient_bytes(own, shape, dtype);
 }
 
 std::string Block::context_refusal(ContextShare share) const {
@@ -113,7 +113,7 @@ void Block::forward_split(const ForwardArgs& args) const {
   for (int i = 0; i < static_cast<int>(parts_.residuals.size()); ++i) {
     const bool last = i + 1 == static_cast<int>(parts_.residuals.size());
     inner.stage = stage_of(i, args.stage);
-    if (inner.stage < 0 || inner.stage >= Residual::split_stages) continue;
+    if (inner.stage < 0 || inner.stage >= parts_.residuals[static_cast<std::size_t>(i)].num_stages()) continue;
     inner.x = i == 0 ? args.x.reshape(rows) : middle;
     inner.y = last ? y : middle;
     inner.writes_y = last ? args.writes_y : true;
@@ -135,7 +135,7 @@ void Block::backward_split(const BackwardArgs& args) const {
   inner.workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   for (int i = static_cast<int>(parts_.residuals.size()); i-- > 0;) {
     inner.stage = stage_of(i, args.stage);
-    if (inner.stage < 0 || inner.stage >= Residual::split_stages) continue;
+    if (inner.stage < 0 || inner.stage >= parts_.residuals[static_cast<std::size_t>(i)].num_stages()) continue;
     inner.x = i > 0 ? s.middle : args.x.reshape(rows);
     inner.dx = i > 0 ? inner.dy : reshaped(args.dx, rows);
     inner.values = values_of(i, args.values);

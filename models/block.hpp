@@ -63,11 +63,20 @@ class Block final : public Module {
   [[nodiscard]] bool computes_dx(std::size_t i, const Wanted& wanted) const;
 
   [[nodiscard]] bool is_split() const { return parts_.residuals.front().is_split(); }
-  /// The stage of branch i that is in a stage of the block, or next to it.
-  [[nodiscard]] static int stage_of(int i, int stage) { return stage - i * (Residual::split_stages - 1); }
+  /// The stage of branch i that is in a stage of the block, or next to it: that of one branch is the first of the next.
+  [[nodiscard]] int stage_of(int i, int stage) const {
+    return i == 0 ? stage : stage - parts_.residuals.front().num_stages() + 1;
+  }
   template <class Args>
-  [[nodiscard]] static auto values_of(int i, const Args& values) {
-    return values.subspan(static_cast<std::size_t>(i * Residual::split_values), Residual::split_values);
+  [[nodiscard]] auto values_of(int i, const Args& values) const {
+    const auto first = static_cast<std::size_t>(parts_.residuals.front().num_values());
+    return i == 0 ? values.first(first) : values.subspan(first);
+  }
+  /// The branch of a value of one that is split, and the value's number there.
+  [[nodiscard]] std::pair<const Residual&, int> branch_of(int value) const {
+    const int first = parts_.residuals.front().num_values();
+    if (value < first) return {parts_.residuals.front(), value};
+    return {parts_.residuals.back(), value - first};
   }
   void forward_split(const ForwardArgs& args) const;
   void backward_split(const BackwardArgs& args) const;

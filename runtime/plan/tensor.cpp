@@ -14,12 +14,13 @@ void check_tensor(const RunSpec& spec) {
     throw Error(ExitCode::usage, "--tensor_parallel_size is not built " + what, options, hint);
   };
   // In generation each rank has all tokens.
-  if (spec.purpose != Purpose::generate && spec.tokens % ranks != 0)
+  if (const int parts = spec.row_ranks(); spec.purpose != Purpose::generate && spec.tokens % parts != 0)
     throw Error(ExitCode::usage,
-                strfmt("max_length %ld / tensor_parallel_size %d = %ld, and %ld tokens are left", spec.tokens, ranks,
-                       spec.tokens / ranks, spec.tokens % ranks),
+                strfmt("max_length %ld / %stensor_parallel_size %d%s = %ld, and %ld tokens are left", spec.tokens,
+                       parts > ranks ? strfmt("(context_parallel_size %d * ", spec.context_ranks()).c_str() : "", ranks,
+                       parts > ranks ? ")" : "", spec.tokens / parts, spec.tokens % parts),
                 "max_length, tensor_parallel_size",
-                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / ranks * ranks));
+                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / parts * parts));
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.flat_tokens % ranks == 0 && spec.flat_eval_tokens % ranks == 0, "%ld and %ld tokens end to end",
                  spec.flat_tokens, spec.flat_eval_tokens);

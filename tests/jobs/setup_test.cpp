@@ -219,10 +219,8 @@ TEST(Setup, RanksThatShareMatrices) {
                 (void)strategy_of(options_of({"--tensor_parallel_size", "3"}), 4, 4);
               }),
               HasSubstr("3 ranks that share matrices do not divide"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "2"}));
-              }),
-              HasSubstr("not built together"));
+  EXPECT_EQ(strategy_of(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "4"}), 8, 8).mesh,
+            Mesh({{Axis::replicate, 1}, {Axis::shard, 1}, {Axis::context, 4}, {Axis::tensor, 2}}));
 }
 
 TEST(Setup, Refusals) {

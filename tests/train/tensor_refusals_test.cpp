@@ -77,7 +77,6 @@ TEST(Tensor, RefusesWhatChangesTheModel) {
     models::quantize(model, QuantFormat::nf4);
   });
   refuses("--max_unit_size", [](auto& model) { model.in_row_parts = true; });  // split_rows
-  refuses("--context_parallel_size", [](auto& model) { models::share_rows(model, 2); });
   refuses("losses over sequences", [&](auto& model) {
     models::add_reference(model, models::make(config, "test"), models::ReferenceParams::own);
   });

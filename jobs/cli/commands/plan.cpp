@@ -299,7 +299,7 @@ void print_plan(const PlanOf& of) {
     log::info(json.dump(2));
   } else {
     print_plan_head(chosen, of);
-    print_table(rows, chosen.spec.tensor_ranks() > 1 ? "parts of matrices" : name_of(chosen.spec.model->context.kind));
+    print_table(rows, exchanges_of(chosen.spec));
     if (compares_axes) print_axes(axes, memory);
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);

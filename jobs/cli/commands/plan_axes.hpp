@@ -21,6 +21,8 @@ struct AxesRow {
   bool chosen = false;
   std::string refused;  // why the run could not have these sizes; "": it could
 };
+/// What activations are exchanged for: "ulysses", "parts of matrices", or both.
+[[nodiscard]] std::string exchanges_of(const plan::RunSpec& spec);
 /// Of powers of two whose product is at most a node's ranks, and of the sizes that `chosen` has; with its strategy,
 /// lengths and global batch, and its micro-batch, or a smaller one where the global batch has no more for a group.
 [[nodiscard]] std::vector<AxesRow> axes_rows(const PlanOf& of, const plan::RunPlan& chosen);

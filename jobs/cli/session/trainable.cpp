@@ -68,8 +68,8 @@ models::Model make_training_model(const Options& options, const std::string& con
   if (options.has("max_unit_size"))
     models::split_rows(model, static_cast<std::int64_t>(options.bytes("max_unit_size")));
   add_preferences(model, options, config_json, source);
-  models::share_rows(model, context_ranks_of(options), context_kind_of(options));
   models::split_tensors(model, tensor_ranks_of(options));
+  models::share_rows(model, context_ranks_of(options), context_kind_of(options));
   return model;
 }
 
