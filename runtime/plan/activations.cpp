@@ -84,6 +84,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::positions:
       return spec.packed || (spec.row_ranks() > 1 && spec.purpose != Purpose::generate);
     case models::BatchField::row_positions: return spec.packed && spec.row_ranks() > 1;
+    case models::BatchField::part_positions:
+      return spec.context_ranks() > 1 && spec.tensor_ranks() > 1 && spec.purpose != Purpose::generate;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
@@ -106,7 +108,7 @@ static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t token
     if (!has_field(spec, field.field)) continue;
     const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? rows : 1;
     const std::int64_t numel =
-        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_ranks());
+        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_sharing());
     slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
                              static_cast<std::size_t>(numel) * size_of(field.dtype)));
   }
@@ -146,6 +148,8 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
   const models::BatchShape pass = spec.eval_shape(), cached{pass.batch, spec.cache_tokens, spec.device};
+  models::BatchShape decode = pass;
+  decode.tokens = 1;
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
   const std::size_t element = size_of(model.dtype);
   const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
@@ -158,8 +162,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   std::size_t workspace = generates ? 0 : reference_workspace(model, pass);
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
-    if (generates)
-      workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
+    if (generates) workspace = std::max(workspace, module->workspace_bytes(decode, model.dtype, phase));
   }
   for (int i = 0; generates && i < modules; ++i)
     if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(cached, model.dtype);
@@ -179,8 +182,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const models::Model& model = *spec.model;
   const models::BatchShape train = spec.train_shape(), eval = spec.eval_shape();
   const std::int64_t trained = train.batch * train.tokens,
-                     prompt = spec.tensor_ranks() > 1 ? spec.tokens : 0,  // of which each rank has all
-      most = std::max({trained, eval.batch * eval.tokens, prompt});
+                     // Of which each rank has all; ranks that share rows generate nothing.
+      prompt = spec.tensor_ranks() > 1 && spec.context_ranks() == 1 ? spec.tokens : 0,
+                     most = std::max({trained, eval.batch * eval.tokens, prompt});
   const auto boundary = [&](std::int64_t tokens) { return boundary_bytes(spec, tokens); };
   const int last = static_cast<int>(model.modules.size()) - 1;
 
