@@ -42,7 +42,7 @@ class Block final : public Module {
   }
   [[nodiscard]] SavedBytes split_saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override {
+  [[nodiscard]] std::size_t cache_bytes(CacheShape capacity, DType dtype) const override {
     return parts_.residuals.front().cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override;

@@ -42,7 +42,7 @@ class Residual {
 
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+  [[nodiscard]] std::size_t cache_bytes(CacheShape capacity, DType dtype) const {
     return sublayer_->cache_bytes(capacity, dtype);
   }
   /// Whether the gradient of one of its parameters is wanted.

@@ -133,7 +133,7 @@ void bind_activations(Step& step, const shard::Schedule& schedule, Lookup& looku
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
-  const models::BatchShape cached{spec.batch.micro_batch, spec.cache_tokens, spec.device};
+  const models::CacheShape cached{spec.batch.micro_batch, spec.cache_tokens};
   std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if({SlotUse::cache, module}) : nullptr;
   if (data == nullptr) return {};
   const std::size_t bytes =

@@ -147,7 +147,8 @@ static void dequantized_slot(const models::Model& model, std::vector<ArenaSlot>&
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
-  const models::BatchShape pass = spec.eval_shape(), cached{pass.batch, spec.cache_tokens, spec.device};
+  const models::BatchShape pass = spec.eval_shape();
+  const models::CacheShape cached{pass.batch, spec.cache_tokens};
   models::BatchShape decode = pass;
   decode.tokens = 1;
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;

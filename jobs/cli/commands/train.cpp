@@ -61,12 +61,13 @@ void TrainRun::prepare() {
       throw options_.refuse("from_scratch",
                             config_.path + " is of a model of text and images, whose text part is trained",
                             "Give a directory with its weights");
-    world_.run_and_agree([&] {
-      io::check_copied_tensors(
-          {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
-    });
+    if (!model_.lora)
+      world_.run_and_agree([&] {
+        io::check_copied_tensors(
+            {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
+      });
     log::info("model     the text part of " + model_.family +
-              " is trained; other tensors are copied to the saved model");
+              (model_.lora ? " gets adapters" : " is trained; other tensors are copied to the saved model"));
   }
   open_data();
   best_metric_ = best_metric(options_);
