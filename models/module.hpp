@@ -214,6 +214,7 @@ struct Model {
   std::vector<std::unique_ptr<Module>> reference;       // of a reference model: add_reference; empty: none
   std::size_t embedding_modules = 1, head_modules = 1;  // how many of the first and of the last are no blocks
   std::int64_t hidden = 0;                              // C of the activation between modules
+  std::int64_t reference_hidden = 0;                    // the same of the reference model; 0: there is none
   int num_metrics = 0;                                  // sums that the head's loss adds to Batch::metrics
   /// What a step sums beside its loss: the balance losses, then the metrics.
   [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }

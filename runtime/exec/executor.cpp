@@ -294,7 +294,7 @@ void Executor::issue_forward(BoundSchedule& program, int i) {
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
   const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
-  const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
+  const Shape activation{rows, tokens, instruction.instance > 0 ? model.reference_hidden : model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = step.phase;
   args.shape = shape;

@@ -66,6 +66,10 @@ const OptionSpec preference_table[] = {
      .help = "dpo, kto: the reference model, beside the one that is trained [LoRA: the base without its adapters; "
              "otherwise a frozen copy of --model]",
      .equivalents = "ms-swift, TRL --ref_model", .commands = for_pairs},
+    {.name = "ref_quant_bits", .type = Type::choice, .values = "none|4|8", .group = "Preferences",
+     .help = "dpo, kto: bits of the reference model's Linears, as --quant_bits of the base's; with the same --bnb_4bit_* "
+             "[--quant_bits]",
+     .equivalents = "ms-swift, TRL: those of the model", .commands = for_pairs},
     {.name = "precompute_ref_log_probs", .type = Type::flag, .default_value = "false", .group = "Preferences",
      .help = "dpo, kto: compute the reference's log-probabilities in one pass before training, and keep them in "
              "--cache_dir; no second model is then in memory",

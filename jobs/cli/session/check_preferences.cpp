@@ -19,6 +19,7 @@ constexpr const char* preference_names[] = {"rlhf_type",
                                             "rpo_alpha",
                                             "cpo_alpha",
                                             "ref_model",
+                                            "ref_quant_bits",
                                             "simpo_gamma",
                                             "desirable_weight",
                                             "undesirable_weight",
@@ -141,6 +142,7 @@ void check_preference_options(const Options& options) {
   require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
   require_type(options, "simpo_gamma", simpo, "simpo");
   require_type(options, "ref_model", dpo || kto, "dpo and kto: the other types have no reference model");
+  require_type(options, "ref_quant_bits", dpo || kto, "dpo and kto: the other types have no reference model");
   require_type(options, "precompute_ref_log_probs", dpo || kto, "dpo and kto: the other types have no reference model");
   refuse_beside(options, "packing", "a row is one answer");
   refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");

@@ -14,6 +14,7 @@
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/reward_model.hpp"
 #include "models/preference_loss.hpp"
+#include "models/quantize.hpp"
 #include "models/reference.hpp"
 #include "models/reward_loss.hpp"
 #include "runtime/base/log.hpp"
@@ -22,8 +23,10 @@ namespace tessera::jobs {
 
 namespace {
 
-/// config.json of the reference model, and its name for messages.
-std::pair<std::string, std::string> reference_config(const Options& options) {
+/// config.json of the reference model, and its name for messages: of --ref_model, or those of the model, as given.
+std::pair<std::string, std::string> reference_config(const Options& options, const std::string& config_json,
+                                                     const std::string& source) {
+  if (!options.has("ref_model")) return {config_json, source};
   const std::string directory = options.text("ref_model"), path = directory + "/config.json";
   if (!io::exists(path))
     throw options.refuse("ref_model", "there is no config.json in " + directory,
@@ -33,9 +36,16 @@ std::pair<std::string, std::string> reference_config(const Options& options) {
 
 models::Model reference_model(const Options& options, const std::string& config_json, const std::string& source,
                               DType dtype) {
-  if (!options.has("ref_model")) return models::make(config_json, source, dtype);
-  const auto [text, path] = reference_config(options);
+  const auto [text, path] = reference_config(options, config_json, source);
   return models::make(text, path, dtype);
+}
+
+/// Of a second model.
+void quantize_reference(models::Model& reference, const Options& options, const std::string& config_json,
+                        const std::string& source) {
+  const auto [text, path] = reference_config(options, config_json, source);
+  if (const QuantFormat format = quantization_of_reference(options, text, path); format != QuantFormat::none)
+    models::quantize(reference, format, text);
 }
 
 kernels::PreferenceKind kind_of(const std::string& loss) {
@@ -160,17 +170,19 @@ void add_preferences(models::Model& model, const Options& options, const std::st
         "ref_model",
         strfmt("the reference model has a vocabulary of %ld, and the model one of %ld", reference.vocab, model.vocab),
         "Give a reference model with the same tokenizer");
+  if (reference.score >= 0)
+    throw options.refuse("ref_model", "the reference is a reward model, which has no next tokens",
+                         "Give a language model");
   if (from == ReferenceSource::known) return;
-  if (reference.hidden != model.hidden)
-    throw options.refuse("ref_model",
-                         strfmt("the reference model has the hidden size %ld, and the model %ld: they do not share "
-                                "buffers",
-                                reference.hidden, model.hidden),
-                         "Add --precompute_ref_log_probs true");
-  if (from == ReferenceSource::own && quantization_of_run(options, config_json, source) != QuantFormat::none)
-    throw Error(ExitCode::usage, "a second reference model in 4 or 8 bits is not supported yet", "--quant_method",
-                "Add --precompute_ref_log_probs true, or train adapters alone, whose base is the reference");
-  if (from == ReferenceSource::shared) quantize_base(reference, options, config_json, source, /*trains=*/true);
+  if (from == ReferenceSource::shared) {
+    if (options.has("ref_quant_bits"))
+      throw options.refuse("ref_quant_bits",
+                           "--ref_quant_bits has no effect: the reference is the model without its adapters",
+                           "Drop it, or name a second model with --ref_model");
+    quantize_base(reference, options, config_json, source, /*trains=*/true);
+  } else {
+    quantize_reference(reference, options, config_json, source);
+  }
   models::set_loss(reference, models::target_log_probs());
   models::add_reference(model, std::move(reference),
                         from == ReferenceSource::own ? models::ReferenceParams::own : models::ReferenceParams::shared);
@@ -214,6 +226,13 @@ double center_of(const Options& options) {
   return options.has("center_rewards_coefficient") ? options.real("center_rewards_coefficient") : 0.0;
 }
 
+QuantFormat format_of_reference(const Options& options, const models::Model& model, const ModelConfig& config) {
+  const ReferenceSource from = reference_source(options, model);
+  if (from != ReferenceSource::own && from != ReferenceSource::known) return QuantFormat::none;
+  const auto [text, path] = reference_config(options, config.text, config.path);
+  return quantization_of_reference(options, text, path);
+}
+
 /// "rm | a new score head, N(0, 0.02)".
 static std::string reward_line(const Options& options, const models::Model& model, const ModelConfig& config) {
   std::string text = "rm";
@@ -248,6 +267,8 @@ std::string preference_line(const Options& options, const models::Model& model, 
     case ReferenceSource::own:
       text += " | reference: " + (options.has("ref_model") ? options.text("ref_model") : "a frozen copy of the start");
   }
+  if (const QuantFormat format = format_of_reference(options, model, config); format != QuantFormat::none)
+    text += strfmt(" in %s", name_of(format));
   return text;
 }
 
