@@ -201,8 +201,10 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.sequence_values = {
         program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_shape().batch) * sizeof(double),
         DType::f64, Shape{rows}, device_};
-  if (model.num_metrics > 0 && program.phase != models::Phase::logits)
+  if (model.num_metrics > 0 && program.phase != models::Phase::logits) {
     batch.metrics = pointers.extra + model.router.num_losses();
+    batch.samples = rows / parts_.plan->spec.sequences;
+  }
   if (program.phase == models::Phase::train) {
     const plan::RunSpec& spec = parts_.plan->spec;
     const std::int64_t planned = spec.row_stride > 0 ? spec.row_stride : spec.tokens, begin = batch.row_begins[0],

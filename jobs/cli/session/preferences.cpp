@@ -156,9 +156,9 @@ std::string reference_directory(const Options& options, const std::string& model
 void add_preferences(models::Model& model, const Options& options, const std::string& config_json,
                      const std::string& source) {
   if (!learns_preferences(options)) return;
-  if (model.router.layers > 0)
-    throw Error(ExitCode::usage, "a mixture of experts is not trained on preferences yet: " + source, "--stage rlhf",
-                "Use a dense model, or --stage sft");
+  if (learns_rewards(options) && model.router.layers > 0)
+    throw Error(ExitCode::usage, "reward models of mixtures of experts are not built: " + source, "--rlhf_type rm",
+                "Use a dense model");
   if (learns_rewards(options))
     return models::set_loss(model, models::reward_loss({.pad_token = model.pad_token, .center = center_of(options)}));
   models::set_loss(model, models::preference_loss(preference_terms(options)));
