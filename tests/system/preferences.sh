@@ -68,8 +68,16 @@ evaluated_as dpo_mpo "$golden/losses.txt"
 refused 2 'would be compared with itself' 1 eval --rlhf_type dpo --model . "${evaluate[@]}"
 refused 2 'it has no score head' 1 eval --rlhf_type rm --model . "${evaluate[@]}"
 
-# Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
+# A token file of pairs, made beforehand.
 sigmoid=(--rlhf_type dpo --beta 0.5 --per_device_train_batch_size 2)
+good 2 tokenize --rlhf_type dpo --model . --dataset pairs.jsonl --out tokens.bin --preview 2
+expect '^document 2, .* with loss' log
+good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset tokens.bin --output_dir tokens
+diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses tokens) > /dev/null || fail "a token file has other losses"
+refused 3 'holds pairs of a chosen and a rejected answer' 1 sft --model . --dataset tokens.bin --output_dir no
+refused 3 'was made for another --rlhf_type' 1 rm --model . --dataset tokens.bin --output_dir no
+
+# Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
 for form in swift implicit; do
   good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset "pairs.$form.jsonl" --output_dir "$form"
   diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses "$form") > /dev/null || fail "rows of the form $form"

@@ -16,7 +16,7 @@ const OptionSpec preference_table[] = {
      .group = "Preferences",
      .help = "how a model learns from pairs of a chosen and a rejected answer, or (kto) from answers with a label; rm "
              "makes a reward model of it; tessera dpo is tessera rlhf --rlhf_type dpo (docs/preferences.md)",
-     .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_pairs},
+     .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_pairs | for_tokenize},
     {.name = "beta", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "strength of the preference: of dpo, kto and cpo, how far the model may move from its reference; of "
              "orpo, the weight of the log-odds [0.1; simpo: 2]",
