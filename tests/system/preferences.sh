@@ -195,8 +195,9 @@ good 1 train "${common[@]}" "${sigmoid[@]}" --dataset texts.jsonl --max_steps 1 
 refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.jsonl --beta 0.2
 refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 dpo --loss_type aot --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 dpo --loss_type sigmoid aot --model . --dataset pairs.jsonl
+refused 2 'sorts the pairs of a micro-batch, and this one would have one' 1 dpo --loss_type sigmoid aot --per_device_train_batch_size 1 --model . --dataset pairs.jsonl
+refused 2 'is for other losses, and not for nca_pair' 1 dpo --loss_type nca_pair --f_divergence_type forward_kl --model . --dataset pairs.jsonl
+refused 2 'is for dpo with --f_divergence_type alpha_divergence' 1 dpo --f_alpha_divergence_coef 0.3 --model . --dataset pairs.jsonl
 refused 2 'has 1 weights, and --loss_type 2 losses' 1 dpo --loss_type sigmoid hinge --loss_weights 1 --model . --dataset pairs.jsonl
 refused 2 'expected a number, at least 0' 1 dpo --loss_type sigmoid hinge --loss_weights 1 -1 --model . --dataset pairs.jsonl
 refused 2 'names hinge twice' 1 dpo --loss_type hinge hinge --model . --dataset pairs.jsonl

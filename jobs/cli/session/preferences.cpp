@@ -3,6 +3,7 @@
 #include "jobs/cli/session/preferences.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "io/file/file.hpp"
@@ -61,6 +62,8 @@ kernels::PreferenceKind kind_of(const std::string& loss) {
       {"apo_zero", PreferenceKind::apo_zero},
       {"apo_down", PreferenceKind::apo_down},
       {"discopop", PreferenceKind::discopop},
+      {"aot", PreferenceKind::aot},
+      {"aot_unpaired", PreferenceKind::aot_unpaired},
       {"sft", PreferenceKind::none},
       {"simpo", PreferenceKind::simpo},
       {"orpo", PreferenceKind::orpo},
@@ -71,6 +74,16 @@ kernels::PreferenceKind kind_of(const std::string& loss) {
   const auto* const found = std::ranges::find(kinds, loss, &std::pair<std::string_view, PreferenceKind>::first);
   TESSERA_ASSERT(found != std::end(kinds), "loss %s", loss.c_str());
   return found->second;
+}
+
+/// As in TRL, alpha_divergence near its limit is reverse_kl.
+kernels::Divergence divergence_of(const Options& options) {
+  using kernels::Divergence;
+  const std::string type = options.text("f_divergence_type");
+  if (type == "forward_kl") return Divergence::forward_kl;
+  if (type == "js_divergence") return Divergence::js_divergence;
+  const bool is_limit = std::abs(options.real("f_alpha_divergence_coef") - 1) < 1e-6;
+  return type == "alpha_divergence" && !is_limit ? Divergence::alpha_divergence : Divergence::reverse_kl;
 }
 
 }  // namespace
@@ -90,6 +103,12 @@ std::string loss_of(const Options& options) {
   return text;
 }
 
+bool sorts_pairs(const Options& options) {
+  return learns_preferences(options) && std::ranges::any_of(losses_of(options), [](const std::string& loss) {
+           return loss == "aot" || loss == "aot_unpaired";
+         });
+}
+
 bool needs_kl(const Options& options) { return learns_labels(options) && loss_of(options) == "kto"; }
 
 std::int64_t kl_group(const Options& options, std::int64_t micro_batch) {
@@ -107,6 +126,8 @@ static kernels::PreferenceSpec preference_spec(const Options& options, const std
   spec.label_smoothing = options.real("label_smoothing");
   if (spec.kind == PreferenceKind::exo_pair && !options.given("label_smoothing")) spec.label_smoothing = 1e-3;
   spec.discopop_tau = options.real("discopop_tau");
+  spec.divergence = divergence_of(options);
+  spec.alpha = options.real("f_alpha_divergence_coef");
   spec.desirable_weight = options.real("desirable_weight");
   spec.undesirable_weight = options.real("undesirable_weight");
   if (type == "simpo") spec.gamma = options.has("simpo_gamma") ? options.real("simpo_gamma") : 1.0;
@@ -256,6 +277,10 @@ std::string preference_line(const Options& options, const models::Model& model, 
   }
   text += strfmt(", beta %g", spec.beta);
   if (spec.label_smoothing > 0) text += strfmt(", label_smoothing %g", spec.label_smoothing);
+  if (options.text("f_divergence_type") != "reverse_kl") {
+    text += ", " + options.text("f_divergence_type");
+    if (spec.divergence == kernels::Divergence::alpha_divergence) text += strfmt(" %g", spec.alpha);
+  }
   if (type == "simpo") text += strfmt(", gamma %g", spec.gamma);
   if (spec.desirable_weight != 1 || spec.undesirable_weight != 1)
     text += strfmt(", weights %g and %g", spec.desirable_weight, spec.undesirable_weight);

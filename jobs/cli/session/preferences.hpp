@@ -24,6 +24,8 @@ enum class ReferenceSource : unsigned char { none, known, shared, own };
 [[nodiscard]] bool learns_labels(const Options& options);
 /// True if the loss of labelled answers has a KL in it.
 [[nodiscard]] bool needs_kl(const Options& options);
+/// True if a loss sorts the pairs of a micro-batch together (aot, aot_unpaired).
+[[nodiscard]] bool sorts_pairs(const Options& options);
 /// How many answers form a group, whose prompts take one another's answers for the KL: --kl_group_size, or the
 /// micro-batch; 0: the loss has no KL.
 [[nodiscard]] std::int64_t kl_group(const Options& options, std::int64_t micro_batch);
