@@ -67,6 +67,9 @@ struct Batch {
   /// (B) fp64: written by a loss that leaves a number for each sequence: its log-probability, or the score of a reward
   /// model.
   TensorView sequence_values;
+  /// Of a loss over sequences: how many samples (pairs, labelled sequences) the micro-batch has; 0: the loss is a mean
+  /// over valid tokens.
+  std::int64_t samples = 0;
   std::int64_t* metrics = nullptr;  // Model::num_metrics sums of the loss, which it adds to; null: not wanted
   TensorView logits;                // (B, V) of the activations' type or fp32; Phase::logits only
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
@@ -161,7 +164,7 @@ inline constexpr std::array<BatchFieldInfo, 13> batch_fields = {
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }
 /// Inputs of the balance losses, once all layers have routed.
 [[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
-  return {batch.router, token_fields(batch), batch.loss_scale};
+  return {batch.router, token_fields(batch), batch.loss_scale, batch.samples};
 }
 
 }  // namespace tessera::models

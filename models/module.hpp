@@ -227,8 +227,9 @@ struct Model {
   std::vector<std::unique_ptr<Module>> reference;  // of a reference model: add_reference; empty: none
   /// Whether the module is between embedding and head.
   [[nodiscard]] bool is_block(std::size_t module) const { return module > 0 && module + 1 < modules.size(); }
-  std::int64_t hidden = 0;  // C of the activation between modules
-  int num_metrics = 0;      // sums that the head's loss adds to Batch::metrics
+  std::int64_t hidden = 0;            // C of the activation between modules
+  std::int64_t reference_hidden = 0;  // the same of the reference model; 0: there is none
+  int num_metrics = 0;                // sums that the head's loss adds to Batch::metrics
   /// What a step sums beside its loss: the balance losses, then the metrics.
   [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }
   bool writes_sequences = false;  // the head's loss writes Batch::sequence_values

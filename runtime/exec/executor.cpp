@@ -198,8 +198,10 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.sequence_values = {
         program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_shape().batch) * sizeof(double),
         DType::f64, Shape{rows}, device_};
-  if (model.num_metrics > 0 && program.phase != models::Phase::logits)
+  if (model.num_metrics > 0 && program.phase != models::Phase::logits) {
     batch.metrics = pointers.extra + model.router.num_losses();
+    batch.samples = rows / parts_.plan->spec.sequences;
+  }
   if (program.phase == models::Phase::train) {
     const plan::RunSpec& spec = parts_.plan->spec;
     const std::int64_t planned = spec.row_stride > 0 ? spec.row_stride : spec.tokens, begin = batch.row_begins[0],
@@ -289,7 +291,7 @@ void Executor::issue_forward(BoundSchedule& program, int i) {
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
   const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
-  const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
+  const Shape activation{rows, tokens, instruction.instance > 0 ? model.reference_hidden : model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = step.phase;
   args.shape = shape;

@@ -32,6 +32,12 @@ static std::size_t boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
   return static_cast<std::size_t>(tokens * spec.model->hidden) * size_of(spec.model->dtype);
 }
 
+/// The same in the first two slots, which a reference model uses, too.
+static std::size_t shared_boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
+  const std::int64_t hidden = std::max(spec.model->hidden, spec.model->reference_hidden);
+  return static_cast<std::size_t>(tokens * hidden) * size_of(spec.model->dtype);
+}
+
 void mark_saved(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
   const models::Model& model = *spec.model;
   const models::BatchShape shape = spec.train_shape();
@@ -65,9 +71,11 @@ static void offloaded_slots(const RunSpec& spec, const shard::Schedule& train, s
     const shard::Slot& slot = train.slots[static_cast<std::size_t>(k)];
     if (slot.kind != shard::Slot::Kind::stage || !is_activation(slot.state)) continue;
     const bool input = slot.state == shard::StateKind::input;
-    const std::int64_t tokens = input && inputs++ < 2 ? most_tokens : shape.batch * shape.tokens;
+    const std::size_t bytes =
+        inputs < 2 ? shared_boundary_bytes(spec, most_tokens) : boundary_bytes(spec, shape.batch * shape.tokens);
+    inputs += input ? 1 : 0;
     const SlotId id = shard::slot_id(train, k);
-    slots.push_back(input ? output_slot(id.of, boundary_bytes(spec, tokens))
+    slots.push_back(input ? output_slot(id.of, bytes)
                           : own_slot(id, "saved.s" + std::to_string(id.of), Category::activations, most_saved));
   }
   for (const shard::Instruction& in : train.list)
@@ -152,14 +160,13 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   models::BatchShape decode = pass;
   decode.tokens = 1;
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
-  const std::size_t element = size_of(model.dtype);
   const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
   const int modules = static_cast<int>(model.modules.size());
   const int longest = static_cast<int>(std::max(model.modules.size(), model.reference.size()));
 
   std::vector<ArenaSlot> slots;
   for (int i = 0; i < std::min(2, longest - 1); ++i)
-    slots.push_back(output_slot(i, tokens * static_cast<std::size_t>(model.hidden) * element));
+    slots.push_back(output_slot(i, shared_boundary_bytes(spec, pass.batch * pass.tokens)));
   std::size_t workspace = generates ? 0 : reference_workspace(model, pass);
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
@@ -197,7 +204,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations; ++i)
     if (i < 2 ||
         std::ranges::find(schedule.slots, SlotId{SlotUse::output, i}, &shard::Slot::id) != schedule.slots.end())
-      slots.push_back(output_slot(i, boundary(i < 2 ? most : trained)));
+      slots.push_back(output_slot(i, i < 2 ? shared_boundary_bytes(spec, most) : boundary(trained)));
   for (int i = first; i <= last; ++i) {
     const shard::ModuleUse& use = schedule.modules[static_cast<std::size_t>(i)];
     const std::size_t kept = kept_bytes(spec, use, i, train);

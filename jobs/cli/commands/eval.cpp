@@ -75,7 +75,6 @@ void set_preference_loss(const Options& options, EvalSetup& setup) {
         "the model would be compared with itself: --rlhf_type " + options.text("rlhf_type") + " needs its reference",
         "--ref_model", "Give the model that it was trained from, or its adapters with --adapters");
   add_preferences(model, options, setup.config.text, setup.config.path);
-  for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
 }
 
 /// Decides the precision in `options`.

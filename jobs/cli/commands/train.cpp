@@ -269,7 +269,7 @@ std::string TrainRun::run_json() const {
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
   json["settings"].update(text_settings(options_, trainer_options_.run.batch.micro_batch));
-  if (const std::string stamp = reference_stamp(options_, model_, config_.directory); !stamp.empty())
+  if (const std::string stamp = reference_stamp(options_, model_, config_); !stamp.empty())
     json["settings"][reference_setting] = stamp;
   json["parameters"] = model_.num_own_params();
   if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_own_params())

@@ -108,8 +108,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"use_galore", off_values, "GaLore is missing: use --optim adamw_8bit"},
       {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
       {"ld_alpha", "none", not_of_dpo},
-      {"f_divergence_type", "reverse_kl", "The divergence of DPO is reverse_kl"},
-      {"f_alpha_divergence_coef", "", "The divergence of DPO is reverse_kl"},
       {"use_weighting", off_values, not_of_dpo},
       {"sync_ref_model", off_values, "The reference model stays as it is"},
       {"ref_model_mixup_alpha ref_model_sync_steps", "", "The reference model stays as it is"},
