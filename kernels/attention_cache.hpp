@@ -7,23 +7,26 @@
 
 namespace tessera::kernels {
 
-/// Keys and values of earlier passes: element (b, h, t) is that of token t of row b and kv head h.
+/// Keys and values of earlier passes: entry (b, h, e) is that of the last token of row b whose position is e modulo the
+/// capacity. A row has more tokens than the capacity (a ring) only with a window, which the ring must hold.
 struct AttentionCache {
   TensorView keys, values;  // (B, nk, capacity, d)
   [[nodiscard]] std::int64_t capacity() const { return keys.shape[2]; }
 };
 
 struct CacheAppendArgs {
-  AttentionShape shape;  // of the new tokens
-  HeadRows k, v;         // (B, T), nk heads
-  TensorView positions;  // (B, T) int32, each below the cache's capacity; absent: 0 … T-1 in every row
-  AttentionCache cache;  // entries `positions` of every row are overwritten
+  AttentionShape shape;    // of the new tokens
+  HeadRows k, v;           // (B, T), nk heads
+  TensorView positions;    // (B, T) int32; absent: first … first + T-1 in every row
+  AttentionCache cache;    // the entries of these positions are overwritten; a ring has at least T
+  std::int64_t first = 0;  // a position
 };
 void cache_append(const CacheAppendArgs& args, StreamView stream);
 
 struct CachedAttentionArgs {
   /// Of the new tokens, without `keys`, offset and documents: the query at position p sees entries 0 … p of the cache,
-  /// or the last `window` of them. Keys and values are read only if the call appends.
+  /// or the last `window` of them: a ring has at least window + T - 1. Keys and values are read only if the call
+  /// appends.
   AttentionArgs of;
   AttentionCache cache;
   TensorView out;       // (B, T, nh·d)

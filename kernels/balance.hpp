@@ -14,8 +14,10 @@ namespace tessera::kernels {
 struct BalanceArgs {
   TensorView router;   // (layers, 2, E) f64: RouteArgs::counts and sums of each
   TokenFields fields;  // targets present
-  /// Pointer to 1 / valid tokens of the global batch: weights the micro-batch by its share of them.
+  /// Pointer to 1 / valid tokens of the global batch: weights the micro-batch by its share of them. With `samples`, to
+  /// 1 / samples of the global batch.
   const double* loss_scale = nullptr;
+  std::int64_t samples = 0;  // of the micro-batch, where the loss is a mean over these, and not over valid tokens; or 0
 };
 
 /// d(coefficient·weight·loss)/dP of each token. The choices are constants, so it is the same for all tokens and layers.

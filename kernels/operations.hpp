@@ -42,8 +42,9 @@
   X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::lse, &A::workspace)                       \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
     &A::loss_scale, &A::dx, &A::dweight, &A::log_probs)                                                              \
-  X(preference_loss, PreferenceLossArgs, &A::rows, &A::reference_sums, &A::nll_weights, &A::weights, &A::sums,       \
-    &A::metrics)                                                                                                     \
+  X(preference_loss, PreferenceLossArgs, &A::rows, &A::reference_sums, &A::matched, &A::nll_weights, &A::weights,    \
+    &A::sums, &A::metrics)                                                                                           \
+  X(match_sorted, MatchSortedArgs, &A::rows, &A::reference_sums, &A::scratch, &A::matched)                           \
   X(labelled_loss, LabelledLossArgs, &A::rows, &A::reference_sums, &A::labels, &A::kl, &A::weights, &A::sums,        \
     &A::metrics)                                                                                                     \
   X(sum_sequences, SumSequencesArgs, &A::rows, &A::sums)                                                             \

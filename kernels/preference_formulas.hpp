@@ -21,16 +21,40 @@ TESSERA_HD double log_odds(double a) {
 
 /// Of a sequence: its log-probability, the reference's, and its number of targets.
 struct SequenceSums {
-  double policy, reference;
-  std::int64_t targets;
+  double policy = 0, reference = 0;
+  std::int64_t targets = 0;
+  double matched = 0;  // of match_sorted
   TESSERA_HD double count() const { return targets > 0 ? static_cast<double>(targets) : 1.0; }
 };
+
+/// What ρ becomes, and its derivative.
+struct Score {
+  double value, slope;
+};
+TESSERA_HD Score score_of(const PreferenceSpec& spec, double ratio) {
+  constexpr double log_2 = 0.6931471805599453, most = 80;
+  switch (spec.divergence) {
+    case Divergence::forward_kl: return {-expm1(-ratio), exp(-ratio)};
+    case Divergence::js_divergence: return {log_2 + log_sigmoid(ratio), sigmoid(-ratio)};
+    case Divergence::alpha_divergence: {
+      const double k = spec.alpha - 1, x = k * ratio;
+      return {expm1(x < most ? x : most) / k, x <= most ? exp(x) : 0.0};
+    }
+    default: return {ratio, 1};
+  }
+}
 
 struct PairTerms {
   double loss;
   double chosen_reward, rejected_reward, chosen_logp, rejected_logp;
   double chosen_slope, rejected_slope;  // ∂loss/∂(log-probability of a target) of each sequence
 };
+
+/// Of a label that is wrong with the probability e.
+TESSERA_HD double sigmoid_loss(double e, double z, double& slope) {
+  slope = -(1 - e) * sigmoid(-z) + e * sigmoid(z);
+  return -(1 - e) * log_sigmoid(z) - e * log_sigmoid(-z);
+}
 
 /// The loss of z = βΔ, and its derivative.
 TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slope) {
@@ -48,11 +72,11 @@ TESSERA_HD double margin_loss(const PreferenceSpec& spec, double z, double& slop
     case PreferenceKind::simpo: z -= spec.gamma; break;
     default: break;
   }
-  slope = -(1 - e) * sigmoid(-z) + e * sigmoid(z);
-  return -(1 - e) * log_sigmoid(z) - e * log_sigmoid(-z);
+  return sigmoid_loss(e, z, slope);
 }
 
-/// A rare loss of a = βρ of the chosen and b = βρ of the rejected sequence, and its derivatives.
+/// A rare loss of a = βρ of the chosen and b = βρ of the rejected sequence, and its
+/// derivatives.
 struct RatioLoss {
   double loss, chosen_slope, rejected_slope;
 };
@@ -87,8 +111,37 @@ TESSERA_HD RatioLoss rare_loss(const PreferenceSpec& spec, double a, double b) {
   }
 }
 
-/// `rare`: spec.rare(). Apart, so that a device's kernel has the registers of one of them.
-template <bool rare>
+/// How many of n values are before the k-th one.
+TESSERA_HD std::int64_t rank_of(const double* values, std::int64_t n, std::int64_t k) {
+  std::int64_t before = 0;
+  for (std::int64_t i = 0; i < n; ++i) before += values[i] < values[k] || (values[i] == values[k] && i < k) ? 1 : 0;
+  return before;
+}
+
+/// What match_sorted sorts of a pair: of aot the margins of model and reference, of aot_unpaired the two ρ.
+struct SortedValues {
+  double first, second;
+};
+TESSERA_HD SortedValues sorted_values(PreferenceKind kind, const SequenceSums& chosen, const SequenceSums& rejected) {
+  if (kind == PreferenceKind::aot) return {chosen.policy - rejected.policy, chosen.reference - rejected.reference};
+  return {chosen.policy - chosen.reference, rejected.policy - rejected.reference};
+}
+
+/// Loss and slopes of aot and aot_unpaired.
+TESSERA_HD void sorted_terms(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected,
+                             PairTerms& t) {
+  const SortedValues own = sorted_values(spec.kind, chosen, rejected);
+  double of_chosen = 0, of_rejected = 0;
+  t.loss = sigmoid_loss(spec.label_smoothing, spec.beta * (own.first - chosen.matched), of_chosen);
+  of_rejected = of_chosen;
+  if (spec.kind == PreferenceKind::aot_unpaired)
+    (void)sigmoid_loss(spec.label_smoothing, spec.beta * (rejected.matched - own.second), of_rejected);
+  t.chosen_slope = of_chosen * spec.beta;
+  t.rejected_slope = -of_rejected * spec.beta;
+}
+
+/// `form`: spec.form(). Apart, so that a device's kernel has the registers of one of them.
+template <PairForm form>
 TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
   PairTerms t;
   const double nc = spec.mean ? chosen.count() : 1.0, nr = spec.mean ? rejected.count() : 1.0;
@@ -98,7 +151,20 @@ TESSERA_HD PairTerms pair_terms(const PreferenceSpec& spec, const SequenceSums& 
   t.rejected_reward = spec.beta * (rr / mr);
   t.chosen_logp = chosen.policy / mc;
   t.rejected_logp = rejected.policy / mr;
-  if constexpr (rare) {
+  if constexpr (form == PairForm::sorted) {
+    sorted_terms(spec, chosen, rejected, t);
+    return t;
+  }
+  if constexpr (form == PairForm::diverging) {
+    const Score c = score_of(spec, rc), r = score_of(spec, rr);
+    const double z = spec.beta * (c.value / nc) - spec.beta * (r.value / nr);
+    double slope = 0;
+    t.loss = margin_loss(spec, z, slope);
+    t.chosen_slope = slope * spec.beta / nc * c.slope;
+    t.rejected_slope = -slope * spec.beta / nr * r.slope;
+    return t;
+  }
+  if constexpr (form == PairForm::ratio) {
     const RatioLoss of = rare_loss(spec, spec.beta * (rc / nc), spec.beta * (rr / nr));
     t.loss = of.loss;
     t.chosen_slope = of.chosen_slope * spec.beta / nc;

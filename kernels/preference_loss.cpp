@@ -25,6 +25,8 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
   check_rows(args.rows);
   check_column(args.reference_sums, args.rows, DType::f64);
   check_column(args.nll_weights, args.rows, DType::f32);
+  check_column(args.matched, args.rows, DType::f64);
+  TESSERA_ASSERT(static_cast<bool>(args.matched) == args.spec.sorted(), "pairs that are not sorted");
   TESSERA_ASSERT(args.rows.targets.shape[0] % 2 == 0, "pairs of %ld rows", args.rows.targets.shape[0]);
   TESSERA_ASSERT(!args.weights || (args.weights.shape == args.rows.targets.shape && args.weights.dtype == DType::f32 &&
                                    (args.spec.nll == 0 || args.nll_weights)),
@@ -49,6 +51,16 @@ void sum_sequences(const SumSequencesArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.sums, "sums of sequences without memory");
   check_column(args.sums, args.rows, DType::f64);
   TESSERA_DISPATCH(args.rows.log_probs, sum_sequences, args);
+}
+
+void match_sorted(const MatchSortedArgs& args, StreamView stream) {
+  check_rows(args.rows);
+  TESSERA_ASSERT(args.matched && args.scratch.numel() == 2 * args.rows.targets.shape[0] &&
+                     args.scratch.dtype == DType::f64 && args.rows.targets.shape[0] % 2 == 0,
+                 "scratch %s of %ld rows", args.scratch.shape.str().c_str(), args.rows.targets.shape[0]);
+  check_column(args.reference_sums, args.rows, DType::f64);
+  check_column(args.matched, args.rows, DType::f64);
+  TESSERA_DISPATCH(args.rows.log_probs, match_sorted, args);
 }
 
 }  // namespace tessera::kernels

@@ -24,6 +24,9 @@ namespace tessera::kernels {
 ///   sppo_hard  (ρ - 1/(2β))² of chosen, (ρ + 1/(2β))² of rejected
 ///   apo_zero   1 - σ(βρ) of chosen, σ(βρ) of rejected
 ///   apo_down   σ(βρ) of chosen, 1 - σ(βΔ)
+/// Of pairs that are sorted together (match_sorted), sigmoid of another Δ:
+///   aot           a pair's own margin of log-probabilities less the reference's margin of the same rank
+///   aot_unpaired  ρ of chosen less the ρ of a rejected sequence that has the same rank
 ///   none       0: the cross-entropy is the loss (sft)
 ///   orpo     -β·log σ(log-odds of chosen - log-odds of rejected), of mean log-probabilities; no reference
 /// Of labelled sequences, λ being desirable_weight or undesirable_weight, z₀ LabelledLossArgs::kl:
@@ -43,10 +46,24 @@ enum class PreferenceKind : unsigned char {
   sppo_hard,
   apo_zero,
   apo_down,
+  aot,
+  aot_unpaired,
   none,
   kto,
   apo_zero_unpaired
 };
+
+/// What a ρ becomes before it is in Δ: the derivative of an f-divergence at e^ρ, as TRL's, of which reverse_kl is
+/// DPO's.
+///   reverse_kl        ρ
+///   forward_kl        1 - e^(-ρ)
+///   js_divergence     log 2 + log σ(ρ)
+///   alpha_divergence  (e^((α-1)ρ) - 1) / (α-1), the exponent at most 80
+enum class Divergence : unsigned char { reverse_kl, forward_kl, js_divergence, alpha_divergence };
+
+/// How the loss of a pair is computed: from Δ, from both ρ (rarer losses), from Δ with a divergence, or from sorted
+/// pairs.
+enum class PairForm : unsigned char { margin, ratio, diverging, sorted };
 
 struct PreferenceSpec {
   PreferenceKind kind = PreferenceKind::sigmoid;
@@ -54,11 +71,19 @@ struct PreferenceSpec {
   double label_smoothing = 0;
   double gamma = 0;  // of simpo
   double discopop_tau = 0.05;
+  Divergence divergence = Divergence::reverse_kl;  // of sigmoid, robust, hinge and ipo
+  double alpha = 0.5;                              // of alpha_divergence; not 1
   bool mean = false;          // log-probabilities are divided by the sequence's number of targets (ipo, simpo, orpo)
   bool rewards_mean = false;  // so are those that rewards and logps are made of
   double nll = 0;             // weight of the chosen sequences' cross-entropy, a mean over their targets
   double desirable_weight = 1, undesirable_weight = 1;  // of labelled sequences
-  [[nodiscard]] bool rare() const { return kind >= PreferenceKind::exo_pair && !labelled(); }
+  [[nodiscard]] bool sorted() const { return kind == PreferenceKind::aot || kind == PreferenceKind::aot_unpaired; }
+  /// Of a loss of pairs.
+  [[nodiscard]] PairForm form() const {
+    if (sorted()) return PairForm::sorted;
+    if (kind >= PreferenceKind::exo_pair) return PairForm::ratio;
+    return divergence != Divergence::reverse_kl ? PairForm::diverging : PairForm::margin;
+  }
   [[nodiscard]] bool labelled() const { return kind >= PreferenceKind::kto; }
 };
 
@@ -90,6 +115,7 @@ struct PreferenceLossArgs {
   SequenceRows rows;  // R even
   /// (R) fp64: the reference's log-probability of each sequence; absent: 0.
   TensorView reference_sums;
+  TensorView matched;  // (R) fp64, of match_sorted; for aot and aot_unpaired alone
   /// (R) fp32, of the chosen rows alone: pairs of the global batch over targets of its chosen sequences, by which the
   /// cross-entropy is a mean over these; read if spec.nll is not 0.
   TensorView nll_weights;
@@ -121,5 +147,18 @@ struct SumSequencesArgs {
   TensorView sums;  // (R) fp64, written
 };
 void sum_sequences(const SumSequencesArgs& args, StreamView stream);
+
+/// Sorts values of R/2 pairs, and leaves for each row the value of the other kind that has its rank; equal ones are in
+/// the order of the pairs.
+///   aot           margins of log-probabilities, and of the reference's: for both rows of a pair the latter
+///   aot_unpaired  ρ of the chosen rows, and of the rejected ones
+struct MatchSortedArgs {
+  PreferenceKind kind = PreferenceKind::aot;
+  SequenceRows rows;          // R even
+  TensorView reference_sums;  // (R) fp64; absent: 0
+  TensorView scratch;         // (2, R) fp64
+  TensorView matched;         // (R) fp64, written
+};
+void match_sorted(const MatchSortedArgs& args, StreamView stream);
 
 }  // namespace tessera::kernels

@@ -148,13 +148,39 @@ std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) 
   return std::max(own, kernels::cached_attention_workspace(kernel_shape(shape, phase), dtype, shape.device));
 }
 
-kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const {
-  const Shape shape{capacity.batch, kv_heads_, capacity.tokens, head_dim_};
+kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, CacheShape capacity, DType dtype) const {
+  const std::int64_t ring = rules_.window > 0 ? rules_.window + capacity.pass_tokens - 1 : capacity.tokens;
+  const Shape shape{capacity.batch, kv_heads_, std::min(capacity.tokens, ring), head_dim_};
   return {.keys = allocator.take(dtype, shape), .values = allocator.take(dtype, shape)};
 }
 
-std::size_t Attention::cache_bytes(BatchShape capacity, DType dtype) const {
+std::size_t Attention::cache_bytes(CacheShape capacity, DType dtype) const {
   return bytes_of([&](ScratchAllocator& allocator) { (void)cache(allocator, capacity, dtype); });
+}
+
+void Attention::append_first(const ForwardArgs& args, const kernels::AttentionArgs& of,
+                             const kernels::AttentionCache& cache) const {
+  const std::int64_t ring = cache.capacity(), tokens = args.shape.tokens;
+  if (tokens <= ring)
+    return kernels::cache_append({.shape = of.shape, .k = of.qkv.k, .v = of.qkv.v, .positions = {}, .cache = cache},
+                                 args.stream);
+  for (std::int64_t b = 0; b < args.shape.batch; ++b) {
+    const std::int64_t length = args.batch->lengths ? args.batch->lengths[b] : tokens;
+    kernels::AttentionShape row = of.shape;
+    row.batch = 1, row.tokens = std::min(length, ring);
+    const std::int64_t first = length - row.tokens;
+    const auto kept = [&](const kernels::HeadRows& heads) -> kernels::HeadRows {
+      const std::int64_t numel = (row.tokens - 1) * heads.pitch + kv_heads_ * head_dim_;
+      return {heads.data.rows((b * tokens + first) * heads.pitch, numel), heads.pitch};
+    };
+    kernels::cache_append({.shape = row,
+                           .k = kept(of.qkv.k),
+                           .v = kept(of.qkv.v),
+                           .positions = {},
+                           .cache = {cache.keys.rows(b, 1), cache.values.rows(b, 1)},
+                           .first = first},
+                          args.stream);
+  }
 }
 
 void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
@@ -166,9 +192,9 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
   if (args.cache.bytes) {
     ScratchAllocator allocator(args.cache.bytes);
     cached = cache(allocator, args.cache.capacity, args.x.dtype);
-    if (!positions)
-      kernels::cache_append({.shape = of.shape, .k = of.qkv.k, .v = of.qkv.v, .positions = {}, .cache = cached},
-                            args.stream);
+    TESSERA_ASSERT(!positions || args.shape.tokens <= args.cache.capacity.pass_tokens, "%ld tokens of a row",
+                   args.shape.tokens);
+    if (!positions) append_first(args, of, cached);
   }
   if (positions) {
     of.positions = positions;

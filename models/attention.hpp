@@ -46,7 +46,7 @@ class Attention final : public Sublayer {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override;
+  [[nodiscard]] std::size_t cache_bytes(CacheShape capacity, DType dtype) const override;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
   [[nodiscard]] double recompute_flops(BatchShape shape, const RecomputeTask& what) const override;
@@ -75,10 +75,13 @@ class Attention final : public Sublayer {
                                                DType dtype, Phase phase) const;
   [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, const Saved& s, BatchShape shape,
                                                  DType dtype) const;
-  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const;
+  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, CacheShape capacity, DType dtype) const;
   /// The kernels' arguments for `heads` (B·T, width).
   [[nodiscard]] kernels::AttentionArgs kernel_args(std::span<const TensorView> params, BatchShape shape, Phase phase,
                                                    const TensorView& heads) const;
+  /// Appends the keys and values of a first pass: of a ring the last ones of each row, without its padding.
+  void append_first(const ForwardArgs& args, const kernels::AttentionArgs& of,
+                    const kernels::AttentionCache& cache) const;
   /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   /// Keys that a query of the FLOP count sees: the causal half is not subtracted.

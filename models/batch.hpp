@@ -67,16 +67,23 @@ struct Batch {
   /// (B) fp64: written by a loss that leaves a number for each sequence: its log-probability, or the score of a reward
   /// model.
   TensorView sequence_values;
+  /// Of a loss over sequences: how many samples (pairs, labelled sequences) the micro-batch has; 0: the loss is a mean
+  /// over valid tokens.
+  std::int64_t samples = 0;
   std::int64_t* metrics = nullptr;  // Model::num_metrics sums of the loss, which it adds to; null: not wanted
   TensorView logits;                // (B, V) of the activations' type or fp32; Phase::logits only
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;
-  /// Where in its row each half of this rank's T tokens begins (models::row_begins); {0, T/2} without a context.
+  /// Where in its row each half begins of the T tokens that this rank, or its tensor group, has (models::row_begins);
+  /// {0, T/2} without a context.
   std::array<std::int64_t, 2> row_begins = {0, 0};
   /// (B, C·T) int32: where C ranks share rows of documents, the positions of the whole rows, for attention; absent:
   /// `positions` are.
   TensorView row_positions;
+  /// (B, N·T) int32: where N ranks have parts of matrices, and others parts of the same rows, the positions of the
+  /// tokens that these N have together, for attention; absent: not both.
+  TensorView part_positions;
   /// The same documents as a list (kernels::list_documents), of whole rows, int32 each, and its groups; absent: not
   /// wanted.
   TensorView document_starts, document_lengths;
@@ -107,7 +114,13 @@ enum class BatchField : unsigned char {
   labels,
   kl,
   row_positions,
-  margins
+  margins,
+  part_positions
+};
+/// Ranks that have the same micro-batches: how many there are, and how many of them have tokens of the same part of a
+/// row.
+struct RowSharing {
+  int ranks = 1, tensor = 1;
 };
 struct BatchFieldInfo {
   BatchField field;
@@ -116,15 +129,20 @@ struct BatchFieldInfo {
   TensorView Batch::*tensor;
   enum class Per : unsigned char {
     token,
-    sequence,   // a value for each row
-    row_token,  // for each token of whole rows, which several ranks may share
+    sequence,    // a value for each row
+    row_token,   // for each token of whole rows, which several ranks may share
+    part_token,  // for each token of the part that the ranks of the tensor axis have
   } per = Per::token;
+  /// How many ranks have the values' tokens together.
+  [[nodiscard]] constexpr int ranks_of(RowSharing sharing) const {
+    return per == Per::row_token ? sharing.ranks : per == Per::part_token ? sharing.tensor : 1;
+  }
   /// Values in a micro-batch of so many rows of so many tokens, on each of the ranks that share its rows.
-  [[nodiscard]] constexpr std::int64_t numel(std::int64_t rows, std::int64_t tokens, int ranks) const {
-    return per == Per::sequence ? rows : rows * tokens * (per == Per::row_token ? ranks : 1);
+  [[nodiscard]] constexpr std::int64_t numel(std::int64_t rows, std::int64_t tokens, RowSharing sharing) const {
+    return per == Per::sequence ? rows : rows * tokens * ranks_of(sharing);
   }
 };
-inline constexpr std::array<BatchFieldInfo, 12> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 13> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
@@ -138,13 +156,15 @@ inline constexpr std::array<BatchFieldInfo, 12> batch_fields = {
      {BatchField::labels, "labels", DType::f32, &Batch::labels, BatchFieldInfo::Per::sequence},
      {BatchField::kl, "kl", DType::f64, &Batch::kl, BatchFieldInfo::Per::sequence},
      {BatchField::row_positions, "row_positions", DType::i32, &Batch::row_positions, BatchFieldInfo::Per::row_token},
-     {BatchField::margins, "margins", DType::f32, &Batch::margins, BatchFieldInfo::Per::sequence}}};
+     {BatchField::margins, "margins", DType::f32, &Batch::margins, BatchFieldInfo::Per::sequence},
+     {BatchField::part_positions, "part_positions", DType::i32, &Batch::part_positions,
+      BatchFieldInfo::Per::part_token}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }
 /// Inputs of the balance losses, once all layers have routed.
 [[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
-  return {batch.router, token_fields(batch), batch.loss_scale};
+  return {batch.router, token_fields(batch), batch.loss_scale, batch.samples};
 }
 
 }  // namespace tessera::models

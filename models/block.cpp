@@ -40,14 +40,14 @@ ModuleStages Block::stages() const {
 
 std::size_t Block::value_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return parts_.residuals.front().value_bytes(value, shape, dtype);
-  return parts_.residuals[static_cast<std::size_t>(value / Residual::split_values)].value_bytes(
-      value % Residual::split_values, shape, dtype);
+  const auto [branch, own] = branch_of(value);
+  return branch.value_bytes(own, shape, dtype);
 }
 
 std::size_t Block::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return parts_.residuals.front().value_gradient_bytes(value, shape, dtype);
-  return parts_.residuals[static_cast<std::size_t>(value / Residual::split_values)].value_gradient_bytes(
-      value % Residual::split_values, shape, dtype);
+  const auto [branch, own] = branch_of(value);
+  return branch.value_gradient_bytes(own, shape, dtype);
 }
 
 std::string Block::context_refusal(ContextShare share) const {
@@ -102,13 +102,14 @@ std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) c
 
 int Block::stage_of(int i, int stage) const {
   if (!is_split()) return i == 0 ? stage : stage == last_stage_ ? 0 : -1;
-  const int of = stage - i * (Residual::split_stages - 1);
-  return of < Residual::split_stages ? of : -1;
+  const int of = i == 0 ? stage : stage - parts_.residuals.front().num_stages() + 1;
+  return of < parts_.residuals[static_cast<std::size_t>(i)].num_stages() ? of : -1;
 }
 
 std::span<const TensorView> Block::values_of(int i, std::span<const TensorView> values) const {
-  return is_split() ? values.subspan(static_cast<std::size_t>(i * Residual::split_values), Residual::split_values)
-                    : values;
+  if (!is_split()) return values;
+  const auto first = static_cast<std::size_t>(parts_.residuals.front().num_values());
+  return i == 0 ? values.first(first) : values.subspan(first);
 }
 
 void Block::forward(const ForwardArgs& args) const {

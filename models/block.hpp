@@ -42,7 +42,7 @@ class Block final : public Module {
   }
   [[nodiscard]] SavedBytes split_saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override {
+  [[nodiscard]] std::size_t cache_bytes(CacheShape capacity, DType dtype) const override {
     return parts_.residuals.front().cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
@@ -63,9 +63,16 @@ class Block final : public Module {
   [[nodiscard]] bool computes_dx(int i, const Wanted& wanted) const;
 
   [[nodiscard]] bool is_split() const { return parts_.residuals.front().is_split(); }
-  /// The stage of branch i that a stage of the block runs; below 0: none.
+  /// The stage of branch i that a stage of the block runs; below 0: none. The last stage of one branch is the first of
+  /// the next.
   [[nodiscard]] int stage_of(int i, int stage) const;
   [[nodiscard]] std::span<const TensorView> values_of(int i, std::span<const TensorView> values) const;
+  /// The branch of a value of one that is split, and the value's number there.
+  [[nodiscard]] std::pair<const Residual&, int> branch_of(int value) const {
+    const int first = parts_.residuals.front().num_values();
+    if (value < first) return {parts_.residuals.front(), value};
+    return {parts_.residuals.back(), value - first};
+  }
 
   BlockParts parts_;
   int last_stage_ = 0;

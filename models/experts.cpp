@@ -25,7 +25,7 @@ std::string expert_prefix(const ExpertsConfig& c, const ExpertsLayerSpec& layer,
 
 }  // namespace
 
-/// Parameters of all experts of a layer, as gpt-oss has them.
+/// Parameters of all experts of a layer.
 static FusedExpertsSpec fused_experts(const ExpertsConfig& c, const ExpertsLayerSpec& layer) {
   const std::string prefix = layer.prefix + "mlp.experts.";
   const Initializer normal{Initializer::Kind::normal, layer.std};
@@ -35,26 +35,29 @@ static FusedExpertsSpec fused_experts(const ExpertsConfig& c, const ExpertsLayer
   const auto bias = [](const std::string& name, const Shape& shape) {
     return ParamSpec{.name = name, .shape = shape, .init = {}, .decay = false};
   };
-  return {.gate_up = weight("gate_up_proj", layer.hidden, 2 * c.intermediate),
-          .gate_up_bias = bias(prefix + "gate_up_proj_bias", {c.count, 2 * c.intermediate}),
-          .down = weight("down_proj", c.intermediate, layer.hidden),
-          .down_bias = bias(prefix + "down_proj_bias", {c.count, layer.hidden}),
-          .router_bias = bias(layer.prefix + "mlp.router.bias", {c.count}),
-          .limits = *c.limits};
+  FusedExpertsSpec spec{.gate_up = weight("gate_up_proj", layer.hidden, 2 * c.intermediate),
+                        .down = weight("down_proj", c.intermediate, layer.hidden),
+                        .clamped = {}};
+  if (c.limits)
+    spec.clamped = {.router_bias = bias(layer.prefix + c.names.router + ".bias", {c.count}),
+                    .gate_up_bias = bias(prefix + "gate_up_proj_bias", {c.count, 2 * c.intermediate}),
+                    .down_bias = bias(prefix + "down_proj_bias", {c.count, layer.hidden}),
+                    .limits = *c.limits};
+  return spec;
 }
 
 std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLayerSpec& layer, ParamList& params) {
   const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
     return LinearSpec{name, in, out, WeightOrder::out_in, /*bias=*/false, layer.std};
   };
-  MoeMlpSpec spec{.router = linear(layer.prefix + (c.limits ? "mlp.router" : c.names.router), layer.hidden, c.count),
+  MoeMlpSpec spec{.router = linear(layer.prefix + c.names.router, layer.hidden, c.count),
                   .experts = {},
                   .top_k = c.top_k,
                   .normalize = c.normalize,
                   .layer = layer.layer,
                   .balance = c.balance};
-  if (c.limits) spec.fused = fused_experts(c, layer);
-  for (std::int64_t j = 0; j < c.count && !c.limits; ++j) {
+  if (c.fused) spec.fused = fused_experts(c, layer);
+  for (std::int64_t j = 0; j < c.count && !c.fused; ++j) {
     const std::string prefix = expert_prefix(c, layer, j);
     spec.experts.push_back({.gate = linear(prefix + c.names.gate, layer.hidden, c.intermediate),
                             .up = linear(prefix + c.names.up, layer.hidden, c.intermediate),
@@ -64,7 +67,7 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLaye
 }
 
 void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& layer, std::map<std::string, TensorUse>& aliases) {
-  if (c.limits) return;
+  if (c.fused) return;
   TensorUse gate_up{.parts = {}, .shape = {c.count, 2 * c.intermediate, layer.hidden}, .same_as = ""};
   TensorUse down{.parts = {}, .shape = {c.count, layer.hidden, c.intermediate}, .same_as = ""};
   for (std::int64_t j = 0; j < c.count; ++j) {

@@ -23,7 +23,8 @@ struct ExpertsConfig {
     std::string expert;              // "mlp.experts.": + "j." + gate|up|down + ".weight"
     std::string gate, up, down;
   } names;
-  std::optional<kernels::GateLimits> limits;  // set: those of gpt-oss, mlp.experts.* and mlp.router, without `names`
+  bool fused = false;  // all of a layer in mlp.experts.gate_up_proj (E, H, 2·I) and down_proj (E, I, H)
+  std::optional<kernels::GateLimits> limits;  // of fused ones: gpt-oss's, with biases
 };
 
 struct ExpertsKeys {

@@ -25,6 +25,7 @@ constexpr Family table[] = {
     {"qwen2_vl", make_text_part, text_part_canonical_name},
     {"qwen2_5_vl", make_text_part, text_part_canonical_name},
     {"qwen3_vl", make_text_part, text_part_canonical_name},
+    {"qwen3_vl_moe", make_text_part, text_part_canonical_name},
 };
 }  // namespace
 

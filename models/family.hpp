@@ -31,6 +31,7 @@ struct Family {
 [[nodiscard]] Model make_qwen2(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_qwen3(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_qwen3_moe(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_qwen3_vl_moe_text(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_mixtral(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_phi3(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_olmo2(const ConfigReader& config, DType dtype);

@@ -21,6 +21,8 @@ Model make_gpt_oss(const ConfigReader& config, DType dtype) {
   c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}, .normalize = true});
   (void)config.integer({"num_experts_per_tok", "experts_per_token"}, 1, c.experts.count);  // must agree
   c.experts.intermediate = c.intermediate;
+  c.experts.names.router = "mlp.router";
+  c.experts.fused = true;
   c.experts.limits = kernels::GateLimits{.alpha = config.number("swiglu_alpha", 1e-3, 1e3, 1.702),
                                          .limit = config.number("swiglu_limit", 1e-3, 1e6, 7.0)};
   c.experts.layers.resize(static_cast<std::size_t>(c.layers));

@@ -109,6 +109,7 @@ double LoraSpec::scale() const {
 }
 
 std::string huggingface_name(const Model& model, const std::string& canonical) {
+  if (is_text_part(model.family)) return name_in_wrapper(canonical);
   const std::string prefixed = "transformer." + canonical;
   const std::size_t at = canonical.find(".lora_");  // adapters are no tensors of model files
   const std::string of = at == std::string::npos ? canonical : canonical.substr(0, at) + ".weight";
@@ -188,6 +189,21 @@ class Maker final : public AdapterMaker {
   std::string example_;
 };
 
+}  // namespace
+
+std::vector<std::string> saved_modules(const Model& model) {
+  std::set<std::string> saved;
+  for (const ParamSpec& param : model.params)
+    if (param.trainable && !param.adapter)
+      for (const std::string& module : modules_of(model, param))
+        if (std::ranges::any_of(model.lora->spec.modules_to_save,
+                                [&](const std::string& name) { return is_saved(module, name); }))
+          saved.insert(module);
+  return {saved.begin(), saved.end()};
+}
+
+namespace {
+
 /// Freezes all that is neither an adapter nor named by modules_to_save or `bias`.
 void freeze_base(Model& model, const LoraSpec& spec) {
   std::set<std::string> matched, adapted;
@@ -225,10 +241,6 @@ void add_lora(Model& model, const LoraSpec& spec) {
                 "Give a rank of at least 1");
   if (spec.dropout < 0 || spec.dropout >= 1)
     throw Error(ExitCode::usage, strfmt("dropout %g is not in [0, 1)", spec.dropout), "lora_dropout");
-  if (is_text_part(model.family))
-    throw Error(ExitCode::usage,
-                "adapters of the text part of a model of text and images (" + model.family + ") are not supported",
-                "tuner_type", "Train it in full, or only some of it (--trainable_parameters)");
   model.lora = LoraAdapters{spec, {}};
   Maker maker(model, spec);
   for (const auto& module : model.modules) module->adapt(maker);

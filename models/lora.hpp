@@ -62,6 +62,9 @@ inline constexpr const char* head_module = "lm_head";  // in transformers; a tie
 /// A parameter's name in Hugging Face's files: "transformer.h.0.attn.c_attn.weight".
 [[nodiscard]] std::string huggingface_name(const Model& model, const std::string& canonical);
 
+/// The whole names of the modules that modules_to_save chooses.
+[[nodiscard]] std::vector<std::string> saved_modules(const Model& model);
+
 /// Gives Linears their adapters: passed by add_lora to every module (Module::adapt), and by that to its Linears.
 class AdapterMaker {
  public:

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "models/wrappers.hpp"
+
 namespace tessera::models {
 
 namespace {
@@ -160,13 +162,14 @@ Json shortest_names(const Model& model) {
   return names;
 }
 
-/// Names that choose the same modules in PEFT: their last parts, or where experts may have the same, whole names.
+/// Names that choose the same modules in PEFT: their last parts, or where experts, or a tower of images, may have the
+/// same, whole names.
 Json target_names(const Model& model) {
   Json list = Json::array();
   for (const AdaptedModule& module : model.lora->modules) {
     std::string name = huggingface_name(model, module.name + ".weight");
     name.erase(name.rfind('.'));
-    if (model.router.layers == 0) name.erase(0, name.rfind('.') + 1);
+    if (model.router.layers == 0 && !is_text_part(model.family)) name.erase(0, name.rfind('.') + 1);
     if (std::ranges::find(list, Json(name)) == list.end()) list.push_back(name);
   }
   return list;
@@ -197,15 +200,19 @@ std::string lora_config_text(const Model& model, const std::string& base) {
   json["lora_alpha"] = number(spec.alpha);
   json["lora_bias"] = false;
   json["lora_dropout"] = spec.dropout;
-  json["modules_to_save"] = spec.modules_to_save.empty() ? Json(nullptr) : Json(spec.modules_to_save);
+  const bool is_part = is_text_part(model.family);  // other parts may have modules of the same names
+  json["modules_to_save"] = spec.modules_to_save.empty() ? Json(nullptr)
+                            : is_part                    ? Json(saved_modules(model))
+                                                         : Json(spec.modules_to_save);
   json["peft_type"] = "LORA";
   json["r"] = spec.rank;
   json["rank_pattern"] = Json::object();
   json["revision"] = nullptr;
   const bool experts = std::ranges::any_of(model.lora->modules, &AdaptedModule::expert);
-  json["target_modules"] = !spec.regex.empty() ? (experts ? shortest_names(model) : Json(spec.regex))
-                           : all               ? target_names(model)
-                                               : Json(spec.targets);
+  json["target_modules"] = is_part || (all && spec.regex.empty()) ? target_names(model)
+                           : spec.regex.empty()                   ? Json(spec.targets)
+                           : experts                              ? shortest_names(model)
+                                                                  : Json(spec.regex);
   json["task_type"] = model.score >= 0 ? "SEQ_CLS" : "CAUSAL_LM";
   json["use_dora"] = false;
   json["use_rslora"] = spec.rslora;

@@ -41,6 +41,7 @@ TensorUse adapter_tensor_use(const Model& model, const std::string& name) {
   if (lora != std::string::npos) {
     const std::string named = rest.substr(0, lora) + ".weight";
     const std::string weight = model.aliases.contains(named) ? named : canonical_name(model, named);
+    if (weight.empty()) return {.parts = {name}, .shape = {}, .same_as = ""};
     const std::string module = weight.substr(0, weight.rfind('.'));
     return {.parts = {module + rest.substr(lora)}, .shape = {}, .same_as = ""};
   }

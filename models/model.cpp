@@ -115,6 +115,7 @@ TensorUse tensor_use(const Model& model, const std::string& name) {
   if (const auto alias = model.aliases.find(name); alias != model.aliases.end()) return alias->second;
   const std::string canonical = canonical_name(model, name);
   if (canonical.empty()) return {};
+  if (const auto alias = model.aliases.find(canonical); alias != model.aliases.end()) return alias->second;
   return {.parts = {canonical}, .shape = {}, .same_as = ""};
 }
 

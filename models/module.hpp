@@ -42,11 +42,17 @@ struct BatchShape {
 /// token.
 enum class Phase : unsigned char { train, eval, logits };
 
+/// What a KV cache is allocated for.
+struct CacheShape {
+  std::int64_t batch = 0, tokens = 0;  // rows; of the longest row, prompt and new tokens
+  std::int64_t pass_tokens = 1;        // most tokens of a row in a pass that continues
+};
+
 /// A module's KV cache during generation. Every pass is Phase::logits. Without Batch::positions it is the first pass;
 /// with them, row b continues after the positions[b][0] tokens in the cache.
 struct Cache {
-  TensorView bytes;     // cache_bytes(capacity) as u8; absent: no cache, every pass gets all tokens
-  BatchShape capacity;  // rows, and tokens per row, that it is allocated for
+  TensorView bytes;  // cache_bytes(capacity) as u8; absent: no cache, every pass gets all tokens
+  CacheShape capacity;
 };
 
 /// Bytes that a module saves for backward. Selective checkpointing keeps a part of them from forward to backward, and
@@ -171,8 +177,9 @@ class Module {
   [[nodiscard]] virtual std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
     return value_bytes(value, shape, dtype);
   }
-  /// Bytes of Cache: proportional to the rows of `capacity`. 0: the module treats each token by itself.
-  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+  /// Bytes of Cache: proportional to the rows of `capacity`; with a window, those of the window at most. 0: the module
+  /// treats each token by itself.
+  [[nodiscard]] virtual std::size_t cache_bytes(CacheShape capacity, DType dtype) const {
     return (void)capacity, (void)dtype, std::size_t{0};
   }
   /// FLOPs of forward, a multiply-add counting two, as the MFU formula has them (the causal half is not subtracted).
@@ -220,8 +227,9 @@ struct Model {
   std::vector<std::unique_ptr<Module>> reference;  // of a reference model: add_reference; empty: none
   /// Whether the module is between embedding and head.
   [[nodiscard]] bool is_block(std::size_t module) const { return module > 0 && module + 1 < modules.size(); }
-  std::int64_t hidden = 0;  // C of the activation between modules
-  int num_metrics = 0;      // sums that the head's loss adds to Batch::metrics
+  std::int64_t hidden = 0;            // C of the activation between modules
+  std::int64_t reference_hidden = 0;  // the same of the reference model; 0: there is none
+  int num_metrics = 0;                // sums that the head's loss adds to Batch::metrics
   /// What a step sums beside its loss: the balance losses, then the metrics.
   [[nodiscard]] int num_extra_sums() const { return router.num_losses() + num_metrics; }
   bool writes_sequences = false;  // the head's loss writes Batch::sequence_values

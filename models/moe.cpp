@@ -19,7 +19,8 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
       normalize_(spec.normalize),
       layer_(spec.layer),
       balance_(spec.balance),
-      router_(spec.router, params) {
+      router_(spec.router, params),
+      fused_(spec.fused.has_value()) {
   for (const MoeMlpSpec::Expert& expert : spec.experts) {
     gate_up_.add({expert.gate, expert.up}, params);
     down_.add({expert.down}, params);
@@ -28,18 +29,17 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
   if (spec.fused) {
     const FusedExpertsSpec& of = *spec.fused;
     count = of.gate_up.shape[0];
-    limits_ = of.limits;
-    router_bias_ = params.add(of.router_bias);
+    if (of.clamped) limits_ = of.clamped->limits, router_bias_ = params.add(of.clamped->router_bias);
     gate_up_.add_fused(of.gate_up, params);
-    gate_up_bias_ = params.add(of.gate_up_bias);
+    if (of.clamped) gate_up_bias_ = params.add(of.clamped->gate_up_bias);
     down_.add_fused(of.down, params);
-    down_bias_ = params.add(of.down_bias);
+    if (of.clamped) down_bias_ = params.add(of.clamped->down_bias);
   }
   TESSERA_ASSERT(router_.out() == count && top_k_ > 0 && top_k_ <= count);
 }
 
 void MoeMlp::adapt(AdapterMaker& adapters) {
-  if (limits_) return;  // PEFT adapts tensors, and routers that are no Linears, by target_parameters alone
+  if (fused_) return;  // PEFT adapts tensors, and routers that are no Linears, by target_parameters alone
   router_.adapt(adapters, AdapterMaker::Kind::router);
   for (GroupedLinear* linear : {&gate_up_, &down_}) linear->adapt(adapters);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A mixture of experts as a sublayer: a router chooses K of E SwiGLU MLPs for each token and weights their outputs. No
-// token is dropped. Or the experts of gpt-oss: with biases, a clamped activation, and all of a layer in one tensor.
+// token is dropped. Those of a layer may be in one tensor, with the biases and the clamped activation of gpt-oss or
+// without.
 
 #include "kernels/clamped_swiglu.hpp"
 #include "kernels/moe.hpp"
@@ -10,12 +11,15 @@
 
 namespace tessera::models {
 
-/// A layer's experts in parameters of all of them. Gate and up are interleaved columns.
+/// A layer's experts in parameters of all of them.
 struct FusedExpertsSpec {
-  ParamSpec gate_up, gate_up_bias;  // (E, C, 2·I), (E, 2·I)
-  ParamSpec down, down_bias;        // (E, I, C), (E, C)
-  ParamSpec router_bias;            // (E)
-  kernels::GateLimits limits;
+  ParamSpec gate_up, down;  // (E, C, 2·I), columns of gate, then of up; (E, I, C)
+  /// gpt-oss's: gate and up are interleaved columns.
+  struct Clamped {
+    ParamSpec router_bias, gate_up_bias, down_bias;  // (E), (E, 2·I), (E, C)
+    kernels::GateLimits limits;
+  };
+  std::optional<Clamped> clamped;
 };
 
 struct MoeMlpSpec {
@@ -98,7 +102,8 @@ class MoeMlp final : public Sublayer {
   double balance_;
   Linear router_;
   GroupedLinear gate_up_, down_;                               // of all experts
-  std::optional<kernels::GateLimits> limits_;                  // of fused experts
+  bool fused_;                                                 // in one parameter
+  std::optional<kernels::GateLimits> limits_;                  // with interleaved gate and up
   int router_bias_ = -1, gate_up_bias_ = -1, down_bias_ = -1;  // positions; -1: none
 };
 

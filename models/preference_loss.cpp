@@ -2,6 +2,8 @@
 // Log-probabilities by the kernel of cross-entropy, then the loss of pairs, then gradients by the same kernel.
 #include "models/preference_loss.hpp"
 
+#include <algorithm>
+
 #include "models/head.hpp"
 #include "models/scratch_allocator.hpp"
 #include "runtime/base/error.hpp"
@@ -33,7 +35,9 @@ std::size_t cross_entropy_bytes(BatchShape shape, std::int64_t vocab, DType dtyp
 
 class PreferenceLoss final : public Loss {
  public:
-  explicit PreferenceLoss(std::vector<PreferenceTerm> terms) : terms_(std::move(terms)) {}
+  explicit PreferenceLoss(std::vector<PreferenceTerm> terms)
+      : terms_(std::move(terms)),
+        sorts_(std::ranges::any_of(terms_, [](const PreferenceTerm& term) { return term.spec.sorted(); })) {}
 
   void compute(const LossArgs& args) const override {
     const Batch& batch = *args.batch;
@@ -50,6 +54,8 @@ class PreferenceLoss final : public Loss {
     const TensorView weights = trains ? w.weights : TensorView{};
     for (const PreferenceTerm& term : terms_) {
       const bool is_further = &term != terms_.data();
+      const TensorView matched = term.spec.sorted() ? w.matched : TensorView{};
+      if (matched) kernels::match_sorted({term.spec.kind, rows, reference, w.sorted, matched}, args.stream);
       if (term.spec.labelled())
         kernels::labelled_loss({term.spec, rows, reference, batch.labels, batch.kl, weights, batch.sums, batch.metrics},
                                args.stream);
@@ -57,6 +63,7 @@ class PreferenceLoss final : public Loss {
         kernels::preference_loss({.spec = term.spec,
                                   .rows = rows,
                                   .reference_sums = reference,
+                                  .matched = matched,
                                   .nll_weights = batch.nll_weights,
                                   .weights = weights,
                                   .sums = batch.sums,
@@ -85,18 +92,22 @@ class PreferenceLoss final : public Loss {
   struct Scratch {
     TensorView log_probs, weights;  // (B, T) fp32
     TensorView reference;           // (B) fp64
+    TensorView sorted, matched;     // (2, B) and (B) fp64, of pairs that are sorted together; else absent
     TensorView logits;              // of cross-entropy
   };
-  static Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t vocab, DType dtype) {
+  Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t vocab, DType dtype) const {
     Scratch s;
     s.log_probs = allocator.take(DType::f32, {shape.batch, shape.tokens});
     s.weights = allocator.take(DType::f32, {shape.batch, shape.tokens});
     s.reference = allocator.take(DType::f64, {shape.batch});
+    if (sorts_) s.sorted = allocator.take(DType::f64, {2, shape.batch});
+    if (sorts_) s.matched = allocator.take(DType::f64, {shape.batch});
     s.logits = allocator.take_bytes(cross_entropy_bytes(shape, vocab, dtype));
     return s;
   }
 
   std::vector<PreferenceTerm> terms_;
+  bool sorts_;
 };
 
 class TargetLogProbs final : public Loss {

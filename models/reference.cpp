@@ -46,15 +46,14 @@ class ReferenceModule final : public Module {
 
 [[noreturn]] void refuse_reference(const std::string& what) {
   throw Error(ExitCode::usage, "the reference model " + what, "reference",
-              "Give a reference model of the same architecture and dtype");
+              "Give a reference model of the same vocabulary and dtype");
 }
 
 }  // namespace
 
 void add_reference(Model& model, Model reference, ReferenceParams params) {
-  if (reference.hidden != model.hidden || reference.vocab != model.vocab)
-    refuse_reference(strfmt("has hidden size %ld and vocabulary %ld, the model %ld and %ld", reference.hidden,
-                            reference.vocab, model.hidden, model.vocab));
+  if (reference.vocab != model.vocab)
+    refuse_reference(strfmt("has a vocabulary of %ld, and the model one of %ld", reference.vocab, model.vocab));
   if (reference.dtype != model.dtype)
     refuse_reference(strfmt("computes in %s, the model in %s", name_of(reference.dtype), name_of(model.dtype)));
   const bool own = params == ReferenceParams::own;
@@ -68,10 +67,13 @@ void add_reference(Model& model, Model reference, ReferenceParams params) {
     if (!own) break;
     param.name = reference_prefix + param.name;
     param.trainable = param.decay = false;
-    param.storage_dtype = model.dtype;
+    if (!param.quantized) param.storage_dtype = model.dtype;
     model.params.push_back(std::move(param));
     ++model.reference_params;
   }
+  model.reference_hidden = reference.hidden;
+  model.max_tokens = std::min(model.max_tokens, reference.max_tokens);
+  model.packs = model.packs && reference.packs;
   model.reference.clear();
   for (std::unique_ptr<Module>& module : reference.modules) {
     std::string name = (own ? reference_prefix : "") + module->name();

@@ -17,8 +17,9 @@ inline constexpr const char* reference_prefix = "reference.";  // of names of pa
 
 /// Sets Model::reference to the modules of `reference`. Its last module computes its loss in Phase::eval, with
 /// Batch::sums null: that loss writes Batch::reference, which the loss of the model reads, in training and evaluation.
-/// Before the plan, after adapters are added. Throws Error (usage) if the two differ in hidden size, vocabulary or
-/// dtype, or, with `shared`, if the parameters of `reference` are not the first ones of the model.
+/// Before the plan, after adapters are added. Model::max_tokens becomes the smaller one of the two. Of its own, the
+/// reference may be of another family and size, and quantized (quantize). Throws Error (usage) if the two differ in
+/// vocabulary or dtype, or, with `shared`, if the parameters of `reference` are not the first ones of the model.
 void add_reference(Model& model, Model reference, ReferenceParams params);
 
 /// FLOPs of a forward pass of a model and of its reference, as FlopTerms::of counts them.

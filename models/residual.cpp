@@ -2,6 +2,8 @@
 // Residual: without BatchShape::saves_outputs backward computes the norm's output again, from mean and rstd.
 #include "models/residual.hpp"
 
+#include <algorithm>
+
 #include "kernels/bias.hpp"
 
 namespace tessera::models {
@@ -41,6 +43,13 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorVie
 
 std::string Residual::context_refusal(ContextShare share) const {
   return post_ ? "for models with norms after attention" : sublayer_->context_refusal(share);
+}
+
+void Residual::set_context(ContextShare share) {
+  sublayer_->set_context(share);
+  const ModuleStages inner = sublayer_->stages();
+  inner_stages_ = std::max(1, static_cast<int>(inner.stages.size()));
+  inner_values_ = static_cast<int>(inner.values.size());
 }
 
 SavedBytes Residual::saved_bytes(BatchShape shape, DType dtype) const {

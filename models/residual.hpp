@@ -3,7 +3,8 @@
 // Residual: y = x + post(f(norm(x))) for any sublayer f, with either norm or both. Two of them make a transformer
 // block. Where ranks have parts of the sublayer's matrices it has three stages: the norm, of this rank's tokens; the
 // sublayer, of all tokens; and the addition to x, of this rank's. Its values are 0 the norm's output, 1 that of all
-// tokens, 2 the sublayer's output before it is summed over the ranks, and 3 the sum, of this rank's tokens.
+// tokens, 2 the sublayer's output before it is summed over the ranks, and 3 the sum, of this rank's tokens. A sublayer
+// with stages has these in the place of the second one, and its values follow.
 
 #include <memory>
 #include <optional>
@@ -24,11 +25,12 @@ class Residual {
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
   /// See Module. Refused with a norm after the sublayer, too.
   [[nodiscard]] std::string context_refusal(ContextShare share) const;
-  void set_context(ContextShare share) { sublayer_->set_context(share); }
+  void set_context(ContextShare share);
   /// Throws Error (usage): also without a norm before the sublayer.
   void split(const TensorSplit& over);
   [[nodiscard]] bool is_split() const { return tensor_ranks_ > 1; }
-  static constexpr int split_values = 4, split_stages = 3;  // of one that is split
+  [[nodiscard]] int num_values() const { return own_values + inner_values_; }  // of one that is split
+  [[nodiscard]] int num_stages() const { return 2 + inner_stages_; }           // the same
   /// Those of the sublayer, or its own. In backward every stage is given dy, the gradient of y.
   [[nodiscard]] ModuleStages stages() const;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const;
@@ -40,7 +42,7 @@ class Residual {
 
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+  [[nodiscard]] std::size_t cache_bytes(CacheShape capacity, DType dtype) const {
     return sublayer_->cache_bytes(capacity, dtype);
   }
   /// Whether the gradient of one of its parameters is wanted.
@@ -87,8 +89,10 @@ class Residual {
   }
   void forward_stage(const ForwardArgs& args) const;
   void backward_stage(const BackwardArgs& args) const;
+  static constexpr int own_values = 4;
 
   int tensor_ranks_ = 1;
+  int inner_stages_ = 1, inner_values_ = 0;  // of the sublayer; one stage if it has none
   std::optional<Norm> norm_, post_;
   std::unique_ptr<Sublayer> sublayer_;
 };

@@ -21,10 +21,11 @@ TensorView rounded(const TensorView& sum, const TensorView& scratch, StreamView 
   return scratch;
 }
 
-/// What the sublayer reads of the batch: whole rows, from the first one on, whose positions it needs.
-Batch whole_rows(const Batch* batch) {
+/// What the sublayer reads of the batch: whole rows, or the parts of them that the ranks have together, from the first
+/// one on, whose positions it needs. In generation a rank has whole rows already.
+Batch whole_rows(const Batch* batch, const BatchShape& shape) {
   Batch rows = batch != nullptr ? *batch : Batch{};
-  rows.positions = rows.row_positions;
+  if (!shape.whole) rows.positions = rows.part_positions ? rows.part_positions : rows.row_positions;
   rows.dropout.skipped = 0;
   return rows;
 }
@@ -40,14 +41,33 @@ void Residual::split(const TensorSplit& over) {
 ModuleStages Residual::stages() const {
   if (!is_split()) return sublayer_->stages();
   constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter;
-  return {
-      .values = {{"normed", false}, {"all normed", true}, {"partial sum", false}, {"sum", false}},
-      .stages = {{{}, {0}}, {{1}, {2}}, {{3}, {}}},
-      .exchanges = {{{0, 0, 1, gather, scatter}, RankGroup::tensor}, {{1, 2, 3, scatter, gather}, RankGroup::tensor}}};
+  ModuleStages inner = sublayer_->stages();
+  if (inner.stages.empty()) inner.stages.emplace_back();
+  ModuleStages all{.values = {{"normed", false}, {"all normed", true}, {"partial sum", false}, {"sum", false}},
+                   .stages = {{{}, {0}}},
+                   .exchanges = {{{0, 0, 1, gather, scatter}, RankGroup::tensor}}};
+  all.values.insert(all.values.end(), inner.values.begin(), inner.values.end());
+  for (ModuleStage stage : inner.stages) {
+    for (std::vector<int>* list : {&stage.reads, &stage.writes})
+      for (int& value : *list) value += own_values;
+    all.stages.push_back(std::move(stage));
+  }
+  all.stages[1].reads.push_back(1);
+  all.stages.back().writes.push_back(2);
+  all.stages.push_back({{3}, {}});
+  for (ModuleStages::Exchange exchange : inner.exchanges) {
+    ++exchange.after;
+    exchange.from += own_values;
+    exchange.to += own_values;
+    all.exchanges.push_back(exchange);
+  }
+  all.exchanges.push_back({{inner_stages_, 2, 3, scatter, gather}, RankGroup::tensor});
+  return all;
 }
 
 std::size_t Residual::value_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return sublayer_->value_bytes(value, shape, dtype);
+  if (value >= own_values) return sublayer_->value_bytes(value - own_values, all_tokens(shape), dtype);
   const std::int64_t tokens = value == 1 || value == 2 ? all_tokens(shape).tokens : shape.tokens;
   return static_cast<std::size_t>(shape.batch * tokens * norm_->channels()) *
          (value == 3 ? sizeof(float) : size_of(dtype));
@@ -55,7 +75,8 @@ std::size_t Residual::value_bytes(int value, BatchShape shape, DType dtype) cons
 
 std::size_t Residual::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
   if (!is_split()) return sublayer_->value_gradient_bytes(value, shape, dtype);
-  return value_bytes(split_values - 1 - value, shape, dtype);  // the same exchanges backward
+  if (value >= own_values) return sublayer_->value_gradient_bytes(value - own_values, all_tokens(shape), dtype);
+  return value_bytes(own_values - 1 - value, shape, dtype);  // the same exchanges backward
 }
 
 void Residual::forward_stage(const ForwardArgs& args) const {
@@ -71,18 +92,19 @@ void Residual::forward_stage(const ForwardArgs& args) const {
     return norm_->forward(args.params, args.x, normed, args.phase == Phase::train ? s.norm : Norm::Saved{},
                           args.stream);
   }
-  if (args.stage == 1) {
+  if (args.stage <= inner_stages_) {
     ForwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
     const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
-    const Batch batch = whole_rows(args.batch);
+    const Batch batch = whole_rows(args.batch, args.shape);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.y = as_rows(args.values[2], dtype, rows);
     inner.saved = s.sublayer.saved;
     inner.kept = s.sublayer.kept;
     inner.workspace = w.sublayer;
     inner.batch = &batch;
-    inner.stage = 0;
+    inner.stage = args.stage - 1;
+    inner.values = args.values.subspan(own_values);
     if (post_) inner.writes_y = !has_statistics;  // it is kept
     return sublayer_->forward(inner, /*residual=*/{});
   }
@@ -107,7 +129,7 @@ void Residual::backward_stage(const BackwardArgs& args) const {
   ScratchAllocator allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
   Scratch w = scratch(allocator, {}, args.shape, dtype, Phase::train);
-  if (args.stage == 2) {
+  if (args.stage > inner_stages_) {
     const TensorView dsum = as_rows(args.value_gradients[3], dtype, args.dy.shape);
     if (!post_) return copy(args.dy, dsum, args.stream);
     return post_->backward({.params = args.params,
@@ -119,11 +141,11 @@ void Residual::backward_stage(const BackwardArgs& args) const {
                             .workspace = w.norm,
                             .stream = args.stream});
   }
-  if (args.stage == 1) {
+  if (args.stage > 0) {
     BackwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
     const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
-    const Batch batch = whole_rows(args.batch);
+    const Batch batch = whole_rows(args.batch, args.shape);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.dy = as_rows(args.value_gradients[2], dtype, rows);
     inner.dx = as_rows(args.value_gradients[1], dtype, rows);
@@ -131,7 +153,9 @@ void Residual::backward_stage(const BackwardArgs& args) const {
     inner.kept = s.sublayer.kept;
     inner.workspace = w.sublayer;
     inner.batch = &batch;
-    inner.stage = 0;
+    inner.stage = args.stage - 1;
+    inner.values = args.values.subspan(own_values);
+    inner.value_gradients = args.value_gradients.subspan(own_values);
     return sublayer_->backward(inner);
   }
   if (!args.dx && !norm_wanted(args.wanted())) return;

@@ -48,7 +48,7 @@ class Sublayer {
   /// Phase::train: the larger of forward and backward.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// See Module::cache_bytes.
-  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+  [[nodiscard]] virtual std::size_t cache_bytes(CacheShape capacity, DType dtype) const {
     return (void)capacity, (void)dtype, std::size_t{0};
   }
   /// Whether the gradient of one of its parameters is wanted.

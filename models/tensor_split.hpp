@@ -11,8 +11,8 @@ namespace tessera::models {
 
 /// Divides attention and MLPs of the model over so many ranks (columns of q, k, v, gate and up, rows of the matrices
 /// after them), each of which has 1/T of a micro-batch's tokens elsewhere. The parameters of Model::params become what
-/// a rank has of them (TensorPlacement). Call it once. Throws Error (usage): the model, or one of its sizes, is not one
-/// for which that is built, in words.
+/// a rank has of them (TensorPlacement). Call it once, before share_rows, which divides what heads a rank has. Throws
+/// Error (usage): the model, or one of its sizes, is not one for which that is built, in words.
 void split_tensors(Model& model, int ranks);
 
 /// Tells the parts of a module which of its parameters they divide.

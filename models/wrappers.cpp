@@ -28,6 +28,7 @@ constexpr Wrapper wrappers[] = {
     {"qwen2_vl", "qwen2_vl_text", "qwen2", make_qwen2, false, 1e6, 1e-5},
     {"qwen2_5_vl", "qwen2_5_vl_text", "qwen2", make_qwen2, false, 1e6, 1e-5},
     {"qwen3_vl", "qwen3_vl_text", "qwen3", make_qwen3, false, 5e5},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_moe", make_qwen3_vl_moe_text, false, 5e5},
 };
 
 const Wrapper* find_wrapper(std::string_view name) {
@@ -142,14 +143,15 @@ Model make_text_part(const ConfigReader& config, DType dtype) {
   const ConfigReader text(text_config(config, *wrapper).dump(), config.source() + ": text_config");
   if (config.has("text_config")) check_outer_rope(config, text.json());
   mark_read(config, text.json());
-  if (wrapper->family == std::string_view("qwen3"))  // transformers' class has no windows
+  if (std::string_view(wrapper->family).starts_with("qwen3"))  // transformers' class has no windows
     text.require("use_sliding_window", false, "attention in a sliding window");
+  if (wrapper->family == std::string_view("gemma3_text") && text.has("final_logit_softcapping"))
+    text.refuse("final_logit_softcapping", "is set, and transformers' class of the whole model does not read it",
+                "Set it to null");
   Model model = wrapper->make(text, dtype);
   model.dropout = dropout_of(text);
   refuse_other_families_keys(text);
   model.family = wrapper->name;
-  if (const auto head = model.aliases.find("lm_head.weight"); head != model.aliases.end())
-    model.aliases["language_model.lm_head.weight"] = TensorUse(head->second);
   return model;
 }
 
@@ -161,6 +163,11 @@ std::string text_part_canonical_name(const std::string& name) {
   if (name.starts_with(before)) return decoder_canonical_name(name.substr(before.size()));
   if (name.starts_with(inside)) return decoder_canonical_name("model." + name.substr(inside.size()));
   return decoder_canonical_name(name);
+}
+
+std::string name_in_wrapper(const std::string& canonical) {
+  constexpr std::string_view text = "model.";
+  return canonical.starts_with(text) ? "model.language_model." + canonical.substr(text.size()) : canonical;
 }
 
 bool is_text_part(const std::string& family) { return find_wrapper(family) != nullptr; }

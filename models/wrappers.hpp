@@ -12,6 +12,9 @@ namespace tessera::models {
 /// Whether models of this family (model_type) are the text parts of such models: their files keep the tensors that
 /// tensor_use ignores.
 [[nodiscard]] bool is_text_part(const std::string& family);
+/// A parameter's name in transformers' class of the whole model: "model.language_model.norm.weight" of
+/// "model.norm.weight".
+[[nodiscard]] std::string name_in_wrapper(const std::string& canonical);
 
 /// Throws Error (usage) with what is missing, and what to do, if `model_type` is of a model whose text part is not
 /// supported ("llama4"); returns otherwise.

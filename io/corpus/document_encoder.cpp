@@ -31,6 +31,11 @@ void note(const std::vector<std::string>& unread, EncodedDocuments& made) {
   for (const std::string& key : unread) made.skipped.unread.add(key);
 }
 
+/// Of a plain text, which has no row to skip.
+Error text_error(const RowError& error, const std::string& path) {
+  return Error(ExitCode::data, error.why, path, "Take it out of the text");
+}
+
 /// A conversation of one assistant message is how ms-swift writes a text to pre-train on.
 bool is_plain_text(const ConversationRow& conversation) {
   return conversation.messages.size() == 1 && conversation.role(0) == "assistant" && conversation.calls(0) == nullptr &&
@@ -74,6 +79,7 @@ void DocumentEncoder::encode_text(std::string_view text, bool begins, bool ends,
   if (begins) ids.insert(ids.end(), before.begin(), before.end());
   const std::size_t own = ids.size();
   encoder_.encode(text, begins ? Normalizer::Position::beginning : Normalizer::Position::inside, ids);
+  refuse_images(first, made);
   const bool has_begin = begins && begins_with(std::span(ids).subspan(own), before);
   if (ends) {
     append_end(ids, own);
@@ -87,6 +93,17 @@ void DocumentEncoder::encode_text(std::string_view text, bool begins, bool ends,
   const std::size_t at = made.loss.size();
   made.loss.resize(ids.size(), index);
   if (begins && at < made.loss.size()) made.loss[at] = 0;
+}
+
+/// Throws RowError if one of the ids from `first` on stands for an image; then they are gone.
+void DocumentEncoder::refuse_images(std::size_t first, EncodedDocuments& made) const {
+  const auto image = std::find_first_of(made.ids.begin() + static_cast<std::ptrdiff_t>(first), made.ids.end(),
+                                        settings_.images.begin(), settings_.images.end());
+  if (image == made.ids.end()) return;
+  const std::int32_t id = *image;
+  made.ids.resize(first);
+  made.loss.resize(std::min(made.loss.size(), first));
+  throw RowError{strfmt("token %d stands for an image, and text alone is read", id)};
 }
 
 /// Appends what ends a text whose ids begin at `first`, unless it ends so itself.
@@ -109,6 +126,7 @@ void DocumentEncoder::encode_chat(ChatText chat, EncodedDocuments& made) {
   }
   const std::size_t first = made.ids.size();
   encoder_.encode(chat.text, Normalizer::Position::beginning, made.ids, offsets, before);
+  refuse_images(first, made);
   made.loss.resize(made.ids.size(), 0);
   for (const bool answers : {false, true}) {  // a token that is part of both belongs to the answer
     for (std::size_t k = 0; k < chat.loss.size(); ++k) {
@@ -120,14 +138,10 @@ void DocumentEncoder::encode_chat(ChatText chat, EncodedDocuments& made) {
   }
   const bool any = std::any_of(made.loss.begin() + static_cast<std::ptrdiff_t>(first), made.loss.end(),
                                [](std::uint8_t index) { return index != 0; });
-  const auto image = std::find_first_of(made.ids.begin() + static_cast<std::ptrdiff_t>(first), made.ids.end(),
-                                        settings_.images.begin(), settings_.images.end());
-  if (const bool has_image = image != made.ids.end(); !any || has_image) {
-    const std::int32_t id = has_image ? *image : 0;
+  if (!any) {
     made.ids.resize(first);
     made.loss.resize(first);
-    throw RowError{has_image ? strfmt("the row has token %d, which stands for an image, and text alone is read", id)
-                             : std::string("no token of the row has loss")};
+    throw RowError{"no token of the row has loss"};
   }
   made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
   made.without_tools += chat.lacks_tools ? 1 : 0;
@@ -171,6 +185,7 @@ void DocumentEncoder::encode_answer(const std::string& prompt, const std::string
   if (!begins_with(ids, before)) made.ids.insert(made.ids.end(), before.begin(), before.end());
   const std::size_t own = made.ids.size();
   made.ids.insert(made.ids.end(), ids.begin(), ids.end());
+  refuse_images(first, made);
   append_end(made.ids, own);
   made.loss.resize(made.ids.size(), 0);
   for (std::size_t id = std::max(own + at[0], first + 1); id < made.ids.size(); ++id) made.loss[id] = 1;
@@ -261,7 +276,9 @@ void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& rang
   if (format.layout == RowLayout::none) {
     const std::size_t zero = bytes.find('\0');
     if (zero != bytes.npos) throw zero_byte_error(file.path, range.offset + zero);
-    return encode_text(bytes, range.begins, range.ends, made);
+    try {
+      return encode_text(bytes, range.begins, range.ends, made);
+    } catch (const RowError& error) { throw text_error(error, file.path); }
   }
   const std::uint64_t seed = hash64("rows of a file", settings_.seed);
   std::int64_t index = range.first_row;

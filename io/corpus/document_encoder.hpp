@@ -26,7 +26,7 @@ struct RowSettings {
   bool pairs = false;                // each row is two documents, the chosen and the rejected (io/chat/pair_row.hpp)
   bool margins = false;              // of pairs: a third document is the row's margin (io::margin_tokens)
   bool labels = false;               // of pairs: a row may have a label in place of one, which is an empty document
-  std::vector<std::int32_t> images = {};  // tokens that stand for images or videos: a conversation has none
+  std::vector<std::int32_t> images = {};  // tokens that stand for images or videos: a document has none
 };
 
 /// Token ids of documents, one after another.
@@ -56,8 +56,8 @@ class DocumentEncoder {
   DocumentEncoder(const TextTokenizer& tokenizer, std::optional<std::int32_t> eos, RowSettings settings);
 
   /// Appends the documents in `range`. `all_rows`: rows of each file; only of files that select rows. Throws Error
-  /// (data): a zero byte in a text; with `strict`, the first row that cannot be used or has a key that is not read, and
-  /// bytes that are not UTF-8.
+  /// (data): a zero byte, or a token that stands for an image, in a text; with `strict`, the first row that cannot be
+  /// used or has a key that is not read, and bytes that are not UTF-8.
   void encode(const Corpus& corpus, const Corpus::ByteRange& range, const std::vector<std::int64_t>& all_rows,
               EncodedDocuments& made);
   /// Appends one row, as read_row returned it, by its own form. Throws RowError; then `made` is as before, but for the
@@ -68,6 +68,7 @@ class DocumentEncoder {
 
  private:
   void encode_text(std::string_view text, bool begins, bool ends, EncodedDocuments& made, double weight = 1);
+  void refuse_images(std::size_t first, EncodedDocuments& made) const;
   void append_end(std::vector<std::int32_t>& ids, std::size_t first) const;
   void encode_chat(ChatText chat, EncodedDocuments& made);
   void encode_conversation(ConversationRow conversation, EncodedDocuments& made);

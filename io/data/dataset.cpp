@@ -179,7 +179,7 @@ class ByteStream final : public TokenStream {
 /// Token files, one after another. The first ids of each are checked when it is opened, all when they are read.
 class IdStream final : public TokenStream {
  public:
-  explicit IdStream(std::int64_t vocab) : vocab_(vocab) {}
+  explicit IdStream(TokenRule rule) : rule_(std::move(rule)) {}
   /// Appends a .bin file, and counts its tokens in `entry`.
   void open(MappedFile file, DatasetFile& entry) {
     const TokenFileLayout layout = open_token_file(file.bytes(), entry.path);
@@ -189,7 +189,7 @@ class IdStream final : public TokenStream {
     // The first ids tell data of another tokenizer at start.
     constexpr std::int64_t most_checked = 4096;
     std::array<std::int32_t, most_checked> ids{};
-    copy_tokens(layout, entry.path, vocab_, 0, std::min(layout.count, most_checked), ids.data());
+    copy_tokens(layout, entry.path, rule_, 0, std::min(layout.count, most_checked), ids.data());
     LossFile loss;
     if (const std::string loss_path = loss_file_name(entry.path); exists(loss_path)) {
       maps_.emplace_back(loss_path);
@@ -240,7 +240,7 @@ class IdStream final : public TokenStream {
     while (count > 0) {
       const std::size_t k = starts_.part(first);
       const std::int64_t n = std::min(count, starts_.end(k) - first);
-      copy_tokens(parts_[k], paths_[k], vocab_, first - starts_.begin(k), n, out);
+      copy_tokens(parts_[k], paths_[k], rule_, first - starts_.begin(k), n, out);
       first += n;
       out += n;
       count -= n;
@@ -248,7 +248,7 @@ class IdStream final : public TokenStream {
   }
 
  private:
-  std::int64_t vocab_;
+  TokenRule rule_;
   std::vector<MappedFile> maps_;
   std::vector<std::string> paths_;
   std::vector<TokenFileLayout> parts_;
@@ -291,16 +291,16 @@ void TokenStream::read_loss(std::int64_t, std::int64_t count, std::uint8_t* out)
   std::fill_n(out, count, std::uint8_t{1});
 }
 
-Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped, std::int64_t vocab) {
+Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped, const TokenRule& rule) {
   std::vector<DataFile> files;
   for (const std::string& path : paths) files.push_back({.path = path, .rows = {}, .share = {}});
-  return open_dataset(files, skipped, vocab);
+  return open_dataset(files, skipped, rule);
 }
 
-Dataset open_dataset(const std::vector<DataFile>& files, SkippedRows* skipped, std::int64_t vocab) {
+Dataset open_dataset(const std::vector<DataFile>& files, SkippedRows* skipped, const TokenRule& rule) {
   if (files.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
-  auto bytes_of = std::make_unique<ByteStream>(vocab);
-  auto ids_of = std::make_unique<IdStream>(vocab);
+  auto bytes_of = std::make_unique<ByteStream>(rule.vocab);
+  auto ids_of = std::make_unique<IdStream>(rule);
   const bool is_bin = data_kind(files.front().path) == "bin";
   Dataset dataset;
   for (const DataFile& named : files) {

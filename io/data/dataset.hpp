@@ -68,13 +68,13 @@ struct Dataset {
 /// .bin do not mix. Text and .bin files are mapped into memory. Rows that cannot be used are added to `skipped`; null:
 /// the first one is an error (file:line), and bytes of rows that are not UTF-8. Throws Error (data): a file that is
 /// empty, missing, Parquet or Arrow, a file of rows of another encoding, a .bin file that contradicts its header, a
-/// file without a usable row, a zero byte in a text file, a byte that is not below `vocab`. Of .bin files headers
-/// (Megatron's .idx), sizes and the first ids are checked here, all ids when they are read: opening one takes no longer
-/// for more tokens.
+/// file without a usable row, a zero byte in a text file, a byte that is not below the rule's `vocab`. Of .bin files
+/// headers (Megatron's .idx), sizes and the first ids are checked here, all ids when they are read: opening one takes
+/// no longer for more tokens.
 [[nodiscard]] Dataset open_dataset(const std::vector<DataFile>& files, SkippedRows* skipped = nullptr,
-                                   std::int64_t vocab = largest_vocab);
+                                   const TokenRule& rule = {});
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, SkippedRows* skipped = nullptr,
-                                   std::int64_t vocab = largest_vocab);
+                                   const TokenRule& rule = {});
 
 /// A view of part of a stream.
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first,

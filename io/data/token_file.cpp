@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -54,6 +55,18 @@ std::int64_t copy_as(const char* from, std::int64_t vocab, std::int64_t count, s
     if (id < 0 || id >= vocab) break;
   }
   return at;
+}
+
+/// Throws Error (data) at the first of the ids, which begin with token `first` of the file, that is one of `images`.
+void refuse_images(std::span<const std::int32_t> ids, const std::string& path, const std::vector<std::int32_t>& images,
+                   std::int64_t first) {
+  if (images.empty()) return;
+  const auto found = std::ranges::find_first_of(ids, images);
+  if (found != ids.end())
+    throw Error(ExitCode::data,
+                strfmt("token %ld is %d, which stands for an image, and text alone is read",
+                       first + (found - ids.begin()), *found),
+                path, "Give tokens of texts without images");
 }
 
 /// Calls f with a value of the type.
@@ -130,28 +143,29 @@ std::int32_t largest_token(const TokenFileLayout& layout, const std::string& pat
   std::int32_t largest = 0;
   for (std::int64_t at = 0; at < layout.count; at += block) {
     const std::int64_t n = std::min(block, layout.count - at);
-    copy_tokens(layout, path, largest_vocab, at, n, ids.data());
+    copy_tokens(layout, path, {}, at, n, ids.data());
     largest = std::max(largest, *std::max_element(ids.begin(), ids.begin() + n));
   }
   return largest;
 }
 
-void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
+void copy_tokens(const TokenFileLayout& layout, const std::string& path, const TokenRule& rule, std::int64_t first,
                  std::int64_t count, std::int32_t* out) {
   const int width = width_of(layout.type);
   const char* from = layout.data + first * width;
   const std::int64_t wrong =
-      with_type(layout.type, [&](auto id) { return copy_as<decltype(id)>(from, vocab, count, out); });
-  if (wrong == count) return;
+      with_type(layout.type, [&](auto id) { return copy_as<decltype(id)>(from, rule.vocab, count, out); });
+  if (wrong == count) return refuse_images({out, static_cast<std::size_t>(count)}, path, rule.images, first);
   const std::int64_t at = first + wrong, id = with_type(layout.type, [&](auto value) {
                                            std::memcpy(&value, from + wrong * width, sizeof value);
                                            return static_cast<std::int64_t>(value);
                                          });
-  throw Error(ExitCode::data,
-              strfmt("token %ld (byte %ld of the file) has id %ld, ", at, layout.first_byte + at * width, id) +
-                  (vocab == largest_vocab ? "which is not one of 31 bits"
-                                          : strfmt("but the last id of the model's vocabulary is %ld", vocab - 1)),
-              path, "Use a model with a larger vocab_size, or data of its tokenizer");
+  throw Error(
+      ExitCode::data,
+      strfmt("token %ld (byte %ld of the file) has id %ld, ", at, layout.first_byte + at * width, id) +
+          (rule.vocab == largest_vocab ? "which is not one of 31 bits"
+                                       : strfmt("but the last id of the model's vocabulary is %ld", rule.vocab - 1)),
+      path, "Use a model with a larger vocab_size, or data of its tokenizer");
 }
 
 }  // namespace tessera::io

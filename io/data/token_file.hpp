@@ -5,11 +5,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::io {
 
 /// Ids of 31 bits: what a token file may hold.
 inline constexpr std::int64_t largest_vocab = std::int64_t{1} << 31;
+
+/// What the ids of a token file must be.
+struct TokenRule {
+  std::int64_t vocab = largest_vocab;     // each is below
+  std::vector<std::int32_t> images = {};  // each is none of these, which stand for images
+};
 
 /// How ids are stored. llm.c's files have u16 (magic 20240520, version 1) or u32 (magic 20240801, version 7).
 enum class IdType : unsigned char { u8, i8, i16, u16, i32, u32, i64 };
@@ -49,9 +56,9 @@ struct TokenFileLayout {
 /// The largest id. Throws Error (data) at the first id that is negative or beyond 31 bits.
 [[nodiscard]] std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path);
 
-/// Copies ids [first, first + count) to out. Throws Error (data) at the first id that is negative or not below `vocab`
-/// (at most 2^31), with its offset in the file at `path`; out is then undefined. Allocates nothing otherwise.
-void copy_tokens(const TokenFileLayout& layout, const std::string& path, std::int64_t vocab, std::int64_t first,
+/// Copies ids [first, first + count) to out. Throws Error (data) at the first id that is negative or against `rule`,
+/// with its offset in the file at `path`; out is then undefined. Allocates nothing otherwise.
+void copy_tokens(const TokenFileLayout& layout, const std::string& path, const TokenRule& rule, std::int64_t first,
                  std::int64_t count, std::int32_t* out);
 
 }  // namespace tessera::io

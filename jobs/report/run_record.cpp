@@ -249,10 +249,13 @@ Json facts_of(const Log& log, const Json& run) {
   return facts;
 }
 
-/// The command as a shell takes it.
+/// The command as a shell takes it; of several ranks with the launcher that starts as many.
 std::string command_text(const Json& run) {
   std::string text;
+  const long ranks = run.value("world", 1L);
+  int words = 0;
   for (const Json& item : run.value("command", Json::array())) {
+    if (words++ == 1 && ranks > 1) text += strfmt(" launch -n %ld --", ranks);
     const std::string word = plain(item);
     const bool is_plain = !word.empty() && std::ranges::all_of(word, [](char c) {
       return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-+=./:,@%", c) != nullptr;
@@ -299,7 +302,7 @@ Json machine_of(const Json& run) {
   for (const char* key : {"version", "commit", "compiler", "mpi", "blas", "isa", "command", "directory", "hosts",
                           "world", "nodes", "transport", "strategy", "threads_per_rank", "compute_dtype",
                           "reduce_dtype", "parameters", "trainable_parameters"})
-    if (run.contains(key)) rows.push_back({key, plain(run.at(key))});
+    if (run.contains(key)) rows.push_back({std::string_view(key) == "world" ? "ranks" : key, plain(run.at(key))});
   return rows;
 }
 

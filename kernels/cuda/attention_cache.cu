@@ -19,8 +19,10 @@ template <class T>
 struct CacheCall {
   HeadMap map;
   std::int64_t capacity;
-  const std::int32_t* positions;  // (B, T), or null: 0 … T-1
-  HeadRowsOf<const T> q, k, v;    // of the new tokens; q not to append
+  const std::int32_t* positions;  // (B, T), or null: first … first + T-1
+  std::int64_t first = 0;
+  bool rings = false;           // the cache may hold the last tokens of a row alone
+  HeadRowsOf<const T> q, k, v;  // of the new tokens; q not to append
   T *keys, *values, *out = nullptr;
   float* lse = nullptr;  // (B, nh, T), or null
   float scale = 1;
@@ -34,11 +36,13 @@ struct CacheCall {
   TESSERA_HD std::int64_t cached(std::int64_t b, std::int64_t kv_head) const {
     return (b * map.kv_heads + kv_head) * capacity * map.head_dim;
   }
-  TESSERA_HD std::int64_t position(std::int64_t row) const { return positions ? positions[row] : row % map.tokens; }
+  TESSERA_HD std::int64_t position(std::int64_t row) const {
+    return positions ? positions[row] : first + row % map.tokens;
+  }
   /// The keys [begin, end) that a row's query sees.
   TESSERA_HD std::int64_t end(std::int64_t row) const {
     const std::int64_t asked = position(row);
-    return asked < capacity ? asked + 1 : capacity;
+    return rings || asked < capacity ? asked + 1 : capacity;
   }
   TESSERA_HD std::int64_t begin(std::int64_t row) const {
     const std::int64_t first = end(row) - map.window;
@@ -58,8 +62,8 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
   const std::int64_t row = i / width, kv_head = i % width / d, column = i % d, b = row / c.map.tokens,
                      t = row % c.map.tokens;
   const std::int64_t position = c.position(row);
-  if (position < 0 || position >= c.capacity) return;
-  const std::int64_t to = c.cached(b, kv_head) + position * d + column;
+  if (position < 0 || (position >= c.capacity && !c.rings)) return;
+  const std::int64_t to = c.cached(b, kv_head) + position % c.capacity * d + column;
   c.keys[to] = c.k.row(b, kv_head, t)[column];
   c.values[to] = c.v.row(b, kv_head, t)[column];
 }
@@ -194,6 +198,11 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
   const std::int64_t cached = c.cached(b, kv_head);
   const int begin = Ruled ? static_cast<int>(c.begin(row)) : 0, end = static_cast<int>(c.end(row)),
             fresh = c.appends ? static_cast<int>(c.position(row)) : -1;
+  const int capacity = static_cast<int>(c.capacity), base = Ruled ? begin / capacity * capacity : 0;
+  const auto entry_of = [=](int key) {  // keys that are seen are within a window, and a ring has one
+    const int entry = key - base;
+    return Ruled && entry >= capacity ? entry - capacity : entry;
+  };
 
   float q[Heads][R::elements];
   OnlineSoftmax<Heads, R::elements> s;
@@ -219,7 +228,7 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
     for (int j = 0; j < split_keys; ++j) {
       const int key = first + j * R::groups;
       const bool exists = (!Ruled || key >= begin) && key < end;
-      const std::int64_t at = exists ? key * d : 0;
+      const std::int64_t at = exists ? entry_of(key) * d : 0;
       read_row<R>(key == fresh ? c.k.data + fresh_at : keys_of_row + at, lane, d, c.vectors, exists, keys[j]);
       read_row<R>(key == fresh ? c.v.data + fresh_at : values_of_row + at, lane, d, c.vectors, exists, values[j]);
       seen += exists ? (Ruled ? 1 << j : 1) : 0;
@@ -230,8 +239,8 @@ __global__ void __launch_bounds__(split_threads, 2) cached_kernel(const CacheCal
   // Nobody reads the entry in this launch.
   if (part == 0 && fresh >= 0 && fresh < end && fresh / R::tile % c.splits == split)
     for (std::int64_t i = thread; i < d; i += split_threads) {
-      c.keys[cached + fresh * d + i] = c.k.data[fresh_at + i];
-      c.values[cached + fresh * d + i] = c.v.data[fresh_at + i];
+      c.keys[cached + entry_of(fresh) * d + i] = c.k.data[fresh_at + i];
+      c.values[cached + entry_of(fresh) * d + i] = c.v.data[fresh_at + i];
     }
 
 #pragma unroll
@@ -299,6 +308,8 @@ CacheCall<T> call_of(const CacheAppendArgs& args) {
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, args.cache.capacity(), 0, s.window},
           .capacity = args.cache.capacity(),
           .positions = args.positions ? data_of<std::int32_t>(args.positions) : nullptr,
+          .first = args.first,
+          .rings = s.window > 0 && args.cache.capacity() >= std::max(s.window, s.tokens),
           .q = {},
           .k = rows_of<T>(args.k, s),
           .v = rows_of<T>(args.v, s),
@@ -353,6 +364,7 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   dispatch_dtype(of.qkv.q.data.dtype, [&]<class T>(T) {
     CacheCall<T> call = call_of<T>(append);
     call.q = rows_of<T>(of.qkv.q, s);
+    call.rings = s.window > 0 && args.cache.capacity() >= s.window + s.tokens - 1;
     call.out = data_of<T>(args.out);
     call.lse = args.lse ? args.lse.as<float>() : nullptr;
     call.scale = static_cast<float>(of.scale);

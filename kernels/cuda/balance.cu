@@ -10,12 +10,13 @@ namespace {
 struct Fields {
   PaddingMap padding;
   const std::int32_t* targets;
-  std::int64_t numel;
+  std::int64_t numel, samples;
   const double* loss_scale;
 };
 
 Fields fields_of(const BalanceArgs& of) {
-  return {padding_of(of.fields), data_of<std::int32_t>(of.fields.targets), of.fields.targets.numel(), of.loss_scale};
+  return {padding_of(of.fields), data_of<std::int32_t>(of.fields.targets), of.fields.targets.numel(), of.samples,
+          of.loss_scale};
 }
 
 /// Counted tokens and the weight of the micro-batch, for every thread of the block.
@@ -26,7 +27,8 @@ __device__ double count(const Fields& w, std::int64_t& tokens) {
     valid += w.targets[i] != ignore_index ? 1 : 0;
   }
   tokens = w.numel - ThreadGroup<group_block>::sum(padding);
-  return static_cast<double>(ThreadGroup<group_block>::sum(valid)) * *w.loss_scale;
+  const std::int64_t targets = ThreadGroup<group_block>::sum(valid);
+  return static_cast<double>(w.samples > 0 ? w.samples : targets) * *w.loss_scale;
 }
 
 __global__ void __launch_bounds__(group_block)

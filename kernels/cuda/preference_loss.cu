@@ -29,7 +29,7 @@ __device__ SequenceSums sums_of(const SequenceRowsOnDevice& rows, std::int64_t r
     sum += static_cast<double>(rows.log_probs[begin + t]);
     ++targets;
   }
-  SequenceSums sums{0, 0, 0};
+  SequenceSums sums{};
   sums.policy = ThreadGroup<group_block>::sum(sum);
   sums.targets = ThreadGroup<group_block>::sum(targets);
   return sums;
@@ -39,6 +39,7 @@ struct Pairs {
   PreferenceSpec spec;
   SequenceRowsOnDevice rows;
   const double* reference;   // (rows); null: 0
+  const double* matched;     // (rows); null: no pairs are sorted
   const float* nll_weights;  // (rows); null: no cross-entropy
   float* weights;            // (rows, tokens); null: not wanted
   SumCounters* sums;         // null: not wanted
@@ -51,7 +52,7 @@ __device__ void add_integer(std::int64_t* to, std::int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
-template <bool rare>
+template <PairForm form>
 __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
   const std::int64_t row = 2 * static_cast<std::int64_t>(blockIdx.x);
   SequenceSums chosen = sums_of(p.rows, row);
@@ -60,7 +61,11 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
     chosen.reference = p.reference[row];
     rejected.reference = p.reference[row + 1];
   }
-  const PairTerms terms = pair_terms<rare>(p.spec, chosen, rejected);
+  if (form == PairForm::sorted) {
+    chosen.matched = p.matched[row];
+    rejected.matched = p.matched[row + 1];
+  }
+  const PairTerms terms = pair_terms<form>(p.spec, chosen, rejected);
   if (threadIdx.x == 0) {
     if (p.sums && p.is_further) add_term(p.sums, p.factor * terms.loss);
     else if (p.sums) add_loss(p.sums, p.factor * terms.loss, terms.chosen_reward > terms.rejected_reward);
@@ -117,6 +122,44 @@ __global__ void __launch_bounds__(group_block) sequences_kernel(const SequenceRo
   if (threadIdx.x == 0) sums[blockIdx.x] = of.policy;
 }
 
+struct Matching {
+  PreferenceKind kind;
+  std::int64_t pairs;
+  const double* policy;     // (rows)
+  const double* reference;  // (rows); null: 0
+  double *values, *sorted;  // (rows) each; `sorted` may be the memory of `policy`
+  double* matched;          // (rows)
+};
+
+/// One block for all pairs: their values, then each in its place, then what has its rank.
+__global__ void __launch_bounds__(group_block) match_kernel(const Matching m) {
+  double *const first = m.values, *const second = first + m.pairs;
+  for (std::int64_t k = threadIdx.x; k < m.pairs; k += group_block) {
+    const double *const policy = m.policy + 2 * k, *const reference = m.reference ? m.reference + 2 * k : nullptr;
+    const SequenceSums chosen{policy[0], reference ? reference[0] : 0.0, 1};
+    const SequenceSums rejected{policy[1], reference ? reference[1] : 0.0, 1};
+    const SortedValues values = sorted_values(m.kind, chosen, rejected);
+    first[k] = values.first;
+    second[k] = values.second;
+  }
+  __syncthreads();
+  for (std::int64_t k = threadIdx.x; k < m.pairs; k += group_block) {
+    for (int i = 0; i < 2; ++i) {
+      const double* const values = m.values + i * m.pairs;
+      const std::int64_t rank = rank_of(values, m.pairs, k);
+      m.sorted[i * m.pairs + rank] = values[k];
+      m.matched[2 * k + i] = static_cast<double>(rank);
+    }
+  }
+  __syncthreads();
+  for (std::int64_t k = threadIdx.x; k < m.pairs; k += group_block) {
+    double* const matched = m.matched + 2 * k;
+    const auto rank = static_cast<std::int64_t>(matched[0]), other = static_cast<std::int64_t>(matched[1]);
+    matched[0] = m.sorted[m.pairs + rank];
+    matched[1] = m.kind == PreferenceKind::aot ? matched[0] : m.sorted[other];
+  }
+}
+
 }  // namespace
 
 void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
@@ -125,13 +168,18 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
   const Pairs p{args.spec,
                 rows_of(args.rows),
                 args.reference_sums ? args.reference_sums.as<double>() : nullptr,
+                args.matched ? args.matched.as<double>() : nullptr,
                 args.spec.nll != 0 && args.nll_weights ? data_of<float>(args.nll_weights) : nullptr,
                 args.weights ? data_of<float>(args.weights) : nullptr,
                 reinterpret_cast<SumCounters*>(args.sums),
                 args.metrics,
                 args.factor,
                 args.is_further};
-  const auto kernel = args.spec.rare() ? pairs_kernel<true> : pairs_kernel<false>;
+  const PairForm form = args.spec.form();
+  const auto kernel = form == PairForm::sorted      ? pairs_kernel<PairForm::sorted>
+                      : form == PairForm::diverging ? pairs_kernel<PairForm::diverging>
+                      : form == PairForm::ratio     ? pairs_kernel<PairForm::ratio>
+                                                    : pairs_kernel<PairForm::margin>;
   kernel<<<blocks_for(pairs, 1), group_block, 0, stream_of(stream)>>>(p);
   check_launch("preference_loss");
 }
@@ -157,6 +205,17 @@ void sum_sequences(const SumSequencesArgs& args, StreamView stream) {
   sequences_kernel<<<blocks_for(rows, 1), group_block, 0, stream_of(stream)>>>(rows_of(args.rows),
                                                                                args.sums.as<double>());
   check_launch("sum_sequences");
+}
+
+void match_sorted(const MatchSortedArgs& args, StreamView stream) {
+  const std::int64_t rows = args.rows.targets.shape[0];
+  if (rows == 0) return;
+  auto* const scratch = args.scratch.as<double>();
+  sequences_kernel<<<blocks_for(rows, 1), group_block, 0, stream_of(stream)>>>(rows_of(args.rows), scratch);
+  match_kernel<<<1, group_block, 0, stream_of(stream)>>>(
+      {args.kind, rows / 2, scratch, args.reference_sums ? args.reference_sums.as<double>() : nullptr, scratch + rows,
+       scratch, args.matched.as<double>()});
+  check_launch("match_sorted");
 }
 
 }  // namespace tessera::kernels::cuda

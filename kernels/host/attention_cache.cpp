@@ -11,8 +11,10 @@
 namespace tessera::kernels::host {
 namespace {
 
-std::int64_t position_of(const TensorView& positions, std::int64_t row, std::int64_t tokens) {
-  return positions ? positions.as<std::int32_t>()[row] : row % tokens;
+/// Fails unless the cache has an entry for the position, or is a ring of `ring` entries or more.
+void check_position(std::int64_t position, std::int64_t capacity, const AttentionShape& s, std::int64_t ring) {
+  TESSERA_ASSERT(position >= 0 && (position < capacity || (s.window > 0 && capacity >= ring)), "position %ld of %ld",
+                 position, capacity);
 }
 
 }  // namespace
@@ -25,10 +27,11 @@ void cache_append(const CacheAppendArgs& args) {
     T *keys = args.cache.keys.as<T>(), *values = args.cache.values.as<T>();
     parallel_ranges(s.batch * s.tokens, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const std::int64_t b = row / s.tokens, position = position_of(args.positions, row, s.tokens);
-        TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
+        const std::int64_t b = row / s.tokens, position = args.positions ? args.positions.as<std::int32_t>()[row]
+                                                                         : args.first + row % s.tokens;
+        check_position(position, capacity, s, std::max(s.window, s.tokens));
         for (std::int64_t h = 0; h < s.kv_heads; ++h) {
-          const std::int64_t to = ((b * s.kv_heads + h) * capacity + position) * d;
+          const std::int64_t to = ((b * s.kv_heads + h) * capacity + position % capacity) * d;
           std::copy_n(k + row * args.k.pitch + h * d, d, keys + to);
           std::copy_n(v + row * args.v.pitch + h * d, d, values + to);
         }
@@ -52,17 +55,19 @@ void cached_attention(const CachedAttentionArgs& args) {
       auto* scratch = static_cast<Acc<T>*>(args.workspace.data) + part * cached_attention_scratch(group, d, sizeof(T));
       for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
         const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
-        const std::int64_t position = position_of(of.positions, row, s.tokens);
-        TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
+        const std::int64_t position = of.positions.as<std::int32_t>()[row];
         const std::int64_t count = s.window > 0 ? std::min(s.window, position + 1) : position + 1;
-        const std::int64_t first = ((row / s.tokens * s.kv_heads + h) * capacity + position + 1 - count) * d;
+        check_position(position, capacity, s, s.window + s.tokens - 1);
+        const std::int64_t cached = (row / s.tokens * s.kv_heads + h) * capacity * d;
         const std::int64_t lse = (row / s.tokens * s.heads + h * group) * s.tokens + row % s.tokens;
         cached_attention<T>().run({.q = of.qkv.q.data.as<T>() + row * of.qkv.q.pitch + h * group * d,
-                                   .keys = args.cache.keys.as<T>() + first,
-                                   .values = args.cache.values.as<T>() + first,
+                                   .keys = args.cache.keys.as<T>() + cached,
+                                   .values = args.cache.values.as<T>() + cached,
                                    .group = group,
                                    .head_dim = d,
+                                   .first = (position + 1 - count) % capacity,
                                    .count = count,
+                                   .capacity = capacity,
                                    .scale = static_cast<Acc<T>>(of.scale),
                                    .soft_cap = static_cast<Acc<T>>(s.soft_cap),
                                    .sinks = s.sinks ? of.sinks.as<T>() + h * group : nullptr,

@@ -11,15 +11,20 @@ namespace tessera::kernels::host {
 /// Query heads of one token that read the same kv head.
 template <class T>
 struct CachedAttentionGroup {
-  const T* q;              // (group, d)
-  const T *keys, *values;  // (count, d) each
-  std::int64_t group, head_dim, count;
+  const T* q;  // (group, d)
+  const T *keys,
+      *values;  // (capacity, d) each, of which `count` from `first` on are read; after the last one, the first
+  std::int64_t group, head_dim, first, count, capacity;
   Acc<T> scale, soft_cap;  // soft_cap: 0: none
   const T* sinks;          // (group), or null
   T* out;                  // (group, d)
   Acc<T>* lse;             // one of every head lse_stride apart; null: not written
   std::int64_t lse_stride;
   Acc<T>* scratch;  // cached_attention_scratch
+  /// The entry of key i < count.
+  [[nodiscard]] std::int64_t entry(std::int64_t i) const {
+    return first + i < capacity ? first + i : first + i - capacity;
+  }
 };
 
 template <class T>

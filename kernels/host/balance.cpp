@@ -21,10 +21,11 @@ namespace {
 
 struct Counted {
   std::int64_t tokens = 0;  // routed and counted
-  double valid = 0;         // with a target
+  double share = 0;         // valid tokens, or samples
 };
 
-Counted count(const TokenFields& fields) {
+Counted count(const BalanceArgs& of) {
+  const TokenFields& fields = of.fields;
   const PaddingMap padding = padding_of(fields);
   const auto* targets = fields.targets.as<std::int32_t>();
   std::int64_t tokens = fields.targets.numel(), valid = 0;
@@ -32,22 +33,22 @@ Counted count(const TokenFields& fields) {
     tokens -= padding.has(i) ? 1 : 0;
     valid += targets[i] != ignore_index ? 1 : 0;
   }
-  return {tokens, static_cast<double>(valid)};
+  return {tokens, static_cast<double>(of.samples > 0 ? of.samples : valid)};
 }
 
 }  // namespace
 
 void balance_gradient(const BalanceGradientArgs& args) {
   const RouterTable table = table_of(args.of.router);
-  const Counted counted = count(args.of.fields);
-  const double factor = args.coefficient * (counted.valid * *args.of.loss_scale);
+  const Counted counted = count(args.of);
+  const double factor = args.coefficient * (counted.share * *args.of.loss_scale);
   const double rows = static_cast<double>(counted.tokens) * static_cast<double>(table.layers);
   for (std::int64_t e = 0; e < table.experts; ++e) args.out.as<double>()[e] = balance_slope(table, factor, rows, e);
 }
 
 void add_balance_losses(const BalanceSumsArgs& args) {
-  const Counted counted = count(args.of.fields);
-  const double weight = counted.valid * *args.of.loss_scale / *args.gradient_scale;
+  const Counted counted = count(args.of);
+  const double weight = counted.share * *args.of.loss_scale / *args.gradient_scale;
   for (int i = 0; i <= static_cast<int>(args.of.router.shape[0]); ++i)
     args.sums[i] += balance_units(balance_loss(args.of.router, counted.tokens, i - 1), weight, args.unit);
 }

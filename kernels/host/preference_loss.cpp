@@ -15,7 +15,7 @@ SequenceSums sums_of(const SequenceRows& rows, std::int64_t row) {
   const std::int64_t n = rows.targets.shape[1];
   const auto* log_probs = rows.log_probs.as<float>() + row * n;
   const auto* targets = rows.targets.as<std::int32_t>() + row * n;
-  SequenceSums sums{0, 0, 0};
+  SequenceSums sums{};
   for (std::int64_t t = 0; t < n; ++t) {
     if (targets[t] == ignore_index) continue;
     sums.policy += static_cast<double>(log_probs[t]);
@@ -24,16 +24,38 @@ SequenceSums sums_of(const SequenceRows& rows, std::int64_t row) {
   return sums;
 }
 
+/// The same of a pair with its reference.
+struct PairSums {
+  SequenceSums chosen, rejected;
+};
+PairSums pair_of(const SequenceRows& rows, const TensorView& reference, std::int64_t row) {
+  PairSums pair{sums_of(rows, row), sums_of(rows, row + 1)};
+  if (!reference) return pair;
+  pair.chosen.reference = reference.as<double>()[row];
+  pair.rejected.reference = reference.as<double>()[row + 1];
+  return pair;
+}
+
+PairTerms terms_of(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
+  switch (spec.form()) {
+    case PairForm::ratio: return pair_terms<PairForm::ratio>(spec, chosen, rejected);
+    case PairForm::diverging: return pair_terms<PairForm::diverging>(spec, chosen, rejected);
+    case PairForm::sorted: return pair_terms<PairForm::sorted>(spec, chosen, rejected);
+    default: return pair_terms<PairForm::margin>(spec, chosen, rejected);
+  }
+}
+
 }  // namespace
 
 void preference_loss(const PreferenceLossArgs& args) {
   const std::int64_t rows = args.rows.targets.shape[0], n = args.rows.targets.shape[1];
-  const double* const reference = args.reference_sums ? args.reference_sums.as<double>() : nullptr;
   for (std::int64_t row = 0; row < rows; row += 2) {
-    SequenceSums chosen = sums_of(args.rows, row), rejected = sums_of(args.rows, row + 1);
-    if (reference != nullptr) chosen.reference = reference[row], rejected.reference = reference[row + 1];
-    const PairTerms terms = args.spec.rare() ? pair_terms<true>(args.spec, chosen, rejected)
-                                             : pair_terms<false>(args.spec, chosen, rejected);
+    auto [chosen, rejected] = pair_of(args.rows, args.reference_sums, row);
+    if (args.matched) {
+      chosen.matched = args.matched.as<double>()[row];
+      rejected.matched = args.matched.as<double>()[row + 1];
+    }
+    const PairTerms terms = terms_of(args.spec, chosen, rejected);
     if (args.sums != nullptr) {
       args.sums->loss.add(args.factor * terms.loss);
       args.sums->tokens += args.is_further ? 0 : 1;
@@ -78,6 +100,25 @@ void labelled_loss(const LabelledLossArgs& args) {
 void sum_sequences(const SumSequencesArgs& args) {
   for (std::int64_t row = 0; row < args.rows.targets.shape[0]; ++row)
     args.sums.as<double>()[row] = sums_of(args.rows, row).policy;
+}
+
+void match_sorted(const MatchSortedArgs& args) {
+  const std::int64_t pairs = args.rows.targets.shape[0] / 2;
+  double *const first = args.scratch.as<double>(), *const second = first + pairs, *const sorted = second + pairs;
+  for (std::int64_t k = 0; k < pairs; ++k) {
+    const PairSums pair = pair_of(args.rows, args.reference_sums, 2 * k);
+    const SortedValues values = sorted_values(args.kind, pair.chosen, pair.rejected);
+    first[k] = values.first, second[k] = values.second;
+  }
+  for (std::int64_t k = 0; k < pairs; ++k) {
+    sorted[rank_of(first, pairs, k)] = first[k];
+    sorted[pairs + rank_of(second, pairs, k)] = second[k];
+  }
+  for (std::int64_t k = 0; k < pairs; ++k) {
+    double* const matched = args.matched.as<double>() + 2 * k;
+    matched[0] = sorted[pairs + rank_of(first, pairs, k)];
+    matched[1] = args.kind == PreferenceKind::aot ? matched[0] : sorted[rank_of(second, pairs, k)];
+  }
 }
 
 }  // namespace tessera::kernels::host

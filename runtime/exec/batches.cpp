@@ -94,77 +94,76 @@ void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
   }
 }
 
-/// This rank's part of each row. Attention, which has whole rows, needs their positions.
-void SampleBatches::load_parts(int micro, const BatchMemory& to) {
-  const auto range = batch_.range(micro, data_rank_, count_);
-  const io::PackedStream* packed = stream_->packed();
-  const std::int64_t tokens = this->tokens(micro), all = row_tokens(micro), half = tokens / 2;
-  const std::array<std::int64_t, 2> begins = row_begins(micro);
-  // Two ranges of each row. Where ranks have one, T may be odd.
-  const std::array<std::int64_t, 2> counts = {half, tokens - half};
-  for (std::int64_t row = 0; row < range.count; ++row) {
-    const std::int64_t k = sample(first_ + range.first + row);
-    const BatchMemory m = to.from(row * tokens, row);
-    if (packed != nullptr) {
-      float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
-      packed->read_sample(
-          k, {all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
-      for (std::size_t h = 0; h < 2; ++h) {
-        const std::int64_t from = begins[h], at = h == 0 ? 0 : half;
-        std::copy_n(row_.ids.data() + from, counts[h], m.ids() + at);
-        std::copy_n(row_.targets.data() + from, counts[h], m.targets() + at);
-        std::copy_n(m.row_positions() + from, counts[h], m.positions() + at);
-        if (weights != nullptr) std::copy_n(weights + from, counts[h], m.loss_weights() + at);
-      }
-      continue;
-    }
-    for (std::size_t h = 0; h < 2; ++h) {
-      const std::int64_t from = begins[h], at = h == 0 ? 0 : half, first = stream_->sample_begin(k, all) + from;
-      stream_->read(first, counts[h], m.ids() + at);
-      stream_->read(first + 1, counts[h], m.targets() + at);
-      if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, counts[h], m.loss_weights() + at);
-      for (std::int64_t t = 0; t < counts[h]; ++t) m.positions()[at + t] = static_cast<std::int32_t>(from + t);
-    }
+/// The tokens [first, first + count) of a rank's part of a row, as ranges of the row: of the part's two halves, of
+/// which each begins somewhere in the row. Calls copy(place in the row, place in [first, first + count), tokens).
+static void for_each_range(const SampleBatches::RowPart& part, const auto& copy) {
+  const std::int64_t half = part.tokens / 2;
+  const std::array<std::int64_t, 3> ends = {0, half, part.tokens};
+  for (std::size_t h = 0; h < 2; ++h) {
+    const std::int64_t from = std::max(part.first, ends[h]),
+                       count = std::min(part.first + part.count, ends[h + 1]) - from;
+    if (count > 0) copy(part.begins[h] + from - ends[h], from - part.first, count);
   }
 }
 
-/// This rank's part of all rows end to end. Attention has whole rows, and needs their positions.
-void SampleBatches::load_tokens(int micro, const BatchMemory& to) {
+/// This rank's part of all rows end to end, or of the parts of them that the ranks of its tensor group have. Attention
+/// has whole rows, and needs their positions.
+void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
   const std::int64_t mine = rows(micro) * tokens(micro);
   std::int64_t at = 0, done = 0;
   for (std::int64_t row = 0; row < range.count; ++row) {
-    // Where this rank's tokens begin, in this row's numbering.
-    const std::int64_t begin = context_.tensor_rank * mine - at, all = row_length(micro, row, at);
-    const std::int64_t first = std::clamp<std::int64_t>(begin, 0, all),
-                       count = std::clamp<std::int64_t>(begin + mine, 0, all) - first;
+    const std::int64_t all = row_length(micro, row, at * context_.share.ranks), part = all / context_.share.ranks;
+    // Where this rank's tokens begin, in the numbering of the row's part.
+    const std::int64_t begin = context_.tensor_rank * mine - at;
+    const std::int64_t first = std::clamp<std::int64_t>(begin, 0, part),
+                       count = std::clamp<std::int64_t>(begin + mine, 0, part) - first;
+    const std::array<std::int64_t, 2> begins = context_.share.ranks > 1 ? row_begins(micro) : std::array{0L, part / 2};
     BatchMemory m = to.from(done, row);
     if (to.row_positions() != nullptr)
-      m.set(models::BatchField::row_positions, reinterpret_cast<std::byte*>(to.row_positions() + at));
-    load_row_part(sample(first_ + range.first + row), m, {all, first, count});
-    at += all;
+      m.set(models::BatchField::row_positions,
+            reinterpret_cast<std::byte*>(to.row_positions() + at * context_.share.ranks));
+    if (to.part_positions() != nullptr)
+      m.set(models::BatchField::part_positions, reinterpret_cast<std::byte*>(to.part_positions() + at));
+    load_row_part(sample(first_ + range.first + row), m, {all, part, begins, first, count});
+    at += part;
     done += count;
   }
 }
 
 void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, const RowPart& part) {
   const io::PackedStream* packed = stream_->packed();
+  const RowPart whole{part.all, part.tokens, part.begins, 0, part.tokens};  // of the tensor group
   if (packed != nullptr) {
     float* const weights = m.loss_weights() != nullptr ? row_.weights.data() : nullptr;
     packed->read_sample(
         sample, {part.all, row_.ids.data(), row_.targets.data(), m.row_positions(), weights, kernels::ignore_index});
-    std::copy_n(row_.ids.data() + part.first, part.count, m.ids());
-    std::copy_n(row_.targets.data() + part.first, part.count, m.targets());
-    std::copy_n(m.row_positions() + part.first, part.count, m.positions());
-    if (weights != nullptr) std::copy_n(weights + part.first, part.count, m.loss_weights());
+    for_each_range(part, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+      std::copy_n(row_.ids.data() + from, count, m.ids() + at);
+      std::copy_n(row_.targets.data() + from, count, m.targets() + at);
+      std::copy_n(m.row_positions() + from, count, m.positions() + at);
+      if (weights != nullptr) std::copy_n(weights + from, count, m.loss_weights() + at);
+    });
+    if (m.part_positions() != nullptr)
+      for_each_range(whole, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+        std::copy_n(m.row_positions() + from, count, m.part_positions() + at);
+      });
     return;
   }
-  if (part.count == 0) return;
-  const std::int64_t first = stream_->sample_begin(sample, part.all) + part.first;
-  stream_->read(first, part.count, m.ids());
-  stream_->read(first + 1, part.count, m.targets());
-  if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, part.count, m.loss_weights());
-  for (std::int64_t t = 0; t < part.count; ++t) m.positions()[t] = static_cast<std::int32_t>(part.first + t);
+  const auto number = [](std::int32_t* positions, std::int64_t from, std::int64_t count) {
+    for (std::int64_t t = 0; t < count; ++t) positions[t] = static_cast<std::int32_t>(from + t);
+  };
+  for_each_range(part, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+    const std::int64_t first = stream_->sample_begin(sample, part.all) + from;
+    stream_->read(first, count, m.ids() + at);
+    stream_->read(first + 1, count, m.targets() + at);
+    if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, count, m.loss_weights() + at);
+    number(m.positions() + at, from, count);
+  });
+  if (m.part_positions() != nullptr)
+    for_each_range(whole, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+      number(m.part_positions() + at, from, count);
+    });
 }
 
 void SampleBatches::load_rows(int micro, const BatchMemory& to) const {
@@ -193,7 +192,6 @@ void SampleBatches::load(int micro, const BatchMemory& to) {
                      (!stream_->weighted() || to.loss_weights() != nullptr),
                  "packed or weighted samples in a run that is planned without, or the reverse");
   if (has_sequences()) load_sequences(micro, to);
-  else if (context_.tensor_ranks > 1) load_tokens(micro, to);
   else if (parts) load_parts(micro, to);
   else load_rows(micro, to);
   if (to.document_starts() == nullptr || packed == nullptr) return;

@@ -3,6 +3,7 @@
 // Sources of micro-batches: samples of a token stream, split by the batch equation; or a prompt.
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "io/data/packing.hpp"
@@ -18,13 +19,20 @@ namespace tessera::exec {
 /// chose, the first one unless it was called. Where ranks share rows, each has a part of each.
 class SampleBatches : public BatchSource {
  public:
-  /// The ranks that share rows, and this one's place among them; or those that have parts of the same matrices, each of
-  /// which has a part of a micro-batch's rows end to end.
+  /// The ranks that share rows, and this one's place among them; and those that have parts of the same matrices, each
+  /// of which has a part of a micro-batch's rows, or of their parts, end to end.
   struct Context {
     models::ContextShare share;
     int rank;
     int tensor_ranks, tensor_rank;
     [[nodiscard]] int ranks() const { return share.ranks * tensor_ranks; }
+  };
+  /// Of a row of `all` tokens a part, in two halves that begin at these places in the row, and what this rank has of
+  /// it.
+  struct RowPart {
+    std::int64_t all, tokens;
+    std::array<std::int64_t, 2> begins;
+    std::int64_t first, count;
   };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
                 int sequences = 1, Context context = {{}, 0, 1, 0})
@@ -66,7 +74,7 @@ class SampleBatches : public BatchSource {
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
   [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks(); }
   [[nodiscard]] std::array<std::int64_t, 2> row_begins(int micro) const override {
-    return models::row_begins(context_.share, context_.rank, tokens(micro));
+    return models::row_begins(context_.share, context_.rank, row_tokens(micro) / context_.share.ranks);
   }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
     return batch_.range(micro, data_rank_, count_).first * sequences_;
@@ -88,10 +96,6 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
   void load_parts(int micro, const BatchMemory& to);
-  void load_tokens(int micro, const BatchMemory& to);
-  struct RowPart {
-    std::int64_t all, first, count;  // tokens of the row, and those that this rank has
-  };
   void load_row_part(std::int64_t sample, const BatchMemory& to, const RowPart& part);
   void load_rows(int micro, const BatchMemory& to) const;
   [[nodiscard]] bool has_sequences() const {

@@ -133,7 +133,7 @@ void bind_activations(Step& step, const shard::Schedule& schedule, Lookup& looku
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
-  const models::BatchShape cached{spec.batch.micro_batch, spec.cache_tokens, spec.device};
+  const models::CacheShape cached{spec.batch.micro_batch, spec.cache_tokens};
   std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if({SlotUse::cache, module}) : nullptr;
   if (data == nullptr) return {};
   const std::size_t bytes =
@@ -144,7 +144,7 @@ models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int modu
 /// The buffers of micro-batches; `pinned`: those that the host writes, beside a device.
 BatchMemory batch_memory(const plan::RunPlan& plan, const Arena& arena, Memory memory) {
   BatchMemory buffers;
-  buffers.set_row_ranks(plan.spec.row_ranks());
+  buffers.set_sharing(plan.spec.row_sharing());
   for (const models::BatchFieldInfo& field : models::batch_fields) {
     const SlotId id = plan::batch_slot(field.field);
     buffers.set(field.field, arena.data_if(memory == Memory::pinned ? id.pinned() : id));

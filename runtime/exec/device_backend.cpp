@@ -119,7 +119,7 @@ void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micr
     if (wanted && to[field.field] != nullptr)
       copy_bytes(
           to[field.field], from[field.field],
-          static_cast<std::size_t>(field.numel(rows, program.source->tokens(micro), parts_.plan->spec.row_ranks())) *
+          static_cast<std::size_t>(field.numel(rows, program.source->tokens(micro), parts_.plan->spec.row_sharing())) *
               size_of(field.dtype),
           stream);
   }

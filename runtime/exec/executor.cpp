@@ -183,13 +183,11 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.lengths = program.source->lengths();
   } else {
     using Per = models::BatchFieldInfo::Per;
-    const int ranks = parts_.plan->spec.row_ranks();
+    const models::RowSharing sharing = parts_.plan->spec.row_sharing();
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
         batch.*field.tensor = {data, field.dtype,
-                               field.per == Per::sequence ? Shape{rows}
-                               : field.per == Per::token  ? Shape{rows, tokens}
-                                                          : Shape{rows, tokens * ranks},
+                               field.per == Per::sequence ? Shape{rows} : Shape{rows, tokens * field.ranks_of(sharing)},
                                device_};
     if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
@@ -200,18 +198,20 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     batch.sequence_values = {
         program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_shape().batch) * sizeof(double),
         DType::f64, Shape{rows}, device_};
-  if (model.num_metrics > 0 && program.phase != models::Phase::logits)
+  if (model.num_metrics > 0 && program.phase != models::Phase::logits) {
     batch.metrics = pointers.extra + model.router.num_losses();
+    batch.samples = rows / parts_.plan->spec.sequences;
+  }
   if (program.phase == models::Phase::train) {
     const plan::RunSpec& spec = parts_.plan->spec;
     const std::int64_t planned = spec.row_stride > 0 ? spec.row_stride : spec.tokens, begin = batch.row_begins[0],
-                       second = batch.row_begins[1] - begin;
+                       second = batch.row_begins[1] - begin, part = tokens * spec.tensor_ranks();
     batch.dropout = {.seed = program.block->seed,
                      .step = program.block->step,
                      .first_token = program.source->first_row(micro) * planned + begin,
-                     .row_tokens = tokens * spec.tensor_ranks(),
+                     .row_tokens = part,
                      .row_stride = planned,
-                     .second_half = second == tokens / 2 ? 0 : second,
+                     .second_half = second == part / 2 ? 0 : second,
                      .skipped = batch.tensor_rank * rows * tokens,
                      .row_lengths = program.source->row_lengths(micro)};
   }
@@ -291,7 +291,7 @@ void Executor::issue_forward(BoundSchedule& program, int i) {
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
   const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
-  const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
+  const Shape activation{rows, tokens, instruction.instance > 0 ? model.reference_hidden : model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = step.phase;
   args.shape = shape;

@@ -41,15 +41,16 @@ class BatchMemory {
   [[nodiscard]] std::byte* operator[](models::BatchField field) const { return data_[static_cast<std::size_t>(field)]; }
   void set(models::BatchField field, std::byte* data) { data_[static_cast<std::size_t>(field)] = data; }
   [[nodiscard]] std::int32_t* row_positions() const { return as<std::int32_t>(models::BatchField::row_positions); }
-  /// How many ranks share each row (RunSpec::row_ranks).
-  void set_row_ranks(int ranks) { row_ranks_ = ranks; }
+  [[nodiscard]] std::int32_t* part_positions() const { return as<std::int32_t>(models::BatchField::part_positions); }
+  /// How many ranks have the same rows (RunSpec::row_sharing).
+  void set_sharing(models::RowSharing sharing) { sharing_ = sharing; }
   /// The same tensors from token `token` of this rank on, or from row `row` on.
   [[nodiscard]] BatchMemory from(std::int64_t token, std::int64_t row) const {
     BatchMemory rest = *this;
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = (*this)[field.field])
         rest.set(field.field,
-                 data + field.numel(field.per == models::BatchFieldInfo::Per::sequence ? row : 1, token, row_ranks_) *
+                 data + field.numel(field.per == models::BatchFieldInfo::Per::sequence ? row : 1, token, sharing_) *
                             static_cast<std::int64_t>(size_of(field.dtype)));
     return rest;
   }
@@ -60,7 +61,7 @@ class BatchMemory {
     return reinterpret_cast<T*>((*this)[field]);
   }
   std::array<std::byte*, models::batch_fields.size()> data_{};
-  int row_ranks_ = 1;
+  models::RowSharing sharing_;
 };
 
 /// Source of micro-batches, in host memory. Called on the compute stream, rows() and tokens() on every stream; must not
@@ -73,7 +74,8 @@ class BatchSource {
   /// T of its rows, of which this rank has all or, along the context or tensor axis, a part: RunSpec::tokens at most.
   /// No gradient or parameter that ranks exchange depends on it, so each has its own.
   [[nodiscard]] virtual std::int64_t tokens(int micro) const = 0;
-  /// Where in its row each half of this rank's tokens begins: the second one at T/2, rounded down, of a whole row.
+  /// Where in its row each half begins of the part that this rank, or its tensor group, has: the second one at T/2,
+  /// rounded down, of a whole row.
   [[nodiscard]] virtual std::array<std::int64_t, 2> row_begins(int micro) const { return {0, tokens(micro) / 2}; }
   /// The first row of a micro-batch, in the numbering of the global batch.
   [[nodiscard]] virtual std::int64_t first_row(int micro) const { return (void)micro, 0; }

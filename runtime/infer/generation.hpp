@@ -27,7 +27,7 @@ struct GenerateRequest {
   std::int64_t max_new_tokens = 1;
   TokenIds stop;  // stop tokens
   Sampling sampling;
-  std::function<void(std::size_t prompt, std::int32_t id)> on_token;         // on the rank that generates it
+  std::function<void(std::size_t prompt, std::int32_t id)> on_token;         // on the (first) rank that generates it
   std::function<void(std::size_t prompt, const Completion&)> on_completion;  // on rank 0, in the order of the prompts
 };
 

@@ -58,6 +58,8 @@ struct Inference::Parts : exec::RunContext {
   void run(exec::Executor::BoundSchedule& program, exec::BatchSource& source, exec::StepBlock& block) {
     abort_on_error(block.step, [&] { executor.run(program, source, block); });
   }
+  /// Of ranks that generate the same rows the first, which tells them.
+  [[nodiscard]] bool leads() const { return plan.spec.strategy.mesh.coordinate(world.rank(), Axis::tensor) == 0; }
   /// Runs one micro-batch per rank until all rows are finished.
   void run_round(GenerationBatch& rows, GenerateReport& report);
 
@@ -80,7 +82,7 @@ Inference::Parts::Parts(World& world_, const InferenceOptions& options)
 void Inference::Parts::run_round(GenerationBatch& rows, GenerateReport& report) {
   for (std::int64_t pass = 0;; ++pass) {
     PassTimes& times = pass == 0 ? report.prefill : report.decode;
-    times.tokens += rows.num_input_tokens();
+    times.tokens += leads() ? rows.num_input_tokens() : 0;
     exec::StepBlock block;
     block.step = pass;
     const auto begin = Clock::now();
@@ -167,7 +169,9 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
   p.world.require_equal("the prompts", agreed(request));
 
   GenerateReport report;
-  GenerationBatch rows(request, spec.batch.micro_batch, spec.model->vocab);
+  GenerateRequest told = request;
+  if (!p.leads()) told.on_token = {};
+  GenerationBatch rows(told, spec.batch.micro_batch, spec.model->vocab);
   const std::size_t data_ranks = static_cast<std::size_t>(spec.batch.data_ranks),
                     data_rank = static_cast<std::size_t>(p.data_rank());
   for (std::size_t round = 0; round < prompts; round += micro * data_ranks) {
@@ -175,7 +179,7 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
     rows.begin(first, count);
     p.run_round(rows, report);
     std::string mine;
-    for (std::size_t r = 0; r < count; ++r) mine += to_text(rows.completion(r));
+    for (std::size_t r = 0; r < count && p.leads(); ++r) mine += to_text(rows.completion(r));
     // World ranks are in the order of data ranks.
     for (const std::string& text : p.world.gather(mine))
       for (Completion& completion : from_text(text)) {

@@ -24,8 +24,9 @@ struct InferenceOptions {
 
 /// Passes of one kind on this rank, added up.
 struct PassTimes {
-  std::int64_t passes = 0, tokens = 0;  // tokens: input tokens of unfinished rows
-  std::int64_t replayed = 0;            // of the passes, on a device: as one graph
+  /// tokens: input tokens of unfinished rows, on the first of the ranks that generate the same ones.
+  std::int64_t passes = 0, tokens = 0;
+  std::int64_t replayed = 0;  // of the passes, on a device: as one graph
   double seconds = 0;
 };
 
@@ -57,8 +58,9 @@ class Inference {
   /// every rank.
   [[nodiscard]] std::vector<double> sequence_log_probs(
       const io::PackedStream& samples, const std::function<void(std::int64_t, std::int64_t)>& progress = {});
-  /// Purpose generate. Collective: the same request on every rank. Rank m mod W generates micro-batch m of B prompts,
-  /// so that the tokens are the same at any number of ranks and any strategy, at equal threads per rank.
+  /// Purpose generate. Collective: the same request on every rank. Of D data ranks number m mod D generates micro-batch
+  /// m of B prompts, so that the tokens are the same at any number of ranks and any strategy, at equal threads per
+  /// rank. Ranks that have parts of the same matrices are one data rank: sums over them have another order.
   GenerateReport generate(const GenerateRequest& request);
 
   /// As Trainer's.

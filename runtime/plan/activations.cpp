@@ -32,6 +32,12 @@ static std::size_t boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
   return static_cast<std::size_t>(tokens * spec.model->hidden) * size_of(spec.model->dtype);
 }
 
+/// The same in the first two slots, which a reference model uses, too.
+static std::size_t shared_boundary_bytes(const RunSpec& spec, std::int64_t tokens) {
+  const std::int64_t hidden = std::max(spec.model->hidden, spec.model->reference_hidden);
+  return static_cast<std::size_t>(tokens * hidden) * size_of(spec.model->dtype);
+}
+
 void mark_saved(const RunSpec& spec, std::vector<shard::ModuleUse>& modules) {
   const models::Model& model = *spec.model;
   const models::BatchShape shape = spec.train_shape();
@@ -65,9 +71,11 @@ static void offloaded_slots(const RunSpec& spec, const shard::Schedule& train, s
     const shard::Slot& slot = train.slots[static_cast<std::size_t>(k)];
     if (slot.kind != shard::Slot::Kind::stage || !is_activation(slot.state)) continue;
     const bool input = slot.state == shard::StateKind::input;
-    const std::int64_t tokens = input && inputs++ < 2 ? most_tokens : shape.batch * shape.tokens;
+    const std::size_t bytes =
+        inputs < 2 ? shared_boundary_bytes(spec, most_tokens) : boundary_bytes(spec, shape.batch * shape.tokens);
+    inputs += input ? 1 : 0;
     const SlotId id = shard::slot_id(train, k);
-    slots.push_back(input ? output_slot(id.of, boundary_bytes(spec, tokens))
+    slots.push_back(input ? output_slot(id.of, bytes)
                           : own_slot(id, "saved.s" + std::to_string(id.of), Category::activations, most_saved));
   }
   for (const shard::Instruction& in : train.list)
@@ -84,6 +92,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::positions:
       return spec.packed || (spec.row_ranks() > 1 && spec.purpose != Purpose::generate);
     case models::BatchField::row_positions: return spec.packed && spec.row_ranks() > 1;
+    case models::BatchField::part_positions:
+      return spec.context_ranks() > 1 && spec.tensor_ranks() > 1 && spec.purpose != Purpose::generate;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:
@@ -106,7 +116,7 @@ static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t token
     if (!has_field(spec, field.field)) continue;
     const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? rows : 1;
     const std::int64_t numel =
-        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_ranks());
+        field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_sharing());
     slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
                              static_cast<std::size_t>(numel) * size_of(field.dtype)));
   }
@@ -145,21 +155,22 @@ static void dequantized_slot(const models::Model& model, std::vector<ArenaSlot>&
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
-  const models::BatchShape pass = spec.eval_shape(), cached{pass.batch, spec.cache_tokens, spec.device};
+  const models::BatchShape pass = spec.eval_shape();
+  const models::CacheShape cached{pass.batch, spec.cache_tokens};
+  models::BatchShape decode = pass;
+  decode.tokens = 1;
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
-  const std::size_t element = size_of(model.dtype);
   const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
   const int modules = static_cast<int>(model.modules.size());
   const int longest = static_cast<int>(std::max(model.modules.size(), model.reference.size()));
 
   std::vector<ArenaSlot> slots;
   for (int i = 0; i < std::min(2, longest - 1); ++i)
-    slots.push_back(output_slot(i, tokens * static_cast<std::size_t>(model.hidden) * element));
+    slots.push_back(output_slot(i, shared_boundary_bytes(spec, pass.batch * pass.tokens)));
   std::size_t workspace = generates ? 0 : reference_workspace(model, pass);
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
-    if (generates)
-      workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
+    if (generates) workspace = std::max(workspace, module->workspace_bytes(decode, model.dtype, phase));
   }
   for (int i = 0; generates && i < modules; ++i)
     if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(cached, model.dtype);
@@ -179,8 +190,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const models::Model& model = *spec.model;
   const models::BatchShape train = spec.train_shape(), eval = spec.eval_shape();
   const std::int64_t trained = train.batch * train.tokens,
-                     prompt = spec.tensor_ranks() > 1 ? spec.tokens : 0,  // of which each rank has all
-      most = std::max({trained, eval.batch * eval.tokens, prompt});
+                     // Of which each rank has all; ranks that share rows generate nothing.
+      prompt = spec.tensor_ranks() > 1 && spec.context_ranks() == 1 ? spec.tokens : 0,
+                     most = std::max({trained, eval.batch * eval.tokens, prompt});
   const auto boundary = [&](std::int64_t tokens) { return boundary_bytes(spec, tokens); };
   const int last = static_cast<int>(model.modules.size()) - 1;
 
@@ -192,7 +204,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   for (int i = 0; i < std::max(last, std::min(2, reference_last)) && !schedule.offloads_activations; ++i)
     if (i < 2 ||
         std::ranges::find(schedule.slots, SlotId{SlotUse::output, i}, &shard::Slot::id) != schedule.slots.end())
-      slots.push_back(output_slot(i, boundary(i < 2 ? most : trained)));
+      slots.push_back(output_slot(i, i < 2 ? shared_boundary_bytes(spec, most) : boundary(trained)));
   for (int i = first; i <= last; ++i) {
     const shard::ModuleUse& use = schedule.modules[static_cast<std::size_t>(i)];
     const std::size_t kept = kept_bytes(spec, use, i, train);

@@ -62,12 +62,14 @@ struct RunSpec {
   Device device;
   std::string nvme_path;  // directory of states on disk, if a unit has any (shard::Tier::disk)
 
-  /// How many ranks share each row: each has 1/C of its tokens.
+  /// How many ranks share each row: each has 1/C of its tokens, or a part of these.
   [[nodiscard]] int context_ranks() const { return strategy.mesh.size(Axis::context); }
-  /// How many ranks have parts of the same matrices: each has 1/T of the tokens of a micro-batch.
+  /// How many ranks have parts of the same matrices: each has 1/N of the tokens of a micro-batch, or of what ranks that
+  /// share its rows have of them.
   [[nodiscard]] int tensor_ranks() const { return strategy.mesh.size(Axis::tensor); }
-  /// How many ranks have the same micro-batches, and each a part of the tokens: one of the two, or 1.
+  /// How many ranks have the same micro-batches, and each a part of the tokens.
   [[nodiscard]] int row_ranks() const { return strategy.mesh.size(row_axes); }
+  [[nodiscard]] models::RowSharing row_sharing() const { return {row_ranks(), tensor_ranks()}; }
   /// The largest micro-batch in training, and in evaluation, of a rank.
   [[nodiscard]] models::BatchShape train_shape() const {
     models::BatchShape shape = shape_of(batch.micro_batch, flat_tokens);
@@ -87,7 +89,13 @@ struct RunSpec {
     shape.whole = tensor_ranks() > 1;
     return shape;
   }
-  [[nodiscard]] models::BatchShape eval_shape() const { return shape_of(eval_rows(), flat_eval_tokens); }
+  /// In evaluation; of a pass of generation, in which every rank has all tokens.
+  [[nodiscard]] models::BatchShape eval_shape() const {
+    if (purpose != Purpose::generate) return shape_of(eval_rows(), flat_eval_tokens);
+    models::BatchShape shape{eval_rows(), tokens, device};
+    shape.whole = tensor_ranks() > 1;
+    return shape;
+  }
 
  private:
   [[nodiscard]] models::BatchShape shape_of(std::int64_t samples, std::int64_t flat) const {

@@ -13,22 +13,15 @@ void check_tensor(const RunSpec& spec) {
   const auto refuse = [](const std::string& what, const char* options, const char* hint) {
     throw Error(ExitCode::usage, "--tensor_parallel_size is not built " + what, options, hint);
   };
-  if (spec.purpose != Purpose::train)
-    refuse("for evaluation and generation by themselves", "tensor_parallel_size", "Drop --tensor_parallel_size");
-  if (spec.tokens % ranks != 0)
+  // In generation each rank has all tokens.
+  if (const int parts = spec.row_ranks(); spec.purpose != Purpose::generate && spec.tokens % parts != 0)
     throw Error(ExitCode::usage,
-                strfmt("max_length %ld / tensor_parallel_size %d = %ld, and %ld tokens are left", spec.tokens, ranks,
-                       spec.tokens / ranks, spec.tokens % ranks),
+                strfmt("max_length %ld / %stensor_parallel_size %d%s = %ld, and %ld tokens are left", spec.tokens,
+                       parts > ranks ? strfmt("(context_parallel_size %d * ", spec.context_ranks()).c_str() : "", ranks,
+                       parts > ranks ? ")" : "", spec.tokens / parts, spec.tokens % parts),
                 "max_length, tensor_parallel_size",
-                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / ranks * ranks));
+                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / parts * parts));
   const shard::ShardPolicy& policy = spec.strategy.policy;
-  // All-reduces of parts of matrices, and those of what every rank keeps whole, would share a communicator.
-  const Mesh& mesh = spec.strategy.mesh;
-  if (mesh.size(Axis::shard) == 1 && mesh.size(Axis::replicate) > 1 && !policy.shard_axes.empty())
-    refuse(
-        strfmt("for shard groups of its %d ranks alone, which nothing else is cut over, and replicas of them", ranks),
-        "tensor_parallel_size, shard_group_size",
-        "Use a larger --shard_group_size, or --sharding_strategy FULL_SHARD over all ranks");
   TESSERA_ASSERT(spec.flat_tokens % ranks == 0 && spec.flat_eval_tokens % ranks == 0, "%ld and %ld tokens end to end",
                  spec.flat_tokens, spec.flat_eval_tokens);
   if (spec.sequences > 1 || spec.labels)

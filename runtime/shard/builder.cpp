@@ -12,6 +12,7 @@
 #include "runtime/shard/activation_stages.hpp"
 #include "runtime/shard/buffer_plan.hpp"
 #include "runtime/shard/instruction_list.hpp"
+#include "runtime/shard/reduce_stream.hpp"
 #include "runtime/shard/update_order.hpp"
 
 namespace tessera::shard {
@@ -166,8 +167,9 @@ class Reduces {
 
   /// One instruction reduces the gradient and adds it.
   void reduce(int unit, int micro, int slot, int backward) {
-    Instruction in{.op = s_.units[at(unit)].replicate_axes.empty() ? Op::reduce_scatter : Op::all_reduce,
-                   .stream = StreamId::reduce,
+    const bool replicated = !s_.units[at(unit)].replicate_axes.empty();
+    Instruction in{.op = replicated ? Op::all_reduce : Op::reduce_scatter,
+                   .stream = replicated ? all_reduce_stream(s_.units, unit) : StreamId::reduce,
                    .unit = unit,
                    .micro = micro,
                    .slot = slot,
@@ -177,8 +179,12 @@ class Reduces {
       in.sum = take(sums, unit);
     const Staging::Taken staged = stage(unit, micro);
     in.stage = staged.slot;
-    last_use_[at(slot)] = list_.add(std::move(in), {backward, staged.ready});
-    store(unit, micro, staged.slot, last_use_[at(slot)]);
+    const int sum = in.sum, used = sum >= 0 ? last_use_[at(sum)] : -1;
+    const bool on_replicate = in.stream == StreamId::replicate;
+    const int reduced = last_use_[at(slot)] = list_.add(std::move(in), {backward, staged.ready, used});
+    if (sum >= 0) last_use_[at(sum)] = reduced;
+    if (on_replicate) last_all_reduce_ = reduced;
+    store(unit, micro, staged.slot, reduced);
   }
 
   /// A reduce_scatter, and an all_reduce after it; with shard_each, after the last only.

@@ -160,9 +160,11 @@ Mesh with_axis(const Strategy& strategy, Axis axis, int ranks) {
                 "strategy " + strategy.name,
                 "Choose a divisor: " + divisors(replicas ? replicate : shard) +
                     (replicate > 1 && !replicas ? ", or a larger --shard_group_size" : ""));
-  return Mesh({{Axis::replicate, replicas ? replicate / ranks : replicate},
-               {Axis::shard, replicas ? 1 : shard / ranks},
-               {axis, ranks}});
+  std::vector<AxisSize> axes = {{Axis::replicate, replicas ? replicate / ranks : replicate},
+                                {Axis::shard, replicas ? 1 : shard / ranks}};
+  if (const int context = strategy.mesh.size(Axis::context); context > 1) axes.push_back({Axis::context, context});
+  axes.push_back({axis, ranks});
+  return Mesh(std::move(axes));
 }
 
 void add_axis(UnitPolicy& policy, Axis axis) {
@@ -182,9 +184,6 @@ Strategy with_context(Strategy strategy, int ranks) {
 
 Strategy with_tensor(Strategy strategy, int ranks) {
   TESSERA_ASSERT(ranks >= 1 && strategy.mesh.size(Axis::tensor) == 1, "%d ranks of tensors", ranks);
-  if (ranks > 1 && strategy.mesh.size(Axis::context) > 1)
-    throw Error(ExitCode::usage, "ranks that share rows and ranks that share matrices are not built together",
-                "strategy " + strategy.name, "Keep one of the two");
   if (ranks > 1) strategy.mesh = with_axis(strategy, Axis::tensor, ranks);
   return strategy;
 }

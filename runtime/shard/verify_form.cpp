@@ -7,19 +7,19 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/shard/reduce_stream.hpp"
 
 namespace tessera::shard {
 namespace {
 
-/// `unit`: null of what is of no unit.
-StreamId stream_of(Op op, const ScheduledUnit* unit) {
-  switch (op) {
+StreamId stream_of(const Schedule& schedule, const Instruction& in) {
+  switch (in.op) {
     case Op::gather: return StreamId::gather;
     case Op::fetch: return StreamId::fetch;
     case Op::store: return StreamId::store;
     case Op::exchange: return StreamId::exchange;
-    case Op::update: return unit->update_on_host ? StreamId::host : StreamId::compute;
-    case Op::all_reduce: return unit->reduced_twice() ? StreamId::replicate : StreamId::reduce;
+    case Op::update: return schedule.units[at(in.unit)].update_on_host ? StreamId::host : StreamId::compute;
+    case Op::all_reduce: return all_reduce_stream(schedule.units, in.unit);
     case Op::reduce_scatter:
     case Op::norm: return StreamId::reduce;
     default: return StreamId::compute;
@@ -143,8 +143,7 @@ class Form {
   void instruction(int i) {
     const Instruction& in = s_.list[at(i)];
     if (of_unit(in) && !unit(in.unit)) return fail(i, "names no unit");
-    if (in.stream != stream_of(in.op, of_unit(in) ? &s_.units[at(in.unit)] : nullptr))
-      fail(i, strfmt("is on the %s stream", name_of(in.stream)));
+    if (in.stream != stream_of(s_, in)) fail(i, strfmt("is on the %s stream", name_of(in.stream)));
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
     }

@@ -24,7 +24,7 @@ std::vector<StoredTensor> stored_in(const SafetensorsFile& file) {
 }
 
 TEST(CodedTensors, AreWhatTransformersReads) {
-  for (const auto& [folder, expected] : {std::pair{"mxfp4", 2}, {"fp8", 7}}) {
+  for (const auto& [folder, expected] : {std::pair{"mxfp4", 2}, {"fp8", 7}, {"fp8-vl", 7}}) {
     const std::string directory = coded_golden + folder;
     const SafetensorsFile file(directory + "/model.safetensors"), floats(directory + "/floats.safetensors");
     const CodedTensors coded(stored_in(file), fp8_block_of(read_text(directory + "/config.json")));

@@ -141,7 +141,7 @@ TEST(Dataset, IdsAreCheckedAsTheyAreRead) {
   constexpr std::int64_t n = 20000, at = 15000;
   const std::string good = folder.file("good.bin", token_file_of(20240520, 1, n, ids_of(2, n, 0, 99))),
                     bad = folder.file("bad.bin", token_file_of(20240520, 1, n, ids_of(2, n, at, 100)));
-  const io::Dataset data = open_dataset({good, bad}, nullptr, 100);
+  const io::Dataset data = open_dataset({good, bad}, nullptr, {100});
   std::vector<std::int32_t> ids(static_cast<std::size_t>(2 * n));
   data.tokens->read(0, n + at, ids.data());
   data.tokens->read(n + at + 1, n - at - 1, ids.data());
@@ -160,10 +160,21 @@ TEST(Dataset, TheFirstIdsOfEachFileAreCheckedWhenItIsOpened) {
   const std::string good = folder.file("good.bin", token_file_of(20240520, 1, 5000, ids_of(2, 5000, 0, 99))),
                     bad = folder.file("bad.bin", token_file_of(20240520, 1, 5000, ids_of(2, 5000, 4095, 100)));
   expect_error(ExitCode::data, "token 4095 (byte 9214 of the file) has id 100", [&] {
-    (void)open_dataset({good, bad}, nullptr, 100);
+    (void)open_dataset({good, bad}, nullptr, {100});
   });
   expect_error(ExitCode::data, "has byte 120, but the last id of the model's vocabulary is 99",
-               [&] { (void)open_dataset({folder.file("a.txt", "aax")}, nullptr, 100); });
+               [&] { (void)open_dataset({folder.file("a.txt", "aax")}, nullptr, {100}); });
+}
+
+TEST(Dataset, TokenFilesHaveNoTokensOfImages) {
+  TempDir folder;
+  constexpr std::int64_t n = 9000, at = 8000;
+  const std::string bad = folder.file("bad.bin", token_file_of(20240520, 1, n, ids_of(2, n, at, 98)));
+  const io::Dataset data = open_dataset({bad}, nullptr, {100, {40, 98}});
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+  data.tokens->read(0, at, ids.data());
+  expect_error(ExitCode::data, "token 8000 is 98, which stands for an image, and text alone is read [" + bad + "]",
+               [&] { data.tokens->read(at - 5, 9, ids.data()); });
 }
 
 /// Pages of this process that were read from files until now.

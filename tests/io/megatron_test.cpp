@@ -58,7 +58,7 @@ TEST(Megatron, IdsThatAreNoneAreRefused) {
   expect_error(ExitCode::data, "token 14 (byte 56 of the file) has id -1",
                [] { (void)all(folder_of_golden + "negative.bin"); });
   expect_error(ExitCode::data, "token 13 (byte 26 of the file) has id 65535",
-               [] { (void)io::open_dataset({folder_of_golden + "u16.bin"}, nullptr, 1024); });
+               [] { (void)io::open_dataset({folder_of_golden + "u16.bin"}, nullptr, {1024}); });
 }
 
 TEST(Megatron, APrefixAnIndexAndAPatternNameTheTokens) {

@@ -67,8 +67,23 @@ TEST(RowReport, HasConversationsWithTokensOfImages) {
   const io::CorpusReport report =
       tokenize(1, {table}, {.out = out, .eos = 7, .rows = {.chat = &format, .images = {0}}, .progress = {}});  // "!"
   EXPECT_EQ(report.documents, 1);
-  EXPECT_EQ(report.skipped.named,
-            std::vector{table + ":3: the row has token 0, which stands for an image, and text alone is read"});
+  EXPECT_EQ(report.skipped.named, std::vector{table + ":3: token 0 stands for an image, and text alone is read"});
+}
+
+TEST(RowReport, HasTextsWithTokensOfImages) {
+  const TempDir folder;
+  const std::string rows = folder.file("r.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b!\"}\n{\"text\": \"c\"}\n"),
+                    plain = folder.file("p.txt", "a\nb!"), out = folder / "out.bin";
+  const auto made = [&](const std::string& file, bool strict) {
+    return tokenize(1, {file}, {.out = out, .eos = 7, .rows = {.strict = strict, .images = {0}}, .progress = {}});
+  };
+  const io::CorpusReport report = made(rows, false);
+  EXPECT_EQ(report.documents, 2);
+  EXPECT_EQ(report.tokens, 4);
+  EXPECT_EQ(report.skipped.named, std::vector{rows + ":2: token 0 stands for an image, and text alone is read"});
+  expect_error(ExitCode::data, "token 0 stands for an image", [&] { (void)made(rows, true); });
+  expect_error(ExitCode::data, "token 0 stands for an image, and text alone is read [" + plain + "]",
+               [&] { (void)made(plain, false); });
 }
 
 TEST(RowReport, NamesColumnsThatNoRowHas) {

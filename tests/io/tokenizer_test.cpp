@@ -60,7 +60,8 @@ class Family : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Tokenizer, Family,
                          testing::Values("gpt2", "llama3", "qwen2", "qwen35", "added", "llama2", "unknowns",
                                          "metaspace", "neox", "smollm2", "gemma", "o200k", "tekken", "deepseek",
-                                         "deepseek_coder", "falcon", "bloom", "nfkc", "merged"),
+                                         "deepseek_coder", "falcon", "bloom", "starcoder2", "nfkc", "tiktoken",
+                                         "merged"),
                          [](const auto& about) { return std::string(about.param); });
 
 TEST_P(Family, GivesTheIdsOfHuggingFace) {
@@ -101,8 +102,9 @@ TEST_P(Family, DecodesAsHuggingFace) {
 
 TEST_P(Family, GivesTextBackThatWasUtf8) {
   // The others normalize the text.
-  const std::set<std::string> as_they_are = {"gpt2",     "llama3",         "smollm2", "o200k", "tekken",
-                                             "deepseek", "deepseek_coder", "falcon",  "bloom", "merged"};
+  const std::set<std::string> as_they_are = {"gpt2",   "llama3",     "smollm2",        "o200k",
+                                             "tekken", "deepseek",   "deepseek_coder", "falcon",
+                                             "bloom",  "starcoder2", "tiktoken",       "merged"};
   const bool exact = as_they_are.contains(name);
   int checked = 0;
   for (const std::string& text : corpus) {
@@ -129,7 +131,8 @@ TEST_P(Family, StreamsCompleteCharacters) {
 }
 
 TEST_P(Family, GivesTheSameIdsForATextThatWasSplit) {
-  const std::set<std::string> joined_lines = {"added", "unknowns", "deepseek_coder", "bloom", "nfkc", "merged"};
+  const std::set<std::string> joined_lines = {"added", "unknowns", "deepseek_coder", "bloom",
+                                              "nfkc",  "tiktoken", "merged"};
   EXPECT_EQ(tokenizer.tables().is_splittable, !joined_lines.contains(name));
   if (!tokenizer.tables().is_splittable) return;
   std::string text;

@@ -102,7 +102,7 @@ TEST(Report, HasTheCommandAndWhatTheRunUsed) {
                            "batch": {"micro_batch": 2, "accumulation": 3},
                            "settings": {"global_batch_size": 48, "learning_rate": 0.5, "compute_dtype": "bf16"}})");
   const Json record = read_run_record(run.path());
-  EXPECT_EQ(record["command"], R"(tessera sft --system 'it'\''s you' --dataset 'a.jsonl#5')");
+  EXPECT_EQ(record["command"], R"(tessera launch -n 8 -- sft --system 'it'\''s you' --dataset 'a.jsonl#5')");
   EXPECT_THAT(record["facts"], Contains(Json({"samples a step", "48 = 2 × 3 × 8 ranks"})));
   for (const Json& row : {Json({"ranks", "8"}), Json({"samples a step", "48"}), Json({"micro-batch", "2"}),
                           Json({"compute_dtype", "bf16"}), Json({"learning_rate", "0.5"})})

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file/text_file.hpp"
+#include "runtime/base/log.hpp"
 #include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
 
@@ -25,6 +26,19 @@ class PadTokenOf : public testing::Test {
                        .adapter = {}};
     make_reward_config(parsed({"rm", "--dataset", "a"}).options, config, PadToken::of_tokenizer);
     return nlohmann::json::parse(config.text).at("pad_token_id").get<std::int64_t>();
+  }
+  /// Warnings of eval, of a reward model with this pad_token_id and tokenizer_config.json.
+  [[nodiscard]] std::int64_t warnings(int pad, const std::string& tokenizer_config) const {
+    (void)folder_.file("tokenizer_config.json", tokenizer_config);
+    ModelConfig config{.text = strfmt(R"({"model_type": "llama", "architectures": ["LlamaForSequenceClassification"],
+                                          "num_labels": 1, "pad_token_id": %d})",
+                                      pad),
+                       .path = folder_ / "config.json",
+                       .directory = folder_.path(),
+                       .adapter = {}};
+    const std::int64_t before = log::warnings();
+    make_reward_config(parsed({"eval", "--dataset", "a"}).options, config, PadToken::of_tokenizer);
+    return log::warnings() - before;
   }
   void refused(const std::string& tokenizer_config, const std::string& why) const {
     expect_error(ExitCode::data, why, [&] { (void)(*this)(tokenizer_config); });
@@ -47,6 +61,14 @@ TEST_F(PadTokenOf, TheTokenizerElseTheModel) {
   refused(R"({"eos_token": {"content": "</s>"}})", "eos_token \"</s>\" is not a token of the tokenizer");
   refused(R"({"pad_token": 3})", "pad_token is neither a string nor an object with its content");
   refused("{", "it is no JSON object");
+}
+
+TEST_F(PadTokenOf, ARewardModelThatIsAnotherThanTheTokenizersIsNamed) {
+  (void)folder_.file("tokenizer.json", io::read_text(TESSERA_SOURCE_DIR "/jobs/examples/chat/tokenizer.json"));
+  const auto end = static_cast<int>((*this)(R"({"pad_token": "<|im_end|>"})"));
+  EXPECT_EQ(warnings(end, R"({"pad_token": "<|im_end|>"})"), 0);
+  EXPECT_EQ(warnings(end, R"({"eos_token": "<|im_end|>"})"), 0);
+  EXPECT_EQ(warnings(end + 1, R"({"pad_token": "<|im_end|>"})"), 1) << "W096";
 }
 
 }  // namespace

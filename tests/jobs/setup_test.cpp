@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include "jobs/cli/commands/plan_axes.hpp"
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/data_source.hpp"
@@ -218,10 +219,8 @@ TEST(Setup, RanksThatShareMatrices) {
                 (void)strategy_of(options_of({"--tensor_parallel_size", "3"}), 4, 4);
               }),
               HasSubstr("3 ranks that share matrices do not divide"));
-  EXPECT_THAT(refused([] {
-                check_options(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "2"}));
-              }),
-              HasSubstr("not built together"));
+  EXPECT_EQ(strategy_of(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "4"}), 8, 8).mesh,
+            Mesh({{Axis::replicate, 1}, {Axis::shard, 1}, {Axis::context, 4}, {Axis::tensor, 2}}));
 }
 
 TEST(Setup, Refusals) {
@@ -328,6 +327,46 @@ TEST(Setup, TheChosenTiersAreARow) {
             "--offload_params cpu --offload_optimizer cpu --offload_activations true");
 }
 
+/// Nodes of as many ranks as have parts of a matrix: nothing of a layer is gathered, and gradients are all-reduced.
+TEST(Setup, PlansShardGroupsOfRanksThatShareMatrices) {
+  const Options options =
+      options_of({"--sharding_strategy", "HYBRID_SHARD", "--max_length", "16", "--tensor_parallel_size", "2"});
+  const models::Model model = make_training_model(options, model_preset_config("small"), "small", DType::f32);
+  const plan::RunPlan plan = plan::make_plan(run_spec(options, model, 8, Topology{.ranks_per_node = 2}));
+  EXPECT_EQ(plan.spec.strategy.mesh, Mesh({{Axis::replicate, 4}, {Axis::shard, 1}, {Axis::tensor, 2}}));
+  EXPECT_GT(plan.costs.replicate_axis.across_nodes, 0U);
+  EXPECT_EQ(plan.costs.shard_axis.across_nodes, 0U);
+}
+
+TEST(Setup, PlansCompareAxes) {
+  const Options options = options_of({"--zero_stage", "3", "--max_length", "64", "--global_batch_size", "8",
+                                      "--per_device_train_batch_size", "2", "--tensor_parallel_size", "2"});
+  ModelConfig config;
+  config.text = model_preset_config("small");
+  config.path = "small";
+  const models::Model model = make_training_model(options, config.text, config.path, DType::f32);
+  const plan::RunSpec spec = run_spec(options, model, 8, Topology{.ranks_per_node = 4});
+  const plan::RunPlan chosen = plan::make_plan(spec);
+  const std::vector<AxesRow> rows = axes_rows({options, config, spec}, chosen);
+  const auto row = [&](int context, int tensor) {
+    const auto found =
+        std::ranges::find_if(rows, [&](const AxesRow& of) { return of.context == context && of.tensor == tensor; });
+    return found == rows.end() ? AxesRow{.refused = "no row"} : *found;
+  };
+  for (const AxesRow& of : rows) EXPECT_EQ(of.chosen, of.context == 1 && of.tensor == 2);
+  EXPECT_EQ(row(1, 2).costs.total, chosen.costs.total);
+  EXPECT_THAT(row(1, 4).refused, HasSubstr("4 cannot divide 6 attention heads"));
+  EXPECT_EQ(row(1, 8).refused, "no row");  // more than a node's ranks
+  // A rank of 8 has a row; of groups of two each has a half of two; with 6 heads a context of 4 gathers.
+  for (const auto& [context, tensor] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}}) {
+    const AxesRow of = row(context, tensor);
+    EXPECT_EQ(of.refused, "") << context << " x " << tensor;
+    EXPECT_NEAR(of.flops, chosen.costs.flops_per_step / 8, 1.0);
+    EXPECT_EQ(of.costs.exchange.collectives > 0, context * tensor > 1);
+  }
+  EXPECT_EQ(axes_json(rows).size(), rows.size());
+}
+
 TEST(Setup, BuiltInShapesHaveTheirSizes) {
   const std::map<std::string, std::int64_t> sizes = {{"gpt2", 124'439'808},
                                                      {"gpt2-medium", 354'823'168},
@@ -338,6 +377,7 @@ TEST(Setup, BuiltInShapesHaveTheirSizes) {
                                                      {"llama-3.2-3b", 3'212'749'824},
                                                      {"llama-3.1-8b", 8'030'261'248},
                                                      {"llama-3.1-70b", 70'553'706'496},
+                                                     {"llama-3.1-405b", 405'853'388'800},
                                                      {"qwen2.5-0.5b", 494'032'768},
                                                      {"qwen2.5-1.5b", 1'543'714'304},
                                                      {"qwen2.5-3b", 3'085'938'688},

@@ -85,6 +85,16 @@ TEST(Balance, LossesGradientAndWeightByHand) {
   balance_gradient({.of = of, .coefficient = 0.5, .out = view(slopes)}, host_stream);
   const double factor = 0.5 * 5 * loss_scale * 3 / (14 * 14);
   EXPECT_LE(relative_error(slopes, std::vector<double>{factor * 10, factor * 4, 0}), 1e-15);
+
+  // Of a loss over samples: three of 50.
+  BalanceArgs samples = of;
+  samples.samples = 3;
+  sums = {0, 0, 0};
+  add_balance_losses({.of = samples, .gradient_scale = &gradient_scale, .unit = unit, .sums = sums.data()},
+                     host_stream);
+  EXPECT_NEAR(static_cast<double>(sums[0]) * unit, all * 3 / 50, unit);
+  balance_gradient({.of = samples, .coefficient = 0.5, .out = view(slopes)}, host_stream);
+  EXPECT_LE(relative_error(slopes, std::vector<double>{factor * 6, factor * 2.4, 0}), 1e-15);
 }
 
 }  // namespace

@@ -34,12 +34,30 @@ struct Batch {
   }
 };
 
+/// What pairs are compared with that are sorted together; absent for other losses.
+struct Matched {
+  std::vector<double> values = std::vector<double>(rows), scratch = std::vector<double>(2 * rows);
+  Matched(const PreferenceSpec& spec, Batch& batch) : is_sorted(spec.sorted()) {
+    if (is_sorted)
+      match_sorted({.kind = spec.kind,
+                    .rows = batch.view(),
+                    .reference_sums = {batch.reference.data(), Shape{rows}},
+                    .scratch = {scratch.data(), Shape{2, rows}},
+                    .matched = {values.data(), Shape{rows}}},
+                   host_stream);
+  }
+  [[nodiscard]] TensorView view() { return is_sorted ? TensorView{values.data(), Shape{rows}} : TensorView{}; }
+  bool is_sorted;
+};
+
 /// The loss of the batch as the gradient has it: pairs, and the weighted cross-entropy of chosen targets.
 double total(const PreferenceSpec& spec, Batch& batch) {
   LossSums sums;
+  Matched matched(spec, batch);
   preference_loss({.spec = spec,
                    .rows = batch.view(),
                    .reference_sums = {batch.reference.data(), Shape{rows}},
+                   .matched = matched.view(),
                    .nll_weights = {batch.nll_weights.data(), Shape{rows}},
                    .weights = {},
                    .sums = &sums},
@@ -111,6 +129,20 @@ TEST(PreferenceLoss, WeightsAreTheNegatedGradient) {
                                   {.kind = PreferenceKind::hinge, .beta = 0.2},
                                   {.kind = PreferenceKind::exo_pair, .beta = 0.4, .label_smoothing = 0.1},
                                   {.kind = PreferenceKind::discopop, .beta = 0.05, .discopop_tau = 0.3},
+                                  {.beta = 0.7, .label_smoothing = 0.2, .divergence = Divergence::forward_kl},
+                                  {.beta = 0.7, .divergence = Divergence::js_divergence, .nll = 0.5},
+                                  {.kind = PreferenceKind::ipo,
+                                   .beta = 0.4,
+                                   .divergence = Divergence::alpha_divergence,
+                                   .alpha = 0.3,
+                                   .mean = true},
+                                  {.kind = PreferenceKind::robust,
+                                   .beta = 0.4,
+                                   .label_smoothing = 0.1,
+                                   .divergence = Divergence::alpha_divergence,
+                                   .alpha = 1.5},
+                                  {.kind = PreferenceKind::aot, .beta = 0.4, .label_smoothing = 0.1, .nll = 0.5},
+                                  {.kind = PreferenceKind::aot_unpaired, .beta = 0.4},
                                   {.kind = PreferenceKind::nca_pair, .beta = 0.3},
                                   {.kind = PreferenceKind::bco_pair, .beta = 0.3},
                                   {.kind = PreferenceKind::sppo_hard, .beta = 0.6},
@@ -124,9 +156,11 @@ TEST(PreferenceLoss, WeightsAreTheNegatedGradient) {
     Batch batch;
     if (spec.kind == PreferenceKind::orpo) batch.reference.assign(rows, 0);
     std::vector<float> weights(rows * tokens);
+    Matched matched(spec, batch);
     preference_loss({.spec = spec,
                      .rows = batch.view(),
                      .reference_sums = {batch.reference.data(), Shape{rows}},
+                     .matched = matched.view(),
                      .nll_weights = {batch.nll_weights.data(), Shape{rows}},
                      .weights = {weights.data(), Shape{rows, tokens}}},
                     host_stream);
@@ -235,6 +269,33 @@ TEST(LabelledLoss, KnownValues) {
   EXPECT_EQ(value(PreferenceSum::kl), 2);
   EXPECT_EQ(metrics[static_cast<std::size_t>(PreferenceSum::chosen_rows)], 2);
   EXPECT_EQ(metrics[static_cast<std::size_t>(PreferenceSum::rejected_rows)], 1);
+}
+
+/// Three pairs by hand; equal values are in the order of the pairs.
+TEST(PreferenceLoss, SortedPairsAreMatchedByRank) {
+  std::vector<float> log_probs = {-3, -1, -5, -4, -2, -2};  // margins -2, -1, 0
+  std::vector<std::int32_t> targets(6, 1);
+  std::vector<double> reference = {-1, -2, -3, -3, -5, -4}, scratch(12), matched(6);  // margins 1, 0, -1
+  MatchSortedArgs args{.kind = PreferenceKind::aot,
+                       .rows = {{log_probs.data(), Shape{6, 1}}, {targets.data(), Shape{6, 1}}},
+                       .reference_sums = {reference.data(), Shape{6}},
+                       .scratch = {scratch.data(), Shape{2, 6}},
+                       .matched = {matched.data(), Shape{6}}};
+  match_sorted(args, host_stream);
+  EXPECT_EQ(matched, (std::vector<double>{-1, -1, 0, 0, 1, 1}));
+  args.kind = PreferenceKind::aot_unpaired;  // ρ of chosen -2, -2, 3; of rejected 1, -1, 2
+  match_sorted(args, host_stream);
+  EXPECT_EQ(matched, (std::vector<double>{-1, -2, 1, -2, 2, 3}));
+  LossSums sums;
+  preference_loss({.spec = {.kind = args.kind, .beta = 0.5},
+                   .rows = args.rows,
+                   .reference_sums = args.reference_sums,
+                   .matched = args.matched,
+                   .sums = &sums},
+                  host_stream);
+  double expected = 0;
+  for (const double margin : {-2 + 1, -2 - 1, 3 - 2}) expected += std::log1p(std::exp(-0.5 * margin));
+  EXPECT_NEAR(sums.loss.value(), expected, 1e-12);
 }
 
 TEST(PreferenceLoss, ExtremeMarginsStayFinite) {

@@ -113,7 +113,7 @@ TEST_F(AttentionRules, APackedDocumentIsARowOfItsOwn) {
 }
 
 TEST_F(AttentionRules, HoldWithACache) {
-  runner.open_cache({1, tokens});
+  runner.open_cache({1, tokens, 4});
   const std::vector<std::int32_t> all(ids.begin(), ids.begin() + tokens);
   (void)runner.cached_logits({1, 4}, {all.begin(), all.begin() + 4}, {}, {4});
   const auto five = runner.cached_logits({1, 1}, {all[4]}, {4}, {});

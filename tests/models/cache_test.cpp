@@ -43,7 +43,7 @@ class Cached {
       said.push_back(made(lengths[static_cast<std::size_t>(b)], model_.vocab, static_cast<std::int32_t>(b)));
       std::copy(said.back().begin(), said.back().end(), ids.begin() + b * longest);
     }
-    with_.open_cache({rows, longest + passes * step});
+    with_.open_cache({rows, longest + passes * step, step});
     double worst = compare(with_.cached_logits({rows, longest}, ids, {}, lengths), said);
     for (int pass = 0; pass < passes; ++pass) {
       Ids next, positions;
@@ -141,6 +141,26 @@ constexpr const char* gpt_oss =
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5, "sliding_window": 3,
   "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 0.8, "output_router_logits": true, "router_aux_loss_coef": 0.5,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8}})";
+
+/// Tokens of a row that the cache of each layer of a model holds; one key and one value of it have `width` numbers.
+std::vector<std::size_t> cached_tokens(const char* config, std::size_t width, models::CacheShape capacity) {
+  const models::Model model = models::make(config, "test", DType::f32);
+  std::vector<std::size_t> tokens;
+  for (const auto& module : model.modules)
+    if (const std::size_t bytes = module->cache_bytes(capacity, DType::f32); bytes > 0)
+      tokens.push_back(bytes / (static_cast<std::size_t>(capacity.batch) * width * 2 * sizeof(float)));
+  return tokens;
+}
+
+TEST(CacheOfAWindow, HoldsNoMoreThanTheWindow) {
+  using Tokens = std::vector<std::size_t>;  // rows of 32 keys and values are multiples of the arena's alignment
+  EXPECT_EQ(cached_tokens(mistral, 8, {32, 20}), Tokens({5, 5}));
+  EXPECT_EQ(cached_tokens(mistral, 8, {32, 20, 4}), Tokens({8, 8}));
+  EXPECT_EQ(cached_tokens(mistral, 8, {32, 4}), Tokens({4, 4}));
+  EXPECT_EQ(cached_tokens(gemma3, 4, {32, 20}), Tokens({3, 20, 3}));
+  EXPECT_EQ(cached_tokens(gpt_oss, 8, {32, 20}), Tokens({3, 20}));
+  EXPECT_EQ(cached_tokens(llama, 8, {32, 20}), Tokens({20, 20}));
+}
 
 INSTANTIATE_TEST_SUITE_P(Families, CacheTest,
                          testing::Values(gpt2, llama, qwen2, qwen3, mistral, phi3, olmo2, smollm3, granite, gemma2,

@@ -251,6 +251,11 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
                 HasSubstr("\"rope_scaling.mrope_section\" is set, which is not supported"));
     EXPECT_EQ(error_with(family, "an_unknown_key", 3), "accepted");  // and named in a warning
   }
+  for (const char* method : {"gptq", "awq", "compressed-tensors", "hqq"}) {
+    const std::string line = error_with("qwen2", "quantization_config", {{"quant_method", method}, {"bits", 4}});
+    EXPECT_THAT(line, HasSubstr("\"quantization_config\" has quant_method " + std::string(method)));
+    EXPECT_THAT(line, HasSubstr("Give the model in bf16, and quantize it here with --quant_method bnb"));
+  }
   EXPECT_THAT(error_with("llama", "rope_scaling", {{"type", "su"}}),
               HasSubstr("Supported: default, linear, dynamic, llama3"));
   EXPECT_THAT(error_with("phi3", "rope_scaling", {{"type", "yarn"}}), HasSubstr("Supported: default, longrope, su"));

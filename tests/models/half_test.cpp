@@ -181,7 +181,9 @@ void matches_torch(const std::string& name, DType dtype, double loss_tolerance, 
   const auto all = nlohmann::json::parse(file)[name];
   const auto &expected = all[name_of(dtype)], &wide = all[std::string(name_of(dtype)) + "_weights_in_fp32"];
   const Golden golden = read_golden(name);
-  const models::Model model = models::make(golden.config, name, dtype);
+  auto config = nlohmann::json::parse(golden.config);
+  if (all.contains("config")) config.update(all["config"]);
+  const models::Model model = models::make(config.dump(), name, dtype);
   const BatchShape shape{golden.expected["samples_per_step"], golden.expected["tokens_per_sample"]};
   Runner runner(model, shape, DType::f32);
   for (const auto& [file_name, weight] : golden.weights)
@@ -204,7 +206,7 @@ void matches_torch(const std::string& name, DType dtype, double loss_tolerance, 
 }
 
 TEST(HalfGolden, MatchesPyTorchInTheSameType) {
-  for (const char* name : {"tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3"}) {
+  for (const char* name : {"tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3", "gpt-oss"}) {
     matches_torch(name, DType::bf16, 1e-3, 0.025);
     matches_torch(name, DType::f16, 1e-4, 0.004);
   }

@@ -239,7 +239,7 @@ double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids,
   return sums.loss.value() / static_cast<double>(sums.tokens);
 }
 
-void Runner::open_cache(BatchShape capacity) {
+void Runner::open_cache(models::CacheShape capacity) {
   capacity_ = capacity;
   caches_.clear();
   for (const auto& module : model_.modules) {

@@ -60,7 +60,7 @@ class Runner {
                   const std::vector<std::int32_t>& targets);
   std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
   /// Generation: allocates the KV cache, filled with NaN; then passes that extend it (positions empty: the first pass).
-  void open_cache(models::BatchShape capacity);
+  void open_cache(models::CacheShape capacity);
   std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                     const std::vector<std::int32_t>& positions,
                                     const std::vector<std::int32_t>& lengths);
@@ -117,7 +117,7 @@ class Runner {
   bool selective_ = false;
   Guarded* workspace_[3] = {};    // by phase
   std::vector<Guarded*> caches_;  // by module
-  models::BatchShape capacity_;
+  models::CacheShape capacity_;
   Guarded *gradient_a_ = nullptr, *gradient_b_ = nullptr;
 };
 

@@ -137,6 +137,23 @@ inline void exchange_heads(shard::ScheduleInput& in, AxisSet axes) {
   }
 }
 
+/// Blocks of five stages: what the ranks along `tokens` have gathered is exchanged over `heads`, and back, before it is
+/// scattered again.
+inline void exchange_tokens_and_heads(shard::ScheduleInput& in, AxisSet tokens, AxisSet heads) {
+  constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter,
+                 all_to_all = ExchangeKind::all_to_all;
+  for (shard::ModuleUse& module : in.modules) {
+    if (!module.recomputable) continue;
+    module.values = {{"normed", false}, {"all normed", true}, {"partial sum", false}, {"sum", false},
+                     {"heads", false},  {"row heads", true},  {"row output", false},  {"output", true}};
+    module.stages = {{{}, {0}}, {{1}, {4}}, {{5}, {6}}, {{7}, {2}}, {{3}, {}}};
+    module.exchanges = {{{0, 0, 1, gather, scatter}, in.mesh.used(tokens)},
+                        {{1, 4, 5, all_to_all, all_to_all}, in.mesh.used(heads)},
+                        {{2, 6, 7, all_to_all, all_to_all}, in.mesh.used(heads)},
+                        {{3, 2, 3, scatter, gather}, in.mesh.used(tokens)}};
+  }
+}
+
 /// Offloads the activations of the blocks. With full checkpointing they save nothing.
 inline void offload_activations(shard::ScheduleInput& in) {
   in.policy.activations = shard::Tier::host;

@@ -131,6 +131,35 @@ void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them
     exchange_tokens(in, Axis::tensor);
     add_train(out, strfmt("%s, parts of matrices, %s", word, name_of(recompute)), in);
   }
+  // The same where ranks share rows too.
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    if (!all_of_them && count++ % 3 != 0) continue;
+    ScheduleInput in =
+        schedule_input({.num_blocks = 2}, with_tensor(make_strategy(word, 8, word[0] == 'H' ? 4 : 0, 4), 2), 1);
+    in.policy.recompute = recompute;
+    for (UnitInput& unit : in.units)
+      unit.policy = unit.name.starts_with("h.") ? UnitPolicy(in.policy) : replicated(in.policy, in.mesh);
+    save_activations(in);
+    exchange_tokens_and_heads(in, Axis::tensor, Axis::shard);
+    add_train(out, strfmt("%s, parts of matrices and rows, %s", word, name_of(recompute)), in);
+  }
+  // Replicas of groups of the tensor ranks alone: units of parts are all-reduced over the axes of what follows a
+  // reduce-scatter of the others.
+  for (int variant = 0; variant < 6 && word[0] == 'H'; ++variant) {
+    if (!all_of_them && count++ % 3 != 0) continue;
+    ScheduleInput in = schedule_input({.num_blocks = 2, .tied = variant != 4},
+                                      with_tensor(make_strategy(word, 8, 2, 2), 2), 1 + variant % 3);
+    if (variant == 1) in.policy.reduce = Reduce::shard_each;
+    if (variant == 2) in.policy.reduce = Reduce::last;
+    if (variant == 3) in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
+    if (variant == 4) in.policy.recompute = Recompute::full;
+    if (variant == 5) in.policy.placement = {Tier::device, Tier::host, Tier::host}, in.updates_on_host = true;
+    for (UnitInput& unit : in.units)
+      unit.policy = unit.name.starts_with("h.") ? UnitPolicy(in.policy) : replicated(in.policy, in.mesh);
+    save_activations(in);
+    exchange_tokens(in, Axis::tensor);
+    add_train(out, strfmt("%s, replicas of parts of matrices, variant %d", word, variant), in);
+  }
   ScheduleInput in = forward_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2));
   exchange_activations(in, Axis::shard);
   out.push_back({std::string(word) + ", exchanges, evaluation", build_forward(in, true), in.mesh, {}});

@@ -63,12 +63,16 @@ for method in mxfp4 fp8; do
   expect "weights of $method are read as floats, and saved as floats" log
   ! grep -q quantization_config $method-run/config.json || fail "quantization_config of the trained $method"
 done
+# Of a text part too; the tower stays as it is.
+"$mpirun" -n 2 "$tessera" convert --in "$golden/coded/fp8-vl" --to hf --dtype bf16 --out fp8-vl-hf > log 2>&1 || fail "a text part in FP8 to bf16 ended with $?"
+"$tessera" checkpoint diff "$golden/coded/fp8-vl/floats.safetensors" fp8-vl-hf/model.safetensors > log 2>&1 || fail "a text part in FP8 is not what transformers reads"
+expect 'equal     40 tensors, every element' log
 # bf16 holds each value of MXFP4, and not of FP8.
 "$mpirun" -n 2 "$tessera" train --model mxfp4-hf "${common[@]}" --max_steps 2 --output_dir mxfp4-again > log 2>&1 || fail "training of the converted model ended with $?"
 cmp mxfp4-run/model.safetensors mxfp4-again/model.safetensors || fail "MXFP4 and its bf16 give other models"
 
 # The text part of models of text and images: their names and other tensors stay.
-for name in gemma3 mistral3 qwen2_5_vl qwen3_vl; do
+for name in gemma3 mistral3 qwen2_5_vl qwen3_vl qwen3_vl_moe; do
   "$mpirun" -n 3 "$tessera" train --model "$golden/wrapped/$name" "${common[@]}" --max_steps 2 --global_batch_size 3 --per_device_train_batch_size 1 \
     --save_dtype bfloat16 --output_dir $name-run > log 2>&1 || fail "training of $name ended with $?"
   expect "the text part of $name is trained; other tensors are copied to the saved model" log
@@ -78,6 +82,23 @@ for name in gemma3 mistral3 qwen2_5_vl qwen3_vl; do
   grep -qE '^differs.*q_proj' log || fail "$name was not trained"
   "$tessera" train --model $name-run "${common[@]}" --max_steps 1 --output_dir $name-again > log 2>&1 || fail "training of the saved $name ended with $?"
 done
+# Adapters of a text part: a resumed run is the run continued; a checkpoint as an adapter, and merged, with the other tensors.
+lora=(--model "$golden/wrapped/gemma3" "${common[@]}" --tuner_type lora --lora_rank 2 --target_modules q_proj down_proj --save_steps 2 --max_steps 4)
+"$mpirun" -n 2 "$tessera" train "${lora[@]}" --output_dir wrapped-lora > log 2>&1 || fail "adapters of a text part ended with $?"
+expect 'the text part of gemma3 gets adapters' log
+"$mpirun" -n 2 "$tessera" train "${lora[@]}" --resume_from_checkpoint wrapped-lora/checkpoint-2 --zero_stage 1 --output_dir wrapped-resumed > log 2>&1 || fail "resuming ended with $?"
+cmp wrapped-lora/adapter_model.safetensors wrapped-resumed/adapter_model.safetensors || fail "a resumed run has another adapter"
+"$tessera" convert --in wrapped-lora/checkpoint-2 --to hf --out wrapped-adapter > log 2>&1 || fail "an adapter of a checkpoint ended with $?"
+expect '"model.language_model.layers.0.self_attn.q_proj"' wrapped-adapter/adapter_config.json
+for adapter in wrapped-lora wrapped-lora/checkpoint-4; do
+  "$mpirun" -n 2 "$tessera" convert --in "$golden/wrapped/gemma3" --adapters $adapter --merge_lora true --out "merged-${adapter//\//-}" > log 2>&1 || fail "merging $adapter ended with $?"
+done
+"$tessera" checkpoint diff "$golden/wrapped/gemma3" merged-wrapped-lora > log 2>&1 || true
+! grep -q 'only in' log && [ "$(grep -c ^differs log)" = 4 ] || fail "tensors of the merged gemma3"
+cmp merged-wrapped-lora/model.safetensors merged-wrapped-lora-checkpoint-4/model.safetensors || fail "a checkpoint has another adapter"
+code=0; "$tessera" convert --in wrapped-lora/checkpoint-4 --merge_lora true --out none > log 2>&1 || code=$?
+[ $code = 2 ] || fail "exit $code"
+expect 'Give the base model with --in, and the checkpoint with --adapters' log
 code=0; "$tessera" convert --in "$golden/wrapped/gemma3" --to native --out wrapped-native > log 2>&1 || code=$?
 [ $code = 2 ] || fail "exit $code"
 expect 'is a model of text and images, and a checkpoint has its text part alone' log

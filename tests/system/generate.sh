@@ -39,11 +39,17 @@ for model in text llama; do
   same "infer is generate, $model on 2 ranks" "$one" "$(run 2 infer --model "$golden/$model" "${prompts[@]}")"
   same "$model on 3 ranks by mpi" "$one" "$(run 3 generate --model "$golden/$model" --comm mpi "${prompts[@]}")"
   same "$model on 3 ranks, ZeRO-0" "$one" "$(run 3 generate --model "$golden/$model" --zero_stage 0 "${prompts[@]}")"
+  [ "$model" != text ] || same "$model, matrices in parts" "$one" "$(run 2 generate --model "$golden/$model" --tensor_parallel_size 2 "${prompts[@]}")"
 done
 figures() { sed 's/,"seconds".*//' <<< "$1"; }
 data=(--dataset "$golden/text/tokens.txt" --max_length 25 --per_device_eval_batch_size 3 --mixed_precision no --json)
 one=$(figures "$(run 1 eval --model "$golden/text" "${data[@]}")")
 for ranks in 2 3; do same "eval on $ranks ranks" "$one" "$(figures "$(run "$ranks" eval --model "$golden/text" "${data[@]}")")"; done
+refuse 2 'max_length 25 / tensor_parallel_size 2 = 12, and 1 tokens are left' 2 eval --model "$golden/text" "${data[@]}" --tensor_parallel_size 2
+rounded() { sed 's/.*"loss":\([0-9]*\.[0-9]\{4\}\).*"tokens":\([0-9]*\).*/\1 \2/' <<< "$1"; }
+parts=(--dataset "$golden/text/tokens.txt" --max_length 24 --mixed_precision no --json)
+same "eval, matrices in parts" "$(rounded "$(run 1 eval --model "$golden/text" "${parts[@]}")")" \
+  "$(rounded "$(run 2 eval --model "$golden/text" "${parts[@]}" --tensor_parallel_size 2)")"
 same "eval has what it names" "$(grep -o '"loss":[0-9.]*,"perplexity":[0-9.]*,"token_accuracy":[0-9.]*,"tokens":1900' <<< "$one" | wc -l)" 1
 
 # Sampling: the same seed gives the same text, another seed another one.

@@ -11,7 +11,7 @@
 golden=$3/preferences examples=$4 simulated=$5
 expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
 cp -r "$golden" model
-cp "$examples"/chat/tokenizer*.json model
+for directory in model model/experts; do cp "$examples"/chat/tokenizer*.json $directory; done
 cd model || exit 1
 
 common=(--stage rlhf --model . --dataset_shuffle false --learning_rate 1e-3 --lr_scheduler_type constant --adam_beta2 0.999
@@ -36,6 +36,18 @@ while read -r run _ line; do
   as_trl "$run" "$run" "$golden/losses.txt"
 done < <(grep ' options ' "$golden/losses.txt")
 
+# Mixtures of experts, beside a dense reference, and as the reference of a dense model, whose hidden size is another.
+while read -r run _ line; do
+  read -ra options <<< "$line"
+  [[ $line == *--dataset* ]] || options+=(--dataset pairs.jsonl --val_dataset valid.jsonl)
+  for ranks in 1 2; do
+    good $ranks train "${common[@]:0:2}" "${common[@]:4}" "${options[@]}" --global_batch_size 4 --max_steps 5 --eval_steps 5 --output_dir "$run-$ranks"
+    as_trl "$run" "$run-$ranks" "$golden/experts.txt"
+  done
+done < <(grep ' options ' "$golden/experts.txt")
+expect '^step 5/5 .* \| aux_loss ' log
+refused 2 'reward models of mixtures of experts are not built' 1 rm --model experts --dataset pairs.jsonl
+
 # The loss is a mean over the global batch: not the mean of micro-batches' means, which TRL has.
 good 1 "${train[@]}" --rlhf_type cpo --beta 0.2 --cpo_alpha 0.5 --per_device_train_batch_size 2 --output_dir split
 as_trl_first=$(sed -n 's/^# the first loss of cpo.*: //p' "$golden/golden.txt")
@@ -56,8 +68,16 @@ evaluated_as dpo_mpo "$golden/losses.txt"
 refused 2 'would be compared with itself' 1 eval --rlhf_type dpo --model . "${evaluate[@]}"
 refused 2 'it has no score head' 1 eval --rlhf_type rm --model . "${evaluate[@]}"
 
-# Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
+# A token file of pairs, made beforehand.
 sigmoid=(--rlhf_type dpo --beta 0.5 --per_device_train_batch_size 2)
+good 2 tokenize --rlhf_type dpo --model . --dataset pairs.jsonl --out tokens.bin --preview 2
+expect '^document 2, .* with loss' log
+good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset tokens.bin --output_dir tokens
+diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses tokens) > /dev/null || fail "a token file has other losses"
+refused 3 'holds pairs of a chosen and a rejected answer' 1 sft --model . --dataset tokens.bin --output_dir no
+refused 3 'was made for another --rlhf_type' 1 rm --model . --dataset tokens.bin --output_dir no
+
+# Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
 for form in swift implicit; do
   good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset "pairs.$form.jsonl" --output_dir "$form"
   diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses "$form") > /dev/null || fail "rows of the form $form"
@@ -84,6 +104,40 @@ good 2 "${qlora[@]}" --zero_stage 0 --precompute_ref_log_probs true --output_dir
 diff <(losses four) <(losses four-known) > /dev/null || fail "the quantized base has other losses computed beforehand"
 cmp -s four/adapter_model.safetensors four-known/adapter_model.safetensors || fail "QLoRA: stages differ"
 ! diff <(losses four) <(losses shared) > /dev/null || fail "a quantized base has the losses of the full one"
+
+good 2 "${qlora[@]}" --zero_stage 3 --ref_model . --output_dir four-own
+expect '^loss      .* \| reference: \. in nf4' log
+diff <(losses four) <(losses four-own) > /dev/null || fail "a second model in 4 bits has other losses than the base in 4 bits"
+good 2 "${qlora[@]}" --zero_stage 3 --ref_model . --ref_quant_bits none --output_dir four-none
+! diff <(losses four) <(losses four-none) > /dev/null || fail "a reference in floats has the losses of one in 4 bits"
+for reference in "" "--ref_model ."; do
+  # shellcheck disable=SC2086
+  good 2 eval --rlhf_type dpo --beta 0.5 --model . --adapters four --quant_method bnb --quant_bits 4 $reference "${evaluate[@]}"
+  sed -n 's/^\({"loss.*\),"seconds".*/\1/p' log >> evaluated
+done
+[ "$(grep -c loss evaluated)" = 2 ] && [ "$(sort -u evaluated | wc -l)" = 1 ] || fail "evaluations of a quantized base: $(cat evaluated)"
+
+# A second model of another family and size, in floats, 4 and 8 bits, sharded and offloaded: as its figures computed beforehand, at any stage.
+other=("${train[@]}" "${sigmoid[@]}" --ref_model experts)
+for bits in none 4 8; do
+  good 2 "${other[@]}" --ref_quant_bits $bits --zero_stage 3 --offload_params cpu --save_steps 3 --output_dir "other-$bits"
+  good 2 "${other[@]}" --ref_quant_bits $bits --zero_stage 1 --precompute_ref_log_probs true --output_dir other-known
+  diff <(losses "other-$bits") <(losses other-known) > /dev/null || fail "another model with --ref_quant_bits $bits has other losses beforehand"
+  cmp -s "other-$bits/model.safetensors" other-known/model.safetensors || fail "--ref_quant_bits $bits: other weights"
+  rm -r other-known
+done
+[ "$(for bits in none 4 8; do losses other-$bits | md5sum; done | sort -u | wc -l)" = 3 ] || fail "the reference's bits change nothing"
+as_planned other-4 2 dpo --ref_model experts --ref_quant_bits 4 --zero_stage 3 --offload_params cpu --beta 0.5 --per_device_train_batch_size 2 \
+  --global_batch_size 4
+good 2 "${other[@]}" --zero_stage 1 --unit_strategy 'reference.*=FULL_SHARD' --output_dir other-sharded
+diff <(losses other-none) <(losses other-sharded) > /dev/null || fail "a reference that is sharded alone has other losses"
+as_planned other-sharded 2 dpo --ref_model experts --zero_stage 1 --unit_strategy 'reference.*=FULL_SHARD' --beta 0.5 --per_device_train_batch_size 2 \
+  --global_batch_size 4
+good 2 "${other[@]}" --ref_quant_bits 8 --zero_stage 3 --resume_from_checkpoint other-4/checkpoint-3 --max_steps 4 --output_dir other-bits
+expect 'warning W084: the files of the reference model' log
+refused 2 'the reference is the model without its adapters' 1 "${lora[@]}" --ref_quant_bits 4 --output_dir no
+refused 2 'the reference is a reward model' 1 "${train[@]}" "${sigmoid[@]}" --ref_model reward --output_dir no
+refused 2 'the other types have no reference model' 1 cpo --ref_quant_bits 4 --model . --dataset pairs.jsonl
 
 # On a device: the fields of sequences and the sums of metrics are in its memory.
 if [ -n "$simulated" ]; then
@@ -141,8 +195,9 @@ good 1 train "${common[@]}" "${sigmoid[@]}" --dataset texts.jsonl --max_steps 1 
 refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.jsonl --beta 0.2
 refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 dpo --loss_type aot --model . --dataset pairs.jsonl
-refused 2 'Not built yet' 1 dpo --loss_type sigmoid aot --model . --dataset pairs.jsonl
+refused 2 'sorts the pairs of a micro-batch, and this one would have one' 1 dpo --loss_type sigmoid aot --per_device_train_batch_size 1 --model . --dataset pairs.jsonl
+refused 2 'is for other losses, and not for nca_pair' 1 dpo --loss_type nca_pair --f_divergence_type forward_kl --model . --dataset pairs.jsonl
+refused 2 'is for dpo with --f_divergence_type alpha_divergence' 1 dpo --f_alpha_divergence_coef 0.3 --model . --dataset pairs.jsonl
 refused 2 'has 1 weights, and --loss_type 2 losses' 1 dpo --loss_type sigmoid hinge --loss_weights 1 --model . --dataset pairs.jsonl
 refused 2 'expected a number, at least 0' 1 dpo --loss_type sigmoid hinge --loss_weights 1 -1 --model . --dataset pairs.jsonl
 refused 2 'names hinge twice' 1 dpo --loss_type hinge hinge --model . --dataset pairs.jsonl

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "models/head.hpp"
+#include "models/quantize.hpp"
 #include "models/reference.hpp"
 #include "runtime/base/at.hpp"
 #include "runtime/plan/units.hpp"
@@ -108,7 +109,7 @@ std::vector<double> curve_of(const models::Model& model, const Variant& v) {
       [&](World& world) {
         train::Trainer trainer(world, options_of(model, v, 3));
         trainer.initialize();
-        if (model.params.back().name.starts_with(models::reference_prefix)) copy_base(trainer);
+        if (model.lora && model.reference_params > 0) copy_base(trainer);
         trainer.parameters_changed();
         std::vector<double> mine;
         for (int s = 0; s < 3; ++s) {
@@ -155,6 +156,41 @@ TEST(Reference, WeightsOfItsOwnAreAsGoodAsSharedOnes) {
   }
 }
 
+/// A wider one of another family, in floats or quantized, resident, offloaded, and beside offloaded activations; and
+/// one that is narrower than the model.
+TEST(Reference, OfAnotherSizeAgreesAtEveryStage) {
+  const std::string small = config_json({.layers = 3, .hidden = 12}), wide = qwen3_config;
+  for (const auto& [config, other, format] : {std::tuple{small, wide, QuantFormat::none},
+                                              {small, wide, QuantFormat::nf4},
+                                              {small, wide, QuantFormat::int8},
+                                              {wide, small, QuantFormat::none}}) {
+    models::Model model = models::make(config, "test"), reference = models::make(other, "test");
+    const std::int64_t hidden = reference.hidden;
+    if (format != QuantFormat::none) models::quantize(reference, format);
+    train_on_pairs(model, std::move(reference), 0.3, models::ReferenceParams::own);
+    EXPECT_EQ(model.reference_hidden, hidden);
+    std::vector<double> first;
+    for (const int world : {2, 3})
+      for (const char* strategy : {"0", "1", "2", "3"})
+        for (const bool offloaded : {false, true}) {
+          Variant v{.world = world,
+                    .strategy = strategy,
+                    .global_batch = 12,
+                    .micro_batch = 2,
+                    .recompute = strategy[0] == '2',
+                    .copies = strategy[0] == '3' && !offloaded,
+                    .offload_activations = offloaded};
+          if (offloaded && strategy[0] == '3') v.placement = {shard::Tier::host, shard::Tier::host, shard::Tier::host};
+          const std::vector<double> curve = curve_of(model, v);
+          ASSERT_EQ(curve.size(), 7U);
+          EXPECT_TRUE(std::isfinite(curve[6]));
+          if (first.empty()) first = curve;
+          if (world == 2) { EXPECT_EQ(curve, first) << v.str(); }
+          for (std::size_t i = 0; i < curve.size(); ++i) EXPECT_NEAR(curve[i], first[i], 1e-5) << v.str();
+        }
+  }
+}
+
 TEST(Reference, FlopsAreThoseOfItsForward) {
   models::Model model = models::make(config_json({}), "test");
   const double alone = model.train_flops_per_token(9);
@@ -172,7 +208,7 @@ TEST(Reference, OfAnotherArchitectureIsRefused) {
     } catch (const Error& error) { return error.line(); }
     return std::string();
   };
-  EXPECT_NE(refused(models::make(config_json({.hidden = 12}), "test"), models::ReferenceParams::own).find("hidden"),
+  EXPECT_NE(refused(models::make(config_json({.vocab = 41}), "test"), models::ReferenceParams::own).find("vocabulary"),
             std::string::npos);
   EXPECT_NE(refused(models::make(config_json({.layers = 3}), "test"), models::ReferenceParams::shared).find("h.2."),
             std::string::npos);

@@ -61,9 +61,8 @@ const FrozenSet frozen_sets[5] = {
 };
 
 std::string Variant::str() const {
-  const std::string shared = context > 1  ? strfmt(" context %d", context)
-                             : tensor > 1 ? strfmt(" tensor %d", tensor)
-                                          : std::string();
+  const std::string shared = (context > 1 ? strfmt(" context %d", context) : std::string()) +
+                             (tensor > 1 ? strfmt(" tensor %d", tensor) : std::string());
   return strfmt(
       "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d selective %d keep_all %d "
       "reproducible "

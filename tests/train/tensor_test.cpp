@@ -229,6 +229,29 @@ TEST(Tensor, HybridAndReductionsGiveWhatOneRankGives) {
   }
 }
 
+/// Replicas of groups that have one layer: parts are not sharded, and norms, embedding and head are, over the tensor
+/// axis; both are all-reduced over the same replicas.
+TEST(Tensor, ShardGroupsOfTheTensorRanksAlone) {
+  const RandomTokens tokens(800, 37);
+  const std::string config = tensor_config("llama", 2);
+  const Outcome one = run_tensor(config, tensor_variant(1, 1), tokens, 4);
+  for (const shard::Reduce reduce : {shard::Reduce::each, shard::Reduce::shard_each, shard::Reduce::last}) {
+    Outcome first;
+    for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "1"}) {
+      Variant v = tensor_variant(4, 2, strategy);
+      v.group = 2;
+      v.reduce = reduce;
+      v.micro_batch = 1;
+      v.recompute = strategy[0] == '1';
+      v.copies = strategy[0] == '1';
+      const Outcome other = run_tensor(config, v, tokens, 4);
+      expect_same_curve(one, other, v.str());
+      if (first.losses.empty()) first = other;
+      EXPECT_EQ(difference(first, other), "") << v.str();
+    }
+  }
+}
+
 /// Of five rows in micro-batches of two on two groups, the last is short, or empty.
 TEST(Tensor, ShortAndEmptyMicroBatches) {
   const RandomTokens tokens(800, 37);

@@ -14,8 +14,10 @@
 #include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "models/score_head.hpp"
+#include "models/tensor_split.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -73,7 +75,6 @@ void set_preference_loss(const Options& options, EvalSetup& setup) {
         "the model would be compared with itself: --rlhf_type " + options.text("rlhf_type") + " needs its reference",
         "--ref_model", "Give the model that it was trained from, or its adapters with --adapters");
   add_preferences(model, options, setup.config.text, setup.config.path);
-  for (ParamSpec& param : model.params) param.storage_dtype = model.dtype;
 }
 
 /// Decides the precision in `options`.
@@ -87,6 +88,7 @@ void prepare(Options& options, World& world, EvalSetup& setup) {
   decide_precision(options, setup.config, world);
   setup.model = make_evaluated_model(options, setup.config);
   if (learns_preferences(options)) set_preference_loss(options, setup);
+  models::split_tensors(setup.model, tensor_ranks_of(options));
   require_weights(world, setup.config.directory);
   setup.threads = set_rank_threads(options, world);
   plan::RunSpec& spec = setup.spec;
@@ -96,7 +98,7 @@ void prepare(Options& options, World& world, EvalSetup& setup) {
   spec.tokens = options.has("max_length") ? sequence_length(options, setup.model)
                                           : std::min(setup.model.max_tokens, default_length);
   setup.data = open_eval_data(options, world, setup.model, spec.tokens, setup.config.directory);
-  spec.tokens = setup.data.row_tokens(spec.tokens);
+  spec.tokens = setup.data.row_tokens(spec.tokens, setup.model.tensor_ranks);
   spec.packed = setup.data.train->packed() != nullptr;
   spec.loss_weights = setup.data.weighted();
   if (options.flag("padding_free")) setup.data.set_flat_tokens(spec);

@@ -17,7 +17,9 @@
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/reward_model.hpp"
 #include "jobs/cli/session/setup_errors.hpp"
+#include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/weights.hpp"
+#include "models/tensor_split.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -54,6 +56,9 @@ class GenerateRun {
     decide_precision(options_, config_, world_);
     model_ = make_evaluated_model(options_, config_);
     refuse_reward_model(model_, "tessera generate", config_.path);
+    models::split_tensors(model_, tensor_ranks_of(options_));
+    if (model_.tensor_ranks > 1 && !options_.given("sharding_strategy"))
+      options_.decide("sharding_strategy", "zero2", "with parts of matrices nothing is gathered for each token");
     require_weights(world_, config_.directory);
     world_.run_and_agree(
         [&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory, model_.vocab)); });

@@ -9,6 +9,7 @@
 #include "io/convert/output.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/model/model_part.hpp"
 #include "io/model/safetensors.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/commands/whole_model.hpp"
@@ -19,6 +20,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "models/quantize.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/infer/inference.hpp"
 
@@ -179,6 +181,12 @@ void merge_lora(const Call& call, World& world) {
   const ModelConfig config = read_merge_input(options, world);
   const models::Model model = make_inference_model(options, config);
   require_own_weights(model);
+  const bool is_part = models::is_text_part(model.family);
+  if (is_part && !options.has("adapters"))
+    throw Error(ExitCode::usage, config.directory + " has no other tensors of the model than those of its text part",
+                "--in", "Give the base model with --in, and the checkpoint with --adapters");
+  const io::PartOf whole{config.directory, [&](const std::string& name) { return models::tensor_use(model, name); }};
+  if (is_part) world.run_and_agree([&] { io::check_copied_tensors(whole); });
   infer::Inference run(world, {.run = whole_model_spec(model, world)});
   const shard::ShardLayout& layout = run.plan().layout;
   const std::vector<io::ShardView> shards = run.shards();
@@ -187,12 +195,13 @@ void merge_lora(const Call& call, World& world) {
   for (const models::AdaptedModule& module : model.lora->modules) merge_module(module, model, layout, shards);
   const DType dtype = merged_dtype(options, world, config);
   warn_of_metadata(world, config.directory);
-  io::write_model(world, out, io::config_for_dtype(models::without_quantization(config.text), dtype), model.params,
-                  layout, shards,
-                  {.max_shard_bytes = options.bytes("max_shard_size"),
-                   .dtype = dtype,
-                   .auxiliary_files = files_of_base(world, config.directory),
-                   .new_directory = true});
+  const std::string text = io::config_for_dtype(models::without_quantization(config.text), dtype);
+  const io::WriteModelOptions how{.max_shard_bytes = options.bytes("max_shard_size"),
+                                  .dtype = dtype,
+                                  .auxiliary_files = files_of_base(world, config.directory),
+                                  .new_directory = true};
+  if (is_part) io::write_model_part(world, out, text, model.params, layout, shards, how, whole);
+  else io::write_model(world, out, text, model.params, layout, shards, how);
   log::info(strfmt("convert   done | %zu adapters merged in fp32, saved in %s | %s", model.lora->modules.size(),
                    name_of(dtype), out.c_str()));
 }

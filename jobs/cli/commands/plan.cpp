@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera plan`: what a run takes, for every strategy side by side, without MPI, weights or data.
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/plan_axes.hpp"
 #include "jobs/cli/commands/plan_head.hpp"
 #include "jobs/cli/commands/plan_longest.hpp"
 #include "jobs/cli/commands/plan_tiers.hpp"
@@ -44,11 +47,16 @@ Row refused_row(const shard::Strategy& strategy, const Error& error) {
   return {.name = strategy.name, .mesh = strategy.mesh.str(), .refused = error.line()};
 }
 
-/// The row of a strategy to compare with.
+/// The row of a strategy to compare with. What the verifier finds in another strategy's schedule is no fault of the
+/// run.
 Row row_beside(const plan::RunSpec& spec) {
   try {
     return row_of(plan::make_plan(spec), false);
-  } catch (const Error& error) { return refused_row(spec.strategy, error); }
+  } catch (const Error& error) { return refused_row(spec.strategy, error); } catch (const std::logic_error& error) {
+    return {.name = spec.strategy.name,
+            .mesh = spec.strategy.mesh.str(),
+            .refused = std::string("a fault of this program: ") + error.what()};
+  }
 }
 
 std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
@@ -80,29 +88,35 @@ std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human
 
 /// `exchanges`: what they are for.
 void print_table(const std::vector<Row>& rows, const std::string& exchanges) {
-  std::string head = strfmt("  %-20s %-26s", "strategy", "mesh");
+  std::size_t widest = 26;
+  for (const Row& row : rows) widest = std::max(widest, row.mesh.size());
+  const auto named = [width = static_cast<int>(widest)](const char* strategy, const std::string& mesh) {
+    return strfmt("%-20s %-*s", strategy, width, mesh.c_str());
+  };
+  std::string head = "  " + named("strategy", "mesh");
   for (int c = 0; c < plan::num_categories; ++c) head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
   log::info("memory of a rank");
   log::info(head + strfmt("%12s", "total"));
   for (const Row& row : rows) {
     if (!row.refused.empty()) {
-      log::info(strfmt("  %-20s %-26s  not possible: %s", row.name.c_str(), row.mesh.c_str(), row.refused.c_str()));
+      log::info("  " + named(row.name.c_str(), row.mesh) + "  not possible: " + row.refused);
       continue;
     }
-    std::string line = strfmt("%c %-20s %-26s", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str());
+    std::string line = (row.chosen ? "* " : "  ") + named(row.name.c_str(), row.mesh);
     for (int c = 0; c < plan::num_categories; ++c) line += strfmt("%12s", human_bytes(row.costs.memory[c]).c_str());
     log::info(line + strfmt("%12s", human_bytes(row.costs.total).c_str()));
   }
   log::info("bytes sent in a step: by the busiest rank, and by a node to other nodes");
-  log::info(strfmt("  %-20s %-26s%24s%24s%12s", "", "", "over the shard axis", "over the replicate axis", ""));
-  log::info(strfmt("  %-20s %-26s%12s%12s%12s%12s%12s", "strategy", "mesh", "rank", "node uplink", "rank",
-                   "node uplink", "collectives"));
+  log::info("  " + named("", "") + strfmt("%24s%24s%12s", "over the shard axis", "over the replicate axis", ""));
+  log::info("  " + named("strategy", "mesh") +
+            strfmt("%12s%12s%12s%12s%12s", "rank", "node uplink", "rank", "node uplink", "collectives"));
   for (const Row& row : rows) {
     if (!row.refused.empty()) continue;
     const AxisLoad &shard = row.load.shard_axis, &replicate = row.load.replicate_axis;
-    log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%12lu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
-                     bytes_or_dash(shard.busiest_rank).c_str(), bytes_or_dash(shard.node_uplink).c_str(),
-                     bytes_or_dash(replicate.busiest_rank).c_str(), bytes_or_dash(replicate.node_uplink).c_str(),
+    log::info((row.chosen ? "* " : "  ") + named(row.name.c_str(), row.mesh) +
+              strfmt("%12s%12s%12s%12s%12lu", bytes_or_dash(shard.busiest_rank).c_str(),
+                     bytes_or_dash(shard.node_uplink).c_str(), bytes_or_dash(replicate.busiest_rank).c_str(),
+                     bytes_or_dash(replicate.node_uplink).c_str(),
                      row.costs.shard_axis.collectives + row.costs.replicate_axis.collectives));
   }
   for (const Row& row : rows)
@@ -252,6 +266,8 @@ void print_plan(const PlanOf& of) {
       memory == 0 ? std::vector<LongestRow>() : longest_by_form(chosen.spec, static_cast<std::size_t>(memory));
   const std::vector<plan::RecomputeChoice> recompute = plan::recompute_choices(chosen.spec);
   const std::vector<Row> rows = all_rows(options, chosen);
+  const bool compares_axes = spec.strategy.mesh.world() > 1 && (memory > 0 || spec.row_ranks() > 1);
+  const std::vector<AxesRow> axes = compares_axes ? axes_rows(of, chosen) : std::vector<AxesRow>();
   if (options.flag("json")) {
     nlohmann::ordered_json json;
     json["model"] = {{"config", config.path},
@@ -275,6 +291,7 @@ void print_plan(const PlanOf& of) {
     json["tiers"] = tiers_json(tiers_of(options, chosen));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
     if (!longest.empty()) json["longest_rows"] = longest_json(longest);
+    if (compares_axes) json["axes"] = axes_json(axes);
     if (options.flag("print_schedule")) {
       if (!chosen.load.list.empty()) json["load_schedule"] = shard::text(chosen.load);
       json["schedule"] = shard::text(chosen.train);
@@ -282,7 +299,8 @@ void print_plan(const PlanOf& of) {
     log::info(json.dump(2));
   } else {
     print_plan_head(chosen, of);
-    print_table(rows, chosen.spec.tensor_ranks() > 1 ? "parts of matrices" : name_of(chosen.spec.model->context.kind));
+    print_table(rows, exchanges_of(chosen.spec));
+    if (compares_axes) print_axes(axes, memory);
     print_recompute(recompute, chosen.spec, of.trains);
     if (!of.recompute.empty()) log::info(of.recompute);
     print_tiers(tiers_of(options, chosen), memory);

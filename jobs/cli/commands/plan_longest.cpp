@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/cli/commands/plan_longest.hpp"
 
+#include "jobs/cli/commands/plan_axes.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/limits.hpp"
@@ -29,10 +30,10 @@ std::vector<LongestRow> longest_by_form(const plan::RunSpec& spec, std::size_t d
 void print_longest(const std::vector<LongestRow>& rows, const plan::RunSpec& spec) {
   if (rows.empty()) return;
   const int ranks = spec.row_ranks();
-  const char* shared = spec.tensor_ranks() > 1 ? "parts of matrices" : name_of(spec.model->context.kind);
+  const std::string shared = exchanges_of(spec);
   log::info(strfmt("longest   max_length that fits, with %ld row%s in a micro-batch%s", spec.batch.micro_batch,
                    spec.batch.micro_batch == 1 ? "" : "s",
-                   ranks > 1 ? strfmt(" on %d ranks (%s)", ranks, shared).c_str() : ""));
+                   ranks > 1 ? strfmt(" on %d ranks (%s)", ranks, shared.c_str()).c_str() : ""));
   for (const LongestRow& row : rows) {
     const std::string all = row.tokens + std::int64_t{16} * ranks > spec.model->max_tokens
                                 ? strfmt(", as far as the model has positions (%ld)", spec.model->max_tokens)

@@ -8,6 +8,7 @@
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/data_source.hpp"
+#include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
@@ -46,6 +47,7 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
   std::int64_t begin = 0;
   for (std::int64_t n = 0; n < std::min(ends.size(), documents); begin = ends[n++]) {
     const std::int64_t count = ends[n] - begin, shown = std::min(count, max_read);
+    if (count == 0) continue;  // of labelled answers the side that is empty, of pairs a margin that is not there
     std::vector<std::int32_t> ids(static_cast<std::size_t>(shown));
     data.tokens->read(begin, shown, ids.data());
     std::string head = strfmt("document %ld, %ld tokens", n + 1, count);
@@ -86,6 +88,7 @@ void throw_if_ended(const char* work) {
 
 void tokenize_command(const Call& call, World& world) {
   const Options& options = call.options();
+  check_preference_options(options);
   for (const char* name : {"dataset", "out"})
     if (!options.has(name))
       throw Error(ExitCode::usage, std::string("tokenize needs --") + name, "command line",
@@ -110,9 +113,11 @@ void tokenize_command(const Call& call, World& world) {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
   });
-  corpus->find_conversations(world, [] { throw_if_ended("reading rows"); });
+  const bool preferences = learns_preferences(options);
+  if (!preferences) corpus->find_conversations(world, [] { throw_if_ended("reading rows"); });
   world.run_and_agree([&] {
-    chat = chat_format(options, *corpus, *tokenizer, options.text("model"));
+    chat = preferences ? preference_format(options, *tokenizer, options.text("model"))
+                       : chat_format(options, *corpus, *tokenizer, options.text("model"));
     if (chat == nullptr) refuse_chat_options(options);
   });
   log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() +

@@ -61,12 +61,13 @@ void TrainRun::prepare() {
       throw options_.refuse("from_scratch",
                             config_.path + " is of a model of text and images, whose text part is trained",
                             "Give a directory with its weights");
-    world_.run_and_agree([&] {
-      io::check_copied_tensors(
-          {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
-    });
+    if (!model_.lora)
+      world_.run_and_agree([&] {
+        io::check_copied_tensors(
+            {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
+      });
     log::info("model     the text part of " + model_.family +
-              " is trained; other tensors are copied to the saved model");
+              (model_.lora ? " gets adapters" : " is trained; other tensors are copied to the saved model"));
   }
   open_data();
   best_metric_ = best_metric(options_);
@@ -268,7 +269,7 @@ std::string TrainRun::run_json() const {
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
   json["settings"].update(text_settings(options_, trainer_options_.run.batch.micro_batch));
-  if (const std::string stamp = reference_stamp(options_, model_, config_.directory); !stamp.empty())
+  if (const std::string stamp = reference_stamp(options_, model_, config_); !stamp.empty())
     json["settings"][reference_setting] = stamp;
   json["parameters"] = model_.num_own_params();
   if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_own_params())

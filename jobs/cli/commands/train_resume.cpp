@@ -44,14 +44,14 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
     resume_lines_.push_back("resume    kept from the checkpoint, since no option sets others: " + kept);
   nlohmann::ordered_json settings = training_settings(trainer_options_);
   if (data_.train->masked()) settings.update(text_settings(options_, trainer_options_.run.batch.micro_batch));
-  if (const std::string stamp = reference_stamp(options_, model_, config_.directory); !stamp.empty())
+  if (const std::string stamp = reference_stamp(options_, model_, config_); !stamp.empty())
     settings[reference_setting] = stamp;
   changes_ = changed_settings(manifest, settings);
   const auto is_reference = [](const SettingChange& change) { return change.name == reference_setting; };
   if (std::erase_if(changes_, is_reference) > 0)
     log::warn(84,
-              "the files of the reference model are not those that the checkpoint's run began with (names, sizes or "
-              "times differ): if their weights do, the loss continues as another one");
+              "the files of the reference model are not those that the checkpoint's run began with (names, sizes, "
+              "times or bits differ): if their weights do, the loss continues as another one");
   changes_.insert(changes_.end(), data_changes.begin(), data_changes.end());
   for (SettingChange& change : changed_config(reader.auxiliary_file("config.json"), config_.text))
     changes_.push_back(std::move(change));

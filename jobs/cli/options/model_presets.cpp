@@ -11,7 +11,7 @@ namespace tessera::jobs {
 
 const char* const model_preset_names =
     "gpt2|gpt2-medium|gpt2-large|gpt2-xl|small|"
-    "llama-3.2-1b|llama-3.2-3b|llama-3.1-8b|llama-3.1-70b|"
+    "llama-3.2-1b|llama-3.2-3b|llama-3.1-8b|llama-3.1-70b|llama-3.1-405b|"
     "qwen2.5-0.5b|qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|qwen2.5-72b|"
     "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|qwen3-30b-a3b|mixtral-8x7b|"
     "gemma2-2b|gemma2-9b|gemma3-270m|gemma3-1b|gpt-oss-20b|gpt-oss-120b";
@@ -41,6 +41,7 @@ constexpr DecoderPreset decoder_presets[] = {
     {"llama-3.2-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, true, 5e5, 1e-5},
     {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 5e5, 1e-5},
     {"llama-3.1-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, false, 5e5, 1e-5},
+    {"llama-3.1-405b", "llama", 126, 16384, 53248, 128, 8, 128, 128256, 131072, false, 5e5, 1e-5},
     {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, true, 1e6, 1e-6},
     {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 131072, true, 1e6, 1e-6},
     {"qwen2.5-3b", "qwen2", 36, 2048, 11008, 16, 2, 128, 151936, 32768, true, 1e6, 1e-6},

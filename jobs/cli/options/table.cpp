@@ -225,7 +225,7 @@ const OptionSpec sharding_options[] = {
              "groups",
      .equivalents = "accelerate parallelism_config tp_size; torchtitan tensor_parallel_degree; Megatron "
                     "tensor_model_parallel_size",
-     .commands = for_train | for_plan | for_config, .min = 1},
+     .commands = for_train | for_plan | for_config | for_inference, .min = 1},
     {.name = "reshard_after_forward", .type = Type::flag, .default_value = "true", .group = "Sharding",
      .help = "ZeRO-3: free unsharded parameters after forward and gather them again for backward",
      .equivalents = "FSDP2 reshard_after_forward", .commands = for_computing},

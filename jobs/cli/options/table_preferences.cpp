@@ -16,14 +16,14 @@ const OptionSpec preference_table[] = {
      .group = "Preferences",
      .help = "how a model learns from pairs of a chosen and a rejected answer, or (kto) from answers with a label; rm "
              "makes a reward model of it; tessera dpo is tessera rlhf --rlhf_type dpo (docs/preferences.md)",
-     .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_pairs},
+     .equivalents = "ms-swift --rlhf_type; TRL's trainers", .commands = for_pairs | for_tokenize},
     {.name = "beta", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "strength of the preference: of dpo, kto and cpo, how far the model may move from its reference; of "
              "orpo, the weight of the log-odds [0.1; simpo: 2]",
      .equivalents = "ms-swift, TRL --beta", .commands = for_pairs, .min = 1e-9},
     {.name = "loss_type", .type = Type::list,
-     .values = "sigmoid|hinge|ipo|robust|exo_pair|nca_pair|bco_pair|sppo_hard|apo_zero|apo_down|discopop|sigmoid_norm|"
-               "sft|kto|apo_zero_unpaired",
+     .values = "sigmoid|hinge|ipo|robust|exo_pair|nca_pair|bco_pair|sppo_hard|apo_zero|apo_down|discopop|aot|"
+               "aot_unpaired|sigmoid_norm|sft|kto|apo_zero_unpaired",
      .group = "Preferences",
      .help = "loss of dpo [sigmoid], or several, whose weighted sum is the loss (sigmoid bco_pair sft: MPO); of cpo: sigmoid, hinge or ipo; of kto: kto or apo_zero_unpaired, which has no KL "
              "[kto]",
@@ -38,6 +38,13 @@ const OptionSpec preference_table[] = {
     {.name = "discopop_tau", .type = Type::real, .default_value = "0.05", .values = "X", .group = "Preferences",
      .help = "dpo with --loss_type discopop: scale of the margins between its two losses",
      .equivalents = "TRL, ms-swift --discopop_tau", .commands = for_pairs, .min = 1e-9},
+    {.name = "f_divergence_type", .type = Type::choice, .default_value = "reverse_kl",
+     .values = "reverse_kl|forward_kl|js_divergence|alpha_divergence", .group = "Preferences",
+     .help = "dpo with sigmoid, sigmoid_norm, hinge, ipo or robust: the divergence that a model is kept near its reference by",
+     .equivalents = "ms-swift, TRL --f_divergence_type", .commands = for_pairs},
+    {.name = "f_alpha_divergence_coef", .type = Type::real, .default_value = "0.5", .values = "X", .group = "Preferences",
+     .help = "dpo with --f_divergence_type alpha_divergence: its α", .equivalents = "TRL --f_alpha_divergence_coef",
+     .commands = for_pairs},
     {.name = "rpo_alpha", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "dpo: adds X times the cross-entropy of the chosen answers [none]", .equivalents = "ms-swift --rpo_alpha",
      .commands = for_pairs, .min = 0},
@@ -66,6 +73,10 @@ const OptionSpec preference_table[] = {
      .help = "dpo, kto: the reference model, beside the one that is trained [LoRA: the base without its adapters; "
              "otherwise a frozen copy of --model]",
      .equivalents = "ms-swift, TRL --ref_model", .commands = for_pairs},
+    {.name = "ref_quant_bits", .type = Type::choice, .values = "none|4|8", .group = "Preferences",
+     .help = "dpo, kto: bits of the reference model's Linears, as --quant_bits of the base's; with the same --bnb_4bit_* "
+             "[--quant_bits]",
+     .equivalents = "ms-swift, TRL: those of the model", .commands = for_pairs},
     {.name = "precompute_ref_log_probs", .type = Type::flag, .default_value = "false", .group = "Preferences",
      .help = "dpo, kto: compute the reference's log-probabilities in one pass before training, and keep them in "
              "--cache_dir; no second model is then in memory",

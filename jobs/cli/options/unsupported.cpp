@@ -79,7 +79,8 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"eval_dataset eval_dataset_args eval_generation_config eval_limit eval_use_evalscope extra_eval_args", "false|none", "EvalScope is missing: use --val_dataset"},
       {"device_groups", "none", "Ranks are started by mpirun or srun"},
       {"is_binary_loss_scale", "none", "Use --loss_scale"},
-      {"logprobs top_logprobs stop_words structured_outputs_regex", "false|none", "tessera generate prints texts alone"},
+      {"logprobs top_logprobs structured_outputs_regex", "false|none", "tessera generate prints texts alone"},
+      {"stop_words", "none", "Stop words are missing: generation ends with the tokens of eos_token_id"},
       {"num_beams", "1", "Beam search is missing: use --temperature, --top_k and --top_p"},
       {"lora_dtype", "none|float32|fp32", "Adapters are fp32"},
       {"safe_serialization", "true|1|yes", "Models are saved as safetensors only"},
@@ -92,6 +93,8 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       // Parallelism.
       {"max_unit_size", "", "Embedding and head are one unit each: --mixed_precision bf16 halves what they take, and --reduce_dtype bf16 their gradients", "removed"},
       {"deepspeed_autotp_size", "1", "Use --tensor_parallel_size"},
+      {"pipeline_parallel_size expert_parallel_size expert_model_parallel_size", "1",
+       "Pipeline and expert parallelism are missing: use --zero_stage 3"},
       {"megatron_lm_config", "", "Megatron-LM is missing: use fsdp_config or deepspeed_config, and --tensor_parallel_size"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
       // Fine-tuning.
@@ -105,8 +108,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"use_galore", off_values, "GaLore is missing: use --optim adamw_8bit"},
       {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
       {"ld_alpha", "none", not_of_dpo},
-      {"f_divergence_type", "reverse_kl", "The divergence of DPO is reverse_kl"},
-      {"f_alpha_divergence_coef", "", "The divergence of DPO is reverse_kl"},
       {"use_weighting", off_values, not_of_dpo},
       {"sync_ref_model", off_values, "The reference model stays as it is"},
       {"ref_model_mixup_alpha ref_model_sync_steps", "", "The reference model stays as it is"},

@@ -185,9 +185,6 @@ void check_context_kind(const Options& options) {
 }
 
 void check_samples(const Options& options) {
-  if (tensor_ranks_of(options) > 1 && context_ranks_of(options) > 1)
-    refuse_both(options, "ranks that share rows and ranks that have parts of matrices are not built together",
-                {"tensor_parallel_size", "context_parallel_size"});
   if (context_ranks_of(options) > 1 && (options.has("sample_prompt") || options.has("prompt_file")))
     throw options.refuse("context_parallel_size", "ranks that share rows generate nothing",
                          "Drop --sample_prompt and --prompt_file, and use tessera generate after training");

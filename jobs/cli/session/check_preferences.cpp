@@ -16,9 +16,12 @@ constexpr const char* preference_names[] = {"rlhf_type",
                                             "loss_weights",
                                             "discopop_tau",
                                             "label_smoothing",
+                                            "f_divergence_type",
+                                            "f_alpha_divergence_coef",
                                             "rpo_alpha",
                                             "cpo_alpha",
                                             "ref_model",
+                                            "ref_quant_bits",
                                             "simpo_gamma",
                                             "desirable_weight",
                                             "undesirable_weight",
@@ -65,6 +68,20 @@ void check_losses(const Options& options) {
       throw options.refuse("loss_weights", "--loss_weights " + weight + ": expected a number, at least 0", "");
 }
 
+void check_divergence(const Options& options) {
+  const std::string type = options.text("f_divergence_type");
+  require_type(options, "f_divergence_type", options.text("rlhf_type") == "dpo", "dpo");
+  require_type(options, "f_alpha_divergence_coef", type == "alpha_divergence",
+               "dpo with --f_divergence_type alpha_divergence");
+  if (type == "reverse_kl") return;
+  for (const char* loss :
+       {"exo_pair", "nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "aot", "aot_unpaired", "discopop"})
+    if (has_loss(options, loss))
+      throw options.refuse("f_divergence_type",
+                           std::string("--f_divergence_type is for other losses, and not for ") + loss,
+                           "Use --loss_type sigmoid, sigmoid_norm, hinge, ipo or robust");
+}
+
 /// Of reward models, whose loss is of whole sequences.
 void check_rewards(const Options& options) {
   if (options.given("loss_scale"))
@@ -77,16 +94,34 @@ void check_rewards(const Options& options) {
                            std::string("Drop --") + name);
 }
 
+/// The option of the micro-batch, and its size.
+struct MicroBatch {
+  const char* option;
+  std::int64_t size;
+};
+MicroBatch micro_batch_of(const Options& options) {
+  if (options.commands == for_eval) return {"per_device_eval_batch_size", eval_rows_of(options)};
+  constexpr const char* name = "per_device_train_batch_size";
+  return {name, options.optional_integer(name).value_or(1)};
+}
+
+void check_sorted(const Options& options) {
+  const MicroBatch micro = micro_batch_of(options);
+  if (sorts_pairs(options) && micro.size < 2)
+    throw options.refuse(
+        micro.option,
+        "--loss_type " + loss_of(options) + " sorts the pairs of a micro-batch, and this one would have one",
+        "Set it to 2 or more, or use --loss_type sigmoid");
+}
+
 void check_kto(const Options& options) {
   if (options.text("loss_scale") != "last_round")
     throw options.refuse("loss_scale", "--rlhf_type kto has the loss of one answer, the last one of a row",
                          "Use --loss_scale last_round");
-  const bool evaluates = options.commands == for_eval;
-  const char* const batch = evaluates ? "per_device_eval_batch_size" : "per_device_train_batch_size";
-  const std::int64_t micro = evaluates ? eval_rows_of(options) : options.optional_integer(batch).value_or(1);
-  if (needs_kl(options) && !options.has("kl_group_size") && micro < 2)
+  const MicroBatch micro = micro_batch_of(options);
+  if (needs_kl(options) && !options.has("kl_group_size") && micro.size < 2)
     throw options.refuse(
-        batch,
+        micro.option,
         "the KL of --rlhf_type kto is of the answers to other prompts of a micro-batch, and this one "
         "would have one answer",
         "Set it to 2 or more, give --kl_group_size, or use --loss_type apo_zero_unpaired, which has no KL");
@@ -129,18 +164,21 @@ void check_preference_options(const Options& options) {
   require_type(options, "kl_group_size", needs_kl(options), "kto with --loss_type kto");
   require_type(options, "label_smoothing", !orpo && !kto && !rm, "dpo, cpo and simpo");
   const bool smooths = std::ranges::any_of(losses_of(options), [](const std::string& of) {
-    return of == "sigmoid" || of == "simpo" || of == "robust" || of == "exo_pair";
+    return of == "sigmoid" || of == "simpo" || of == "robust" || of == "exo_pair" || of.starts_with("aot");
   });
   if (options.real("label_smoothing") > 0 && !smooths)
     throw options.refuse("label_smoothing", "--label_smoothing has no effect with --loss_type " + loss,
-                         "Drop it, or use --loss_type sigmoid, robust or exo_pair");
+                         "Drop it, or use --loss_type sigmoid, robust, exo_pair, aot or aot_unpaired");
   if (has_loss(options, "exo_pair") && options.given("label_smoothing") && options.real("label_smoothing") == 0)
     throw options.refuse("label_smoothing", "--loss_type exo_pair takes the logarithm of label_smoothing",
                          "Give more than 0, or drop it: then it is 0.001");
+  check_divergence(options);
+  check_sorted(options);
   require_type(options, "rpo_alpha", dpo, "dpo");
   require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
   require_type(options, "simpo_gamma", simpo, "simpo");
   require_type(options, "ref_model", dpo || kto, "dpo and kto: the other types have no reference model");
+  require_type(options, "ref_quant_bits", dpo || kto, "dpo and kto: the other types have no reference model");
   require_type(options, "precompute_ref_log_probs", dpo || kto, "dpo and kto: the other types have no reference model");
   refuse_beside(options, "packing", "a row is one answer");
   refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");

@@ -104,6 +104,7 @@ std::int32_t separator(const Options& options, const std::string& model_director
 struct NamedFiles {
   std::vector<std::string> named;  // by the user
   TokenizedData prepared;
+  std::string model_directory;
 };
 
 /// Throws for token files whose text --strict would have refused.
@@ -142,9 +143,10 @@ void require_pairs(const Options& options, const io::Dataset& data, const std::s
 /// Opens the files. `files` receives those that the option names, for the log.
 io::Dataset open_checked(const Options& options, const NamedFiles& of, const models::Model& model,
                          std::vector<io::DatasetFile>& files) {
-  const auto& [names, prepared] = of;
+  const auto& [names, prepared, model_directory] = of;
   io::SkippedRows skipped;
-  io::Dataset data = io::open_dataset(prepared.files, options.flag("strict") ? nullptr : &skipped, model.vocab);
+  io::Dataset data = io::open_dataset(prepared.files, options.flag("strict") ? nullptr : &skipped,
+                                      {model.vocab, row_settings(options, model_directory).images});
   report_skipped(skipped);
   if (options.flag("strict")) refuse_repaired(data, prepared.files.front().path);
   warn_of_encoding(data.repairs);
@@ -263,7 +265,7 @@ std::vector<NamedFiles> validation_files(const Options& options, World& world, c
                                          RunData& data) {
   std::vector<NamedFiles> sets;
   for (const std::string& file : options.list("val_dataset"))
-    sets.push_back({{file}, prepare_files(options, world, {file}, model_directory, data)});
+    sets.push_back({{file}, prepare_files(options, world, {file}, model_directory, data), model_directory});
   return sets;
 }
 
@@ -324,7 +326,7 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   RunData data;
   if (reads_text(options)) data.tokenizer = tokenizer_of(options, world, model, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
-  const NamedFiles training{named, prepare_files(options, world, named, model_directory, data)};
+  const NamedFiles training{named, prepare_files(options, world, named, model_directory, data), model_directory};
   const std::vector<NamedFiles> validation = validation_files(options, world, model_directory, data);
   OpenedFiles train;
   std::vector<OpenedFiles> sets;
@@ -369,7 +371,7 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   RunData data;
   if (reads_text(options)) data.tokenizer = tokenizer_of(options, world, model, model_directory);
   const std::vector<std::string>& named = options.list("dataset");
-  const NamedFiles files{named, prepare_files(options, world, named, model_directory, data)};
+  const NamedFiles files{named, prepare_files(options, world, named, model_directory, data), model_directory};
   OpenedFiles opened;
   std::optional<Samples> samples;
   world.run_and_agree([&] {

@@ -27,7 +27,8 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   if (options.has("nvme_path")) spec.nvme_path = options.text("nvme_path");
   spec.topology = topology;
   const std::int64_t rows = std::min(eval_rows_of(options), most);
-  spec.batch = {.global_batch = rows * world, .micro_batch = rows, .data_ranks = world, .accumulation = 1};
+  const int data_ranks = spec.strategy.mesh.size(Mesh::data_axes());
+  spec.batch = {.global_batch = rows * data_ranks, .micro_batch = rows, .data_ranks = data_ranks, .accumulation = 1};
   return spec;
 }
 

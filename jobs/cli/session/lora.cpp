@@ -61,7 +61,7 @@ void check_base_of_adapter(World& world, const std::string& directory, const std
                            const AdapterShards& to) {
   const std::optional<io::BaseModel> expected = named_base(world, file);
   if (!expected) return;
-  if (const QuantFormat now = io::quantization_in(to.model->params); now != expected->quantization) {
+  if (const QuantFormat now = io::quantization_in(to.model->own_params()); now != expected->quantization) {
     log::info(strfmt("adapter   its base was quantized to %s, and this one to %s: they are not compared",
                      name_of(expected->quantization), name_of(now)));
     return;

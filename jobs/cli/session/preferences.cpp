@@ -3,6 +3,7 @@
 #include "jobs/cli/session/preferences.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "io/file/file.hpp"
@@ -14,6 +15,7 @@
 #include "jobs/cli/session/quantization.hpp"
 #include "jobs/cli/session/reward_model.hpp"
 #include "models/preference_loss.hpp"
+#include "models/quantize.hpp"
 #include "models/reference.hpp"
 #include "models/reward_loss.hpp"
 #include "runtime/base/log.hpp"
@@ -22,8 +24,10 @@ namespace tessera::jobs {
 
 namespace {
 
-/// config.json of the reference model, and its name for messages.
-std::pair<std::string, std::string> reference_config(const Options& options) {
+/// config.json of the reference model, and its name for messages: of --ref_model, or those of the model, as given.
+std::pair<std::string, std::string> reference_config(const Options& options, const std::string& config_json,
+                                                     const std::string& source) {
+  if (!options.has("ref_model")) return {config_json, source};
   const std::string directory = options.text("ref_model"), path = directory + "/config.json";
   if (!io::exists(path))
     throw options.refuse("ref_model", "there is no config.json in " + directory,
@@ -33,9 +37,16 @@ std::pair<std::string, std::string> reference_config(const Options& options) {
 
 models::Model reference_model(const Options& options, const std::string& config_json, const std::string& source,
                               DType dtype) {
-  if (!options.has("ref_model")) return models::make(config_json, source, dtype);
-  const auto [text, path] = reference_config(options);
+  const auto [text, path] = reference_config(options, config_json, source);
   return models::make(text, path, dtype);
+}
+
+/// Of a second model.
+void quantize_reference(models::Model& reference, const Options& options, const std::string& config_json,
+                        const std::string& source) {
+  const auto [text, path] = reference_config(options, config_json, source);
+  if (const QuantFormat format = quantization_of_reference(options, text, path); format != QuantFormat::none)
+    models::quantize(reference, format, text);
 }
 
 kernels::PreferenceKind kind_of(const std::string& loss) {
@@ -51,6 +62,8 @@ kernels::PreferenceKind kind_of(const std::string& loss) {
       {"apo_zero", PreferenceKind::apo_zero},
       {"apo_down", PreferenceKind::apo_down},
       {"discopop", PreferenceKind::discopop},
+      {"aot", PreferenceKind::aot},
+      {"aot_unpaired", PreferenceKind::aot_unpaired},
       {"sft", PreferenceKind::none},
       {"simpo", PreferenceKind::simpo},
       {"orpo", PreferenceKind::orpo},
@@ -61,6 +74,16 @@ kernels::PreferenceKind kind_of(const std::string& loss) {
   const auto* const found = std::ranges::find(kinds, loss, &std::pair<std::string_view, PreferenceKind>::first);
   TESSERA_ASSERT(found != std::end(kinds), "loss %s", loss.c_str());
   return found->second;
+}
+
+/// As in TRL, alpha_divergence near its limit is reverse_kl.
+kernels::Divergence divergence_of(const Options& options) {
+  using kernels::Divergence;
+  const std::string type = options.text("f_divergence_type");
+  if (type == "forward_kl") return Divergence::forward_kl;
+  if (type == "js_divergence") return Divergence::js_divergence;
+  const bool is_limit = std::abs(options.real("f_alpha_divergence_coef") - 1) < 1e-6;
+  return type == "alpha_divergence" && !is_limit ? Divergence::alpha_divergence : Divergence::reverse_kl;
 }
 
 }  // namespace
@@ -80,6 +103,12 @@ std::string loss_of(const Options& options) {
   return text;
 }
 
+bool sorts_pairs(const Options& options) {
+  return learns_preferences(options) && std::ranges::any_of(losses_of(options), [](const std::string& loss) {
+           return loss == "aot" || loss == "aot_unpaired";
+         });
+}
+
 bool needs_kl(const Options& options) { return learns_labels(options) && loss_of(options) == "kto"; }
 
 std::int64_t kl_group(const Options& options, std::int64_t micro_batch) {
@@ -97,6 +126,8 @@ static kernels::PreferenceSpec preference_spec(const Options& options, const std
   spec.label_smoothing = options.real("label_smoothing");
   if (spec.kind == PreferenceKind::exo_pair && !options.given("label_smoothing")) spec.label_smoothing = 1e-3;
   spec.discopop_tau = options.real("discopop_tau");
+  spec.divergence = divergence_of(options);
+  spec.alpha = options.real("f_alpha_divergence_coef");
   spec.desirable_weight = options.real("desirable_weight");
   spec.undesirable_weight = options.real("undesirable_weight");
   if (type == "simpo") spec.gamma = options.has("simpo_gamma") ? options.real("simpo_gamma") : 1.0;
@@ -146,9 +177,9 @@ std::string reference_directory(const Options& options, const std::string& model
 void add_preferences(models::Model& model, const Options& options, const std::string& config_json,
                      const std::string& source) {
   if (!learns_preferences(options)) return;
-  if (model.router.layers > 0)
-    throw Error(ExitCode::usage, "a mixture of experts is not trained on preferences yet: " + source, "--stage rlhf",
-                "Use a dense model, or --stage sft");
+  if (learns_rewards(options) && model.router.layers > 0)
+    throw Error(ExitCode::usage, "reward models of mixtures of experts are not built: " + source, "--rlhf_type rm",
+                "Use a dense model");
   if (learns_rewards(options))
     return models::set_loss(model, models::reward_loss({.pad_token = model.pad_token, .center = center_of(options)}));
   models::set_loss(model, models::preference_loss(preference_terms(options)));
@@ -160,17 +191,19 @@ void add_preferences(models::Model& model, const Options& options, const std::st
         "ref_model",
         strfmt("the reference model has a vocabulary of %ld, and the model one of %ld", reference.vocab, model.vocab),
         "Give a reference model with the same tokenizer");
+  if (reference.score >= 0)
+    throw options.refuse("ref_model", "the reference is a reward model, which has no next tokens",
+                         "Give a language model");
   if (from == ReferenceSource::known) return;
-  if (reference.hidden != model.hidden)
-    throw options.refuse("ref_model",
-                         strfmt("the reference model has the hidden size %ld, and the model %ld: they do not share "
-                                "buffers",
-                                reference.hidden, model.hidden),
-                         "Add --precompute_ref_log_probs true");
-  if (from == ReferenceSource::own && quantization_of_run(options, config_json, source) != QuantFormat::none)
-    throw Error(ExitCode::usage, "a second reference model in 4 or 8 bits is not supported yet", "--quant_method",
-                "Add --precompute_ref_log_probs true, or train adapters alone, whose base is the reference");
-  if (from == ReferenceSource::shared) quantize_base(reference, options, config_json, source, /*trains=*/true);
+  if (from == ReferenceSource::shared) {
+    if (options.has("ref_quant_bits"))
+      throw options.refuse("ref_quant_bits",
+                           "--ref_quant_bits has no effect: the reference is the model without its adapters",
+                           "Drop it, or name a second model with --ref_model");
+    quantize_base(reference, options, config_json, source, /*trains=*/true);
+  } else {
+    quantize_reference(reference, options, config_json, source);
+  }
   models::set_loss(reference, models::target_log_probs());
   models::add_reference(model, std::move(reference),
                         from == ReferenceSource::own ? models::ReferenceParams::own : models::ReferenceParams::shared);
@@ -214,6 +247,13 @@ double center_of(const Options& options) {
   return options.has("center_rewards_coefficient") ? options.real("center_rewards_coefficient") : 0.0;
 }
 
+QuantFormat format_of_reference(const Options& options, const models::Model& model, const ModelConfig& config) {
+  const ReferenceSource from = reference_source(options, model);
+  if (from != ReferenceSource::own && from != ReferenceSource::known) return QuantFormat::none;
+  const auto [text, path] = reference_config(options, config.text, config.path);
+  return quantization_of_reference(options, text, path);
+}
+
 /// "rm | a new score head, N(0, 0.02)".
 static std::string reward_line(const Options& options, const models::Model& model, const ModelConfig& config) {
   std::string text = "rm";
@@ -237,6 +277,10 @@ std::string preference_line(const Options& options, const models::Model& model, 
   }
   text += strfmt(", beta %g", spec.beta);
   if (spec.label_smoothing > 0) text += strfmt(", label_smoothing %g", spec.label_smoothing);
+  if (options.text("f_divergence_type") != "reverse_kl") {
+    text += ", " + options.text("f_divergence_type");
+    if (spec.divergence == kernels::Divergence::alpha_divergence) text += strfmt(" %g", spec.alpha);
+  }
   if (type == "simpo") text += strfmt(", gamma %g", spec.gamma);
   if (spec.desirable_weight != 1 || spec.undesirable_weight != 1)
     text += strfmt(", weights %g and %g", spec.desirable_weight, spec.undesirable_weight);
@@ -248,6 +292,8 @@ std::string preference_line(const Options& options, const models::Model& model, 
     case ReferenceSource::own:
       text += " | reference: " + (options.has("ref_model") ? options.text("ref_model") : "a frozen copy of the start");
   }
+  if (const QuantFormat format = format_of_reference(options, model, config); format != QuantFormat::none)
+    text += strfmt(" in %s", name_of(format));
   return text;
 }
 

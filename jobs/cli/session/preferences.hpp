@@ -24,6 +24,8 @@ enum class ReferenceSource : unsigned char { none, known, shared, own };
 [[nodiscard]] bool learns_labels(const Options& options);
 /// True if the loss of labelled answers has a KL in it.
 [[nodiscard]] bool needs_kl(const Options& options);
+/// True if a loss sorts the pairs of a micro-batch together (aot, aot_unpaired).
+[[nodiscard]] bool sorts_pairs(const Options& options);
 /// How many answers form a group, whose prompts take one another's answers for the KL: --kl_group_size, or the
 /// micro-batch; 0: the loss has no KL.
 [[nodiscard]] std::int64_t kl_group(const Options& options, std::int64_t micro_batch);
@@ -44,13 +46,19 @@ void check_preference_options(const Options& options);
 /// The directory of the reference model: --ref_model, or the model's own.
 [[nodiscard]] std::string reference_directory(const Options& options, const std::string& model_directory);
 
+/// The format of a second reference model's Linears, or of one that runs before training; none: floats, or the run has
+/// no such model. Throws Error (usage) as quantization_of_reference.
+[[nodiscard]] QuantFormat format_of_reference(const Options& options, const models::Model& model,
+                                              const ModelConfig& config);
+
 /// What the settings of a checkpoint call the result of kl_group.
 inline constexpr const char* kl_group_setting = "kl_group_size";
 /// What the settings of a checkpoint call it.
 inline constexpr const char* reference_setting = "reference_files";
-/// Of the files of a reference that is read from a directory: names, sizes and times; "": there is none.
+/// Of the files of a reference that is read from a directory: names, sizes and times; and of its format. "": there is
+/// none.
 [[nodiscard]] std::string reference_stamp(const Options& options, const models::Model& model,
-                                          const std::string& model_directory);
+                                          const ModelConfig& config);
 
 /// Gives a training model the loss of pairs and its reference model, if the run has --stage rlhf. `config_json`: the
 /// model's. Throws Error (usage): the model or the reference is not supported.

@@ -12,9 +12,10 @@ namespace {
 constexpr const char* of_4_bits[] = {"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype",
                                      "bnb_4bit_quant_storage"};
 
-QuantFormat format_of(const Options& options) {
-  if (options.text("quant_method") != "bnb") return QuantFormat::none;
-  if (options.text("quant_bits") == "8") return QuantFormat::int8;
+/// What `bits` ("none", "4", "8") and the options of 4 bits ask for.
+QuantFormat format_of(const Options& options, const std::string& bits) {
+  if (bits == "none") return QuantFormat::none;
+  if (bits == "8") return QuantFormat::int8;
   return four_bit_format(options.text("bnb_4bit_quant_type") == "fp4", options.flag("bnb_4bit_use_double_quant"));
 }
 
@@ -28,6 +29,27 @@ const char* torch_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
 }
 
+/// What --NAME asks for, or what a model that came quantized has, which decides what the options leave open. Throws
+/// Error (usage): the two differ.
+QuantFormat agreed_format(const Options& options, const char* name, const std::string& config_json,
+                          const std::string& source) {
+  const QuantFormat asked = format_of(options, options.text(name)),
+                    stored = models::quantization_of(config_json, source);
+  const bool floats = asked == QuantFormat::none;
+  if (stored == QuantFormat::none) return asked;
+  if (floats && name == std::string_view("quant_bits")) return stored;  // its default asks for nothing
+  const bool differ = floats || is_4bit(asked) != is_4bit(stored) ||
+                      (options.given("bnb_4bit_quant_type") && is_fp4(asked) != is_fp4(stored)) ||
+                      (options.given("bnb_4bit_use_double_quant") && is_nested(asked) != is_nested(stored));
+  if (differ)
+    throw options.refuse(
+        name,
+        strfmt("--%s and --bnb_4bit_* ask for %s, and %s is quantized to %s already", name,
+               floats ? "floats" : described(asked).c_str(), source.c_str(), described(stored).c_str()),
+        strfmt("Drop --%s and --bnb_4bit_*: the model's own format is used", name));
+  return stored;
+}
+
 }  // namespace
 
 void check_quantization_options(const Options& options) {
@@ -37,6 +59,7 @@ void check_quantization_options(const Options& options) {
   if (method == "none" && bits != "none")
     throw options.refuse("quant_bits", "--quant_bits has no effect without --quant_method", "Add --quant_method bnb");
   for (const char* name : of_4_bits) {
+    if (options.has("ref_quant_bits") && options.text("ref_quant_bits") == "4") continue;
     if (options.given(name) && bits == "8")
       throw options.refuse(name, std::string("--") + name + " is for --quant_bits 4", "Drop it");
     if (bits == "none" && options.value(name).source.precedence == precedence::command_line)
@@ -55,18 +78,13 @@ void check_quantization_options(const Options& options) {
 
 QuantFormat quantization_of_run(const Options& options, const std::string& config_json, const std::string& source) {
   check_quantization_options(options);
-  const QuantFormat asked = format_of(options), stored = models::quantization_of(config_json, source);
-  if (stored == QuantFormat::none) return asked;
-  // Of what 4 bits may be, a model that came quantized decides what the options leave open.
-  const bool differ = is_4bit(asked) != is_4bit(stored) ||
-                      (options.given("bnb_4bit_quant_type") && is_fp4(asked) != is_fp4(stored)) ||
-                      (options.given("bnb_4bit_use_double_quant") && is_nested(asked) != is_nested(stored));
-  if (asked != QuantFormat::none && differ)
-    throw options.refuse("quant_bits",
-                         strfmt("--quant_bits and --bnb_4bit_* ask for %s, and %s is quantized to %s already",
-                                described(asked).c_str(), source.c_str(), described(stored).c_str()),
-                         "Drop --quant_method, --quant_bits and --bnb_4bit_*: the model's own format is used");
-  return stored;
+  return agreed_format(options, "quant_bits", config_json, source);
+}
+
+QuantFormat quantization_of_reference(const Options& options, const std::string& config_json,
+                                      const std::string& source) {
+  check_quantization_options(options);
+  return agreed_format(options, options.has("ref_quant_bits") ? "ref_quant_bits" : "quant_bits", config_json, source);
 }
 
 void quantize_base(models::Model& model, const Options& options, const std::string& config_json,

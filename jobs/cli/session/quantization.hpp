@@ -18,6 +18,10 @@ void check_quantization_options(const Options& options);
 [[nodiscard]] QuantFormat quantization_of_run(const Options& options, const std::string& config_json,
                                               const std::string& source);
 
+/// The same of a second reference model: --ref_quant_bits, without it --quant_bits, or what its directory has.
+[[nodiscard]] QuantFormat quantization_of_reference(const Options& options, const std::string& config_json,
+                                                    const std::string& source);
+
 /// Quantizes the model (models::quantize), if the run does. `trains`: the run trains it; in full, it is refused.
 void quantize_base(models::Model& model, const Options& options, const std::string& config_json,
                    const std::string& source, bool trains);

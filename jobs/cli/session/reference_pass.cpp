@@ -16,6 +16,7 @@
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "models/preference_loss.hpp"
+#include "models/quantize.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/infer/inference.hpp"
@@ -102,11 +103,6 @@ ModelConfig config_of_reference(const ReferencePass& of) {
   return config;
 }
 
-QuantFormat reference_quantization(const ReferencePass& of) {
-  const ModelConfig config = config_of_reference(of);
-  return quantization_of_run(of.options, config.text, config.path);
-}
-
 /// The reference model alone, without gradients; made when the first samples are not in the cache.
 class Pass {
  public:
@@ -123,7 +119,9 @@ class Pass {
     require_weights(of_.world, config.directory);
     model_ = models::make(config.text, config.path, of_.run.model->dtype);
     for (ParamSpec& param : model_.params) param.storage_dtype = model_.dtype;
-    quantize_base(model_, of_.options, config.text, config.path, /*trains=*/false);
+    if (const QuantFormat format = quantization_of_reference(of_.options, config.text, config.path);
+        format != QuantFormat::none)
+      models::quantize(model_, format, config.text);
     models::set_loss(model_, models::sequence_log_probs());
     plan::RunSpec spec;
     spec.purpose = plan::Purpose::evaluate;
@@ -156,11 +154,14 @@ class Pass {
 
 }  // namespace
 
-std::string reference_stamp(const Options& options, const models::Model& model, const std::string& model_directory) {
+std::string reference_stamp(const Options& options, const models::Model& model, const ModelConfig& config) {
   if (!learns_preferences(options)) return "";
   const ReferenceSource source = reference_source(options, model);
   if (source != ReferenceSource::own && source != ReferenceSource::known) return "";
-  return strfmt("%016lx", files_stamp(reference_directory(options, model_directory), 0));
+  std::uint64_t key = files_stamp(reference_directory(options, config.directory), 0);
+  if (const QuantFormat format = format_of_reference(options, model, config); format != QuantFormat::none)
+    key = hash64(name_of(format), key);
+  return strfmt("%016lx", key);
 }
 
 void precompute_reference(const ReferencePass& of, RunData& data) {
@@ -173,7 +174,7 @@ void precompute_reference(const ReferencePass& of, RunData& data) {
     std::string path, bytes;
     const std::string found = world.text_of_rank_0([&] {
       key = hash64(name_of(of.run.model->dtype), reference_form);
-      key = hash64(name_of(reference_quantization(of)), key);
+      key = hash64(name_of(format_of_reference(of.options, *of.run.model, of.config)), key);
       key = token_hash(*samples, directory_stamp(directory, key));
       path = cache_directory(of.options) + strfmt("/reference-%016lx.bin", key);
       return read_cache(path, key, count);

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "models/score_head.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -41,6 +43,22 @@ std::string tokenizer_directory(const Options& options, const std::string& model
   if (word == "auto" || word == "bytes" || word.empty()) return model_directory;
   std::error_code ignored;
   return std::filesystem::is_directory(word, ignored) ? word : io::directory_of(word);
+}
+
+/// W096: a reward model's scores are of the tokens before its own pad token, and another program pads with the
+/// tokenizer's.
+void warn_of_pad_token(const Options& options, const ModelConfig& config) {
+  const std::string directory = tokenizer_directory(options, config.directory),
+                    path = directory + "/tokenizer_config.json";
+  const std::string text = token_text(tokenizer_config(path), "pad_token", path);
+  if (text.empty() || !io::TextTokenizer::exists(directory)) return;
+  const std::optional<std::int32_t> pad = io::TextTokenizer::load(directory).id_of(text);
+  const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json own = json.is_object() ? json.value("pad_token_id", nlohmann::json()) : nlohmann::json();
+  if (pad && own != *pad)
+    log::warn(96, strfmt("pad_token_id of %s is %s, and the tokenizer's pad_token \"%s\" is %d: a score is of the last "
+                         "token before config.json's, in programs that pad with the tokenizer's too",
+                         config.path.c_str(), own.dump().c_str(), text.c_str(), *pad));
 }
 
 /// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json. As in TRL, one that the tokenizer
@@ -80,7 +98,11 @@ bool is_reward_adapter(const AdapterConfig& adapter) {
 
 void make_reward_config(const Options& options, ModelConfig& config, PadToken pad) {
   const bool trains = (options.commands & for_inference) == 0 && learns_rewards(options);
-  if (!trains && !is_reward_adapter(config.adapter)) return;
+  if (!trains && !is_reward_adapter(config.adapter)) {
+    if (pad == PadToken::of_tokenizer && (options.commands & for_eval) != 0 && models::has_score(config.text))
+      warn_of_pad_token(options, config);
+    return;
+  }
   config.new_score = !models::has_score(config.text);
   const std::int64_t token = pad == PadToken::any ? 0 : pad_token(options, config);
   config.text = models::reward_config(config.text, token, config.path);

@@ -85,6 +85,9 @@ nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_
                  {"gamma", spec.gamma}});
     if (options.has("loss_weights")) json["loss_weights"] = options.list("loss_weights");
     if (spec.kind == kernels::PreferenceKind::discopop) json["discopop_tau"] = spec.discopop_tau;
+    if (const std::string divergence = options.text("f_divergence_type"); divergence != "reverse_kl")
+      json.update({{"f_divergence_type", divergence}, {"f_alpha_divergence_coef", spec.alpha}});
+    if (sorts_pairs(options)) json["pairs_sorted_together"] = micro_batch;
     if (spec.labelled())
       json.update({{"desirable_weight", spec.desirable_weight}, {"undesirable_weight", spec.undesirable_weight}});
     if (const std::int64_t group = kl_group(options, micro_batch); group > 0) json[kl_group_setting] = group;

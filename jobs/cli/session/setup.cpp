@@ -29,6 +29,7 @@
 #include "jobs/cli/session/weights.hpp"
 #include "models/config_keys.hpp"
 #include "models/quantize.hpp"
+#include "models/tensor_split.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -73,7 +74,10 @@ std::uint64_t shared_bytes(const Options& given, int world, int local) {
     const DType compute = precision_of(options).compute;
     models::Model model = trains ? make_training_model(options, config.text, config.path, compute, config.adapter)
                                  : make_inference_model(options, config, compute);
-    if (!trains) quantize_base(model, options, config.text, config.path, /*trains=*/false);
+    if (!trains) {
+      quantize_base(model, options, config.text, config.path, /*trains=*/false);
+      models::split_tensors(model, tensor_ranks_of(options));
+    }
     const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
     if (!trains) {  // shared windows have parameters alone, so lengths do not matter
@@ -82,7 +86,8 @@ std::uint64_t shared_bytes(const Options& given, int world, int local) {
               .strategy = strategy_of(options, world, topology.ranks_per_node),
               .topology = topology,
               .batch = {.global_batch = world, .micro_batch = 1, .data_ranks = world, .accumulation = 1},
-              .tokens = 1};
+              .tokens = model.tensor_ranks};
+      spec.batch.data_ranks = spec.strategy.mesh.size(Mesh::data_axes());
     }
     const plan::RunPlan plan = plan::make_plan(spec);
     std::vector<plan::ArenaSlot> shared;

@@ -76,13 +76,17 @@ void check_offload(const Options& options, const shard::Strategy& strategy) {
 
 }  // namespace
 
-static int axis_size(const Options& options, const char* option) {
-  if ((options.commands & (for_train | for_plan)) == 0 || !options.has(option)) return 1;
+static int axis_size(const Options& options, const char* option, unsigned commands) {
+  if ((options.commands & commands) == 0 || !options.has(option)) return 1;
   return static_cast<int>(std::min<std::int64_t>(options.integer(option), 1 << 20));
 }
 
-int context_ranks_of(const Options& options) { return axis_size(options, "context_parallel_size"); }
-int tensor_ranks_of(const Options& options) { return axis_size(options, "tensor_parallel_size"); }
+int context_ranks_of(const Options& options) {
+  return axis_size(options, "context_parallel_size", for_train | for_plan);
+}
+int tensor_ranks_of(const Options& options) {
+  return axis_size(options, "tensor_parallel_size", for_train | for_plan | for_inference);
+}
 int row_ranks_of(const Options& options) { return context_ranks_of(options) * tensor_ranks_of(options); }
 
 std::optional<models::ContextKind> context_kind_of(const Options& options) {

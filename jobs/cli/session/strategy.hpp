@@ -18,7 +18,7 @@ namespace tessera::jobs {
 [[nodiscard]] int context_ranks_of(const Options& options);
 /// --tensor_parallel_size, the same.
 [[nodiscard]] int tensor_ranks_of(const Options& options);
-/// How many ranks have the same rows: one of the two, or 1.
+/// How many ranks have the same rows.
 [[nodiscard]] int row_ranks_of(const Options& options);
 /// --context_parallel_kind; none: auto.
 [[nodiscard]] std::optional<models::ContextKind> context_kind_of(const Options& options);

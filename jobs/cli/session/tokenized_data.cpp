@@ -171,6 +171,13 @@ std::unique_ptr<io::ChatFormat> template_format(const Options& options, const st
 
 }  // namespace
 
+std::unique_ptr<io::ChatFormat> preference_format(const Options& options, const io::TextTokenizer& tokenizer,
+                                                  const std::string& model_directory) {
+  if (!has_chat_template(options, model_directory)) return nullptr;  // rows that need one are refused by name
+  warn_of_markers(options, tokenizer);
+  return template_format(options, model_directory);
+}
+
 std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
                                             const io::TextTokenizer& tokenizer, const std::string& model_directory) {
   warn_of_documents(corpus);
@@ -239,11 +246,7 @@ std::optional<CacheEntry> late_conversations(const CachedCorpus& of) {
 CacheEntry find_tokens(const CachedCorpus& of) {
   if (learns_preferences(of.options)) {
     std::unique_ptr<io::ChatFormat> chat;
-    of.world.run_and_agree([&] {
-      if (!has_chat_template(of.options, of.model_directory)) return;  // rows that need one are refused by name
-      warn_of_markers(of.options, of.tokenizer);
-      chat = template_format(of.options, of.model_directory);
-    });
+    of.world.run_and_agree([&] { chat = preference_format(of.options, of.tokenizer, of.model_directory); });
     return cache_entry(of, std::move(chat));
   }
   if (!of.corpus.has_conversations()) {

@@ -67,5 +67,9 @@ struct TokenizedData {
 [[nodiscard]] std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
                                                           const io::TextTokenizer& tokenizer,
                                                           const std::string& model_directory);
+/// The same of rows of preferences; null: the model has no chat template.
+[[nodiscard]] std::unique_ptr<io::ChatFormat> preference_format(const Options& options,
+                                                                const io::TextTokenizer& tokenizer,
+                                                                const std::string& model_directory);
 
 }  // namespace tessera::jobs

@@ -65,8 +65,8 @@ models::Model make_training_model(const Options& options, const std::string& con
   else freeze(model, options, dtype);
   quantize_base(model, options, config_json, source, /*trains=*/true);
   add_preferences(model, options, config_json, source);
-  models::share_rows(model, context_ranks_of(options), context_kind_of(options));
   models::split_tensors(model, tensor_ranks_of(options));
+  models::share_rows(model, context_ranks_of(options), context_kind_of(options));
   return model;
 }
 

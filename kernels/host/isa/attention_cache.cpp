@@ -81,14 +81,14 @@ void run(const CachedAttentionGroup<T>& g) {
   for (std::int64_t c = 0; c < g.group * d; ++c) outs[c] = 0;
   for (std::int64_t first = 0; first < g.count; first += cached_tile) {
     const std::int64_t n = g.count - first < cached_tile ? g.count - first : cached_tile;
-    for (std::int64_t j = 0; j < n; j += keys_at_once) {
-      const T* const keys = g.keys + (first + j) * d;
+    for (std::int64_t j = 0, step = 0; j < n; j += step) {
+      const std::int64_t entry = g.entry(first + j);
+      step = j + keys_at_once <= n && entry + keys_at_once <= g.capacity ? keys_at_once : 1;
       for (std::int64_t i = 0; i < g.group; ++i) {
         A* const scores = g.scratch + i * cached_tile + j;
-        const T* const q = g.q + i * d;
-        if (j + keys_at_once <= n) dots<T, keys_at_once>(q, keys, d, g.scale, scores);
-        else
-          for (std::int64_t k = 0; k < n - j; ++k) dots<T, 1>(q, keys + k * d, d, g.scale, scores + k);
+        const T *const q = g.q + i * d, *const keys = g.keys + entry * d;
+        if (step == keys_at_once) dots<T, keys_at_once>(q, keys, d, g.scale, scores);
+        else dots<T, 1>(q, keys, d, g.scale, scores);
       }
     }
     if (g.soft_cap > 0)
@@ -96,7 +96,7 @@ void run(const CachedAttentionGroup<T>& g) {
     for (std::int64_t i = 0; i < g.group; ++i)
       online_softmax(g.scratch + i * cached_tile, n, largest[i], sums[i], outs + i * d, d);
     for (std::int64_t j = 0; j < n; ++j) {
-      const T* const value = g.values + (first + j) * d;
+      const T* const value = g.values + g.entry(first + j) * d;
       for (std::int64_t i = 0; i < g.group; ++i) {
         A* const out = outs + i * d;
         const A p = widen(T(g.scratch[i * cached_tile + j]));  // rounded, as tensor cores do

@@ -13,6 +13,7 @@ import transformers
 import make_preferences_golden as shared
 
 DPO = {"rlhf_type": "dpo", "ref_model": "ref"}
+TOGETHER = {"per_device_eval_batch_size": shared.VALID}  # as TRL's evaluation here: a loss that sorts the pairs of a micro-batch
 RUNS = {
     "dpo_exo_pair": {**DPO, "loss_type": "exo_pair", "beta": 0.2, "label_smoothing": 0.05},
     "dpo_nca_pair": {**DPO, "loss_type": "nca_pair", "beta": 0.1},
@@ -22,6 +23,12 @@ RUNS = {
     "dpo_apo_down": {**DPO, "loss_type": "apo_down", "beta": 0.1},
     "dpo_discopop": {**DPO, "loss_type": "discopop", "beta": 0.02},
     "dpo_sigmoid_norm": {**DPO, "loss_type": "sigmoid_norm", "beta": 2.0},
+    "dpo_forward_kl": {"rlhf_type": "dpo", "f_divergence_type": "forward_kl", "beta": 0.1, "adapters": "adapter"},
+    "dpo_js_divergence": {**DPO, "loss_type": "robust", "f_divergence_type": "js_divergence", "beta": 0.3, "label_smoothing": 0.1},
+    "dpo_alpha_divergence": {"rlhf_type": "dpo", "loss_type": "ipo", "f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 0.7,
+                             "beta": 0.2, "adapters": "adapter"},
+    "dpo_aot": {**DPO, "loss_type": "aot", "beta": 0.1, "label_smoothing": 0.1, **TOGETHER},
+    "dpo_aot_unpaired": {**DPO, "loss_type": "aot_unpaired", "beta": 0.1, **TOGETHER},
     "dpo_sft": {**DPO, "loss_type": "sft", "beta": 0.1},
     "dpo_rpo_alpha": {**DPO, "rpo_alpha": 0.5, "beta": 0.1},
     "dpo_mpo": {**DPO, "loss_type": "sigmoid bco_pair sft", "loss_weights": "0.8 0.2 1.0", "beta": 0.1},

@@ -136,6 +136,7 @@ def train(run, data, valid, tokenizer):
         if "adapters" in options:
             model = PeftModel.from_pretrained(model, os.path.join(FOLDER, "adapter"), is_trainable=True)
         ref = transformers.Qwen2ForCausalLM.from_pretrained(os.path.join(FOLDER, "ref")) if "ref_model" in options else None
+        shared.update({name: options[name] for name in ("f_divergence_type", "f_alpha_divergence_coef") if name in options})
         base, config, extra = DPOTrainer, DPOConfig(loss_type=kinds, loss_weights=weights, **shared), {"ref_model": ref}
     elif options["rlhf_type"] == "orpo":
         base, extra, config = ORPOTrainer, {}, ORPOConfig(**shared)

@@ -3,11 +3,12 @@
 """Makes the folders wrapped/NAME beside this script: small models of text and images as transformers saves them, with what the text part
 computes: logits of a prompt, the loss of a text and the gradient norms of its parameters, by their names in the text's own family.
 
-    python3 make_wrapped_golden.py     # needs torch, transformers 5, safetensors
+    python3 make_wrapped_golden.py [NAME ...]     # needs torch, transformers 5, safetensors
 """
 import copy
 import json
 import os
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +30,12 @@ MODELS = {
     "qwen2_5_vl": dict(text_config=dict(TEXT, rope_parameters=dict(MROPE, mrope_section=[1, 1, 1])), vision_config=QWEN),
     "qwen3_vl": dict(text_config=dict(TEXT, head_dim=8, rope_parameters=dict(MROPE, mrope_section=[2, 1, 1], mrope_interleaved=True)),
                      vision_config=dict(QWEN, deepstack_visual_indexes=[0])),
+    "qwen3_vl_moe": dict(text_config=dict(TEXT, num_hidden_layers=3, head_dim=8, rope_parameters=dict(MROPE, mrope_section=[2, 1, 1], mrope_interleaved=True),
+                                          num_experts=5, num_experts_per_tok=2, moe_intermediate_size=10, mlp_only_layers=[1]),
+                         vision_config=dict(QWEN, deepstack_visual_indexes=[0], num_position_embeddings=16)),
 }
-FAMILY = {"gemma3": "gemma3_text", "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
+FAMILY = {"gemma3": "gemma3_text", "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3",
+          "qwen3_vl_moe": "qwen3_moe"}
 OTHERS = ("vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
 
 
@@ -52,7 +57,10 @@ def same_as_family(name, config, weights, ids, logits):
     for key in ("mrope_section", "mrope_interleaved"):
         keys["rope_parameters"].pop(key, None)
     keys["tie_word_embeddings"] = config.tie_word_embeddings
-    plain = AutoModelForCausalLM.from_config(AutoConfig.for_model(FAMILY[name], **keys), attn_implementation="eager").float().eval()
+    if name == "qwen3_vl_moe":
+        keys["norm_topk_prob"] = True  # its router divides always; its files have the experts' tensors transposed
+        weights = {n: t.transpose(1, 2) if ".experts." in n else t for n, t in weights.items()}
+    plain = AutoModelForCausalLM.from_config(AutoConfig.for_model(FAMILY[name], **keys), attn_implementation="eager", experts_implementation="eager").float().eval()
     state = {text_name(n): t.float() for n, t in weights.items() if text_name(n)}
     missing, unexpected = plain.load_state_dict(state, strict=False)
     assert not unexpected and all(n == "lm_head.weight" for n in missing), (missing, unexpected)
@@ -75,10 +83,13 @@ def make(name, keys):
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)  # a copy: buffers are rounded too
     path = os.path.join(folder, "model.safetensors")
     weights = load_file(path)
+    if name == "qwen3_vl_moe":  # the layout of Qwen's files, which transformers transposes as it reads
+        weights = {n: t.transpose(1, 2).contiguous() if ".experts." in n else t for n, t in weights.items()}
     save_file(weights, path, metadata={"format": "pt"})
     if os.path.exists(os.path.join(folder, "generation_config.json")):
         os.remove(os.path.join(folder, "generation_config.json"))
     ids = torch.tensor([[(7 * i * i + 3 * i + 5) % 97 for i in range(19)]])
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     logits = model(input_ids=ids).logits
     loss = F.cross_entropy(logits[0, :-1], ids[0, 1:])
     loss.backward()
@@ -93,5 +104,5 @@ def make(name, keys):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name, keys in MODELS.items():
-        make(name, keys)
+    for name in sys.argv[1:] or MODELS:
+        make(name, MODELS[name])

@@ -169,11 +169,33 @@ TYPED_TEST(CudaAttentionRules, OverACacheAreTheHosts) {
         if (window == 0 && !capped && !sinks) continue;
         AttentionShape s{.batch = 2, .tokens = 1, .heads = 6, .kv_heads = 2, .head_dim = 64, .window = window};
         s.soft_cap = capped ? 2 : 0, s.sinks = sinks;
-        expect_cache_as_host<TypeParam>(s, 60, {0, 59});       // one split
-        expect_cache_as_host<TypeParam>(s, 2100, {1999, 64});  // many
-        s.tokens = 2, s.head_dim = 33;                         // rows that are not aligned; two tokens
+        expect_cache_as_host<TypeParam>(s, 60, {0, 59});                         // one split
+        expect_cache_as_host<TypeParam>(s, 2100, {1999, 64});                    // many
+        if (window > 1) expect_cache_as_host<TypeParam>(s, window, {6007, 64});  // a ring
+        s.tokens = 2, s.head_dim = 33;  // rows that are not aligned; two tokens
         expect_cache_as_host<TypeParam>(s, 300, {250, 251, 17, 18});
+        if (window > 0) expect_cache_as_host<TypeParam>(s, window + 1, {6001, 6002, 17, 18});
       }
+}
+
+TYPED_TEST(CudaAttentionRules, AppendToARing) {
+  TESSERA_NEEDS_DEVICE();
+  const AttentionShape s{.batch = 2, .tokens = 5, .heads = 2, .kv_heads = 2, .head_dim = 8, .window = 6};
+  Rows<TypeParam> k(10, 16, 0, 1), v(10, 16, 8, 2);
+  const Shape shape{2, 2, 6, 8};
+  HostDeviceTensor<TypeParam> keys(shape, TypeParam(7.0F)), values(shape, TypeParam(7.0F));
+  DeviceStream stream;
+  for (const bool device : {false, true})
+    cache_append({.shape = s,
+                  .k = k.on(device),
+                  .v = v.on(device),
+                  .positions = {},
+                  .cache = {on(keys, device), on(values, device)},
+                  .first = 9},
+                 device ? stream.view() : host_stream);
+  stream.synchronize();
+  EXPECT_EQ(bytes_of(keys.download()), bytes_of(keys.host()));
+  EXPECT_EQ(bytes_of(values.download()), bytes_of(values.host()));
 }
 
 }  // namespace

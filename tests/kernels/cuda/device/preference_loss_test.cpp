@@ -28,17 +28,21 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
   HostDeviceTensor<float> p(log_probs, Shape{rows, tokens}), w(Shape{rows, tokens}, 5.0F),
       nll(std::vector<float>(rows, 0.25F), Shape{rows});
   HostDeviceTensor<std::int32_t> t(targets, Shape{rows, tokens});
-  HostDeviceTensor<double> r(reference, Shape{rows}), s(Shape{rows}, 0.0);
+  HostDeviceTensor<double> r(reference, Shape{rows}), s(Shape{rows}, 0.0), scratch(Shape{2, rows}, 0.0),
+      matched(Shape{rows}, 0.0);
   DeviceMemory memory(sizeof(Sums));
   auto* const on_device = static_cast<Sums*>(memory.view().data);
   for (const PreferenceKind kind :
        {PreferenceKind::sigmoid, PreferenceKind::robust, PreferenceKind::hinge, PreferenceKind::ipo,
         PreferenceKind::exo_pair, PreferenceKind::discopop, PreferenceKind::simpo, PreferenceKind::nca_pair,
         PreferenceKind::bco_pair, PreferenceKind::sppo_hard, PreferenceKind::apo_zero, PreferenceKind::apo_down,
-        PreferenceKind::none, PreferenceKind::orpo}) {
+        PreferenceKind::aot, PreferenceKind::aot_unpaired, PreferenceKind::none, PreferenceKind::orpo}) {
     const bool mean = kind == PreferenceKind::ipo || kind == PreferenceKind::simpo || kind == PreferenceKind::orpo;
     PreferenceLossArgs args{
         .spec = {.kind = kind, .beta = 0.4, .label_smoothing = 0.1, .gamma = 0.5, .mean = mean, .nll = 0.5}};
+    if (kind == PreferenceKind::hinge) args.spec.divergence = Divergence::forward_kl;
+    if (kind == PreferenceKind::ipo) args.spec.divergence = Divergence::alpha_divergence;
+    if (kind == PreferenceKind::robust) args.spec.divergence = Divergence::js_divergence;
     Sums host, device;
     PreferenceLossArgs here = args, there = args;
     here.rows = {p.on_host(), t.on_host()};
@@ -47,6 +51,12 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
     there.nll_weights = nll.on_device(), there.weights = w.on_device();
     there.sums = &on_device->loss, there.metrics = on_device->metrics;
     if (kind != PreferenceKind::orpo) here.reference_sums = r.on_host(), there.reference_sums = r.on_device();
+    if (args.spec.sorted()) {
+      here.matched = matched.on_host(), there.matched = matched.on_device();
+      match_sorted({kind, here.rows, here.reference_sums, scratch.on_host(), here.matched}, host_stream);
+      const DeviceStream stream;
+      match_sorted({kind, there.rows, there.reference_sums, scratch.on_device(), there.matched}, stream.view());
+    }
     fill_now(test_device(), on_device, 0, sizeof(Sums));
     preference_loss(here, host_stream);
     {
