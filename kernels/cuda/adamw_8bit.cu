@@ -9,9 +9,9 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int threads = static_cast<int>(quantization_block), warps = threads / 32;
+constexpr int adamw_8bit_threads = static_cast<int>(quantization_block), adamw_8bit_warps = adamw_8bit_threads / 32;
 
-__device__ const DynamicCode code_tables[2] = {signed_dynamic_code, unsigned_dynamic_code};
+__device__ const DynamicCode moment_codes[2] = {signed_dynamic_code, unsigned_dynamic_code};
 
 struct Moment {
   std::uint8_t* codes;
@@ -33,7 +33,7 @@ __device__ __forceinline__ float largest_of_block(float x, float* scratch) {
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
   __syncthreads();
   float largest = scratch[0];
-  for (int w = 1; w < warps; ++w) largest = fmaxf(largest, scratch[w]);
+  for (int w = 1; w < adamw_8bit_warps; ++w) largest = fmaxf(largest, scratch[w]);
   return largest;
 }
 
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_moment(const Moment& to, const DynamicCode
 
 /// T: the type of the low-precision copy; float: no copy.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(adamw_8bit_threads)
     adamw_8bit_kernel(const UpdateDecision* decision, const AdamWScalars* scalars,
                       const __grid_constant__ UpdateTable table, const float* grad, float* param, const Moment exp_avg,
                       const Moment exp_avg_sq, T* copy) {
@@ -55,16 +55,16 @@ __global__ void __launch_bounds__(threads)
   const UpdateTile tile = update_tile(table, static_cast<int>(blockIdx.x));
   __shared__ AdamWConstants shared;
   __shared__ DynamicCode codes[2];
-  __shared__ float scratch[warps];
+  __shared__ float scratch[adamw_8bit_warps];
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) shared = adamw_constants(*scalars, decision->clip, tile);
   for (int c = 0; c < 2; ++c) {
-    codes[c].values[thread] = code_tables[c].values[thread];
-    codes[c].thresholds[thread] = code_tables[c].thresholds[thread];
+    codes[c].values[thread] = moment_codes[c].values[thread];
+    codes[c].thresholds[thread] = moment_codes[c].thresholds[thread];
   }
   __syncthreads();
   const AdamWConstants s = shared;
-  for (std::int64_t first = tile.first; first < tile.last; first += threads) {
+  for (std::int64_t first = tile.first; first < tile.last; first += adamw_8bit_threads) {
     const std::int64_t at = first + thread, block = first / quantization_block;
     const bool inside = at < tile.last;
     float m = 0, v = 0;
@@ -89,7 +89,7 @@ void launch(const AdamW8BitArgs& args, T* copy, StreamView stream) {
   for (auto rest = args.update.segments; !rest.empty();) {
     const UpdateTable table = take_update_table(rest);
     if (table.tiles == 0) return;
-    adamw_8bit_kernel<T><<<static_cast<unsigned>(table.tiles), threads, 0, stream_of(stream)>>>(
+    adamw_8bit_kernel<T><<<static_cast<unsigned>(table.tiles), adamw_8bit_threads, 0, stream_of(stream)>>>(
         args.update.decision, args.scalars, table, args.update.grad.as<float>(), args.update.param.as<float>(),
         moment(args.exp_avg), moment(args.exp_avg_sq), copy);
     check_launch("adamw_8bit");

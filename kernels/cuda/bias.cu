@@ -9,24 +9,24 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int sum_columns = 16, sum_rows = 64;
+constexpr int sum_columns = 16, sum_lanes = 64;
 
 template <class T, class G>
-__global__ void __launch_bounds__(sum_columns* sum_rows)
+__global__ void __launch_bounds__(sum_columns* sum_lanes)
     column_sums_kernel(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, G* out,
                        bool accumulate) {
-  __shared__ float parts[sum_rows][sum_columns + 1];
+  __shared__ float parts[sum_lanes][sum_columns + 1];
   const int lane = static_cast<int>(threadIdx.x), group = static_cast<int>(threadIdx.y);
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * sum_columns + lane;
   float sum = 0;
   if (column < columns) {
 #pragma unroll 8
-    for (std::int64_t row = group; row < rows; row += sum_rows) sum += to_float(x[row * stride + column]);
+    for (std::int64_t row = group; row < rows; row += sum_lanes) sum += to_float(x[row * stride + column]);
   }
   parts[group][lane] = sum;
   __syncthreads();
 #pragma unroll
-  for (int width = sum_rows / 2; width > 0; width /= 2) {
+  for (int width = sum_lanes / 2; width > 0; width /= 2) {
     if (group < width) parts[group][lane] += parts[group + width][lane];
     __syncthreads();
   }
@@ -42,8 +42,9 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
   if (columns == 0) return;
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     dispatch_gradient_dtype<T>(args.dbias.dtype, [&]<class G>(G) {
-      column_sums_kernel<T, G><<<blocks_for(columns, sum_columns), dim3(sum_columns, sum_rows), 0, stream_of(stream)>>>(
-          data_of<T>(args.dy), rows, stride, columns, data_of<G>(args.dbias), args.accumulate);
+      column_sums_kernel<T, G>
+          <<<blocks_for(columns, sum_columns), dim3(sum_columns, sum_lanes), 0, stream_of(stream)>>>(
+              data_of<T>(args.dy), rows, stride, columns, data_of<G>(args.dbias), args.accumulate);
       check_launch("bias_backward");
     });
   });

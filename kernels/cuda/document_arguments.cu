@@ -7,7 +7,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int threads = 128;
+constexpr int argument_threads = 128;
 
 struct DocumentList {
   const std::int32_t *starts, *lengths;  // of the wanted entries
@@ -15,8 +15,8 @@ struct DocumentList {
   std::int32_t qkv_width, out_width, lse_width;
 };
 
-__global__ void __launch_bounds__(threads) document_arguments_kernel(DocumentList list, std::int32_t* out) {
-  const auto i = static_cast<std::int32_t>(blockIdx.x * threads + threadIdx.x);
+__global__ void __launch_bounds__(argument_threads) document_arguments_kernel(DocumentList list, std::int32_t* out) {
+  const auto i = static_cast<std::int32_t>(blockIdx.x * argument_threads + threadIdx.x);
   if (i > list.capacity) return;
   const std::int32_t stride = list.capacity + 1, start = i < list.count ? list.starts[i] : list.end;
   out[i] = i < list.count ? list.lengths[i] : 0;
@@ -37,8 +37,8 @@ void write_document_arguments(const DocumentArgumentsArgs& args, StreamView stre
                           .qkv_width = static_cast<std::int32_t>((s.heads + 2 * s.kv_heads) * s.head_dim),
                           .out_width = static_cast<std::int32_t>(s.heads * s.head_dim),
                           .lse_width = static_cast<std::int32_t>(s.heads)};
-  document_arguments_kernel<<<blocks_for(args.capacity + 1, threads), threads, 0, stream_of(stream)>>>(
-      list, data_of<std::int32_t>(args.out));
+  document_arguments_kernel<<<blocks_for(args.capacity + 1, argument_threads), argument_threads, 0,
+                              stream_of(stream)>>>(list, data_of<std::int32_t>(args.out));
   check_launch("write_document_arguments");
 }
 

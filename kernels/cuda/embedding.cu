@@ -12,7 +12,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 template <class T>
-struct Forward {
+struct EmbeddingForward {
   const std::int32_t *ids, *positions;  // positions: null if row r has position r mod tokens
   const T *table, *positions_table;     // positions_table: or null
   T* y;
@@ -115,13 +115,13 @@ void clear(const TensorView& table, StreamView stream) {
 
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
   dispatch_dtype(args.y.dtype, [&]<class T>(T) {
-    const Forward<T> op{data_of<std::int32_t>(args.ids),
-                        args.positions ? data_of<std::int32_t>(args.positions) : nullptr,
-                        data_of<T>(args.tokens_table),
-                        args.positions_table ? data_of<T>(args.positions_table) : nullptr,
-                        data_of<T>(args.y),
-                        args.ids.shape[1],
-                        args.tokens_table.shape[1]};
+    const EmbeddingForward<T> op{data_of<std::int32_t>(args.ids),
+                                 args.positions ? data_of<std::int32_t>(args.positions) : nullptr,
+                                 data_of<T>(args.tokens_table),
+                                 args.positions_table ? data_of<T>(args.positions_table) : nullptr,
+                                 data_of<T>(args.y),
+                                 args.ids.shape[1],
+                                 args.tokens_table.shape[1]};
     // Rows that are not a multiple of a vector: element by element.
     const void* const odd = op.channels % vector_length<T> == 0 ? nullptr : reinterpret_cast<const void*>(1);
     for_each<vector_length<T>>(op, args.y.numel(), {op.table, op.positions_table, op.y, odd}, stream,

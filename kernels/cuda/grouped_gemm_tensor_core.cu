@@ -15,7 +15,7 @@ template <class T>
 constexpr std::size_t shared_bytes = sizeof(T) * (2 * stages * tile_numel);
 
 /// Layout of an operand: its rows are the result's rows (columns, for b), or the depth.
-enum class Rows { outer, depth };
+enum class TileRows { outer, depth };
 
 /// Loads rows [row, row + Count) and columns [column, column + Width) into a tile; the caller commits and waits.
 template <int Count, int Width, class T>
@@ -39,14 +39,14 @@ __device__ __forceinline__ void load_part(T* tile, const MatrixOf<T>& from, std:
 }
 
 /// Depth [step·64, +64) of rows (or columns) [outer, +128).
-template <Rows Order, class T>
+template <TileRows Order, class T>
 __device__ __forceinline__ void load_operand(T* tile, const MatrixOf<T>& from, std::int64_t outer, std::int64_t step) {
-  if constexpr (Order == Rows::outer) load_part<tile_side, tile_depth>(tile, from, outer, step * tile_depth);
+  if constexpr (Order == TileRows::outer) load_part<tile_side, tile_depth>(tile, from, outer, step * tile_depth);
   else load_part<tile_depth, tile_side>(tile, from, step * tile_depth, outer);
 }
 
 /// sums += this warp's 64×64, over the depth of a tile.
-template <Rows A, Rows B, class T>
+template <TileRows A, TileRows B, class T>
 __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* a_tile, const T* b_tile, int row,
                                                int column, int lane) {
 #pragma unroll
@@ -55,7 +55,7 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int first = row + 16 * i;
-      if constexpr (A == Rows::outer)
+      if constexpr (A == TileRows::outer)
         load_matrices(a[i],
                       a_tile + swizzled_offset(first + a_row(lane), k / chunk_elements + a_chunk(lane), tile_depth));
       else
@@ -66,7 +66,7 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* 
     for (int j = 0; j < 8; j += 2) {
       const int first = column + 8 * j;
       std::uint32_t b[4];
-      if constexpr (B == Rows::outer)
+      if constexpr (B == TileRows::outer)
         load_matrices(b, b_tile + swizzled_offset(first + b_row(lane), k / chunk_elements + b_chunk(lane), tile_depth));
       else
         load_matrices_transposed(
@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* 
   }
 }
 
-template <Rows A, Rows B, class T, class C>
+template <TileRows A, TileRows B, class T, class C>
 __device__ __forceinline__ void make_tile(const Operands<T>& x, const ResultOf<C>& result) {
   extern __shared__ __align__(128) unsigned char shared[];
   T* const tiles = reinterpret_cast<T*>(shared);
@@ -123,14 +123,14 @@ __global__ void __launch_bounds__(tile_threads, 2) grouped_kernel(const GroupedC
   Operands<T> x;
   const ResultOf<T> result = tile_of(c, tile_side, tile_side, x);
   if (result.rows < 1) return;
-  make_tile<Rows::outer, TransB ? Rows::outer : Rows::depth>(x, result);
+  make_tile<TileRows::outer, TransB ? TileRows::outer : TileRows::depth>(x, result);
 }
 
 template <class T, class C>
 __global__ void __launch_bounds__(tile_threads, 2) gradient_kernel(const GradientCall<T, C> c) {
   Operands<T> x;
   const ResultOf<C> result = tile_of(c, tile_side, tile_side, x);
-  make_tile<Rows::depth, Rows::depth>(x, result);
+  make_tile<TileRows::depth, TileRows::depth>(x, result);
 }
 
 template <class Kernel, class Call>

@@ -10,7 +10,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int warps = 8, block = static_cast<int>(quantization_block), per_lane = block / 32;
+constexpr int int8_warps = 8, block = static_cast<int>(quantization_block), per_lane = block / 32;
 constexpr std::int64_t block_bytes = block + static_cast<std::int64_t>(sizeof(float));
 
 /// Chunks of `count` numbers, one after the other, and of encoded bytes.
@@ -32,7 +32,7 @@ struct Int8Block {
 };
 
 __device__ __forceinline__ Int8Block block_of_warp(const Chunks& of) {
-  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * int8_warps + threadIdx.x / 32;
   const std::int64_t chunk = index / of.blocks, begin = index % of.blocks * block;
   if (chunk >= of.chunks) return {0, 0, 0, 0};
   const std::int64_t rest = of.count - begin;
@@ -41,7 +41,7 @@ __device__ __forceinline__ Int8Block block_of_warp(const Chunks& of) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(32 * int8_warps)
     encode_int8_kernel(const T* x, float* residual, unsigned char* to, const Chunks of) {
   const Int8Block at = block_of_warp(of);
   if (at.numbers == 0) return;  // the whole warp
@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(32 * warps)
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * warps) decode_int8_kernel(const unsigned char* from, T* to, const Chunks of) {
+__global__ void __launch_bounds__(32 * int8_warps)
+    decode_int8_kernel(const unsigned char* from, T* to, const Chunks of) {
   const Int8Block at = block_of_warp(of);
   const float scale = at.numbers > 0 ? *reinterpret_cast<const float*>(from + at.byte) : 0.0F;
   const auto* const codes = reinterpret_cast<const std::int8_t*>(from + at.byte + sizeof(float));
@@ -113,7 +114,7 @@ void encode_int8(const EncodeInt8Args& args, StreamView stream) {
   const Chunks of = chunks_of(args.count, args.chunks);
   if (of.blocks * of.chunks == 0) return;
   dispatch_dtype(args.dtype, [&]<class T>(T) {
-    encode_int8_kernel<T><<<blocks_for(of.blocks * of.chunks, warps), 32 * warps, 0, stream_of(stream)>>>(
+    encode_int8_kernel<T><<<blocks_for(of.blocks * of.chunks, int8_warps), 32 * int8_warps, 0, stream_of(stream)>>>(
         static_cast<const T*>(args.x), args.residual, reinterpret_cast<unsigned char*>(args.to), of);
     check_launch("encode_int8");
   });
@@ -123,7 +124,7 @@ void decode_int8(const DecodeInt8Args& args, StreamView stream) {
   const Chunks of = chunks_of(args.count, args.chunks);
   if (of.blocks * of.chunks == 0) return;
   dispatch_dtype(args.dtype, [&]<class T>(T) {
-    decode_int8_kernel<T><<<blocks_for(of.blocks * of.chunks, warps), 32 * warps, 0, stream_of(stream)>>>(
+    decode_int8_kernel<T><<<blocks_for(of.blocks * of.chunks, int8_warps), 32 * int8_warps, 0, stream_of(stream)>>>(
         reinterpret_cast<const unsigned char*>(args.from), static_cast<T*>(args.to), of);
     check_launch("decode_int8");
   });

@@ -23,7 +23,7 @@ __device__ __forceinline__ float row_sum(const T* x, std::int64_t channels, cons
 }
 
 template <class T>
-struct Forward {
+struct LayerNormForward {
   const T *x, *weight, *bias;
   T* y;
   float *mean, *rstd;  // null: not written; apply reads them
@@ -33,7 +33,7 @@ struct Forward {
 
   template <int N, class Group>
   __device__ void run(std::int64_t row) const {
-    const Forward& r = *this;
+    const LayerNormForward& r = *this;
     const T* const x = r.x + row * r.channels;
     T* const y = r.y + row * r.channels;
     constexpr int step = group_block / Group::per_block * N;
@@ -65,7 +65,7 @@ struct Forward {
 };
 
 template <class T>
-struct Backward {
+struct LayerNormBackward {
   const T *dy, *x, *weight;
   const float *mean, *rstd;
   T* dx;
@@ -74,7 +74,7 @@ struct Backward {
 
   template <int N, class Group>
   __device__ void run(std::int64_t row) const {
-    const Backward& r = *this;
+    const LayerNormBackward& r = *this;
     const T *const x = r.x + row * r.channels, *const dy = r.dy + row * r.channels;
     T* const dx = r.dx + row * r.channels;
     constexpr int step = group_block / Group::per_block * N;
@@ -124,9 +124,9 @@ float* optional(const TensorView& view) { return view ? view.as<float>() : nullp
 
 void run_forward(const LayerNormForwardArgs& args, bool apply, StreamView stream) {
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    const Forward<T> r{data_of<T>(args.x), data_of<T>(args.weight),      data_of<T>(args.bias),
-                       data_of<T>(args.y), optional(args.mean),          optional(args.rstd),
-                       args.x.shape[1],    static_cast<float>(args.eps), apply};
+    const LayerNormForward<T> r{data_of<T>(args.x), data_of<T>(args.weight),      data_of<T>(args.bias),
+                                data_of<T>(args.y), optional(args.mean),          optional(args.rstd),
+                                args.x.shape[1],    static_cast<float>(args.eps), apply};
     const bool vectors = aligned16(r.x) && aligned16(r.y) && aligned16(r.weight) && aligned16(r.bias);
     for_rows<T>(r, args.x.shape[0], r.channels, vectors, stream, "layer_norm_forward");
   });
@@ -147,8 +147,9 @@ void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.x.shape[0];
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    const Backward<T> r{data_of<T>(args.dy),   data_of<T>(args.x),  data_of<T>(args.weight), args.mean.as<float>(),
-                        args.rstd.as<float>(), data_of<T>(args.dx), args.weight.numel(),     args.add_to_dx};
+    const LayerNormBackward<T> r{data_of<T>(args.dy),   data_of<T>(args.x),    data_of<T>(args.weight),
+                                 args.mean.as<float>(), args.rstd.as<float>(), data_of<T>(args.dx),
+                                 args.weight.numel(),   args.add_to_dx};
     if (args.dweight || args.dbias)
       sum_rows<T>(r, rows, {args.dweight, args.dbias}, args.accumulate, args.workspace, stream);
     if (!args.dx) return;

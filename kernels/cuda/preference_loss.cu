@@ -9,18 +9,18 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-struct Rows {
+struct SequenceRowsOnDevice {
   const float* log_probs;
   const std::int32_t* targets;
   std::int64_t tokens;
 };
 
-Rows rows_of(const SequenceRows& rows) {
+SequenceRowsOnDevice rows_of(const SequenceRows& rows) {
   return {data_of<float>(rows.log_probs), data_of<std::int32_t>(rows.targets), rows.targets.shape[1]};
 }
 
 /// For every thread of the block.
-__device__ SequenceSums sums_of(const Rows& rows, std::int64_t row) {
+__device__ SequenceSums sums_of(const SequenceRowsOnDevice& rows, std::int64_t row) {
   const std::int64_t begin = row * rows.tokens;
   double sum = 0;
   std::int64_t targets = 0;
@@ -37,7 +37,7 @@ __device__ SequenceSums sums_of(const Rows& rows, std::int64_t row) {
 
 struct Pairs {
   PreferenceSpec spec;
-  Rows rows;
+  SequenceRowsOnDevice rows;
   const double* reference;   // (rows); null: 0
   const float* nll_weights;  // (rows); null: no cross-entropy
   float* weights;            // (rows, tokens); null: not wanted
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(group_block) pairs_kernel(const Pairs p) {
 
 struct Labelled {
   PreferenceSpec spec;
-  Rows rows;
+  SequenceRowsOnDevice rows;
   const double* reference;  // (rows); null: 0
   const float* labels;      // (rows)
   const double* kl;         // (rows)
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(group_block) labelled_kernel(const Labelled p)
   for (std::int64_t t = threadIdx.x; t < p.rows.tokens; t += group_block) weights[t] = static_cast<float>(-terms.slope);
 }
 
-__global__ void __launch_bounds__(group_block) sequences_kernel(const Rows rows, double* sums) {
+__global__ void __launch_bounds__(group_block) sequences_kernel(const SequenceRowsOnDevice rows, double* sums) {
   const SequenceSums of = sums_of(rows, blockIdx.x);
   if (threadIdx.x == 0) sums[blockIdx.x] = of.policy;
 }

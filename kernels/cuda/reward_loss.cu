@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(group_block) rewards_kernel(const Rewards r) {
 }
 
 template <class T>
-struct Backward {
+struct ScoreBackward {
   const T* x;
   const T* weight;
   const std::int32_t* last;
@@ -86,7 +86,8 @@ struct Backward {
 
 /// A thread for a channel.
 template <class T, class G>
-__global__ void __launch_bounds__(group_block) score_weight_kernel(const Backward<T> b, G* dweight, bool accumulate) {
+__global__ void __launch_bounds__(group_block)
+    score_weight_kernel(const ScoreBackward<T> b, G* dweight, bool accumulate) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * group_block + threadIdx.x;
   if (c >= b.channels) return;
   double sum = accumulate ? static_cast<double>(to_float(dweight[c])) : 0.0;
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(group_block) score_weight_kernel(const Backwar
 
 /// A thread for an element.
 template <class T>
-__global__ void __launch_bounds__(group_block) score_input_kernel(const Backward<T> b, T* dx) {
+__global__ void __launch_bounds__(group_block) score_input_kernel(const ScoreBackward<T> b, T* dx) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * group_block + threadIdx.x;
   if (i >= b.rows * b.tokens * b.channels) return;
   const std::int64_t token = i / b.channels, row = token / b.tokens;
@@ -145,14 +146,14 @@ void reward_loss(const RewardLossArgs& args, StreamView stream) {
 void score_backward(const ScoreBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.last.numel(), channels = args.x.shape[1];
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    const Backward<T> b{data_of<T>(args.x),
-                        data_of<T>(args.weight),
-                        data_of<std::int32_t>(args.last),
-                        data_of<double>(args.slopes),
-                        args.loss_scale,
-                        rows,
-                        args.x.shape[0] / rows,
-                        channels};
+    const ScoreBackward<T> b{data_of<T>(args.x),
+                             data_of<T>(args.weight),
+                             data_of<std::int32_t>(args.last),
+                             data_of<double>(args.slopes),
+                             args.loss_scale,
+                             rows,
+                             args.x.shape[0] / rows,
+                             channels};
     if (args.dweight)  // before dx, which may be x
       dispatch_gradient_dtype<T>(args.dweight.dtype, [&]<class G>(G) {
         score_weight_kernel<T, G><<<blocks_for(channels, group_block), group_block, 0, stream_of(stream)>>>(

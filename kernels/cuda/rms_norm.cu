@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 template <class T>
-struct Forward {
+struct RmsNormForward {
   const T *x, *weight;
   T* y;
   float* rstd;  // null: not written; apply reads it
@@ -20,7 +20,7 @@ struct Forward {
 
   template <int N, class Group>
   __device__ void run(std::int64_t index) const {
-    const Forward& r = *this;
+    const RmsNormForward& r = *this;
     const std::int64_t row = index / r.groups, group = index % r.groups;
     const T* const x = r.x + row * r.stride_x + group * r.channels;
     T* const y = r.y + row * r.stride_y + group * r.channels;
@@ -75,17 +75,17 @@ void run_forward(const RmsNormForwardArgs& args, bool apply, StreamView stream) 
   const std::int64_t channels = args.weight.numel();
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     constexpr int n = vector_length<T>;
-    const Forward<T> r{data_of<T>(args.x),
-                       data_of<T>(args.weight),
-                       data_of<T>(args.y),
-                       args.rstd ? args.rstd.as<float>() : nullptr,
-                       args.x.shape[1] / channels,
-                       channels,
-                       stride_of(args.x, args.stride_x),
-                       stride_of(args.y, args.stride_y),
-                       static_cast<float>(args.eps),
-                       static_cast<float>(args.weight_offset),
-                       apply};
+    const RmsNormForward<T> r{data_of<T>(args.x),
+                              data_of<T>(args.weight),
+                              data_of<T>(args.y),
+                              args.rstd ? args.rstd.as<float>() : nullptr,
+                              args.x.shape[1] / channels,
+                              channels,
+                              stride_of(args.x, args.stride_x),
+                              stride_of(args.y, args.stride_y),
+                              static_cast<float>(args.eps),
+                              static_cast<float>(args.weight_offset),
+                              apply};
     const bool vectors =
         r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
     const std::int64_t rows = args.x.shape[0] * r.groups;

@@ -31,7 +31,7 @@ __device__ __forceinline__ void widen(const Raw<N, T>& raw, float (&v)[N]) {
 }
 
 template <class T>
-struct Backward {
+struct RmsNormBackward {
   const T *dy, *x, *weight;
   const float* rstd;
   T* dx;           // null: not wanted
@@ -155,7 +155,7 @@ __device__ void write_sums(const float (&sums)[K][N], std::int64_t own, std::int
 
 /// K vectors of N columns a thread: group_block / per_block · N · K columns at most.
 template <int N, int K, class Group, class T>
-__global__ void __launch_bounds__(group_block) backward_kernel(const Backward<T> r) {
+__global__ void __launch_bounds__(group_block) backward_kernel(const RmsNormBackward<T> r) {
   constexpr int threads = group_block / Group::per_block;
   constexpr bool held = N * K <= held_columns;
   constexpr std::int64_t step = threads * N;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(group_block) backward_kernel(const Backward<T>
 
 /// Launches the kernel with enough columns a thread.
 template <int N, class T>
-void launch(const Backward<T>& r, unsigned blocks, StreamView stream) {
+void launch(const RmsNormBackward<T>& r, unsigned blocks, StreamView stream) {
   const auto run = [&]<int Columns, class Group>(std::integral_constant<int, Columns>, Group) {
     static_assert(Columns % N == 0);
     backward_kernel<N, Columns / N, Group, T><<<blocks, group_block, 0, stream_of(stream)>>>(r);
@@ -207,21 +207,21 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   const std::int64_t least = (norms + rms_norm_device_blocks - 1) / rms_norm_device_blocks,
                      height = least > 8 ? least : 8, blocks = (norms + height - 1) / height;
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    const Backward<T> r{data_of<T>(args.dy),
-                        data_of<T>(args.x),
-                        data_of<T>(args.weight),
-                        args.rstd.as<float>(),
-                        args.dx ? data_of<T>(args.dx) : nullptr,
-                        args.dweight ? static_cast<float*>(args.workspace.data) : nullptr,
-                        norms,
-                        height,
-                        groups,
-                        channels,
-                        stride_of(args.dy, args.stride_dy),
-                        stride_of(args.x, args.stride_x),
-                        args.dx ? stride_of(args.dx, args.stride_dx) : 0,
-                        args.dx && args.add_to_dx,
-                        static_cast<float>(args.weight_offset)};
+    const RmsNormBackward<T> r{data_of<T>(args.dy),
+                               data_of<T>(args.x),
+                               data_of<T>(args.weight),
+                               args.rstd.as<float>(),
+                               args.dx ? data_of<T>(args.dx) : nullptr,
+                               args.dweight ? static_cast<float*>(args.workspace.data) : nullptr,
+                               norms,
+                               height,
+                               groups,
+                               channels,
+                               stride_of(args.dy, args.stride_dy),
+                               stride_of(args.x, args.stride_x),
+                               args.dx ? stride_of(args.dx, args.stride_dx) : 0,
+                               args.dx && args.add_to_dx,
+                               static_cast<float>(args.weight_offset)};
     constexpr int n = vector_length<T>;
     const bool vectors = channels % n == 0 && r.stride_x % n == 0 && r.stride_dy % n == 0 && r.stride_dx % n == 0 &&
                          aligned16(r.x) && aligned16(r.dy) && aligned16(r.dx) && aligned16(r.weight) &&

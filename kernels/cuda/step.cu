@@ -7,8 +7,8 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int num_counters = static_cast<int>(ExactSum::num_counters), threads = 128;  // one thread per counter
-static_assert(num_counters <= threads);
+constexpr int num_counters = static_cast<int>(ExactSum::num_counters), step_threads = 128;  // one thread per counter
+static_assert(num_counters <= step_threads);
 
 /// The total is that of all streams: kernels of several may add to it at once. Integers, so their order changes
 /// nothing.
@@ -39,13 +39,13 @@ __global__ void clip_and_skip_kernel(const ClipAndSkipArgs args) {
 }  // namespace
 
 void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
-  join_kernel<<<1, threads, 0, stream_of(stream)>>>(args);
+  join_kernel<<<1, step_threads, 0, stream_of(stream)>>>(args);
   check_launch("accumulate_norm");
 }
 
 void carry_sums(const CarrySumsArgs& args, StreamView stream) {
   if (args.sums == 0) return;
-  carry_kernel<<<static_cast<unsigned>(args.sums), threads, 0, stream_of(stream)>>>(args);
+  carry_kernel<<<static_cast<unsigned>(args.sums), step_threads, 0, stream_of(stream)>>>(args);
   check_launch("carry_sums");
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 /// Elements (row, column) of gate and up are `stride` apart by rows, those of y `stride_y`.
 template <auto Product, class T>
-struct Forward {
+struct GatedForward {
   const T *gate, *up;
   T* y;
   std::int64_t stride, stride_y;
@@ -29,7 +29,7 @@ struct Forward {
 };
 
 template <auto Slopes, class T>
-struct Backward {
+struct GatedBackward {
   const T *gate, *up, *dy;
   T *dgate, *dup;
   std::int64_t stride, stride_dy;
@@ -101,9 +101,10 @@ struct Contiguous {
 
 template <auto Product, class T>
 void forward(const SwigluForwardArgs& args, StreamView stream) {
-  Forward<Product, T> op{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y), args.stride, args.stride_y};
+  GatedForward<Product, T> op{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y), args.stride,
+                              args.stride_y};
   if (op.stride == 0 && op.stride_y == 0)
-    return for_each<vector_length<T>>(Contiguous<Forward<Product, T>>{op}, args.gate.numel(),
+    return for_each<vector_length<T>>(Contiguous<GatedForward<Product, T>>{op}, args.gate.numel(),
                                       {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
   const std::int64_t columns = args.gate.shape[1];
   op.stride = row_stride(args.gate, args.stride);
@@ -114,17 +115,17 @@ void forward(const SwigluForwardArgs& args, StreamView stream) {
 
 template <auto Slopes, class T>
 void backward(const SwigluBackwardArgs& args, StreamView stream) {
-  Backward<Slopes, T> op{data_of<T>(args.gate),
-                         data_of<T>(args.up),
-                         data_of<T>(args.dy),
-                         data_of<T>(args.dgate),
-                         data_of<T>(args.dup),
-                         args.stride,
-                         0};
+  GatedBackward<Slopes, T> op{data_of<T>(args.gate),
+                              data_of<T>(args.up),
+                              data_of<T>(args.dy),
+                              data_of<T>(args.dgate),
+                              data_of<T>(args.dup),
+                              args.stride,
+                              0};
   const std::initializer_list<const void*> pointers{args.gate.data, args.up.data, args.dy.data, args.dgate.data,
                                                     args.dup.data};
   if (op.stride == 0)
-    return for_each<vector_length<T>>(Contiguous<Backward<Slopes, T>>{op}, args.gate.numel(), pointers, stream,
+    return for_each<vector_length<T>>(Contiguous<GatedBackward<Slopes, T>>{op}, args.gate.numel(), pointers, stream,
                                       "swiglu_backward");
   const std::int64_t columns = op.stride_dy = args.gate.shape[1];
   for_columns<T>(op, args.gate.shape[0], columns, {op.stride}, pointers, stream, "swiglu_backward");

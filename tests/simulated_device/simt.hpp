@@ -15,6 +15,9 @@
 // Ends the process with a message: threads of a block that wait for different things, a warp whose lanes meet at
 // different instructions or without one of them, a grid or an amount of shared memory that no GPU takes.
 
+#pragma GCC diagnostic ignored "-Wshadow"  // nvcc has no such warnings
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>

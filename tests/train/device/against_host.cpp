@@ -312,6 +312,14 @@ int choose(World& world, Truth truth, const models::Model& fp32, const models::M
 
 }  // namespace
 
+int against_host_on_a_mesh(World& world, Truth truth) {
+  const models::Model model = models::make(config_json({}), "test");
+  int wrong = 0;
+  for (const Variant& v : variants(world.size()))
+    if (v.group > 0) (void)compare(world, truth, model, v, wrong);
+  return wrong;
+}
+
 int against_host(World& world, Truth truth) {
   const std::string config = config_json({});
   const models::Model fp32 = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with host ranks as threads, or with PyTorch.
-//   device_runs TRANSPORT simulated|real steps|experts|golden|int8|waits …      TRANSPORT: mpi | nccl
+//   device_runs TRANSPORT simulated|real steps|mesh|experts|golden|int8|waits …      TRANSPORT: mpi | nccl
 // simulated: equal to the host bit for bit. real: losses within a tolerance, ZeRO stages equal bit for bit. Exits 0 if
 // all is well, 77 without a device, or over NCCL with fewer devices than ranks on this host.
 
@@ -33,11 +33,12 @@ static int run(World& world, const std::string& what, Truth truth) {
   if (what == "golden") return golden_curves(world, truth);
   if (what == "waits") return wait_order(world);
   if (what == "int8") return compressed(world, truth);
+  if (what == "mesh") return against_host_on_a_mesh(world, truth);
   if (what == "experts") return experts(world, truth);
   if (what == "steps")
     return against_host(world, truth) + library_attention(world, truth) + save_asynchronously(world) + trace(world) +
            sums_at_the_bound(world) + warm_up(world, truth);
-  throw Error(ExitCode::usage, "'" + what + "' is none of steps, experts, golden, int8, waits");
+  throw Error(ExitCode::usage, "'" + what + "' is none of steps, mesh, experts, golden, int8, waits");
 }
 }  // namespace tessera::test
 

@@ -49,6 +49,8 @@ struct Choosing {
 
 /// Steps of every strategy and dtype against host ranks as threads, and checkpoints between host and device.
 [[nodiscard]] int against_host(World& world, Truth truth);
+/// Those of against_host that shard over a part of the ranks: on four ranks alone.
+[[nodiscard]] int against_host_on_a_mesh(World& world, Truth truth);
 /// Ten steps of PyTorch at every ZeRO stage, and those of other families at ZeRO-3, with the tolerances of the host's
 /// tests; stages equal bit for bit.
 [[nodiscard]] int golden_curves(World& world, Truth truth);

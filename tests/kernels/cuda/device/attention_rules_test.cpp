@@ -92,8 +92,12 @@ void expect_as_host(const RuleCase& c, std::int64_t gap) {
 TYPED_TEST(CudaAttentionRules, AreTheHosts) {
   TESSERA_NEEDS_DEVICE();
   const std::int64_t gaps[] = {0, 8, 3};
-  int i = 0;
-  for (const RuleCase& c : device_cases()) expect_as_host<TypeParam>(c, gaps[i++ % 3]);
+  int i = -1;
+  for (const RuleCase& c : device_cases()) {
+    ++i;
+    if (small_problems() && i % 2 == (std::is_same_v<TypeParam, float> ? 0 : 1)) continue;  // those of the other type
+    expect_as_host<TypeParam>(c, gaps[i % 3]);
+  }
 }
 
 TEST(CudaAttentionRefusal, NamesWhatABackendDoesNotTake) {

@@ -3,6 +3,7 @@
 // The same tensor on the host, whose kernel is the reference, and on the device. Elements are made from fp32 and read
 // back as fp32.
 
+#include <cstdlib>
 #include <cstring>
 
 #include "../../../base/cuda/needs_device.hpp"
@@ -11,6 +12,13 @@
 #include "runtime/base/stream.hpp"
 
 namespace tessera::kernels {
+
+/// Whether the largest problems are left out (TESSERA_SMALL_PROBLEMS): kernels that are translated to C++ take minutes
+/// for them. The sweeps labeled long, and a device, have all.
+inline bool small_problems() {
+  static const bool small = std::getenv("TESSERA_SMALL_PROBLEMS") != nullptr;
+  return small;
+}
 
 /// A stream on the test's device for a scope; synchronizes at its end.
 class DeviceStream {

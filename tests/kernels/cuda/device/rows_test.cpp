@@ -29,8 +29,9 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
     std::int64_t batch, tokens, channels, vocab;
     bool positions;
   };
-  for (const Case& c : {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true},
-                        Case{1, 1500, 1025, 3000, true}, Case{3, 1777, 264, 70000, true}}) {
+  std::vector<Case> cases{{2, 3, 5, 4, false}, {3, 700, 64, 1, false}, {4, 300, 130, 50, true}};
+  if (!small_problems()) cases.insert(cases.end(), {{1, 1500, 1025, 3000, true}, {3, 1777, 264, 70000, true}});
+  for (const Case& c : cases) {
     const std::int64_t rows = c.batch * c.tokens;
     HostDeviceTensor<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
         positions(integers_below(rows, c.tokens, 2), Shape{c.batch, c.tokens});

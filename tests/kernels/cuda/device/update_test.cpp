@@ -151,7 +151,10 @@ TYPED_TEST(CudaUpdate, ManySegmentsOfAShardToTheBit) {
     segments.push_back({begin, end, i % 3 == 0 ? 0.5 : 1, i % 2 == 0 ? 0.1 : 0});
   }
   for (const std::size_t shift : {0, 1})
-    for (const bool with_copy : {true, false}) TypeParam(end + 5, shift).run(segments, with_copy);
+    for (const bool with_copy : {true, false}) {
+      if (small_problems() && with_copy == (shift == 1)) continue;
+      TypeParam(end + 5, shift).run(segments, with_copy);
+    }
 }
 
 }  // namespace
