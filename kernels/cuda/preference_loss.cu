@@ -212,9 +212,14 @@ void match_sorted(const MatchSortedArgs& args, StreamView stream) {
   if (rows == 0) return;
   auto* const scratch = args.scratch.as<double>();
   sequences_kernel<<<blocks_for(rows, 1), group_block, 0, stream_of(stream)>>>(rows_of(args.rows), scratch);
-  match_kernel<<<1, group_block, 0, stream_of(stream)>>>(
-      {args.kind, rows / 2, scratch, args.reference_sums ? args.reference_sums.as<double>() : nullptr, scratch + rows,
-       scratch, args.matched.as<double>()});
+  const Matching m{args.kind,
+                   rows / 2,
+                   scratch,
+                   args.reference_sums ? args.reference_sums.as<double>() : nullptr,
+                   scratch + rows,
+                   scratch,
+                   args.matched.as<double>()};
+  match_kernel<<<1, group_block, 0, stream_of(stream)>>>(m);
   check_launch("match_sorted");
 }
 
