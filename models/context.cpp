@@ -22,11 +22,14 @@ void share_rows(Model& model, int ranks, std::optional<ContextKind> kind) {
     return why;
   };
   if (!kind) kind = refusal(ContextKind::ulysses).empty() ? ContextKind::ulysses : ContextKind::gather;
-  if (const std::string why = refusal(*kind); !why.empty())
+  if (std::string why = refusal(*kind); !why.empty()) {
+    if (model.tensor_ranks > 1)
+      why += strfmt(" that each of %d parts of the model has (--tensor_parallel_size)", model.tensor_ranks);
     refuse(why, *kind == ContextKind::ulysses && refusal(ContextKind::gather).empty()
                     ? "Give --context_parallel_kind gather, or a size that divides the heads and is a divisor or a "
                       "multiple of the number of key and value heads"
                     : "Drop --context_parallel_size");
+  }
   model.keep_whole_flops();
   model.context = {ranks, *kind};
   for (const auto& module : model.modules) module->set_context(model.context);

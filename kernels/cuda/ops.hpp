@@ -13,7 +13,8 @@
 //   linear_cross_entropy                  logits of a block of rows over the whole vocabulary, then one kernel that
 //                                         computes loss and gradient in place; a target outside the vocabulary makes
 //                                         the loss NaN
-//   preference_loss, labelled_loss, sum_sequences, match_sorted  sums over the tokens of a sequence by a tree of 256 threads
+//   preference_loss, labelled_loss, sum_sequences, match_sorted
+//                                         sums over the tokens of a sequence by a tree of 256 threads
 
 #include "kernels/operations.hpp"
 

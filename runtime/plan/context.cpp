@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/context.hpp"
 
+#include <numeric>
+
 #include "runtime/base/error.hpp"
 
 namespace tessera::plan {
+
+std::int64_t whole_length(const RunSpec& spec) {
+  const bool gathers = spec.context_ranks() > 1 && spec.model->context.kind == models::ContextKind::gather;
+  const std::int64_t parts = std::lcm(spec.row_ranks(), gathers ? 2 * spec.context_ranks() : 1);
+  return spec.tokens / parts * parts;
+}
 
 void check_context(const RunSpec& spec) {
   const int ranks = spec.context_ranks();
@@ -21,7 +29,7 @@ void check_context(const RunSpec& spec) {
                 strfmt("max_length %ld / %scontext_parallel_size %d%s = %ld, and %ld tokens are left", spec.tokens,
                        gathers ? "(2 * " : "", ranks, gathers ? ")" : "", spec.tokens / parts, spec.tokens % parts),
                 "max_length, context_parallel_size",
-                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / parts * parts));
+                strfmt("Set --max_length %ld, or a size that divides it", whole_length(spec)));
   const shard::ShardPolicy& policy = spec.strategy.policy;
   if (spec.flat_tokens > 0 || spec.flat_eval_tokens > 0)
     refuse("together with --padding_free", "context_parallel_size, padding_free", "Use --packing");

@@ -2,6 +2,7 @@
 #include "runtime/plan/tensor.hpp"
 
 #include "runtime/base/error.hpp"
+#include "runtime/plan/context.hpp"
 
 namespace tessera::plan {
 
@@ -20,7 +21,7 @@ void check_tensor(const RunSpec& spec) {
                        parts > ranks ? strfmt("(context_parallel_size %d * ", spec.context_ranks()).c_str() : "", ranks,
                        parts > ranks ? ")" : "", spec.tokens / parts, spec.tokens % parts),
                 "max_length, tensor_parallel_size",
-                strfmt("Set --max_length %ld, or a size that divides it", spec.tokens / parts * parts));
+                strfmt("Set --max_length %ld, or a size that divides it", whole_length(spec)));
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.flat_tokens % ranks == 0 && spec.flat_eval_tokens % ranks == 0, "%ld and %ld tokens end to end",
                  spec.flat_tokens, spec.flat_eval_tokens);

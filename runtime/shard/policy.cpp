@@ -153,16 +153,20 @@ Mesh with_axis(const Strategy& strategy, Axis axis, int ranks) {
     throw Error(ExitCode::usage,
                 strfmt("%d ranks are to share %s, and the run has %d", ranks, shared, strategy.mesh.world()), {},
                 strfmt("Start a multiple of %d: tessera launch -n %d", ranks, ranks));
-  if ((replicas ? replicate : shard) % ranks != 0)
+  const int context = strategy.mesh.size(Axis::context), left = replicas ? replicate : shard;
+  if (left % ranks != 0) {
+    const std::string others = context > 1 ? strfmt("%d ranks that share rows times ", context) : "";
+    const bool all = replicas || replicate == 1;
     throw Error(ExitCode::usage,
-                strfmt("%d ranks that share %s do not divide %s of %d ranks", ranks, shared,
-                       replicas ? "the world" : "a shard group", replicas ? replicate : shard),
-                "strategy " + strategy.name,
-                "Choose a divisor: " + divisors(replicas ? replicate : shard) +
-                    (replicate > 1 && !replicas ? ", or a larger --shard_group_size" : ""));
+                others + strfmt("%d ranks that share %s do not divide %s of %d ranks", ranks, shared,
+                                all ? "the run" : "a shard group", left * context),
+                all ? std::string() : "strategy " + strategy.name,
+                "Choose a divisor: " + divisors(left) +
+                    (all ? "" : strfmt(", or a --shard_group_size that is a multiple of %d", context * ranks)));
+  }
   std::vector<AxisSize> axes = {{Axis::replicate, replicas ? replicate / ranks : replicate},
                                 {Axis::shard, replicas ? 1 : shard / ranks}};
-  if (const int context = strategy.mesh.size(Axis::context); context > 1) axes.push_back({Axis::context, context});
+  if (context > 1) axes.push_back({Axis::context, context});
   axes.push_back({axis, ranks});
   return Mesh(std::move(axes));
 }

@@ -218,7 +218,14 @@ TEST(Setup, RanksThatShareMatrices) {
   EXPECT_THAT(refused([] {
                 (void)strategy_of(options_of({"--tensor_parallel_size", "3"}), 4, 4);
               }),
-              HasSubstr("3 ranks that share matrices do not divide"));
+              HasSubstr("3 ranks that share matrices do not divide the run of 4 ranks"));
+  EXPECT_THAT(
+      refused([] {
+        (void)strategy_of(options_of({"--sharding_strategy", "HYBRID_SHARD", "--shard_group_size", "2",
+                                      "--context_parallel_size", "2", "--tensor_parallel_size", "2"}),
+                          8, 8);
+      }),
+      HasSubstr("2 ranks that share rows times 2 ranks that share matrices do not divide a shard group of 2 ranks"));
   EXPECT_EQ(strategy_of(options_of({"--tensor_parallel_size", "2", "--context_parallel_size", "4"}), 8, 8).mesh,
             Mesh({{Axis::replicate, 1}, {Axis::shard, 1}, {Axis::context, 4}, {Axis::tensor, 2}}));
 }

@@ -443,17 +443,6 @@ TEST(Families, GranitesFactorsAreAboveZero) {
       EXPECT_THAT(error_with("granite", key, value), HasSubstr("\"" + std::string(key) + "\" is ")) << value;
 }
 
-/// docs/models.md has a row for each, in the same order.
-TEST(Families, AreThoseOfTheirPage) {
-  std::ifstream page(std::string(TESSERA_TEST_DATA) + "/../../docs/models.md");
-  std::vector<std::string> rows, names;
-  for (std::string line; std::getline(page, line);)
-    if (line.starts_with("| `") && line.find("` |") != line.npos && line.find("`model_type`") == line.npos)
-      rows.push_back(line.substr(3, line.find("` |") - 3));
-  for (const models::Family& family : models::families()) names.emplace_back(family.name);
-  EXPECT_EQ(rows, names);
-}
-
 TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
   for (const char* family : all) {
     for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",

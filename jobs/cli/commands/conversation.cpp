@@ -79,6 +79,10 @@ class ConversationRun {
     io::ConversationRow asked = messages_;
     asked.add("user", message);
     infer::TokenIds ids = tokenizer_->encode(io::prompt_text(*form_, asked, system_), io::Special::without);
+    if (const auto image = image_token_of(ids, image_tokens(config_.directory))) {
+      std::printf("Token %d stands for an image, and only the model's text is read: leave it out.\n", *image);
+      return;
+    }
     const std::int64_t room = positions_ - static_cast<std::int64_t>(ids.size()) + 1;
     if (room < 1) {
       std::printf("The conversation has %zu tokens, more than %ld: /clear begins anew.\n", ids.size(), positions_);

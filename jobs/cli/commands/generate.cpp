@@ -60,6 +60,7 @@ class GenerateRun {
     if (model_.tensor_ranks > 1 && !options_.given("sharding_strategy"))
       options_.decide("sharding_strategy", "zero2", "with parts of matrices nothing is gathered for each token");
     require_weights(world_, config_.directory);
+    world_.run_and_agree([&] { images_ = image_tokens(config_.directory); });
     world_.run_and_agree(
         [&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory, model_.vocab)); });
     threads_ = set_rank_threads(options_, world_);
@@ -183,6 +184,9 @@ class GenerateRun {
                   strfmt("%s has token id %d, but the last id of the model's vocabulary is %ld", which.c_str(), largest,
                          model_.vocab - 1),
                   "--prompt, --prompt_file", "Use the model's own tokenizer.json");
+    if (const auto image = image_token_of(ids, images_))
+      throw Error(ExitCode::data, strfmt("%s has token %d, which stands for an image", which.c_str(), *image),
+                  "--prompt, --prompt_file", "Only the model's text is read: leave images out");
     if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
       throw Error(
           ExitCode::usage,
@@ -261,6 +265,7 @@ class GenerateRun {
   Options options_;  // with the precision that prepare() decides
   World& world_;
   ModelConfig config_;
+  std::vector<std::int32_t> images_;  // tokens that stand for images
   models::Model model_;
   ThreadAllocation threads_;
   std::optional<PromptTokenizer> prompt_tokenizer_;

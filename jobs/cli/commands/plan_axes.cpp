@@ -29,6 +29,7 @@ AxesRow axes_row(const plan::RunPlan& plan) {
   const double step = plan.costs.flops_per_step + plan.costs.recompute_flops_per_step;
   return {.context = spec.context_ranks(),
           .tensor = spec.tensor_ranks(),
+          .micro_batch = spec.batch.micro_batch,
           .costs = plan.costs,
           .load = plan::network_load(plan),
           .needed = plan::memory_needed(plan),
@@ -97,14 +98,16 @@ std::vector<AxesRow> axes_rows(const PlanOf& of, const plan::RunPlan& chosen) {
 
 void print_axes(const std::vector<AxesRow>& rows, std::uint64_t device_memory) {
   log::info(
-      "axes that share rows or matrices, at the same global batch: memory of a rank; sent in a step by the busiest "
+      "axes that share rows or matrices, at the same global batch: rows of a micro-batch; memory of a rank; sent in a "
+      "step by the busiest "
       "rank over the data axes, as activations, and by a node to other nodes; FLOPs of a rank");
-  std::string head = strfmt("  %8s%8s", "context", "tensor");
+  std::string head = strfmt("  %8s%8s%6s", "context", "tensor", "rows");
   for (int c = 0; c < plan::num_categories; ++c) head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
   log::info(head + strfmt("%12s%12s%12s%12s%12s%s", "total", "data axes", "exchange", "node uplink", "FLOPs",
                           device_memory > 0 ? "   fits" : ""));
   for (const AxesRow& row : rows) {
     std::string line = strfmt("%c %8d%8d", row.chosen ? '*' : ' ', row.context, row.tensor);
+    if (row.refused.empty()) line += strfmt("%6ld", row.micro_batch);
     if (!row.refused.empty()) {
       log::info(line + "  not possible: " + row.refused);
       continue;
@@ -127,7 +130,8 @@ nlohmann::ordered_json axes_json(const std::vector<AxesRow>& rows) {
       for (int c = 0; c < plan::num_categories; ++c)
         of["memory"][plan::name_of(static_cast<plan::Category>(c))] = row.costs.memory[c];
       of["memory"]["total"] = row.costs.total;
-      of.update({{"memory_needed", row.needed},
+      of.update({{"micro_batch", row.micro_batch},
+                 {"memory_needed", row.needed},
                  {"data_axes", data_bytes(row)},
                  {"exchange", row.load.exchange.busiest_rank},
                  {"node_uplink", uplink_bytes(row)},

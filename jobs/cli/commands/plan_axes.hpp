@@ -14,6 +14,7 @@ namespace tessera::jobs {
 /// The run with so many ranks that share rows, and that have parts of the same matrices.
 struct AxesRow {
   int context = 1, tensor = 1;
+  std::int64_t micro_batch = 0;  // rows
   plan::Costs costs;
   plan::NetworkLoad load;
   std::size_t needed = 0;  // plan::memory_needed

@@ -194,7 +194,11 @@ void TrainRun::read_sample_prompts() {
 }
 
 void TrainRun::check_prompt(const char* option, const Prompt& prompt) const {
-  for (const std::int32_t id : ids_of(prompt))
+  const std::vector<std::int32_t> ids = ids_of(prompt);
+  if (const auto image = image_token_of(ids, image_tokens(config_.directory)))
+    throw options_.refuse(option, strfmt("a prompt has token %d, which stands for an image", *image),
+                          "Only the model's text is read: leave images out");
+  for (const std::int32_t id : ids)
     if (id >= model_.vocab)
       throw options_.refuse(option, strfmt("a prompt has token id %d, beyond the model's vocabulary", id),
                             "Choose another prompt");

@@ -30,9 +30,6 @@ std::vector<io::DataFile> files_of(const Options& options, const char* option) {
 
 io::Columns columns_of(const Options& options) { return io::parse_columns(options.text("columns"), "--columns"); }
 
-namespace {
-
-/// The tokens that stand for images and videos in what a model of text and images reads; none: of another model.
 std::vector<std::int32_t> image_tokens(const std::string& model_directory) {
   const std::string path = model_directory + "/config.json";
   if (model_directory.empty() || !io::exists(path)) return {};
@@ -46,7 +43,10 @@ std::vector<std::int32_t> image_tokens(const std::string& model_directory) {
   return tokens;
 }
 
-}  // namespace
+std::optional<std::int32_t> image_token_of(std::span<const std::int32_t> ids, std::span<const std::int32_t> images) {
+  const auto found = std::ranges::find_first_of(ids, images);
+  return found == ids.end() ? std::nullopt : std::optional(*found);
+}
 
 io::RowSettings row_settings(const Options& options, const std::string& model_directory) {
   return {.strict = options.flag("strict"),

@@ -89,6 +89,7 @@ void announce_inference(const InferenceStart& start) {
   log::info(version_line());
   log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions", model.family.c_str(),
                    start.config->path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens));
+  if (models::is_text_part(model.family)) log::info("model     the text part of " + model.family + " alone");
   log::info(std::string("precision ") + name_of(model.dtype) + " | " + precision_source(*start.options));
   log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
                    plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),

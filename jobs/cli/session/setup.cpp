@@ -234,7 +234,7 @@ void warn_of_config(const ModelConfig& config) {
 models::Model make_inference_model(const Options& options, const ModelConfig& config, DType dtype) {
   models::Model model = models::make(config.text, config.path, dtype);
   if (config.adapter.text.empty()) return model;
-  add_adapters(model, config.adapter);
+  add_adapters(model, config.adapter, /*dropout=*/0.0);
   if (options.has("checkpoint") && options.has("adapters"))
     throw options.refuse("adapters", "the checkpoint has an adapter already", "Drop --adapters");
   return model;
