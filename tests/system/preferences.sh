@@ -75,7 +75,7 @@ expect '^document 2, .* with loss' log
 good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset tokens.bin --output_dir tokens
 diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses tokens) > /dev/null || fail "a token file has other losses"
 refused 3 'holds pairs of a chosen and a rejected answer' 1 sft --model . --dataset tokens.bin --output_dir no
-refused 3 'was made for another --rlhf_type' 1 rm --model . --dataset tokens.bin --output_dir no
+for type in rm kto; do refused 3 'was made for another --rlhf_type' 1 $type --model . --dataset tokens.bin --max_length 256 --output_dir no; done
 
 # Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
 for form in swift implicit; do
