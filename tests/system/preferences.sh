@@ -172,6 +172,9 @@ expect '"pairs":4,' partial/logging.jsonl
 # The best checkpoint by a metric of pairs; a data set that splits off whole pairs.
 good 1 "${train[@]}" "${sigmoid[@]}" --split_dataset_ratio 0.3 --eval_steps 1 --save_steps 1 --load_best_model_at_end true \
   --metric_for_best_model rewards/margins --output_dir best
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --resume_from_checkpoint first/checkpoint-3 --max_steps 4 --output_dir forward \
+  --f_divergence_type forward_kl --ref_quant_bits 8
+expect 'warning W060: .*f_divergence_type .*ref_quant_bits' log
 expect '^best .*eval_rewards/margins' log
 refused 2 'Choose one of loss, rewards/chosen' 1 "${train[@]}" --val_dataset valid.jsonl --metric_for_best_model token_acc --output_dir no
 
