@@ -140,6 +140,8 @@ refused 2 'the reference is a reward model' 1 "${train[@]}" "${sigmoid[@]}" --re
 refused 2 'the other types have no reference model' 1 cpo --ref_quant_bits 4 --model . --dataset pairs.jsonl
 
 # On a device: the fields of sequences and the sums of metrics are in its memory.
+mkdir eight && sed 's/^{/{"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true},/' config.json > eight/config.json
+refused 2 'Use --ref_quant_bits 8' 1 "${qlora[@]}" --ref_model eight --output_dir no
 if [ -n "$simulated" ]; then
   for reference in "" "--precompute_ref_log_probs true"; do
     # shellcheck disable=SC2086
