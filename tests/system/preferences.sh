@@ -72,6 +72,10 @@ refused 2 'it has no score head' 1 eval --rlhf_type rm --model . "${evaluate[@]}
 sigmoid=(--rlhf_type dpo --beta 0.5 --per_device_train_batch_size 2)
 good 2 tokenize --rlhf_type dpo --model . --dataset pairs.jsonl --out tokens.bin --preview 2
 expect '^document 2, .* with loss' log
+sed 's/^{/{"margin": 0.5, /' pairs.swift.jsonl > margins.jsonl
+good 1 tokenize --rlhf_type rm --model . --dataset margins.jsonl --out margins.bin --preview 4
+expect '^document 4, ' log
+! grep -q '^document 3, ' log || fail "a margin is shown as text"
 good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset tokens.bin --output_dir tokens
 diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses tokens) > /dev/null || fail "a token file has other losses"
 refused 3 'holds pairs of a chosen and a rejected answer' 1 sft --model . --dataset tokens.bin --output_dir no
