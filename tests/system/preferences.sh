@@ -103,7 +103,7 @@ done
 
 # QLoRA: the base in 4 bits is the reference, at any stage.
 qlora=("${lora[@]}" --quant_method bnb --quant_bits 4)
-good 2 "${qlora[@]}" --zero_stage 3 --output_dir four
+good 2 "${qlora[@]}" --zero_stage 3 --save_steps 5 --output_dir four
 good 2 "${qlora[@]}" --zero_stage 0 --precompute_ref_log_probs true --output_dir four-known
 diff <(losses four) <(losses four-known) > /dev/null || fail "the quantized base has other losses computed beforehand"
 cmp -s four/adapter_model.safetensors four-known/adapter_model.safetensors || fail "QLoRA: stages differ"
@@ -114,7 +114,7 @@ expect '^loss      .* \| reference: \. in nf4' log
 diff <(losses four) <(losses four-own) > /dev/null || fail "a second model in 4 bits has other losses than the base in 4 bits"
 good 2 "${qlora[@]}" --zero_stage 3 --ref_model . --ref_quant_bits none --output_dir four-none
 ! diff <(losses four) <(losses four-none) > /dev/null || fail "a reference in floats has the losses of one in 4 bits"
-for reference in "" "--ref_model ."; do
+for from in "--model . --adapters four" "--model . --adapters four --ref_model ." "--checkpoint four/checkpoint-5"; do
   # shellcheck disable=SC2086
   good 2 eval --rlhf_type dpo --beta 0.5 --model . --adapters four --quant_method bnb --quant_bits 4 $reference "${evaluate[@]}"
   sed -n 's/^\({"loss.*\),"seconds".*/\1/p' log >> evaluated

@@ -207,7 +207,7 @@ void add_preferences(models::Model& model, const Options& options, const std::st
       throw options.refuse("ref_quant_bits",
                            "--ref_quant_bits has no effect: the reference is the model without its adapters",
                            "Drop it, or name a second model with --ref_model");
-    quantize_base(reference, options, config_json, source, /*trains=*/true);
+    quantize_base(reference, options, config_json, source, /*trains=*/false);  // its weights are not trained
   } else {
     quantize_reference(reference, options, config_json, source);
   }
