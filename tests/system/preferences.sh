@@ -214,11 +214,11 @@ refused 2 'has one loss at a time' 1 cpo --loss_type hinge ipo --model . --datas
 refused 2 'is not one of --rlhf_type dpo' 1 dpo --loss_type sigmoid kto --model . --dataset pairs.jsonl
 refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
 mkdir wider && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > wider/config.json
-refused 2 'this one would have one' 1 dpo --loss_type aot --per_device_train_batch_size 2 --per_device_eval_batch_size 1 --model . --dataset pairs.jsonl
-refused 2 'this one would have one' 1 dpo --loss_type aot --per_device_train_batch_size 4 --global_batch_size 1 --model . --dataset pairs.jsonl
-printf 'stage: rlhf\nrlhf_type: dpo\nloss_type: aot\n' > aot.yaml
-good 1 tokenize aot.yaml --model . --dataset pairs.jsonl --out aot.bin
-refused 2 'is for other losses, and not for sft' 1 dpo --loss_type sft --f_divergence_type forward_kl --model . --dataset pairs.jsonl
+mkdir shorter && sed 's/"max_position_embeddings": 256/"max_position_embeddings": 64/' config.json > shorter/config.json
+for known in true false; do
+  refused 2 'the reference model of --ref_model has 64 positions' 1 dpo --ref_model shorter --model . --dataset pairs.jsonl --output_dir no \
+    --precompute_ref_log_probs $known
+done
 refused 2 'vocabulary of 1100' 1 dpo --ref_model wider --model . --dataset pairs.jsonl --output_dir no
 mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json
 refused 3 'there is no chat template' 1 dpo --model plain --dataset pairs.jsonl --max_length 256 --output_dir no
