@@ -291,6 +291,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.after_think = world.sum(after_think);
   report.files_of_pairs = options.rows.pairs ? 1 : 0;
   report.files_of_margins = options.rows.margins ? 1 : 0;
+  report.files_of_labels = options.rows.labels ? 1 : 0;
   add_unread(world, report.skipped.unread);
   if (!corpus.columns().empty()) report.absent_columns = absent_columns(world, corpus.columns(), made.renamed);
   for (auto* numbers : {&documents_of, &characters_of, &invalid_of}) add_over_ranks(world, *numbers);

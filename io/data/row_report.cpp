@@ -58,6 +58,7 @@ void RowReport::add(const RowReport& other) {
   without_reasoning += other.without_reasoning;
   files_of_pairs += other.files_of_pairs;
   files_of_margins += other.files_of_margins;
+  files_of_labels += other.files_of_labels;
   pairs += other.pairs;
   equal_pairs += other.equal_pairs;
   labelled += other.labelled;
@@ -104,6 +105,7 @@ std::string row_report_text(const RowReport& report, std::int64_t tokens) {
                                  {"absent_columns", report.absent_columns}};
   if (report.files_of_pairs > 0) json["pairs"] = {{"rows", report.pairs}, {"equal", report.equal_pairs}};
   if (report.files_of_margins > 0) json["pairs"]["margins"] = true;
+  if (report.files_of_labels > 0) json["pairs"]["labels"] = true;
   if (report.labelled > 0) json["pairs"]["labelled"] = report.labelled;
   if (report.after_think > 0) json["pairs"]["after_empty_think"] = report.after_think;
   return report_text(json);
@@ -129,6 +131,7 @@ RowReport parse_row_report(std::string_view text, std::int64_t tokens, const std
     if (json.contains("pairs")) {
       report.files_of_pairs = 1;
       report.files_of_margins = json.at("pairs").value("margins", false) ? 1 : 0;
+      report.files_of_labels = json.at("pairs").value("labels", false) ? 1 : 0;
       report.pairs = json.at("pairs").at("rows").get<std::int64_t>();
       report.equal_pairs = json.at("pairs").at("equal").get<std::int64_t>();
       report.labelled = json.at("pairs").value("labelled", std::int64_t{0});

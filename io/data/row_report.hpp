@@ -49,6 +49,7 @@ struct RowReport {
   std::int64_t without_reasoning = 0;       // conversations with reasoning that it leaves out
   std::int64_t files_of_pairs = 0;          // files each of whose rows is two documents, a chosen and a rejected one
   std::int64_t files_of_margins = 0;        // of these, with the margin of each row as a third document
+  std::int64_t files_of_labels = 0;         // of these, made for labels: a row may have one answer
   std::int64_t pairs = 0, equal_pairs = 0;  // in them; of which the two documents are the same
   std::int64_t labelled = 0;                // rows of such files that have one answer and a label
   std::int64_t after_think = 0;  // of files made for labels: answers behind an empty think block without loss

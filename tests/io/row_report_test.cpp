@@ -146,6 +146,7 @@ TEST(RowReport, SaysHowManyAnswersHaveLabels) {
     EXPECT_EQ(of.pairs, 1);
     EXPECT_EQ(of.after_think, 1);
     EXPECT_EQ(of.files_of_margins, 0);
+    EXPECT_EQ(of.files_of_labels, 1);
   }
 }
 

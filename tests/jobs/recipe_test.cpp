@@ -101,7 +101,7 @@ TEST(Stage, TypesOfPreferencesAreCommands) {
             "tessera dpo is --rlhf_type dpo, but --rlhf_type is cpo [command line]. Drop one of the two, or use "
             "tessera rlhf");
   EXPECT_THAT(error_line({"rlhf", "--rlhf_type", "ppo"}), HasSubstr("Not built yet"));
-  EXPECT_THAT(error_line({"dpo", "--loss_type", "aot_pair"}), HasSubstr("TRL 1 calls it aot"));
+  EXPECT_THAT(error_line({"dpo", "--loss_type", "aot_pair"}), HasSubstr("use --loss_type aot_unpaired"));
   EXPECT_EQ(parsed({"dpo", "--loss_type", "sigmoid", "bco_pair", "sft"}).options.list("loss_type").size(), 3U);
   EXPECT_THAT(error_line({"dpo", "--loss_type", "sigmoid", "unknown"}), HasSubstr("expected sigmoid, hinge"));
   EXPECT_THAT(error_line({"dpo", "--ld_alpha", "0.5"}), HasSubstr("not built yet"));

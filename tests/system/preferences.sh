@@ -72,10 +72,14 @@ refused 2 'it has no score head' 1 eval --rlhf_type rm --model . "${evaluate[@]}
 sigmoid=(--rlhf_type dpo --beta 0.5 --per_device_train_batch_size 2)
 good 2 tokenize --rlhf_type dpo --model . --dataset pairs.jsonl --out tokens.bin --preview 2
 expect '^document 2, .* with loss' log
+sed 's/^{/{"margin": 0.5, /' pairs.swift.jsonl > margins.jsonl
+good 1 tokenize --rlhf_type rm --model . --dataset margins.jsonl --out margins.bin --preview 4
+expect '^document 4, ' log
+! grep -q '^document 3, ' log || fail "a margin is shown as text"
 good 1 train "${common[@]}" --global_batch_size 4 --max_steps 5 "${sigmoid[@]}" --dataset tokens.bin --output_dir tokens
 diff <(losses dpo_sigmoid-1 | grep -v ^eval) <(losses tokens) > /dev/null || fail "a token file has other losses"
 refused 3 'holds pairs of a chosen and a rejected answer' 1 sft --model . --dataset tokens.bin --output_dir no
-refused 3 'was made for another --rlhf_type' 1 rm --model . --dataset tokens.bin --output_dir no
+for type in rm kto; do refused 3 'was made for another --rlhf_type' 1 $type --model . --dataset tokens.bin --max_length 256 --output_dir no; done
 
 # Rows of ms-swift, and rows whose prompt is what both answers begin with: the same tokens.
 for form in swift implicit; do
@@ -99,7 +103,7 @@ done
 
 # QLoRA: the base in 4 bits is the reference, at any stage.
 qlora=("${lora[@]}" --quant_method bnb --quant_bits 4)
-good 2 "${qlora[@]}" --zero_stage 3 --output_dir four
+good 2 "${qlora[@]}" --zero_stage 3 --save_steps 5 --output_dir four
 good 2 "${qlora[@]}" --zero_stage 0 --precompute_ref_log_probs true --output_dir four-known
 diff <(losses four) <(losses four-known) > /dev/null || fail "the quantized base has other losses computed beforehand"
 cmp -s four/adapter_model.safetensors four-known/adapter_model.safetensors || fail "QLoRA: stages differ"
@@ -110,7 +114,7 @@ expect '^loss      .* \| reference: \. in nf4' log
 diff <(losses four) <(losses four-own) > /dev/null || fail "a second model in 4 bits has other losses than the base in 4 bits"
 good 2 "${qlora[@]}" --zero_stage 3 --ref_model . --ref_quant_bits none --output_dir four-none
 ! diff <(losses four) <(losses four-none) > /dev/null || fail "a reference in floats has the losses of one in 4 bits"
-for reference in "" "--ref_model ."; do
+for from in "--model . --adapters four" "--model . --adapters four --ref_model ." "--checkpoint four/checkpoint-5"; do
   # shellcheck disable=SC2086
   good 2 eval --rlhf_type dpo --beta 0.5 --model . --adapters four --quant_method bnb --quant_bits 4 $reference "${evaluate[@]}"
   sed -n 's/^\({"loss.*\),"seconds".*/\1/p' log >> evaluated
@@ -140,6 +144,8 @@ refused 2 'the reference is a reward model' 1 "${train[@]}" "${sigmoid[@]}" --re
 refused 2 'the other types have no reference model' 1 cpo --ref_quant_bits 4 --model . --dataset pairs.jsonl
 
 # On a device: the fields of sequences and the sums of metrics are in its memory.
+mkdir eight && sed 's/^{/{"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true},/' config.json > eight/config.json
+refused 2 'Use --ref_quant_bits 8' 1 "${qlora[@]}" --ref_model eight --output_dir no
 if [ -n "$simulated" ]; then
   for reference in "" "--precompute_ref_log_probs true"; do
     # shellcheck disable=SC2086
@@ -172,6 +178,9 @@ expect '"pairs":4,' partial/logging.jsonl
 # The best checkpoint by a metric of pairs; a data set that splits off whole pairs.
 good 1 "${train[@]}" "${sigmoid[@]}" --split_dataset_ratio 0.3 --eval_steps 1 --save_steps 1 --load_best_model_at_end true \
   --metric_for_best_model rewards/margins --output_dir best
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --resume_from_checkpoint first/checkpoint-3 --max_steps 4 --output_dir forward \
+  --f_divergence_type forward_kl --ref_quant_bits 8
+expect 'warning W060: .*f_divergence_type .*ref_quant_bits' log
 expect '^best .*eval_rewards/margins' log
 refused 2 'Choose one of loss, rewards/chosen' 1 "${train[@]}" --val_dataset valid.jsonl --metric_for_best_model token_acc --output_dir no
 
@@ -205,6 +214,11 @@ refused 2 'has one loss at a time' 1 cpo --loss_type hinge ipo --model . --datas
 refused 2 'is not one of --rlhf_type dpo' 1 dpo --loss_type sigmoid kto --model . --dataset pairs.jsonl
 refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
 mkdir wider && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > wider/config.json
+mkdir shorter && sed 's/"max_position_embeddings": 256/"max_position_embeddings": 64/' config.json > shorter/config.json
+for known in true false; do
+  refused 2 'the reference model of --ref_model has 64 positions' 1 dpo --ref_model shorter --model . --dataset pairs.jsonl --output_dir no \
+    --precompute_ref_log_probs $known
+done
 refused 2 'vocabulary of 1100' 1 dpo --ref_model wider --model . --dataset pairs.jsonl --output_dir no
 mkdir plain && cp config.json model.safetensors tokenizer.json plain && echo '{"eos_token": "<|im_end|>"}' > plain/tokenizer_config.json
 refused 3 'there is no chat template' 1 dpo --model plain --dataset pairs.jsonl --max_length 256 --output_dir no

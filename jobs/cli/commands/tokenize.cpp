@@ -48,6 +48,7 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
   for (std::int64_t n = 0; n < std::min(ends.size(), documents); begin = ends[n++]) {
     const std::int64_t count = ends[n] - begin, shown = std::min(count, max_read);
     if (count == 0) continue;  // of labelled answers the side that is empty, of pairs a margin that is not there
+    if (data.rows.files_of_margins > 0 && n % 3 == 2) continue;  // a margin is no text
     std::vector<std::int32_t> ids(static_cast<std::size_t>(shown));
     data.tokens->read(begin, shown, ids.data());
     std::string head = strfmt("document %ld, %ld tokens", n + 1, count);

@@ -173,7 +173,7 @@ std::string value_instead(const OptionSpec& spec, const std::string& value) {
       {"stage", "dpo kto cpo orpo simpo rm", "Use --stage rlhf --rlhf_type with it"},
       {"stage", "ppo grpo gkd", "Not built yet: use --stage rlhf --rlhf_type dpo, kto, cpo, simpo, orpo or rm"},
       {"rlhf_type", "ppo grpo gkd rloo", "Not built yet: use dpo, kto, cpo, simpo, orpo or rm"},
-      {"loss_type", "aot_pair", "TRL 1 calls it aot: use --loss_type aot"},
+      {"loss_type", "aot_pair", "TRL 1 calls it aot_unpaired: use --loss_type aot_unpaired"},
       {"loss_type", "simpo orpo", "It is a type of its own: use --rlhf_type"},
       {"mixed_precision", "fp8", "FP8 is missing: use bf16"},
       {"packing_strategy", "bfd bfd_split bfd_requeue", "Use --packing_strategy binpack"},

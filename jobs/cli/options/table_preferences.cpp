@@ -32,8 +32,8 @@ const OptionSpec preference_table[] = {
      .help = "dpo: a weight for each of several losses of --loss_type [1 each]",
      .equivalents = "ms-swift, TRL --loss_weights", .commands = for_pairs},
     {.name = "label_smoothing", .type = Type::real, .default_value = "0", .group = "Preferences",
-     .help = "probability that a pair is labelled the wrong way round: of sigmoid, simpo, robust and exo_pair (there "
-             "0.001, if it is not given)",
+     .help = "probability that a pair is labelled the wrong way round: of sigmoid, simpo, robust, aot, aot_unpaired and "
+             "exo_pair (there 0.001, if it is not given)",
      .equivalents = "ms-swift, TRL --label_smoothing", .commands = for_pairs, .min = 0, .max = 0.499999},
     {.name = "discopop_tau", .type = Type::real, .default_value = "0.05", .values = "X", .group = "Preferences",
      .help = "dpo with --loss_type discopop: scale of the margins between its two losses",

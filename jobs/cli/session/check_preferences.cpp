@@ -74,9 +74,9 @@ void check_divergence(const Options& options) {
   require_type(options, "f_alpha_divergence_coef", type == "alpha_divergence",
                "dpo with --f_divergence_type alpha_divergence");
   if (type == "reverse_kl") return;
-  for (const char* loss :
-       {"exo_pair", "nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "aot", "aot_unpaired", "discopop"})
-    if (has_loss(options, loss))
+  for (const char* loss : {"exo_pair", "nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "aot",
+                           "aot_unpaired", "discopop", "sft"})
+    if (has_loss(options, loss) && (loss != std::string_view("sft") || losses_of(options).size() == 1))
       throw options.refuse("f_divergence_type",
                            std::string("--f_divergence_type is for other losses, and not for ") + loss,
                            "Use --loss_type sigmoid, sigmoid_norm, hinge, ipo or robust");
@@ -101,13 +101,18 @@ struct MicroBatch {
 };
 MicroBatch micro_batch_of(const Options& options) {
   if (options.commands == for_eval) return {"per_device_eval_batch_size", eval_rows_of(options)};
-  constexpr const char* name = "per_device_train_batch_size";
-  return {name, options.optional_integer(name).value_or(1)};
+  constexpr const char *name = "per_device_train_batch_size", *all = "global_batch_size";
+  const std::int64_t size = options.optional_integer(name).value_or(1),
+                     most = options.optional_integer(all).value_or(size);
+  return most < size ? MicroBatch{all, most} : MicroBatch{name, size};
 }
 
 void check_sorted(const Options& options) {
-  const MicroBatch micro = micro_batch_of(options);
-  if (sorts_pairs(options) && micro.size < 2)
+  if (!sorts_pairs(options) || options.commands == for_tokenize) return;
+  MicroBatch micro = micro_batch_of(options);
+  if (constexpr const char* eval = "per_device_eval_batch_size"; micro.size >= 2 && options.given(eval))
+    micro = {eval, eval_rows_of(options)};
+  if (micro.size < 2)
     throw options.refuse(
         micro.option,
         "--loss_type " + loss_of(options) + " sorts the pairs of a micro-batch, and this one would have one",

@@ -132,6 +132,9 @@ void require_pairs(const Options& options, const io::Dataset& data, const std::s
     throw Error(ExitCode::data,
                 path + (learns_rewards(options) ? " was made for another --rlhf_type" : " was made for --rlhf_type rm"),
                 "--rlhf_type", "Give the rows of pairs that it was made of");
+  if (learns_labels(options) && data.rows.files_of_labels != files)
+    throw Error(ExitCode::data, path + " was made for another --rlhf_type", "--rlhf_type",
+                "Give the rows that it was made of");
   if (learns_preferences(options) && !learns_labels(options) && data.rows.labelled > 0)
     throw Error(ExitCode::data, path + " holds answers with labels, and no pairs", "--rlhf_type",
                 "Train on it with tessera kto");

@@ -190,7 +190,14 @@ void add_preferences(models::Model& model, const Options& options, const std::st
     throw options.refuse(
         "ref_model",
         strfmt("the reference model has a vocabulary of %ld, and the model one of %ld", reference.vocab, model.vocab),
-        "Give a reference model with the same tokenizer");
+        "Give a reference model with as many tokens in its vocabulary (config.json: vocab_size)");
+  const std::int64_t tokens =
+      options.optional_integer("max_length").value_or(std::min(model.max_tokens, default_max_length));
+  if (options.has("ref_model") && tokens > reference.max_tokens && reference.max_tokens < model.max_tokens)
+    throw options.refuse("ref_model",
+                         strfmt("the reference model of --ref_model has %ld positions, and a row may have %ld tokens",
+                                reference.max_tokens, tokens),
+                         strfmt("Give --max_length %ld", reference.max_tokens));
   if (reference.score >= 0)
     throw options.refuse("ref_model", "the reference is a reward model, which has no next tokens",
                          "Give a language model");
@@ -200,7 +207,7 @@ void add_preferences(models::Model& model, const Options& options, const std::st
       throw options.refuse("ref_quant_bits",
                            "--ref_quant_bits has no effect: the reference is the model without its adapters",
                            "Drop it, or name a second model with --ref_model");
-    quantize_base(reference, options, config_json, source, /*trains=*/true);
+    quantize_base(reference, options, config_json, source, /*trains=*/false);  // its weights are not trained
   } else {
     quantize_reference(reference, options, config_json, source);
   }

@@ -29,15 +29,18 @@ const char* torch_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
 }
 
+enum class Quantized { own, reference };
+
 /// What --NAME asks for, or what a model that came quantized has, which decides what the options leave open. Throws
 /// Error (usage): the two differ.
-QuantFormat agreed_format(const Options& options, const char* name, const std::string& config_json,
+QuantFormat agreed_format(const Options& options, const char* name, Quantized model, const std::string& config_json,
                           const std::string& source) {
   const QuantFormat asked = format_of(options, options.text(name)),
                     stored = models::quantization_of(config_json, source);
   const bool floats = asked == QuantFormat::none;
   if (stored == QuantFormat::none) return asked;
   if (floats && name == std::string_view("quant_bits")) return stored;  // its default asks for nothing
+  const bool of_reference = model == Quantized::reference;
   const bool differ = floats || is_4bit(asked) != is_4bit(stored) ||
                       (options.given("bnb_4bit_quant_type") && is_fp4(asked) != is_fp4(stored)) ||
                       (options.given("bnb_4bit_use_double_quant") && is_nested(asked) != is_nested(stored));
@@ -46,7 +49,9 @@ QuantFormat agreed_format(const Options& options, const char* name, const std::s
         name,
         strfmt("--%s and --bnb_4bit_* ask for %s, and %s is quantized to %s already", name,
                floats ? "floats" : described(asked).c_str(), source.c_str(), described(stored).c_str()),
-        strfmt("Drop --%s and --bnb_4bit_*: the model's own format is used", name));
+        of_reference && (floats || is_4bit(asked) != is_4bit(stored))
+            ? strfmt("Use --ref_quant_bits %s for the reference", is_4bit(stored) ? "4" : "8")
+            : strfmt("Drop --%s and --bnb_4bit_*: the model's own format is used", name));
   return stored;
 }
 
@@ -78,13 +83,14 @@ void check_quantization_options(const Options& options) {
 
 QuantFormat quantization_of_run(const Options& options, const std::string& config_json, const std::string& source) {
   check_quantization_options(options);
-  return agreed_format(options, "quant_bits", config_json, source);
+  return agreed_format(options, "quant_bits", Quantized::own, config_json, source);
 }
 
 QuantFormat quantization_of_reference(const Options& options, const std::string& config_json,
                                       const std::string& source) {
   check_quantization_options(options);
-  return agreed_format(options, options.has("ref_quant_bits") ? "ref_quant_bits" : "quant_bits", config_json, source);
+  return agreed_format(options, options.has("ref_quant_bits") ? "ref_quant_bits" : "quant_bits", Quantized::reference,
+                       config_json, source);
 }
 
 void quantize_base(models::Model& model, const Options& options, const std::string& config_json,

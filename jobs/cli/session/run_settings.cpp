@@ -69,6 +69,21 @@ nlohmann::ordered_json training_settings(const train::TrainerOptions& options) {
   return json;
 }
 
+/// "" where the option is not given.
+static std::string given_text(const Options& options, const char* name) {
+  return options.has(name) ? options.text(name) : "";
+}
+
+/// Always the same keys, so that a resumed run is compared in all of them.
+static void add_dpo_settings(const Options& options, const kernels::PreferenceSpec& spec,
+                             nlohmann::ordered_json& json) {
+  const std::string divergence = options.text("f_divergence_type");
+  json["f_divergence_type"] = divergence;
+  if (divergence == "alpha_divergence") json["f_alpha_divergence_coef"] = spec.alpha;
+  json["loss_weights"] = options.has("loss_weights") ? options.list("loss_weights") : std::vector<std::string>{};
+  json["ref_quant_bits"] = given_text(options, "ref_quant_bits");
+}
+
 nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_batch) {
   SettingsJson json;
   for (const char* name : {"loss_scale", "template", "system", "truncation_strategy"}) json[name] = options.text(name);
@@ -83,10 +98,9 @@ nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_
                  {"label_smoothing", spec.label_smoothing},
                  {"nll_weight", spec.nll},
                  {"gamma", spec.gamma}});
-    if (options.has("loss_weights")) json["loss_weights"] = options.list("loss_weights");
     if (spec.kind == kernels::PreferenceKind::discopop) json["discopop_tau"] = spec.discopop_tau;
-    if (const std::string divergence = options.text("f_divergence_type"); divergence != "reverse_kl")
-      json.update({{"f_divergence_type", divergence}, {"f_alpha_divergence_coef", spec.alpha}});
+    if (options.text("rlhf_type") == "dpo") add_dpo_settings(options, spec, json);
+    if (spec.labelled()) json["ref_quant_bits"] = given_text(options, "ref_quant_bits");
     if (sorts_pairs(options)) json["pairs_sorted_together"] = micro_batch;
     if (spec.labelled())
       json.update({{"desirable_weight", spec.desirable_weight}, {"undesirable_weight", spec.undesirable_weight}});

@@ -121,7 +121,8 @@ def train(run, data, valid, tokenizer):
     weights = [float(weight) for weight in options["loss_weights"].split()] if "loss_weights" in options else None
     if "rpo_alpha" in options:
         kinds, weights = [*kinds, "sft"], [1.0, options["rpo_alpha"]]
-    micro = MICRO if (options["rlhf_type"] == "dpo" and "sft" not in kinds) or run == MEAN_OF_MEANS else PAIRS
+    in_parts = options["rlhf_type"] == "dpo" and not {"sft", "aot", "aot_unpaired"} & set(kinds)  # two sorted pairs are too few to tell
+    micro = MICRO if in_parts or run == MEAN_OF_MEANS else PAIRS
     torch.manual_seed(0)
     model = transformers.Qwen2ForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
     shared = dict(output_dir=tempfile.mkdtemp(), use_cpu=True, bf16=False, fp16=False, report_to=[], save_strategy="no", logging_steps=1,
