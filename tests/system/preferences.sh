@@ -116,10 +116,10 @@ good 2 "${qlora[@]}" --zero_stage 3 --ref_model . --ref_quant_bits none --output
 ! diff <(losses four) <(losses four-none) > /dev/null || fail "a reference in floats has the losses of one in 4 bits"
 for from in "--model . --adapters four" "--model . --adapters four --ref_model ." "--checkpoint four/checkpoint-5"; do
   # shellcheck disable=SC2086
-  good 2 eval --rlhf_type dpo --beta 0.5 --model . --adapters four --quant_method bnb --quant_bits 4 $reference "${evaluate[@]}"
+  good 2 eval --rlhf_type dpo --beta 0.5 $from --quant_method bnb --quant_bits 4 "${evaluate[@]}"
   sed -n 's/^\({"loss.*\),"seconds".*/\1/p' log >> evaluated
 done
-[ "$(grep -c loss evaluated)" = 2 ] && [ "$(sort -u evaluated | wc -l)" = 1 ] || fail "evaluations of a quantized base: $(cat evaluated)"
+[ "$(grep -c loss evaluated)" = 3 ] && [ "$(sort -u evaluated | wc -l)" = 1 ] || fail "evaluations of a quantized base: $(cat evaluated)"
 
 # A second model of another family and size, in floats, 4 and 8 bits, sharded and offloaded: as its figures computed beforehand, at any stage.
 other=("${train[@]}" "${sigmoid[@]}" --ref_model experts)
@@ -140,12 +140,12 @@ as_planned other-sharded 2 dpo --ref_model experts --zero_stage 1 --unit_strateg
 good 2 "${other[@]}" --ref_quant_bits 8 --zero_stage 3 --resume_from_checkpoint other-4/checkpoint-3 --max_steps 4 --output_dir other-bits
 expect 'warning W084: the files of the reference model' log
 refused 2 'the reference is the model without its adapters' 1 "${lora[@]}" --ref_quant_bits 4 --output_dir no
+mkdir eight && sed 's/^{/{"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true},/' config.json > eight/config.json
+refused 2 'Use --ref_quant_bits 8' 1 "${qlora[@]}" --ref_model eight --output_dir no
 refused 2 'the reference is a reward model' 1 "${train[@]}" "${sigmoid[@]}" --ref_model reward --output_dir no
 refused 2 'the other types have no reference model' 1 cpo --ref_quant_bits 4 --model . --dataset pairs.jsonl
 
 # On a device: the fields of sequences and the sums of metrics are in its memory.
-mkdir eight && sed 's/^{/{"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": true},/' config.json > eight/config.json
-refused 2 'Use --ref_quant_bits 8' 1 "${qlora[@]}" --ref_model eight --output_dir no
 if [ -n "$simulated" ]; then
   for reference in "" "--precompute_ref_log_probs true"; do
     # shellcheck disable=SC2086
@@ -167,8 +167,14 @@ done
 good 2 "${train[@]}" "${sigmoid[@]}" --zero_stage 3 --save_steps 3 --output_dir again --resume_from_checkpoint stage3/checkpoint-3
 cmp -s stage3/model.safetensors again/model.safetensors || fail "a resumed run differs"
 ! grep -q W084 log || fail "the same reference: $(grep W084 log)"
+cp -r ref ref3 && sed '0,/"!"/s//"!!!!"/' tokenizer.json > ref3/tokenizer.json
+good 2 "${train[@]}" "${sigmoid[@]}" --ref_model ref3 --max_steps 1 --output_dir other-words
+expect 'warning W067: the vocabulary of ref3/tokenizer.json' log
 cp -r ref ref2 && touch -d '2001-01-01' ref2/model.safetensors
 good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --save_steps 3 --max_steps 3 --output_dir first
+good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --resume_from_checkpoint first/checkpoint-3 --max_steps 4 --output_dir forward \
+  --f_divergence_type forward_kl --ref_quant_bits 8
+expect 'warning W060: .*f_divergence_type .*ref_quant_bits' log
 good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref2 --max_steps 4 --output_dir other --resume_from_checkpoint first/checkpoint-3
 expect 'warning W084: the files of the reference model' log
 # The last batch of an epoch has fewer pairs, and ranks have none.
@@ -178,9 +184,6 @@ expect '"pairs":4,' partial/logging.jsonl
 # The best checkpoint by a metric of pairs; a data set that splits off whole pairs.
 good 1 "${train[@]}" "${sigmoid[@]}" --split_dataset_ratio 0.3 --eval_steps 1 --save_steps 1 --load_best_model_at_end true \
   --metric_for_best_model rewards/margins --output_dir best
-good 1 "${train[@]}" "${sigmoid[@]}" --ref_model ref --resume_from_checkpoint first/checkpoint-3 --max_steps 4 --output_dir forward \
-  --f_divergence_type forward_kl --ref_quant_bits 8
-expect 'warning W060: .*f_divergence_type .*ref_quant_bits' log
 expect '^best .*eval_rewards/margins' log
 refused 2 'Choose one of loss, rewards/chosen' 1 "${train[@]}" --val_dataset valid.jsonl --metric_for_best_model token_acc --output_dir no
 
@@ -205,6 +208,11 @@ refused 2 'has no effect without --stage rlhf' 1 sft --model . --dataset pairs.j
 refused 2 '--ref_model is for dpo and kto: the other types have no reference model' 1 rlhf --rlhf_type simpo --ref_model . --model . --dataset pairs.jsonl
 refused 2 'Not built yet' 1 rlhf --rlhf_type ppo --model . --dataset pairs.jsonl
 refused 2 'sorts the pairs of a micro-batch, and this one would have one' 1 dpo --loss_type sigmoid aot --per_device_train_batch_size 1 --model . --dataset pairs.jsonl
+refused 2 'this one would have one' 1 dpo --loss_type aot --per_device_train_batch_size 2 --per_device_eval_batch_size 1 --model . --dataset pairs.jsonl
+refused 2 'this one would have one' 1 dpo --loss_type aot --per_device_train_batch_size 4 --global_batch_size 1 --model . --dataset pairs.jsonl
+printf 'stage: rlhf\nrlhf_type: dpo\nloss_type: aot\n' > aot.yaml
+good 1 tokenize aot.yaml --model . --dataset pairs.jsonl --out aot.bin
+refused 2 'is for other losses, and not for sft' 1 dpo --loss_type sft --f_divergence_type forward_kl --model . --dataset pairs.jsonl
 refused 2 'is for other losses, and not for nca_pair' 1 dpo --loss_type nca_pair --f_divergence_type forward_kl --model . --dataset pairs.jsonl
 refused 2 'is for dpo with --f_divergence_type alpha_divergence' 1 dpo --f_alpha_divergence_coef 0.3 --model . --dataset pairs.jsonl
 refused 2 'has 1 weights, and --loss_type 2 losses' 1 dpo --loss_type sigmoid hinge --loss_weights 1 --model . --dataset pairs.jsonl

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
@@ -227,11 +228,27 @@ void set_preferences(plan::RunSpec& spec, const Options& options) {
   spec.nll_weights = preference_spec(options).nll != 0;
 }
 
+/// The texts that a tokenizer.json has ids for; null: it is none that is known here.
+static nlohmann::json vocabulary_in(const std::string& path) {
+  nlohmann::json json = nlohmann::json::parse(io::read_text(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("model") || !json["model"].is_object()) return {};
+  return json["model"].value("vocab", nlohmann::json());
+}
+
+/// W067: the reference would read the ids as other texts.
+static void compare_vocabularies(const std::string& directory, const std::string& reference) {
+  const std::string ours = directory + "/tokenizer.json", other = reference + "/tokenizer.json";
+  if (io::exists(ours) && io::exists(other) && vocabulary_in(ours) != vocabulary_in(other))
+    log::warn(67, "the vocabulary of " + other + " is not that of " + ours +
+                      ": the reference model reads the same ids as other texts");
+}
+
 void read_reference(World& world, const Options& options, const ModelConfig& config, const plan::RunPlan& plan,
                     std::span<const io::ShardView> shards) {
   const models::Model& model = *plan.spec.model;
-  if (model.reference_params == 0) return;
   const std::string directory = reference_directory(options, config.directory);
+  if (options.has("ref_model")) world.run_on_rank_0([&] { compare_vocabularies(config.directory, directory); });
+  if (model.reference_params == 0) return;
   world.run_and_agree([&] {
     if (io::exists(directory + "/" + io::manifest_name))
       throw Error(ExitCode::data,
