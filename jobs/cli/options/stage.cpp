@@ -38,7 +38,8 @@ bool is_of_type(const StageDefault& entry, std::string_view type) {
 }  // namespace
 
 void Options::resolve_stage() {
-  if ((commands == for_eval || commands == for_tokenize) && given("rlhf_type")) decide("stage", "rlhf", "--rlhf_type is given");
+  if ((commands == for_eval || commands == for_tokenize) && given("rlhf_type"))
+    decide("stage", "rlhf", "--rlhf_type is given");
   const bool preferences = text("stage") == "rlhf", kto = preferences && text("rlhf_type") == "kto";
   if (text("stage") == "pt") return;
   const bool lora = text("tuner_type") == "lora" || has("adapters");
