@@ -45,7 +45,7 @@ for file in golden losses kto reward experts; do
     rows=pairs valid=valid
     [ $file != kto ] || rows=labelled valid=labelled.valid
     [[ $line == *--dataset* ]] || options+=(--dataset "$rows.jsonl")
-    [[ $line == *--val_dataset* ]] || options+=(--val_dataset $valid.jsonl)
+    [[ $line == *--val_dataset* ]] || options+=(--val_dataset "$valid.jsonl")
     for ranks in 1 2 3 4; do at_every_stage "$name" $ranks "$golden/$file.txt" "${options[@]}"; done
     runs=$((runs + 1))
     [[ $line != *--adapters* ]] || continue
