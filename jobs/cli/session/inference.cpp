@@ -11,6 +11,7 @@
 #include "jobs/cli/session/versions.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "kernels/threads.hpp"
+#include "models/wrappers.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
