@@ -73,7 +73,7 @@ std::string or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes
 }  // namespace
 
 std::string exchanges_of(const plan::RunSpec& spec) {
-  const std::string kind = name_of(spec.model->context.kind);
+  std::string kind = name_of(spec.model->context.kind);
   if (spec.tensor_ranks() == 1) return kind;
   return (spec.context_ranks() > 1 ? kind + " and " : std::string()) + "parts of matrices";
 }
