@@ -7,6 +7,11 @@ build_dependencies=(compiler git pkg-config cmake ninja mpi blas onednn yaml hdf
 # shellcheck disable=SC2034  # read by jobs/test
 test_dependencies=("${build_dependencies[@]}" context gtest)
 
+# A layer's sources are compiled as one file or two, which takes a third of the time. One size for every script: what CI
+# builds is what users build, and a source that lacks an #include compiles for all of them or for none.
+# shellcheck disable=SC2034  # read by jobs/test, jobs/quickstart and jobs/package
+unity_build=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=72)
+
 # require NAME ...: installs what is missing, by apt as root; otherwise prints the command that does, and exits with 2.
 require() {
   local missing=() name

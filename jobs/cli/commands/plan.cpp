@@ -53,9 +53,7 @@ Row row_beside(const plan::RunSpec& spec) {
   try {
     return row_of(plan::make_plan(spec), false);
   } catch (const Error& error) { return refused_row(spec.strategy, error); } catch (const std::logic_error& error) {
-    return {.name = spec.strategy.name,
-            .mesh = spec.strategy.mesh.str(),
-            .refused = std::string("a fault of this program: ") + error.what()};
+    return {.name = spec.strategy.name, .mesh = spec.strategy.mesh.str(), .refused = fault_text(error)};
   }
 }
 
@@ -83,8 +81,6 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   if (!found) rows.insert(rows.begin(), row_of(chosen, true));
   return rows;
 }
-
-std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
 
 /// `exchanges`: what they are for.
 void print_table(const std::vector<Row>& rows, const std::string& exchanges) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "jobs/cli/commands/plan_head.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/setup.hpp"
@@ -57,7 +58,7 @@ AxesRow axes_row(const PlanOf& of, const plan::RunPlan& chosen, int context, int
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
     row.refused = error.line();
-  } catch (const std::logic_error& error) { row.refused = std::string("a fault of this program: ") + error.what(); }
+  } catch (const std::logic_error& error) { row.refused = fault_text(error); }
   return row;
 }
 
@@ -67,8 +68,6 @@ std::uint64_t data_bytes(const AxesRow& row) {
 std::uint64_t uplink_bytes(const AxesRow& row) {
   return row.load.shard_axis.node_uplink + row.load.replicate_axis.node_uplink + row.load.exchange.node_uplink;
 }
-
-std::string or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
 
 }  // namespace
 
@@ -114,8 +113,9 @@ void print_axes(const std::vector<AxesRow>& rows, std::uint64_t device_memory) {
     }
     for (int c = 0; c < plan::num_categories; ++c) line += strfmt("%12s", human_bytes(row.costs.memory[c]).c_str());
     log::info(line + strfmt("%12s%12s%12s%12s%12s%s", human_bytes(row.costs.total).c_str(),
-                            or_dash(data_bytes(row)).c_str(), or_dash(row.load.exchange.busiest_rank).c_str(),
-                            or_dash(uplink_bytes(row)).c_str(), human_flops(row.flops).c_str(),
+                            bytes_or_dash(data_bytes(row)).c_str(),
+                            bytes_or_dash(row.load.exchange.busiest_rank).c_str(),
+                            bytes_or_dash(uplink_bytes(row)).c_str(), human_flops(row.flops).c_str(),
                             device_memory == 0            ? ""
                             : row.needed <= device_memory ? "    yes"
                                                           : "     no"));

@@ -3,6 +3,7 @@
 #include "jobs/cli/commands/plan_head.hpp"
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
@@ -112,6 +113,12 @@ void explain_plan(const plan::RunSpec& spec) {
   FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask))";
   constexpr std::string_view states = "STATES";
   log::info(text.replace(text.find(states), states.size(), states_text(spec.states)));
+}
+
+std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
+
+std::string fault_text(const std::logic_error& error) {
+  return std::string("a fault of this program: ") + error.what();
 }
 
 }  // namespace tessera::jobs
