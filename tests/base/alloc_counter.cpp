@@ -148,7 +148,7 @@ std::int64_t AllocWatch::peak_library_bytes() const {
 
 }  // namespace tessera
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TESSERA_SANITIZED
 
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*, std::size_t),
                                                          void (*free_hook)(const volatile void*));
