@@ -27,7 +27,7 @@ struct RecordedGemm {
   std::string name;        // "bf16 T,N 4096x32768x1536 -> fp32, …": as the column-major library sees it
   double flops = 0;        // of a call
   std::int64_t calls = 0;  // during the recording
-  double seconds = 0;      // of a call: measured again with its algorithm, in turns with the other GEMMs
+  double seconds = 0;      // of a call: measured again with its algorithm, alternately with the other GEMMs
 };
 /// Ends the recording as Timing::on does, but changes no choice. None on the host.
 [[nodiscard]] std::vector<RecordedGemm> time_recorded_gemms();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times both sides in turns, so that disturbances of the machine hit both.
+// Times both sides alternately, so that disturbances of the machine hit both.
 #include "jobs/bench/collective_bench.hpp"
 
 #include <mpi.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Times this world's collectives and MPI's own, in turns in one run. Figures to read; no test asserts them.
+// Times the collectives of these ranks and MPI's own, alternately in one run. Figures to read; no test asserts them.
 
 #include <cstddef>
 #include <cstdint>

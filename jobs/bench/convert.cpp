@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench convert`: conversions against an O_DIRECT copy of the same bytes, in turns.
+// `tessera bench convert`: conversions against an O_DIRECT copy of the same bytes, alternately.
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>

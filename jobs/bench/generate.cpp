@@ -26,7 +26,7 @@ constexpr int bench_turns = 3;  // of reading memory and generating, since other
 struct GenerateReference {
   bool on_gpu = false;
   double gemm = 0;    // GFLOP/s: sgemm as measured; of a GPU the published peak in the model's dtype. 0: unknown
-  double memory = 0;  // GB/s of a GPU's memory, as published. 0: unknown. The host's is measured in turns
+  double memory = 0;  // GB/s of a GPU's memory, as published. 0: unknown. The host's is measured, alternately
   [[nodiscard]] const char* gemm_name() const { return on_gpu ? "the published peak" : "sgemm"; }
 };
 

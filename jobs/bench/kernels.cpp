@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, in turns with copying as much.
+// `tessera bench kernels`: memory-bound kernels in fp32, bf16 and fp16, alternately with copying as much.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -132,8 +132,8 @@ struct KernelTimes {
   double share = 0;  // the kernel's bytes a second over the copy's of the same turn, the median
 };
 
-/// Collective: copying and the kernel in turns, on all ranks at once; each takes as long as its slowest rank.
-KernelTimes take_turns(World& world, const BenchedKernel& copy, const BenchedKernel& kernel, int repeats) {
+/// Collective: copying and the kernel alternately, on all ranks at once; each takes as long as its slowest rank.
+KernelTimes time_alternately(World& world, const BenchedKernel& copy, const BenchedKernel& kernel, int repeats) {
   KernelTimes times;
   std::vector<double> shares;
   for (int i = 0; i < repeats + 1; ++i) {
@@ -159,7 +159,8 @@ void bench_kernels_command(const Call& call, World& world) {
     log::info(version_line());
     log::info(strfmt(
         "Memory-bound kernels, operands of %.1f MiB in rows of %ld, %d ranks at once, %d threads each, best of %d. "
-        "Bytes: each operand once for reading and once for writing. Share: of copying as large operands, in turns with "
+        "Bytes: each operand once for reading and once for writing. Share: of copying as large operands, alternately "
+        "with "
         "the kernel, the median",
         static_cast<double>(size) / (1 << 20), bench_channels, world.size(), threads, repeats));
     log::info(strfmt("%6s %-22s %12s %14s %14s %10s", "", "", "ns/element", "GB/s of a rank", "copying", "share"));
@@ -172,7 +173,7 @@ void bench_kernels_command(const Call& call, World& world) {
     const auto bytes = static_cast<double>(elements) * static_cast<double>(size_of(dtype));
     const BenchedKernel copy = operands.copy();
     for (const BenchedKernel& kernel : operands.kernels()) {
-      const KernelTimes times = take_turns(world, copy, kernel, repeats);
+      const KernelTimes times = time_alternately(world, copy, kernel, repeats);
       const double rate = 1e-9 * kernel.arrays * bytes / times.seconds,
                    copy_rate = 1e-9 * copy.arrays * bytes / times.copy_seconds,
                    each = 1e9 * times.seconds / static_cast<double>(elements);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of Tessera's ZeRO-3 and of PyTorch's DDP and FSDP2 on CPUs, in turns, and the ratios of their times.
+"""Training steps of Tessera's ZeRO-3 and of PyTorch's DDP and FSDP2 on CPUs, alternately, and the ratios of their times.
 
     python3 jobs/bench/pytorch_steps.py --python VENV/bin/python --tessera build/release/bin/tessera --shape gpt2
 

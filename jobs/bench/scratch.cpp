@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench scratch`: the scratch files of --nvme_path against the bare disk, in one run and in turns.
+// `tessera bench scratch`: the scratch files of --nvme_path against the bare disk, alternately in one run.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench scratch --model …`: training steps with states on disk and the bare disk, in turns in one run.
+// `tessera bench scratch --model …`: training steps with states on disk and the bare disk, alternately in one run.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -122,7 +122,7 @@ void bench_scratch_steps(const Call& call, World& world) {
   });
   if (!options.flag("json")) {
     benched.print();
-    log::info(strfmt("disk      %s of rank 0 in %s, %d ranks | medians of %ld steps, of rates and of ratios in turns",
+    log::info(strfmt("disk      %s of rank 0 in %s, %d ranks | medians of %ld steps, of rates and of ratios of pairs",
                      human_bytes(trainer.plan().costs.in[static_cast<int>(Memory::disk)]).c_str(),
                      options.text("nvme_path").c_str(), world.size(), steps));
   }

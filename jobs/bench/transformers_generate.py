@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Greedy generation with the cache by Tessera and by transformers on a CPU, in turns, and the ratios of their speeds.
+"""Greedy generation with the cache by Tessera and by transformers on a CPU, alternately, and the ratios of their speeds.
 
     python3 jobs/bench/transformers_generate.py --python VENV/bin/python --tessera build/release/bin/tessera
 

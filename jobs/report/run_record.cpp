@@ -231,8 +231,8 @@ Json facts_of(const Log& log, const Json& run) {
   if (const std::string batch = batch_text(run); !batch.empty()) facts.push_back({"samples a step", batch});
   facts.push_back({"training loss", number_text(last.at("loss"), "%.4f")});
   if (!log.best_evaluation.is_null())
-    facts.push_back({strfmt("best validation loss (step %ld)", log.best_evaluation.value("global_step", 0L)),
-                     number_text(log.best_evaluation.value("eval_loss", Json()), "%.4f")});
+    facts.push_back({"best validation loss", number_text(log.best_evaluation.value("eval_loss", Json()), "%.4f") +
+                                                 strfmt(" (step %ld)", log.best_evaluation.value("global_step", 0L))});
   std::string rates = human_count(median_of(log.steps, "tokens_per_second"));
   if (last.contains("loss_tokens_per_second"))
     rates += ", " + human_count(median_of(log.steps, "loss_tokens_per_second")) + " with loss";
@@ -243,7 +243,7 @@ Json facts_of(const Log& log, const Json& run) {
     facts.push_back({"memory of the GPU; of the host",
                      strfmt("%.2f of %.2f GiB; %.2f GiB", memory, last.value("memory_total(GiB)", 0.0),
                             last.value("host_memory(GiB)", 0.0))});
-  else facts.push_back({"memory", strfmt("%.2f GiB", memory)});
+  else facts.push_back({"memory", human_bytes(memory * 1024 * 1024 * 1024)});
   facts.push_back({"communication", strfmt("%.1f %%", 100 * median_of(log.steps, "time_comm", "time_step"))});
   facts.push_back({"time", human_time(log.seconds_before + log.elapsed)});
   return facts;
@@ -270,14 +270,17 @@ std::string command_text(const Json& run) {
 /// What the run used, whichever options said so: compared between runs.
 Json values_of(const Json& run) {
   Json rows = Json::array();
-  const Json settings = run.value("settings", Json::object()), batch = run.value("batch", Json::object());
+  const Json settings = run.value("settings", Json::object()), batch = run.value("batch", Json::object()),
+             mesh = run.value("mesh", Json::object());
   const auto add = [&](const char* name, const Json& from, const char* key) {
     if (from.contains(key)) rows.push_back({name, plain(from.at(key))});
   };
   add("ranks", run, "world");
   add("nodes", run, "nodes");
   add("strategy", run, "strategy");
-  add("mesh", run, "mesh");
+  std::string axes;
+  for (const auto& [axis, size] : mesh.items()) axes += (axes.empty() ? "" : " × ") + axis + " " + plain(size);
+  if (!axes.empty()) rows.push_back({"mesh", axes});
   add("transport", run, "transport");
   add("samples a step", settings, "global_batch_size");
   add("micro-batch", batch, "micro_batch");

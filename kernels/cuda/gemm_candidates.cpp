@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidates for a GEMM, and their timing in turns.
+// Candidates for a GEMM, and their timing, one run of each after the other.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 

@@ -8,8 +8,8 @@
 
 namespace tessera::kernels::host {
 
-/// `next` is the row that the following call takes: it is fetched into L2 meanwhile, because rows that lie apart are
-/// runs too short for the processor's own prefetching.
+/// `next` is the row that the following call takes: it is fetched into L2 meanwhile, because single rows
+/// at scattered addresses are too short for the processor's own prefetching.
 template <class T>
 struct Embedding {
   /// y[c] = a[c] + b[c], rounded once; `next` of a.

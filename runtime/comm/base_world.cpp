@@ -23,7 +23,7 @@ int BaseWorld::node_size() const {
 int BaseWorld::node_count() const { return (size_ + topology_.ranks_per_node - 1) / topology_.ranks_per_node; }
 
 CommunicatorInfo BaseWorld::new_info(const Mesh& mesh, AxisSet axes) {
-  TESSERA_ASSERT(mesh.world() == size_, "mesh %s in a world of %d", mesh.str().c_str(), size_);
+  TESSERA_ASSERT(mesh.world() == size_, "mesh %s of %d ranks", mesh.str().c_str(), size_);
   CommunicatorInfo info;
   info.watchdog = &watchdog();
   info.index = watchdog().add_group({mesh, axes});

@@ -45,7 +45,7 @@ TEST(Binding, IsNamedByPackageAndNumaNode) {
   EXPECT_EQ(binding_text(rank_on(two_sockets, {4, 5})), "2 of 8 cores, package 1 (of 2), NUMA node 1 (of 2)");
   EXPECT_EQ(binding_text(rank_on(two_sockets, {3, 4, 5})), "3 of 8 cores, packages 0-1 (of 2), NUMA nodes 0-1 (of 2)");
   EXPECT_EQ(binding_text(rank_on("pack:1 core:1 pu:1", {0})), "1 of 1 core, package 0 (of 1), NUMA node 0 (of 1)");
-  // Two threads a core; CPUs of the packages in turns, as many firmwares number them.
+  // Two threads a core; CPUs of the packages alternately, as many firmwares number them.
   const RankBinding smt = rank_on("pack:2 numa:1 core:2 pu:2(indexes=0,4,2,6,1,5,3,7)", {0, 2, 4, 6});
   EXPECT_EQ(binding_text(smt), "2 of 4 cores, package 0 (of 2), NUMA node 0 (of 2)");
   EXPECT_EQ(smt.host_cpus, 8);

@@ -55,7 +55,7 @@ TEST(Report, ReadsTheFilesOfARun) {
   EXPECT_EQ(record["config"], Json::parse(R"([["seed","7","command line"],["bf16","","default"]])"));
   EXPECT_EQ(record["memory"]["planned"]["grads"], 4);
   EXPECT_THAT(record["facts"], Contains(Json::parse(R"(["steps","2 / 100"])")));
-  EXPECT_THAT(record["facts"], Contains(Json({"best validation loss (step 2)", "3.5000"})));
+  EXPECT_THAT(record["facts"], Contains(Json({"best validation loss", "3.5000 (step 2)"})));
   EXPECT_TRUE(record["advice"].empty());
   EXPECT_TRUE(record["trace"].is_null());
 }
@@ -104,8 +104,8 @@ TEST(Report, HasTheCommandAndWhatTheRunUsed) {
   const Json record = read_run_record(run.path());
   EXPECT_EQ(record["command"], R"(tessera launch -n 8 -- sft --system 'it'\''s you' --dataset 'a.jsonl#5')");
   EXPECT_THAT(record["facts"], Contains(Json({"samples a step", "48 = 2 × 3 × 8 ranks"})));
-  for (const Json& row : {Json({"ranks", "8"}), Json({"samples a step", "48"}), Json({"micro-batch", "2"}),
-                          Json({"compute_dtype", "bf16"}), Json({"learning_rate", "0.5"})})
+  for (const Json& row : {Json({"ranks", "8"}), Json({"mesh", "replicate 2 × shard 4"}), Json({"samples a step", "48"}),
+                          Json({"micro-batch", "2"}), Json({"compute_dtype", "bf16"}), Json({"learning_rate", "0.5"})})
     EXPECT_EQ(std::ranges::count(record["values"], row), 1) << row;
 }
 

@@ -235,7 +235,7 @@ TEST(Setup, Refusals) {
   EXPECT_THAT(refused([] {
                 (void)strategy_of(options_of({"--shard_group_size", "8"}), 4, 4);
               }),
-              HasSubstr("larger than the world"));
+              HasSubstr("larger than the run of 4"));
   EXPECT_THAT(refused([] {
                 (void)strategy_of(options_of({"--shard_group_size", "2", "--zero_stage", "0"}), 4, 4);
               }),

@@ -3,7 +3,7 @@
 """Claim: loss and gradient do not depend on accumulation, padding, packing or the number of ranks.
 
 Five optimizer steps of fine-tuning, each over the same 24 conversations of different lengths, in every layout of the
-batch; the largest relative difference of loss and gradient norm to one rank with one micro-batch. The peer is TRL, which
+batch and with ranks that share rows or matrices; the largest relative difference of loss and gradient norm to one rank with one micro-batch. The peer is TRL, which
 logs loss and gradient norm too.
 """
 import json
@@ -24,6 +24,9 @@ LAYOUTS = [  # name, ranks, options
     ("packed", 1, ["--per_device_train_batch_size", 2, "--packing", "true"]),
     ("packed, 3 ranks", 3, ["--per_device_train_batch_size", 1, "--packing", "true"]),
     ("two ranks share each row", 2, ["--per_device_train_batch_size", 4, "--context_parallel_size", 2]),
+    ("two ranks share each matrix", 2, ["--per_device_train_batch_size", 4, "--tensor_parallel_size", 2]),
+    ("four ranks share rows and matrices", 4, ["--per_device_train_batch_size", 4, "--context_parallel_size", 2,
+                                               "--tensor_parallel_size", 2]),
 ]
 PEERS = [("24 rows at once", 1, {}), ("24 micro-batches of one row", 1, {"per_device_train_batch_size": 1,
                                                                          "gradient_accumulation_steps": 24}),

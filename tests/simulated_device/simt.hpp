@@ -4,7 +4,7 @@
 // translated. A kernel runs block by block on one thread of the host. Each CUDA thread is a fiber that runs until it
 // waits for others: at a barrier, or at an instruction of its warp.
 //
-// Whatever order of threads CUDA permits must give the same results. There are three, which launches take in turns:
+// Whatever order of threads CUDA permits must give the same results. There are three; launches take each of them:
 //   ascending   each warp runs as far as it can, the lowest first, and so do the lanes of a warp; asynchronous copies
 //               are made when they are waited for
 //   descending  the highest first; asynchronous copies are made at once

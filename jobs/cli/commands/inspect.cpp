@@ -33,12 +33,12 @@ struct Findings {
   io::TensorCatalog stored;
 };
 
-/// "world 4 | mesh {replicate 1, shard 4}" of an object; without lists and what is empty.
+/// "ranks 4 | mesh {replicate 1, shard 4}" of an object; without lists and what is empty.
 std::string text_of(const Json& object, const char* between = " | ") {
   std::string text;
   for (const auto& [key, value] : object.items()) {
     if (value.is_array() || value.empty() || value == "") continue;
-    text += (text.empty() ? "" : between) + key + " ";
+    text += (text.empty() ? "" : between) + (key == "world" ? "ranks" : key) + " ";
     text += value.is_object()   ? "{" + text_of(value, ", ") + "}"
             : value.is_string() ? value.get<std::string>()
                                 : value.dump();

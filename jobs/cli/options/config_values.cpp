@@ -46,7 +46,7 @@ bool ConfigFileReader::custom_accelerate(const std::string& what, const io::Conf
     if (!count || *count == 0 || *count < -1) refuse(node, key + " " + node.text + ": expected a number of ranks");
     if (*count < 0) note(node, key, Outcome::harmless, "set by the launcher (mpirun, srun)");
     else if ((options_.commands & for_plan) != 0) set("world_size", node.text, node, key);
-    else note(node, key, Outcome::harmless, "set by the launcher: mpirun -n " + node.text);
+    else note(node, key, Outcome::harmless, "set by the launcher: tessera launch -n " + node.text);
   } else if (what == "fsdp_sharding_strategy") {
     static constexpr const char* by_number[] = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
                                                 "HYBRID_SHARD_ZERO2"};

@@ -134,8 +134,8 @@ std::string man_page(const std::string& version) {
   std::string out =
       ".TH TESSERA 1 \"\" \"tessera " + roff(version) +
       "\" \"User Commands\"\n.SH NAME\ntessera \\- trains transformer language models sharded over MPI ranks\n"
-      ".SH SYNOPSIS\n.B tessera\n.I command\n[CONFIG.yaml|json ...] [\\-\\-options]\n.br\n.B mpirun \\-n N "
-      "tessera train\n[CONFIG.yaml|json ...] [\\-\\-options]\n.SH COMMANDS\n";
+      ".SH SYNOPSIS\n.B tessera\n.I command\n[CONFIG.yaml|json ...] [\\-\\-options]\n.br\n.B tessera launch "
+      "\\-n N \\-\\- train\n[CONFIG.yaml|json ...] [\\-\\-options]\n.SH COMMANDS\n";
   for (const CommandSpec& command : command_table()) {
     out += ".TP\n.B " + roff(command.name) + " " + roff(command.operands) + "\n" + roff(command.help) + "\n";
   }

@@ -242,7 +242,7 @@ const OptionSpec sharding_options[] = {
              "the last one; or once after the last one (FSDP's no_sync) [one rank on a GPU: last]",
      .equivalents = "FSDP2 set_requires_all_reduce, set_requires_gradient_sync"},
     {.name = "expert_units", .type = Type::choice, .default_value = "own", .values = "own|block", .group = "Sharding",
-     .help = "mixture of experts: gather a layer's experts as a unit of their own, or with the rest of the layer"},
+     .help = "mixture of experts: own: a layer's experts are one more unit; block: they are in the unit of their block"},
     {.name = "gradient_checkpointing", .type = Type::choice, .default_value = "auto",
      .values = "keep_all|none|selective|full|auto|true|false", .group = "Sharding",
      .help = "activations to recompute in backward rather than keep; full: all of a block (true is full, false is "

@@ -35,9 +35,9 @@ const OptionSpec device_table[] = {
      .commands = for_computing},
     {.name = "attention", .type = Type::choice, .default_value = "auto", .values = "auto|own|cudnn|measured",
      .group = device_group,
-     .help = "attention kernels on GPUs: own is this program's; cudnn needs sm_90 or newer, bf16 or fp16, and heads of "
-             "64 or 128; measured times both in a warm-up step and takes the faster; auto: cudnn where every rank can, own "
-             "with --reproducible"},
+     .help = "attention kernels on GPUs: own: Tessera's; cudnn: cuDNN's, which need sm_90 or newer, bf16 or fp16, and "
+             "heads of 64 or 128; measured: times both in a warm-up step and takes the faster; auto: cudnn where every "
+             "rank can, own with --reproducible"},
     {.name = "gemm_choice", .type = Type::choice, .default_value = "auto", .values = "auto|heuristic|measured",
      .group = device_group,
      .help = "GEMM algorithms on GPUs: the first that cuBLASLt proposes, which gives the same bits in every run; or "

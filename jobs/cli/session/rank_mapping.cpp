@@ -38,7 +38,7 @@ bool fits_by_slot(const HostCores& host, int each) {
   return true;
 }
 
-/// `numa:PE=each` deals the ranks to the NUMA nodes in turns.
+/// `numa:PE=each` distributes the ranks over the NUMA nodes round-robin.
 bool fits_by_numa(const HostCores& host, int each) {
   if (host.ranks * each > usable(host)) return false;
   const int nodes = static_cast<int>(host.numa_nodes.size());

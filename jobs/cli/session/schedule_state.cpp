@@ -54,8 +54,14 @@ std::optional<std::int64_t> ScheduleState::run_steps() const {
 }
 
 const char* name_of(train::LrSchedule::Kind kind) {
-  static constexpr const char* names[] = {"constant", "linear", "cosine", "cosine_with_min_lr", "wsd"};
-  return names[static_cast<int>(kind)];
+  switch (kind) {
+    case ScheduleKind::constant: return "constant";
+    case ScheduleKind::linear: return "linear";
+    case ScheduleKind::cosine: return "cosine";
+    case ScheduleKind::cosine_with_min_lr: return "cosine_with_min_lr";
+    case ScheduleKind::wsd: return "wsd";
+  }
+  return "";
 }
 
 nlohmann::ordered_json to_json(const train::LrSchedule& lr) {

@@ -139,7 +139,7 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
   }
   if (group > world) {
     throw options.refuse("shard_group_size",
-                         strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
+                         strfmt("a shard group of %d ranks is larger than the run of %d", group, world),
                          "Give a divisor of the number of ranks");
   }
   if (group > 0 && world % group != 0) {
@@ -147,7 +147,7 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
     while (world % below != 0) --below;
     while (world % above != 0) ++above;
     throw options.refuse("shard_group_size",
-                         strfmt("a shard group of %d ranks does not divide the world of %d", group, world),
+                         strfmt("a shard group of %d ranks does not divide the %d of the run", group, world),
                          strfmt("The nearest sizes that do are %d and %d", below, above));
   }
   if (options.flag("reproducible") && (world & (world - 1)) != 0) {

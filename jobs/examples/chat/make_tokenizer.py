@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writes tokenizer.json and tokenizer_config.json beside this file: byte-level BPE in Qwen2's form, trained on questions.jsonl, and ChatML.
+# The files beside it are of an earlier questions.jsonl, and stay: tests have its token ids.
 #   pip install tokenizers==0.23.3 && python jobs/examples/chat/make_tokenizer.py
 import json
 import pathlib

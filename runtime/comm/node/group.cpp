@@ -20,7 +20,7 @@ struct NodeGroup::BarrierState {
 
 struct NodeGroup::Member {
   alignas(64) std::atomic<std::uint64_t> position;  // phase and collective that the member has reached
-  SharedAddress addresses[2][2];  // two publications in turns: a slow peer may still read the previous one
+  SharedAddress addresses[2][2];  // two publications, alternately: a slow peer may still read the previous one
 };
 
 namespace {

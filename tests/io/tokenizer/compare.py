@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Speed of `tessera bench tokenizer` beside Hugging Face's `tokenizers`, one core, the same documents, in one run and in turns.
+# Speed of `tessera bench tokenizer` beside Hugging Face's `tokenizers`, one core, the same documents, alternately in one run.
 #   pip install tokenizers==0.23.3 && python tests/io/tokenizer/compare.py build/release/bin/tessera DIR/tokenizer.json FILE.txt|FILE.jsonl ...
 # Prints megabytes a second of processor time (wall time beside it), and the ratio. Fails if the numbers of tokens differ.
 import json

@@ -37,6 +37,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "preferences")
 CHAT = os.path.join(HERE, "..", "..", "..", "jobs", "examples", "chat")
 STEPS, PAIRS, MICRO, VALID = 5, 4, 2, 6
+# What questions.jsonl said when the rows of preferences/ were made from it: the figures are of these rows.
+EARLIER_WORDS = {
+    "tessera launch -n 4 -- train run.yaml": "mpirun -n 4 tessera train run.yaml",
+    "without a launcher": "without mpirun",
+    "is a run of one rank": "is a world of one rank",
+    "On the same ranks all": "On one world all",
+}
 OPTIONS = {"learning_rate": 1e-3, "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "weight_decay": 0.0}
 METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
 RUNS = {
@@ -83,7 +90,10 @@ def make_model(seed, scale):
 
 def make_rows(count, seed):
     """Pairs of one to three turns, some with a system message, of answers of different lengths."""
-    questions = [json.loads(line)["messages"] for line in open(os.path.join(CHAT, "questions.jsonl"))]
+    text = open(os.path.join(CHAT, "questions.jsonl")).read()
+    for now, then in EARLIER_WORDS.items():
+        text = text.replace(now, then)
+    questions = [json.loads(line)["messages"] for line in text.splitlines()]
     questions = [messages for messages in questions if [m["role"] for m in messages] == ["user", "assistant"]]
     pick = random.Random(seed)
     rows = []
