@@ -13,12 +13,15 @@
 
 namespace tessera::kernels {
 
+/// What a token's K experts weigh: their probabilities, these divided by their sum, or the sigmoids of their logits.
+enum class ExpertWeights : unsigned char { probabilities, normalized, sigmoids };
+
 struct RouteArgs {
-  TensorView logits;      // (N, E), of stat_dtype, as probs and weights: fp32 with 16-bit activations
-  TensorView probs;       // (N, E): softmax, written; may be logits
-  TensorView experts;     // (N, K) int32: the K largest, descending; the lowest index among equals
-  TensorView weights;     // (N, K): their probabilities
-  bool normalize = true;  // divided by their sum
+  TensorView logits;   // (N, E), of stat_dtype, as probs and weights: fp32 with 16-bit activations
+  TensorView probs;    // (N, E): softmax, written; may be logits
+  TensorView experts;  // (N, K) int32: the K largest, descending; the lowest index among equals
+  TensorView weights;  // (N, K)
+  ExpertWeights weigh = ExpertWeights::normalized;
   /// (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not written.
   TensorView counts, sums;
   TokenFields fields;  // tell which tokens are padding: they are routed, but not counted
@@ -28,7 +31,7 @@ void route(const RouteArgs& args, StreamView stream);
 struct RouteBackwardArgs {
   TensorView dweights;  // (N, K)
   TensorView probs, experts, weights;
-  bool normalize = true;
+  ExpertWeights weigh = ExpertWeights::normalized;
   /// (E) f64: gradient of the balance loss, added to that of every token's probabilities; absent: none.
   TensorView balance;
   TokenFields fields;  // tell which tokens are padding: their gradient is 0
@@ -57,8 +60,8 @@ struct CombineArgs {
 };
 void combine_rows(const CombineArgs& args, StreamView stream);
 
-/// Backward of the weights in combine_rows: dweights[slot] = a[row]·b[row] (dot product), then a and b times the slot's
-/// weight. Without b and dweights only a is multiplied.
+/// Backward of rows times their weights, in combine_rows or before it: dweights[slot] = a[row]·b[row] (dot product),
+/// then a and b times the slot's weight. Without b and dweights only a is multiplied.
 struct CombineWeightsBackwardArgs {
   TensorView a, b;     // (N·K, C), in place; b may be absent
   TensorView weights;  // (N, K), as dweights of stat_dtype

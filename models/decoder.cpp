@@ -51,14 +51,16 @@ std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const Layer& la
   else
     spec.qkv = {linear("q_proj", c.hidden, q, c.qkv_bias), linear("k_proj", c.hidden, kv, c.qkv_bias),
                 linear("v_proj", c.hidden, kv, c.qkv_bias)};
-  if (c.qk_norm != DecoderConfig::QkNorm::none)
+  const bool unweighted = c.qk_norm == DecoderConfig::QkNorm::unweighted;
+  if (unweighted && layer.rules.rotates) spec.heads.norms = QkNormSpec{.q = {}, .k = {}, .eps = c.norm_eps};
+  else if (c.qk_norm != DecoderConfig::QkNorm::none && !unweighted)
     spec.heads.norms = QkNormSpec{prefix + "q_norm.weight", prefix + "k_norm.weight", c.norm_eps,
                                   c.qk_norm == DecoderConfig::QkNorm::joint, c.norm_offset};
   return std::make_unique<Attention>(spec, params);
 }
 
 std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const Layer& layer, ParamList& params) {
-  const std::string prefix = layer.prefix() + "mlp.";
+  const std::string prefix = layer.prefix() + c.mlp;
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, c.mlp_bias, c.initializer_range};
   };
@@ -136,6 +138,7 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
   m.hidden = c.hidden;
   m.vocab = c.vocab;
   m.max_tokens = c.max_tokens;
+  m.why_max = c.why_max;
   m.packs = true;
   m.dtype = dtype;
   const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";

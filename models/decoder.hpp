@@ -27,6 +27,7 @@ struct DecoderConfig {
   std::string family;             // model_type
   std::int64_t vocab = 0;         // V
   std::int64_t max_tokens = 0;    // max_position_embeddings
+  std::string why_max = {};       // Model::why_max
   std::int64_t hidden = 0;        // H
   std::int64_t layers = 0;        // L
   std::int64_t heads = 0;         // nh
@@ -38,8 +39,10 @@ struct DecoderConfig {
   bool tied = false;  // the head's weight is the token embedding
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool fused_names = false;  // q, k and v are one tensor, and gate and up: qkv_proj, gate_up_proj
-  enum class QkNorm : unsigned char { none, heads, joint };
-  QkNorm qk_norm = QkNorm::none;  // RMSNorm of each head of q and k, or of all heads together
+  std::string mlp = "mlp.";  // name of the MLP in a layer
+  enum class QkNorm : unsigned char { none, heads, joint, unweighted };
+  /// RMSNorm of each head of q and k, or of all heads together, or of each, without weights, in layers that rotate.
+  QkNorm qk_norm = QkNorm::none;
   /// before: x + f(norm(x)); after: x + norm(f(x)); both: x + norm(f(norm(x))).
   enum class Norms : unsigned char { before, after, both };
   Norms norms = Norms::before;
@@ -76,6 +79,7 @@ struct DecoderDefaults {
   std::string rope_layers = {};            // RopeShape::layers
   bool gelu = false;                       // the MLP's activation is GELU, in "hidden_activation"
   std::optional<WindowRule> windows = {};  // absent: a window is refused
+  bool own_layer_types = false;            // the family reads "layer_types"
 };
 
 /// Reads the keys that these families share. Throws Error (usage) with the key, also for settings that are not

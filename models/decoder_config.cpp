@@ -105,7 +105,7 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
                                defaults.partial_rope, defaults.rope_original, defaults.rope_layers});
   c.layer.resize(static_cast<std::size_t>(c.layers));
   if (!defaults.windows) refuse_windows(config);
-  parse_windows(config, defaults.windows.value_or(WindowRule{.switched = true}), c);
+  if (!defaults.own_layer_types) parse_windows(config, defaults.windows.value_or(WindowRule{.switched = true}), c);
   refuse_unsupported_decoder(config, defaults);
   if (defaults.gelu) c.activation = kernels::GateActivation::gelu;
   return c;

@@ -2,7 +2,9 @@
 // Experts as MoeMlp.
 #include "models/experts.hpp"
 
+#include "models/mlp.hpp"
 #include "models/moe.hpp"
+#include "models/shared_expert.hpp"
 
 namespace tessera::models {
 
@@ -10,7 +12,7 @@ ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys)
   ExpertsConfig e;
   e.count = config.integer(keys.count, 1, 4096);
   e.top_k = config.integer({"num_experts_per_tok"}, 1, e.count);
-  e.normalize = keys.normalize;
+  e.weigh = keys.weigh;
   const double coefficient = config.number("router_aux_loss_coef", 0, 1e6, 0.001);
   if (config.boolean("output_router_logits", false)) e.balance = coefficient;
   return e;
@@ -27,7 +29,7 @@ std::string expert_prefix(const ExpertsConfig& c, const ExpertsLayerSpec& layer,
 
 /// Parameters of all experts of a layer.
 static FusedExpertsSpec fused_experts(const ExpertsConfig& c, const ExpertsLayerSpec& layer) {
-  const std::string prefix = layer.prefix + "mlp.experts.";
+  const std::string prefix = layer.prefix + c.names.expert;
   const Initializer normal{Initializer::Kind::normal, layer.std};
   const auto weight = [&](const char* name, std::int64_t in, std::int64_t out) {
     return ParamSpec{.name = prefix + name, .shape = {c.count, in, out}, .init = normal};
@@ -53,7 +55,8 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLaye
   MoeMlpSpec spec{.router = linear(layer.prefix + c.names.router, layer.hidden, c.count),
                   .experts = {},
                   .top_k = c.top_k,
-                  .normalize = c.normalize,
+                  .weigh = c.weigh,
+                  .weighs_inputs = c.weighs_inputs,
                   .layer = layer.layer,
                   .balance = c.balance};
   if (c.fused) spec.fused = fused_experts(c, layer);
@@ -63,7 +66,14 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLaye
                             .up = linear(prefix + c.names.up, layer.hidden, c.intermediate),
                             .down = linear(prefix + c.names.down, c.intermediate, layer.hidden)});
   }
-  return std::make_unique<MoeMlp>(spec, params);
+  auto experts = std::make_unique<MoeMlp>(spec, params);
+  if (c.shared.empty()) return experts;
+  const std::string shared = layer.prefix + c.shared;
+  const MlpSpec mlp{.up = {linear(shared + "gate_proj", layer.hidden, c.intermediate),
+                           linear(shared + "up_proj", layer.hidden, c.intermediate)},
+                    .down = linear(shared + "down_proj", c.intermediate, layer.hidden),
+                    .gate = kernels::GateActivation::silu};
+  return std::make_unique<SharedExpert>(std::make_unique<Mlp>(mlp, params), std::move(experts), layer.hidden);
 }
 
 void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& layer, std::map<std::string, TensorUse>& aliases) {

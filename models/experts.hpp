@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kernels/clamped_swiglu.hpp"
+#include "kernels/moe.hpp"
 #include "models/config_reader.hpp"
 #include "models/sublayer.hpp"
 
@@ -15,21 +16,24 @@ struct ExpertsConfig {
   std::int64_t count = 0;         // E; 0: dense model
   std::int64_t top_k = 0;         // K
   std::int64_t intermediate = 0;  // width of an expert
-  bool normalize = true;          // the K weights are divided by their sum (norm_topk_prob)
+  kernels::ExpertWeights weigh = kernels::ExpertWeights::normalized;
+  bool weighs_inputs = false;  // MoeMlpSpec
   double balance = 0;  // coefficient of the balance loss: router_aux_loss_coef if output_router_logits is true, else 0
-  std::vector<std::int64_t> layers;  // layers with experts, ascending
-  struct Names {                     // appended to "model.layers.i."
-    std::string router;              // "mlp.gate": + ".weight" (E, H)
-    std::string expert;              // "mlp.experts.": + "j." + gate|up|down + ".weight"
+  std::vector<std::int64_t> layers;       // layers with experts, ascending
+  struct Names {                          // appended to "model.layers.i."
+    std::string router;                   // "mlp.gate": + ".weight" (E, H)
+    std::string expert = "mlp.experts.";  // + "j." + gate|up|down + ".weight"
     std::string gate, up, down;
   } names;
-  bool fused = false;  // all of a layer in mlp.experts.gate_up_proj (E, H, 2·I) and down_proj (E, I, H)
+  bool fused = false;  // all of a layer in names.expert + "gate_up_proj" (E, H, 2·I) and "down_proj" (E, I, H)
+  /// A dense MLP of every token beside the experts, of their width: + "gate_proj.weight" and so on; "": none.
+  std::string shared = {};
   std::optional<kernels::GateLimits> limits;  // of fused ones: gpt-oss's, with biases
 };
 
 struct ExpertsKeys {
   std::vector<std::string> count;  // names of the key for the number of experts
-  bool normalize = true;
+  kernels::ExpertWeights weigh = kernels::ExpertWeights::normalized;
 };
 /// Reads the keys that these families share. Throws Error (usage) with the key. The family sets intermediate, names and
 /// layers.

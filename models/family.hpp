@@ -40,6 +40,7 @@ struct Family {
 [[nodiscard]] Model make_gemma2(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_gemma3_text(const ConfigReader& config, DType dtype);
 [[nodiscard]] Model make_gpt_oss(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_llama4_text(const ConfigReader& config, DType dtype);
 /// Of models of text and images: wrappers.cpp.
 [[nodiscard]] Model make_text_part(const ConfigReader& config, DType dtype);
 [[nodiscard]] std::string text_part_canonical_name(const std::string& name);

@@ -18,7 +18,7 @@ Model make_gpt_oss(const ConfigReader& config, DType dtype) {
   DecoderConfig c = parse_decoder(config, {.head_dim = 64, .norm_eps = 1e-5, .rope_theta = 150000, .windows = windows});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", true);
   c.sinks = true;
-  c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}, .normalize = true});
+  c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}});
   (void)config.integer({"num_experts_per_tok", "experts_per_token"}, 1, c.experts.count);  // must agree
   c.experts.intermediate = c.intermediate;
   c.experts.names.router = "mlp.router";

@@ -109,7 +109,7 @@ double LoraSpec::scale() const {
 }
 
 std::string huggingface_name(const Model& model, const std::string& canonical) {
-  if (is_text_part(model.family)) return name_in_wrapper(canonical);
+  if (is_text_part(model.family)) return name_in_wrapper(model.family, canonical);
   const std::string prefixed = "transformer." + canonical;
   const std::size_t at = canonical.find(".lora_");  // adapters are no tensors of model files
   const std::string of = at == std::string::npos ? canonical : canonical.substr(0, at) + ".weight";

@@ -11,7 +11,7 @@ namespace tessera::models {
 Model make_mixtral(const ConfigReader& config, DType dtype) {
   DecoderConfig c = parse_decoder(config, {.norm_eps = 1e-5, .rope_theta = 1e6, .windows = WindowRule{}});
   config.require("router_jitter_noise", 0.0, "noise in the router");
-  c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}, .normalize = true});
+  c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}});
   c.experts.intermediate = c.intermediate;
   c.experts.names = {
       .router = "block_sparse_moe.gate", .expert = "block_sparse_moe.experts.", .gate = "w1", .up = "w3", .down = "w2"};

@@ -8,7 +8,6 @@
 #include "models/quantize.hpp"
 #include "models/reference.hpp"
 #include "models/score_head.hpp"
-#include "models/wrappers.hpp"
 
 namespace tessera::models {
 
@@ -99,7 +98,6 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
     refuse_other_families_keys(config);
     return model;
   }
-  refuse_known_wrapper(word, source);
   std::string known;
   for (const Family& family : families()) known += (known.empty() ? "" : ", ") + std::string(family.name);
   config.refuse("model_type", "is \"" + word + "\", which is not supported", "Supported: " + known);

@@ -238,9 +238,12 @@ struct Model {
   std::int32_t pad_token = -1;  // of a reward model: a sequence's score is of its last token that is another one
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;  // longest sequence
+  std::string why_max;          // "": these are the model's positions; else why longer ones are not computed
   bool packs = false;           // every module respects Batch::positions in training and evaluation (packing)
   DType dtype = DType::f32;     // of activations, and of parameters as modules read them; fp64 in gradient checks
 
+  /// why_max after "positions" in messages.
+  [[nodiscard]] std::string limit_note() const { return why_max.empty() ? why_max : " (" + why_max + ")"; }
   [[nodiscard]] std::int64_t num_params() const;
   [[nodiscard]] std::int64_t num_own_params() const;
   /// Those that are not a reference model's: what is saved.

@@ -16,7 +16,8 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     : channels_(spec.router.in),
       hidden_(spec.fused ? spec.fused->down.shape[1] : spec.experts.front().up.out),
       top_k_(spec.top_k),
-      normalize_(spec.normalize),
+      weigh_(spec.weigh),
+      weighs_inputs_(spec.weighs_inputs),
       layer_(spec.layer),
       balance_(spec.balance),
       router_(spec.router, params),
@@ -36,6 +37,7 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     if (of.clamped) down_bias_ = params.add(of.clamped->down_bias);
   }
   TESSERA_ASSERT(router_.out() == count && top_k_ > 0 && top_k_ <= count);
+  TESSERA_ASSERT(!weighs_inputs_ || (fused_ && !limits_));
 }
 
 void MoeMlp::adapt(AdapterMaker& adapters) {
@@ -71,6 +73,7 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, const TensorView& s
   if (phase != Phase::train) return w;
   w.product = shape.saves_outputs ? saved_product : allocator.take(dtype, {rows(shape), hidden_});
   w.dproduct = allocator.take(dtype, {rows(shape), hidden_});
+  if (weighs_inputs_) w.inputs = allocator.take(dtype, {rows(shape), channels_});
   w.dlogits = allocator.take(dtype, {tokens, router_.out()});
   w.dweights = allocator.take(stat_dtype(dtype), {tokens, top_k_});
   w.dprobs = allocator.take(DType::f64, {router_.out()});
@@ -111,7 +114,7 @@ void MoeMlp::route(const ForwardArgs& args, const Saved& s, const Scratch& w) co
                   .probs = s.probs,
                   .experts = s.experts,
                   .weights = s.weights,
-                  .normalize = normalize_,
+                  .weigh = weigh_,
                   .counts = statistic(args.batch, layer_, 0),
                   .sums = statistic(args.batch, layer_, 1),
                   .fields = fields_of(args.batch)},
@@ -158,6 +161,7 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   if (!has_products) {
     kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
+    if (weighs_inputs_) weigh_rows(w.rows, s, w, args.stream);
     apply(gate_up_, w.rows, 0, s.gate_up);
     add_bias(args, gate_up_bias_, w.dispatch.offsets, s.gate_up);
   }
@@ -165,8 +169,12 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   activate(s.gate_up, w, args.stream);
   apply(down_, product, w.product ? 0 : gate_up_.out(), w.rows);
   add_bias(args, down_bias_, w.dispatch.offsets, w.rows);
-  copy(residual, args.y, args.stream);
-  kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true},
+  if (residual.data != args.y.data) copy(residual, args.y, args.stream);
+  kernels::combine_rows({.x = w.rows,
+                         .weights = weighs_inputs_ ? TensorView{} : s.weights,
+                         .dispatch = w.dispatch,
+                         .y = args.y,
+                         .accumulate = true},
                         args.stream);
 }
 
@@ -183,7 +191,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                            .probs = s.probs,
                            .experts = s.experts,
                            .weights = s.weights,
-                           .normalize = normalize_,
+                           .weigh = weigh_,
                            .balance = balance_gradient(args, w),
                            .fields = fields_of(args.batch),
                            .dlogits = w.dlogits},
@@ -251,12 +259,13 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
   if (!s.product) activate(gate_up, w, args.stream);
   if (through_down) down_.backward_input(part(w.dproduct, w.rows));
-  kernels::combine_weights_backward({.a = w.product,
-                                     .b = through_down ? w.dproduct : TensorView{},
-                                     .weights = s.weights,
-                                     .dispatch = w.dispatch,
-                                     .dweights = through_down ? w.dweights : TensorView{}},
-                                    args.stream);
+  if (!weighs_inputs_)
+    kernels::combine_weights_backward({.a = w.product,
+                                       .b = through_down ? w.dproduct : TensorView{},
+                                       .weights = s.weights,
+                                       .dispatch = w.dispatch,
+                                       .dweights = through_down ? w.dweights : TensorView{}},
+                                      args.stream);
   backward_down_bias(args, s, w);
   down_.backward_params(part(w.product, w.rows));
   if (!product) return;
@@ -268,9 +277,37 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                   .dbias = args.grads()[gate_up_bias_],
                                   .accumulate = args.grads().adds(gate_up_bias_)},
                                  args.stream);
+  if (weighs_inputs_) return backward_weighed(args, s, w);
   if (gate_up_.has_wanted(wanted)) kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   gate_up_.backward_params(part(w.rows, gate_up));
   if (wanted.dx()) gate_up_.backward_input(part(w.rows, gate_up));
+}
+
+void MoeMlp::weigh_rows(const TensorView& rows, const Saved& s, const Scratch& w, StreamView stream) const {
+  kernels::combine_weights_backward({.a = rows, .b = {}, .weights = s.weights, .dispatch = w.dispatch, .dweights = {}},
+                                    stream);
+}
+
+void MoeMlp::backward_weighed(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
+  const auto part = [&](const TensorView& x) {
+    return GroupedLinear::Args{.params = args.params,
+                               .grads = args.grads(),
+                               .offsets = w.dispatch.offsets,
+                               .x = x,
+                               .y = s.gate_up,
+                               .lora = w.lora,
+                               .stream = args.stream};
+  };
+  const bool through = through_router(args.wanted());
+  if (through) gate_up_.backward_input(part(w.rows));
+  kernels::gather_rows(args.x, w.dispatch, w.inputs, args.stream);
+  kernels::combine_weights_backward({.a = w.inputs,
+                                     .b = through ? w.rows : TensorView{},
+                                     .weights = s.weights,
+                                     .dispatch = w.dispatch,
+                                     .dweights = through ? w.dweights : TensorView{}},
+                                    args.stream);
+  gate_up_.backward_params(part(w.inputs));
 }
 
 TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) const {
@@ -293,13 +330,14 @@ bool MoeMlp::has_wanted(const Wanted& wanted) const {
 }
 
 bool MoeMlp::backward_reads_input(const Wanted& wanted) const {
-  return router_.weight_wanted(wanted) || gate_up_.has_wanted(wanted);
+  return weighs_inputs_ || router_.weight_wanted(wanted) || gate_up_.has_wanted(wanted);
 }
 
 double MoeMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through_down = through_product(wanted) || through_router(wanted);
   const double expert =
-      gate_up_.backward_flops_per_row(wanted) + down_.backward_flops_per_row(wanted.with_dx(through_down));
+      gate_up_.backward_flops_per_row(weighs_inputs_ ? wanted.with_dx(through_router(wanted)) : wanted) +
+      down_.backward_flops_per_row(wanted.with_dx(through_down));
   return static_cast<double>(shape.batch * shape.tokens) *
          (router_.backward_flops_per_row(wanted) + static_cast<double>(top_k_) * expert);
 }

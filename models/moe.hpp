@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A mixture of experts as a sublayer: a router chooses K of E SwiGLU MLPs for each token and weights their outputs. No
-// token is dropped. Those of a layer may be in one tensor, with the biases and the clamped activation of gpt-oss or
-// without.
+// A mixture of experts as a sublayer: a router chooses K of E SwiGLU MLPs for each token and weights their outputs, or,
+// of Llama 4, their inputs. No token is dropped. Those of a layer may be in one tensor, with the biases and the clamped
+// activation of gpt-oss or without.
 
 #include "kernels/clamped_swiglu.hpp"
 #include "kernels/moe.hpp"
@@ -30,9 +30,10 @@ struct MoeMlpSpec {
   std::vector<Expert> experts;  // all of one shape; or:
   std::optional<FusedExpertsSpec> fused = {};
   std::int64_t top_k = 0;  // K
-  bool normalize = true;   // the K weights are divided by their sum
-  int layer = 0;           // index among the model's mixtures: its row of Batch::router
-  double balance = 0;      // coefficient of the balance loss; 0: measured only
+  kernels::ExpertWeights weigh = kernels::ExpertWeights::normalized;
+  bool weighs_inputs = false;  // the weights multiply the experts' inputs in place of their outputs; of fused ones
+  int layer = 0;               // index among the model's mixtures: its row of Batch::router
+  double balance = 0;          // coefficient of the balance loss; 0: measured only
 };
 
 class MoeMlp final : public Sublayer {
@@ -60,7 +61,8 @@ class MoeMlp final : public Sublayer {
   };
   struct Scratch {
     kernels::Dispatch dispatch;
-    TensorView rows;  // (N·K, C): the input of each row, then its expert's output
+    TensorView rows;    // (N·K, C): the input of each row, then its expert's output
+    TensorView inputs;  // (N·K, C): with weighed inputs, these again; backward
     /// (N·K, I): silu(gate)·up, or that of Saved; outside training in the columns of gate, if they are not interleaved.
     TensorView product;
     TensorView dproduct;  // (N·K, I); backward
@@ -71,7 +73,8 @@ class MoeMlp final : public Sublayer {
   };
   /// Whether backward goes through silu(gate)·up: for dx, or for the weights of gate and up.
   [[nodiscard]] bool through_product(const Wanted& wanted) const {
-    return wanted.dx() || gate_up_.has_wanted(wanted) || is_wanted(wanted, gate_up_bias_);
+    return wanted.dx() || gate_up_.has_wanted(wanted) || is_wanted(wanted, gate_up_bias_) ||
+           (weighs_inputs_ && through_router(wanted));
   }
   /// Whether it goes through the router's probabilities.
   [[nodiscard]] bool through_router(const Wanted& wanted) const {
@@ -94,10 +97,16 @@ class MoeMlp final : public Sublayer {
   /// The gradients of the biases of the outputs, and what these add to dweights, from the rows of dy.
   void backward_down_bias(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
+  /// Rows times their weights.
+  void weigh_rows(const TensorView& rows, const Saved& s, const Scratch& w, StreamView stream) const;
+  /// Its last part where inputs are weighed: from the gradients of gate and up, in s.gate_up, to those of the inputs,
+  /// in w.rows, and dweights.
+  void backward_weighed(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 
   std::int64_t channels_, hidden_, top_k_;
-  bool normalize_;
+  kernels::ExpertWeights weigh_;
+  bool weighs_inputs_;
   int layer_;
   double balance_;
   Linear router_;

@@ -11,9 +11,11 @@ QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
   TESSERA_ASSERT(kv_heads_ > 0 && heads_ % kv_heads_ == 0 && head_dim_ > 0);
   TESSERA_ASSERT(!rope_ || rope_->width() <= head_dim_);
   if (!spec.norms) return;
+  normed_ = true;
   eps_ = spec.norms->eps;
   joint_ = spec.norms->joint;
-  weight_offset_ = spec.norms->weight_offset;
+  weight_offset_ = spec.norms->q.empty() ? 1 : spec.norms->weight_offset;
+  if (spec.norms->q.empty()) return;
   for (const int which : {0, 1})
     weights_[which] = params.add({.name = which == 0 ? spec.norms->q : spec.norms->k,
                                   .shape = {part(which).group},
@@ -24,7 +26,7 @@ QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
 QkNormRope::Outputs QkNormRope::outputs(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Outputs out;
-  if (weights_[0] < 0) return out;
+  if (!normed_) return out;
   out.heads = allocator.take(dtype, {rows, width()});
   if (phase == Phase::train)
     for (const int which : {0, 1}) out.rstd[which] = allocator.take(stat_dtype(dtype), {rows * part(which).groups()});
@@ -39,6 +41,7 @@ QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, const Outp
   if (rope_)
     s.table =
         allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.num_positions(), rope_->width()});
+  if (normed_ && weights_[0] < 0) s.zeros = allocator.take(dtype, {part(0).group});
   s.outputs = shape.saves_outputs ? saved : outputs(allocator, shape, dtype, phase);
   return s;
 }
@@ -68,17 +71,19 @@ void QkNormRope::rotate(const Args& args, const TensorView& x, bool back) const 
                                    .stride = width(),
                                    .table = table.table,
                                    .positions = listed ? args.batch->positions : TensorView{},
-                                   .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward};
+                                   .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward,
+                                   .pairs = rope_->pairs};
   if (own_rows) kernels::rope_at_positions(table, rotation, args.stream);
   else kernels::rope(rotation, args.stream);
 }
 
 void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
   const TensorView& heads = args.scratch.outputs.heads;
+  if (args.scratch.zeros) clear(args.scratch.zeros, args.stream);
   for (const int which : {0, 1}) {
     const Part p = part(which);
     kernels::rms_norm_forward({.x = columns(qkv, p.column, p.columns),
-                               .weight = at(args.params, weights_[which]),
+                               .weight = weight(args, which),
                                .y = columns(heads, p.column, p.columns),
                                .rstd = args.scratch.outputs.rstd[which],
                                .eps = eps_,
@@ -93,31 +98,32 @@ void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
 
 TensorView QkNormRope::forward(const Args& args, const TensorView& qkv) const {
   make_table(args);
-  if (weights_[0] >= 0) norm(args, qkv);
-  const TensorView heads = weights_[0] >= 0 ? args.scratch.outputs.heads : qkv;
+  if (normed_) norm(args, qkv);
+  const TensorView heads = normed_ ? args.scratch.outputs.heads : qkv;
   rotate(args, heads, /*back=*/false);
   return heads;
 }
 
 TensorView QkNormRope::recompute(const Args& args, const TensorView& qkv) const {
-  if (weights_[0] >= 0 && !args.shape.saves_outputs) return forward(args, qkv);
+  if (normed_ && !args.shape.saves_outputs) return forward(args, qkv);
   make_table(args);
-  return weights_[0] >= 0 ? args.scratch.outputs.heads : qkv;  // rotated
+  return normed_ ? args.scratch.outputs.heads : qkv;  // rotated
 }
 
 void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
   rotate(args, back.dqkv, /*back=*/true);
-  if (weights_[0] < 0) return;
+  if (!normed_ || (weights_[0] < 0 && !back.write_dqkv)) return;
+  if (args.scratch.zeros) clear(args.scratch.zeros, args.stream);
   for (const int which : {0, 1}) {
     const Part p = part(which);
     const TensorView d = columns(back.dqkv, p.column, p.columns);
     kernels::rms_norm_backward({.dy = d,
                                 .x = columns(back.qkv, p.column, p.columns),
-                                .weight = at(args.params, weights_[which]),
+                                .weight = weight(args, which),
                                 .rstd = args.scratch.outputs.rstd[which],
                                 .dx = back.write_dqkv ? d : TensorView{},
-                                .dweight = back.grads[weights_[which]],
-                                .accumulate = back.grads.adds(weights_[which]),
+                                .dweight = weights_[which] >= 0 ? back.grads[weights_[which]] : TensorView{},
+                                .accumulate = weights_[which] >= 0 && back.grads.adds(weights_[which]),
                                 .workspace = back.workspace,
                                 .weight_offset = weight_offset_,
                                 .stride_dy = width(),

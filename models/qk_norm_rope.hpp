@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // QkNormRope: RMSNorm of each head of q and k, or of all heads together (qk-norm), then RoPE. Both are optional; GPT-2
-// has neither.
+// has neither. A norm without weights after RoPE, as of Llama 4, is the same as before it.
 
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace tessera::models {
 
-/// RMSNorm of q and k before rotation: names of the two weights.
+/// RMSNorm of q and k before rotation: names of the two weights; "": it has none.
 struct QkNormSpec {
   std::string q, k;
   double eps = 1e-6;
@@ -47,6 +47,7 @@ class QkNormRope {
   [[nodiscard]] Outputs outputs(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   struct Scratch {
     TensorView table;  // cosines and sines
+    TensorView zeros;  // (d): in place of weights, where a norm has none
     Outputs outputs;
   };
   /// `saved`: outputs() in memory that is kept until backward, with BatchShape::saves_outputs.
@@ -66,7 +67,7 @@ class QkNormRope {
   /// scratch.outputs.
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
   /// Whether forward changes `qkv`, rather than leaving the heads in scratch.
-  [[nodiscard]] bool in_place() const { return weights_[0] < 0; }
+  [[nodiscard]] bool in_place() const { return !normed_; }
   /// For backward: the heads again, from `qkv` as forward left it.
   [[nodiscard]] TensorView recompute(const Args& args, const TensorView& qkv) const;
   struct BackwardArgs {
@@ -98,8 +99,13 @@ class QkNormRope {
   void make_table(const Args& args) const;
   void rotate(const Args& args, const TensorView& x, bool back) const;
   void norm(const Args& args, const TensorView& qkv) const;
+  /// The weight of the norm of q (0) or k (1), as a parameter or zeros, to which weight_offset_ is added.
+  [[nodiscard]] const TensorView& weight(const Args& args, int which) const {
+    return weights_[which] >= 0 ? at(args.params, weights_[which]) : args.scratch.zeros;
+  }
 
   std::int64_t heads_, kv_heads_, head_dim_;
+  bool normed_ = false;
   int weights_[2] = {-1, -1};  // weights of the norms of q and k; -1: none
   double eps_ = 0, weight_offset_ = kernels::no_weight_offset;
   bool joint_ = false;

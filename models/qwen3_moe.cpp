@@ -12,7 +12,9 @@ static DecoderConfig parse_qwen3_moe(const ConfigReader& config, bool normalize)
   DecoderConfig c = parse_decoder(config, {.windows = WindowRule{.fallback = 4096, .switched = true}});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
   c.qk_norm = DecoderConfig::QkNorm::heads;
-  c.experts = parse_experts(config, {.count = {"num_experts", "num_local_experts"}, .normalize = normalize});
+  c.experts = parse_experts(
+      config, {.count = {"num_experts", "num_local_experts"},
+               .weigh = normalize ? kernels::ExpertWeights::normalized : kernels::ExpertWeights::probabilities});
   c.experts.intermediate = config.integer({"moe_intermediate_size"}, 1, 4 * max_width);
   c.experts.names = {
       .router = "mlp.gate", .expert = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};

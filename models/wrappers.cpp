@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 3 with vision ("gemma3"), Mistral 3 ("mistral3"), Qwen2-VL, Qwen2.5-VL and Qwen3-VL: their text parts. M-RoPE
-// takes one position three times for text, and is then RoPE.
+// Gemma 3 with vision ("gemma3"), Llama 4, Mistral 3 ("mistral3"), Qwen2-VL, Qwen2.5-VL and Qwen3-VL: their text parts.
+// M-RoPE takes one position three times for text, and is then RoPE.
 #include "models/wrappers.hpp"
 
 #include <array>
@@ -24,6 +24,7 @@ struct Wrapper {
 };
 constexpr Wrapper wrappers[] = {
     {"gemma3", "gemma3_text", "gemma3_text", make_gemma3_text, true},
+    {"llama4", "llama4_text", "llama4_text", make_llama4_text, false},
     {"mistral3", "mistral", "mistral", make_mistral, false},
     {"qwen2_vl", "qwen2_vl_text", "qwen2", make_qwen2, false, 1e6, 1e-5},
     {"qwen2_5_vl", "qwen2_5_vl_text", "qwen2", make_qwen2, false, 1e6, 1e-5},
@@ -37,8 +38,9 @@ const Wrapper* find_wrapper(std::string_view name) {
   return nullptr;
 }
 
-constexpr std::string_view other_parts[] = {"vision_tower.",       "multi_modal_projector.",       "visual.",
-                                            "model.vision_tower.", "model.multi_modal_projector.", "model.visual."};
+constexpr std::string_view other_parts[] = {
+    "vision_tower.",       "vision_model.",       "multi_modal_projector.",       "visual.",
+    "model.vision_tower.", "model.vision_model.", "model.multi_modal_projector.", "model.visual."};
 
 /// Takes M-RoPE away from an object of RoPE.
 void without_mrope(ConfigJson& text, const char* key) {
@@ -74,10 +76,11 @@ void add_defaults(ConfigJson& text, const Wrapper& wrapper) {
 }
 
 /// Whether the embeddings are tied. The outer key decides; transformers takes the inner one, too, when there is no
-/// outer, and Qwen2-VL's when it is true.
+/// outer, and Qwen2-VL's when it is true; of Llama 4 the inner one alone.
 ConfigJson tied_of(const ConfigJson& all, const ConfigJson& text, const Wrapper& wrapper) {
   const ConfigJson no = nullptr;
   ConfigJson outer = all.value("tie_word_embeddings", no), inner = text.value("tie_word_embeddings", no);
+  if (wrapper.family == std::string_view("llama4_text")) return inner.is_null() ? ConfigJson(false) : inner;
   if (wrapper.family == std::string_view("qwen2") && outer == false && !inner.is_null()) return inner;
   return !outer.is_null() ? outer : !inner.is_null() ? inner : ConfigJson(wrapper.tied);
 }
@@ -165,21 +168,12 @@ std::string text_part_canonical_name(const std::string& name) {
   return decoder_canonical_name(name);
 }
 
-std::string name_in_wrapper(const std::string& canonical) {
+std::string name_in_wrapper(const std::string& family, const std::string& canonical) {
+  if (family == "llama4") return "language_model." + canonical;
   constexpr std::string_view text = "model.";
   return canonical.starts_with(text) ? "model.language_model." + canonical.substr(text.size()) : canonical;
 }
 
 bool is_text_part(const std::string& family) { return find_wrapper(family) != nullptr; }
-
-void refuse_known_wrapper(const std::string& model_type, const std::string& source) {
-  if (model_type != "llama4" && model_type != "llama4_text") return;
-  throw Error(ExitCode::usage,
-              "model config: \"model_type\" is \"" + model_type +
-                  "\", which is not supported: its RoPE is interleaved, some layers "
-                  "attend in chunks and scale queries by their position, and a shared expert stands beside a router "
-                  "with sigmoid weights on the input",
-              source, "Train it with another program (ms-swift, TRL)");
-}
 
 }  // namespace tessera::models

@@ -13,11 +13,7 @@ namespace tessera::models {
 /// tensor_use ignores.
 [[nodiscard]] bool is_text_part(const std::string& family);
 /// A parameter's name in transformers' class of the whole model: "model.language_model.norm.weight" of
-/// "model.norm.weight".
-[[nodiscard]] std::string name_in_wrapper(const std::string& canonical);
-
-/// Throws Error (usage) with what is missing, and what to do, if `model_type` is of a model whose text part is not
-/// supported ("llama4"); returns otherwise.
-void refuse_known_wrapper(const std::string& model_type, const std::string& source);
+/// "model.norm.weight", and of Llama 4 "language_model.model.norm.weight".
+[[nodiscard]] std::string name_in_wrapper(const std::string& family, const std::string& canonical);
 
 }  // namespace tessera::models

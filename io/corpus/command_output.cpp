@@ -268,7 +268,7 @@ void run_to_file(const DataFile& command, const std::string& path, const Command
 
 }  // namespace
 
-void run_commands(World& world, std::vector<DataFile>& files, const CommandOptions& options) {
+void name_command_outputs(World& world, std::vector<DataFile>& files, const CommandOptions& options) {
   if (std::ranges::none_of(files, is_command, &DataFile::path)) return;
   std::uint64_t seed = 0;
   std::string place;
@@ -278,9 +278,14 @@ void run_commands(World& world, std::vector<DataFile>& files, const CommandOptio
     seed = hash64(std::filesystem::current_path().string());
     for (const std::string& path : files_of(options.depends)) seed = hash64(file_identity(path), seed);
   });
+  for (DataFile& file : files)
+    if (is_command(file.path)) file.copy = place + strfmt("/command-%016lx.jsonl", hash64(file.command, seed));
+}
+
+void run_commands(World& world, std::vector<DataFile>& files, const CommandOptions& options) {
+  name_command_outputs(world, files, options);
   for (DataFile& file : files) {
     if (!is_command(file.path)) continue;
-    file.copy = place + strfmt("/command-%016lx.jsonl", hash64(file.command, seed));
     bool ran = false;
     world.run_on_rank_0([&] {
       if (exists(file.copy)) return;
@@ -296,7 +301,7 @@ void run_commands(World& world, std::vector<DataFile>& files, const CommandOptio
       if (::link(temporary.c_str(), file.copy.c_str()) != 0 && errno != EEXIST)
         throw system_error("write", file.copy, errno);
       remove_quietly(temporary);
-      sync_directory(place);
+      sync_directory(directory_of(file.copy));
       ran = true;
     });
     if (options.made) options.made(file, ran);

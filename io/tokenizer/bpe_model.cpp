@@ -140,6 +140,26 @@ bool BpeModel::never_joins_before(std::string_view right) const {
   });
 }
 
+BpeModel::AsciiPairs BpeModel::joined_pairs() const {
+  AsciiPairs joined(128);
+  const auto join_all_with = [&](std::size_t character) {
+    joined[character].set();
+    for (std::bitset<128>& row : joined) row.set(character);
+  };
+  for (std::size_t c = 0; c < joined.size(); ++c)
+    if (!always_a_token(static_cast<char>(c))) join_all_with(c);
+  for (const std::int32_t id : merged_) {
+    const std::string_view token = vocabulary_.token(id);
+    for (std::size_t i = 0; i + 1 < token.size(); ++i) {
+      const auto left = static_cast<unsigned char>(token[i]), right = static_cast<unsigned char>(token[i + 1]);
+      if (left < 128 && right < 128) joined[left].set(right);
+    }
+    for (std::size_t c = 0; c < joined.size() && token.find("<0x") != token.npos; ++c)
+      if (token.find(strfmt("<0x%02zX>", c)) != token.npos) join_all_with(c);
+  }
+  return joined;
+}
+
 bool BpeModel::stands_alone(char character) const {
   const std::string as_byte = strfmt("<0x%02X>", static_cast<unsigned char>(character));
   return always_a_token(character) && std::none_of(merged_.begin(), merged_.end(), [&](std::int32_t id) {

@@ -3,6 +3,7 @@
 // tokenizer.json's "model": vocabulary, merges, and the treatment of unknown characters.
 
 #include <array>
+#include <bitset>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,10 @@ class BpeModel {
   [[nodiscard]] bool never_joins_before(std::string_view right) const;
   /// True if no merge joins this character (below U+0080; also as <0xNN>) with another, and it is always a token.
   [[nodiscard]] bool stands_alone(char character) const;
+  /// Pairs of characters below U+0080, the first one's place before the second's: whether text must stay whole between
+  /// them, since a merge joins them, or one of the two may be no token.
+  using AsciiPairs = std::vector<std::bitset<128>>;
+  [[nodiscard]] AsciiPairs joined_pairs() const;
   /// True if no merge joins `left` (also as <0xNN>) with what follows, and `left` is always a token.
   [[nodiscard]] bool never_joins_behind(char left) const;
 

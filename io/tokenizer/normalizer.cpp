@@ -11,6 +11,15 @@
 namespace tessera::io {
 
 void replace_all(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
+  if (from.size() == 1) {  // usually a space, in every few bytes
+    const auto found = static_cast<std::size_t>(std::count(text.begin(), text.end(), from[0]));
+    out.resize(text.size() - found + found * to.size());
+    char* end = out.data();
+    for (const char c : text)
+      if (c == from[0]) end = std::copy(to.begin(), to.end(), end);
+      else *end++ = c;
+    return;
+  }
   out.clear();
   for (;;) {
     const std::size_t found = text.find(from);

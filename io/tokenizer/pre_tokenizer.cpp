@@ -64,6 +64,7 @@ void PreTokenizer::learn(const BpeModel& model) {
   if (model.ignores_merges()) return;
   split_words_ = !split_at_mark_ && model.never_joins_before(mark_);
   split_lines_ = model.stands_alone('\n');
+  joined_ = model.joined_pairs();
 }
 
 bool PreTokenizer::ends_pieces_at_newlines(const BpeModel& model) const {
@@ -114,9 +115,14 @@ const char* PreTokenizer::unjoined_end(const char* at, const char* end) const {
   if (split_lines_ && *at == '\n') return std::find_if(at, end, [](char c) { return c != '\n'; });
   if (split_at_mark_ && mark_at(at)) at += mark_.size();
   while (split_words_ && mark_at(at)) at += mark_.size();
-  for (; at != end; ++at) {
+  const auto parts = [&](char left, char right) {  // of characters above U+007F nothing is known
+    return static_cast<signed char>(left | right) >= 0 &&
+           !joined_[static_cast<std::size_t>(left)].test(static_cast<std::size_t>(right));
+  };
+  for (char before = '\x80'; at != end; before = *at++) {
     if (split_lines_ && *at == '\n') break;
     if (split_marks && *at == mark_[0] && mark_at(at)) break;
+    if (!joined_.empty() && parts(before, *at)) break;
   }
   return at;
 }

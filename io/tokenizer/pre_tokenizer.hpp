@@ -48,10 +48,11 @@ class PreTokenizer {
   bool byte_level_ = false, prefix_space_ = false;
   bool metaspace_ = false;
   Scheme scheme_ = Scheme::always;
-  std::string mark_;            // the character that replaces a space: "▁"
-  bool split_at_mark_ = false;  // before every mark
-  bool split_words_ = false;    // before a mark that follows another character: no merge crosses
-  bool split_lines_ = false;    // around newlines: no merge joins them with others
+  std::string mark_;             // the character that replaces a space: "▁"
+  bool split_at_mark_ = false;   // before every mark
+  bool split_words_ = false;     // before a mark that follows another character: no merge crosses
+  bool split_lines_ = false;     // around newlines: no merge joins them with others
+  BpeModel::AsciiPairs joined_;  // between other pairs no merge crosses either; empty: this is not known
 };
 
 /// The pieces of a section that PreTokenizer::prepare() made, one after the other; reuses its memory. `of` must outlive

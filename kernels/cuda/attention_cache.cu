@@ -45,8 +45,8 @@ struct CacheCall {
     return rings || asked < capacity ? asked + 1 : capacity;
   }
   TESSERA_HD std::int64_t begin(std::int64_t row) const {
-    const std::int64_t first = end(row) - map.window;
-    return map.window > 0 && first > 0 ? first : 0;
+    const std::int64_t oldest = end(row) - map.window;
+    return map.window > 0 && oldest > 0 ? oldest : 0;
   }
   TESSERA_HD float* partial_of(std::int64_t row, std::int64_t head, std::int64_t split) const {
     return partial + ((row * map.heads + head) * splits + split) * (map.head_dim + 2);

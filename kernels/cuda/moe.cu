@@ -14,11 +14,11 @@ struct Choice {
   std::int32_t* experts;
   float* weights;
   std::int64_t tokens, num_experts, k;
-  bool normalize;
+  ExpertWeights weigh;
   PaddingMap padding;
 };
 
-/// The next probability after (last, last_at) in the order of choice: descending, the lowest index first among equals.
+/// The next of `p` after (last, last_at) in the order of choice: descending, the lowest index first among equals.
 __device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, std::int64_t last_at, float& value) {
   float best = -INFINITY;
   std::int64_t at = n;
@@ -38,12 +38,32 @@ __device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, 
                 : (last_at + 1) % n;  // only if probabilities are NaN: any expert, so that the index stays in bounds
 }
 
+/// Chooses by x, and weighs by it or its sigmoid. Returns the sum of the chosen.
+__device__ float choose(const Choice& c, std::int64_t token, const float* x) {
+  const int lane = ThreadGroup<32>::lane();
+  float last = 0, total = 0;
+  std::int64_t last_at = -1;
+  for (std::int64_t i = 0; i < c.k; ++i) {
+    last_at = next_choice(x, c.num_experts, last, last_at, last);
+    total += last;
+    if (lane == 0) {
+      c.experts[token * c.k + i] = static_cast<std::int32_t>(last_at);
+      c.weights[token * c.k + i] = c.weigh == ExpertWeights::sigmoids ? div(1.0F, add(1.0F, expf(-last))) : last;
+    }
+  }
+  return total;
+}
+
 __global__ void __launch_bounds__(group_block) route_kernel(const Choice c) {
   const std::int64_t token = ThreadGroup<32>::index(), n = c.num_experts;
   if (token >= c.tokens) return;
   const int lane = ThreadGroup<32>::lane();
   const float* const x = c.logits + token * n;
   float* const p = c.probs + token * n;
+  if (c.weigh == ExpertWeights::sigmoids) {
+    choose(c, token, x);
+    __syncwarp();  // p may be x
+  }
   float max = -INFINITY, sum = 0;
   for (std::int64_t e = lane; e < n; e += 32) max = x[e] > max ? x[e] : max;
   max = warp_max(max);
@@ -54,17 +74,9 @@ __global__ void __launch_bounds__(group_block) route_kernel(const Choice c) {
   }
   const float inverse = div(1.0F, warp_sum(sum));
   for (std::int64_t e = lane; e < n; e += 32) p[e] *= inverse;
-  float last = 0, total = 0;
-  std::int64_t last_at = -1;
-  for (std::int64_t i = 0; i < c.k; ++i) {
-    last_at = next_choice(p, n, last, last_at, last);
-    total += last;
-    if (lane == 0) {
-      c.experts[token * c.k + i] = static_cast<std::int32_t>(last_at);
-      c.weights[token * c.k + i] = last;
-    }
-  }
-  if (!c.normalize) return;
+  if (c.weigh == ExpertWeights::sigmoids) return;
+  const float total = choose(c, token, p);
+  if (c.weigh != ExpertWeights::normalized) return;
   __syncwarp();
   for (std::int64_t i = lane; i < c.k; i += 32) c.weights[token * c.k + i] = div(c.weights[token * c.k + i], total);
 }
@@ -89,7 +101,7 @@ struct ChoiceGradient {
   const double* balance;  // or null
   T* dlogits;
   std::int64_t tokens, num_experts, k;
-  bool normalize;
+  ExpertWeights weigh;
 };
 
 /// dp of expert e: from the balance loss, and from the choice if it was chosen.
@@ -98,10 +110,19 @@ __device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t t
                                       float mean) {
   float dp = c.balance ? static_cast<float>(c.balance[e]) : 0.0F;
   for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
-    if (c.experts[i] != e) continue;
-    dp += c.normalize ? div(c.dweights[i] - mean, total) : c.dweights[i];
+    if (c.experts[i] != e || c.weigh == ExpertWeights::sigmoids) continue;
+    dp += c.weigh == ExpertWeights::normalized ? div(c.dweights[i] - mean, total) : c.dweights[i];
   }
   return dp;
+}
+
+/// The gradient of expert e's logit through its sigmoid, if it was chosen and is weighed by it.
+template <class T>
+__device__ float sigmoid_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e) {
+  float slope = 0;
+  for (std::int64_t i = token * c.k; i < (token + 1) * c.k && c.weigh == ExpertWeights::sigmoids; ++i)
+    if (c.experts[i] == e) slope = mul(mul(c.dweights[i], c.weights[i]), 1.0F - c.weights[i]);
+  return slope;
 }
 
 template <class T>
@@ -119,7 +140,7 @@ __global__ void __launch_bounds__(group_block) route_backward_kernel(const Choic
   dot = warp_sum(dot);  // also a barrier before writing: dlogits may be probs
   for (std::int64_t e = lane; e < n; e += 32) {
     const float slope = p[e] * (probability_gradient(c, token, e, total, mean) - dot);
-    c.dlogits[token * n + e] = rounded<T>(slope);
+    c.dlogits[token * n + e] = rounded<T>(slope + sigmoid_gradient(c, token, e));
   }
 }
 
@@ -135,9 +156,15 @@ __global__ void __launch_bounds__(group_block)
 }  // namespace
 
 void route(const RouteArgs& args, StreamView stream) {
-  const Choice c{args.logits.as<float>(),  args.probs.as<float>(), data_of<std::int32_t>(args.experts),
-                 args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
-                 args.experts.shape[1],    args.normalize,         padding_of(args.fields)};
+  const Choice c{args.logits.as<float>(),
+                 args.probs.as<float>(),
+                 data_of<std::int32_t>(args.experts),
+                 args.weights.as<float>(),
+                 args.probs.shape[0],
+                 args.probs.shape[1],
+                 args.experts.shape[1],
+                 args.weigh,
+                 padding_of(args.fields)};
   if (c.tokens > 0) {
     route_kernel<<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route");
@@ -160,7 +187,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
                               args.probs.shape[0],
                               args.probs.shape[1],
                               args.experts.shape[1],
-                              args.normalize};
+                              args.weigh};
     route_backward_kernel<T>
         <<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route_backward");

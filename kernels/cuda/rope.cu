@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions on a device: a thread rotates pairs (j, j + half) of one head of one row.
+// Rotary positions on a device: a thread rotates pairs of one head of one row, (j, j + half) or neighbors.
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
@@ -44,6 +44,7 @@ struct Rope {
   const S* table;
   const std::int32_t* positions;
   std::int64_t rows, heads, dim, half, stride, table_rows;
+  std::int64_t step, apart;  // pair j is (j·step, j·step + apart)
   float sign;
 };
 
@@ -60,16 +61,16 @@ __global__ void __launch_bounds__(256) rope_kernel(const Rope<T, S> r) {
   if (i >= r.rows * r.heads * runs) return;
   const std::int64_t j = i % runs * N, head = i / runs % r.heads, row = i / runs / r.heads;
   const S* const turn = r.table + (r.positions ? r.positions[row] : row % r.table_rows) * 2 * r.half + j;
-  T* const low = r.x + row * r.stride + head * r.dim + j;
+  T* const low = r.x + row * r.stride + head * r.dim + j * r.step;  // N > 1: steps of 1
   float a[N], b[N], c[N], s[N];
   load<N>(low, a);
-  load<N>(low + r.half, b);
+  load<N>(low + r.apart, b);
   load<N>(turn, c);
   load<N>(turn + r.half, s);
 #pragma unroll
   for (int k = 0; k < N; ++k) rotate_pair(a[k], b[k], c[k], r.sign * s[k]);
   store<N>(low, a);
-  store<N>(low + r.half, b);
+  store<N>(low + r.apart, b);
 }
 
 /// A thread per pair, as rope_kernel<1>, by the position of its row: for few rows, where a launch costs more.
@@ -82,11 +83,11 @@ __global__ void __launch_bounds__(256)
   const std::int64_t j = i % r.half, head = i / r.half % r.heads, row = i / r.half / r.heads;
   S cosine, sine;
   turn_of(r.positions[row], inv_freq.value[j], scale, cosine, sine);
-  T* const low = r.x + row * r.stride + head * r.dim + j;
-  float a = to_float(low[0]), b = to_float(low[r.half]);
+  T* const low = r.x + row * r.stride + head * r.dim + j * r.step;
+  float a = to_float(low[0]), b = to_float(low[r.apart]);
   rotate_pair(a, b, to_float(cosine), r.sign * to_float(sine));
   low[0] = rounded<T>(a);
-  low[r.half] = rounded<T>(b);
+  low[r.apart] = rounded<T>(b);
 }
 
 Frequencies frequencies_of(std::span<const double> inv_freq) {
@@ -98,6 +99,7 @@ Frequencies frequencies_of(std::span<const double> inv_freq) {
 
 template <class T, class S>
 Rope<T, S> rope_of(const RopeArgs& args, const TensorView& positions) {
+  const bool halves = args.pairs == RotaryPairs::halves;
   return {data_of<T>(args.x),
           data_of<S>(args.table),
           positions ? data_of<std::int32_t>(positions) : nullptr,
@@ -107,6 +109,8 @@ Rope<T, S> rope_of(const RopeArgs& args, const TensorView& positions) {
           args.table.shape[1] / 2,
           row_stride(args.x, args.stride),
           args.table.shape[0],
+          halves ? 1 : 2,
+          halves ? args.table.shape[1] / 2 : 1,
           args.rotation == Rotation::forward ? 1.0F : -1.0F};
 }
 
@@ -133,7 +137,7 @@ void rope(const RopeArgs& args, StreamView stream) {
       constexpr int n = vector_length<T, S>;
       const std::int64_t pairs = r.rows * r.heads * r.half;
       const bool vectors =
-          r.half % n == 0 && r.dim % n == 0 && r.stride % n == 0 && aligned16(r.x) && aligned16(r.table);
+          r.step == 1 && r.half % n == 0 && r.dim % n == 0 && r.stride % n == 0 && aligned16(r.x) && aligned16(r.table);
       if (vectors) rope_kernel<n><<<blocks_for(pairs / n, 256), 256, 0, stream_of(stream)>>>(r);
       else rope_kernel<1><<<blocks_for(pairs, 256), 256, 0, stream_of(stream)>>>(r);
       check_launch("rope");

@@ -36,6 +36,13 @@ void weigh_choice(const T* p, const std::int32_t* chosen, std::int64_t k, bool n
   for (std::int64_t i = 0; i < k; ++i) weights[i] /= sum;
 }
 
+/// Chooses by the logits, which have no ties where probabilities round to one number.
+template <class T>
+void choose_by_logits(const T* logits, std::int64_t experts, std::int64_t k, std::int32_t* chosen, T* weights) {
+  choose(logits, experts, k, chosen);
+  for (std::int64_t i = 0; i < k; ++i) weights[i] = T(1) / (T(1) + std::exp(-logits[chosen[i]]));
+}
+
 template <class T>
 void statistics(const RouteArgs& args) {
   const std::int64_t tokens = args.probs.shape[0], experts = args.probs.shape[1], choices = args.experts.numel();
@@ -66,9 +73,12 @@ void route(const RouteArgs& args) {
     parallel_ranges(args.probs.shape[0], moe_grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         T* const p = probs + t * experts;
+        const bool sigmoids = args.weigh == ExpertWeights::sigmoids;
+        if (sigmoids) choose_by_logits(logits + t * experts, experts, k, chosen + t * k, weights + t * k);
         kernel.softmax(logits + t * experts, p, experts);
+        if (sigmoids) continue;
         choose(p, experts, k, chosen + t * k);
-        weigh_choice(p, chosen + t * k, k, args.normalize, weights + t * k);
+        weigh_choice(p, chosen + t * k, k, args.weigh == ExpertWeights::normalized, weights + t * k);
       }
     });
     if (args.counts) statistics<T>(args);
@@ -96,8 +106,14 @@ void route_backward(const RouteBackwardArgs& args) {
         for (std::int64_t e = 0; e < experts; ++e) dp[e] = balance ? static_cast<A>(balance[e]) : A(0);
         A sum = 0, mean = 0;  // of the chosen probabilities; Σ dw·w
         for (std::int64_t i = 0; i < k; ++i) sum += p[chosen[t * k + i]], mean += dw[i] * w[i];
-        for (std::int64_t i = 0; i < k; ++i) dp[chosen[t * k + i]] += args.normalize ? (dw[i] - mean) / sum : dw[i];
+        const bool sigmoids = args.weigh == ExpertWeights::sigmoids;
+        for (std::int64_t i = 0; i < k && !sigmoids; ++i)
+          dp[chosen[t * k + i]] += args.weigh == ExpertWeights::normalized ? (dw[i] - mean) / sum : dw[i];
         kernel.softmax_backward(p, dp, dlogits + t * experts, experts);
+        for (std::int64_t i = 0; i < k && sigmoids; ++i) {
+          T& d = dlogits[t * experts + chosen[t * k + i]];
+          d = T(static_cast<A>(d) + dw[i] * w[i] * (1 - w[i]));
+        }
       }
     });
   });

@@ -36,13 +36,13 @@ void rope(const RopeArgs& args) {
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     T* const x = args.x.as<T>();
     const Acc<T>* const table = args.table.as<Acc<T>>();
-    const auto& kernel = rope<T>();
+    const auto rotate = args.pairs == RotaryPairs::halves ? rope<T>().rotate : rope<T>().rotate_neighbors;
     const typename Rope<T>::Heads heads{args.x.shape[1] / args.head_dim, args.head_dim, half};
     const Acc<T> sign = args.rotation == Rotation::forward ? 1 : -1;
     parallel_ranges(rows, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const Acc<T>* const turn = table + (positions ? positions[row] : row % table_rows) * d;
-        kernel.rotate(x + row * stride, turn, turn + half, heads, sign);
+        rotate(x + row * stride, turn, turn + half, heads, sign);
       }
     });
   });

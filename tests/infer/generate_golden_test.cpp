@@ -79,7 +79,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Models, GenerateGolden,
                          testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3",
                                          "qwen3-untied", "mistral", "qwen3-window", "phi3", "olmo2", "smollm3",
-                                         "granite", "gemma2", "gemma3", "gpt-oss"),
+                                         "granite", "gemma2", "gemma3", "gpt-oss", "llama4"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "io/data/dataset.hpp"
 #include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/start_stop.hpp"
 #include "tests/io/files.hpp"
@@ -46,6 +48,20 @@ class TokenCache : public testing::Test {
       if (world.rank() != 0) return;
       file = made.files.front().path;
       if (line != nullptr) *line = made.line;
+    });
+    return file;
+  }
+  /// The token file of data sets as a run prepares them, commands included.
+  [[nodiscard]] std::string prepared(const std::string& data, int ranks) const {
+    const Options options =
+        parsed({"train", "--model", folder.path(), "--dataset", data, "--stage", "pt", "--cache_dir", folder / "cache"})
+            .options;
+    set_time_to_start(TimeLimit(options, TimeLimit::Clock::now()));
+    std::string file;
+    run_local(ranks, [&](World& world) {
+      const auto tokenizer = load_tokenizer(options, world, folder.path());
+      const TokenizedData made = prepared_tokens(options, world, tokenizer.get(), io::split_names(data), folder.path());
+      if (world.rank() == 0) file = made.files.front().path;
     });
     return file;
   }
@@ -100,6 +116,52 @@ TEST_F(TokenCache, SaysAgainWhatWasCounted) {
     test::expect_error(ExitCode::data, report + " does not say what became of the rows",
                        [&] { (void)io::open_dataset({made}); });
   }
+}
+
+/// What a command has printed is gone once its tokens are there, and they are found without it.
+TEST_F(TokenCache, TextOfACommandIsRemovedOnceItsTokensAreThere) {
+  const std::string runs = folder.file("runs", ""), cache = folder / "cache";
+  const auto command_of = [&](const std::string& rows) {
+    return "cmd:echo run >> " + runs + "; printf '" + rows + "'";
+  };
+  const auto count = [&] { return std::ranges::count(io::read_text(runs), 'r'); };
+  const auto text_files = [&] {
+    return std::ranges::count_if(std::filesystem::directory_iterator(cache),
+                                 [](const auto& entry) { return entry.path().extension() == ".jsonl"; });
+  };
+  const std::string text = "{\"text\": \"plain\", \"query\": \"q\", \"response\": \"r\"}\\n";
+  const std::string command = command_of(text);
+  const std::string made = prepared(command, 3);
+  EXPECT_EQ(count(), 1);
+  EXPECT_EQ(text_files(), 0);
+  const std::string tokens = test::bytes_of(made);
+  EXPECT_EQ(prepared(command, 2), made);
+  for (const auto& entry : std::filesystem::directory_iterator(cache)) {
+    if (entry.path().extension() == ".json") {  // what W042 says of rows that are no longer there
+      EXPECT_THAT(test::bytes_of(entry.path()), HasSubstr("\"ambiguous\": [\n    \"cmd:echo run"));
+    }
+  }
+  EXPECT_EQ(count(), 1);
+  config(R"({"eos_token": "<|endoftext|>", "chat_template": "another"})");  // other tokens may be wanted
+  EXPECT_EQ(prepared(command, 1), made);
+  EXPECT_EQ(count(), 2);
+  io::remove_quietly(made);
+  EXPECT_EQ(prepared(command, 1), made);
+  EXPECT_EQ(count(), 3);
+  EXPECT_EQ(test::bytes_of(made), tokens);
+  const std::string file = folder.file("more.jsonl", "{\"text\": \"more\"}\n"), both = file + "," + command;
+  const std::string mixed = prepared(both, 2);
+  EXPECT_EQ(prepared(both, 1), mixed);
+  EXPECT_EQ(count(), 4);
+  (void)folder.file("more.jsonl", "{\"text\": \"other\"}\n");
+  EXPECT_NE(prepared(both, 1), mixed);
+  EXPECT_EQ(count(), 5);
+  // Rows that cannot be tokenized stay, for the next start.
+  const std::string chat = command_of(R"({"messages": [{"role": "user", "content": "q"}]}\n)");
+  config(R"({"eos_token": "<|endoftext|>"})");
+  for (int i = 0; i < 2; ++i) EXPECT_THROW((void)prepared(chat, 2), Error);
+  EXPECT_EQ(count(), 6);
+  EXPECT_EQ(text_files(), 1);
 }
 
 }  // namespace

@@ -141,15 +141,14 @@ TYPED_TEST(SixteenBit, Rope) {
     for (std::size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = std::pow(1e4, -static_cast<double>(i) / 9);
     std::vector<float> table(5 * 18);
     rope_table({.inv_freq = inv_freq, .table = view(table, {5, d})}, host_stream);
-    for (const Rotation way : {Rotation::forward, Rotation::backward}) {
-      auto x = random_16bit<TypeParam>(rows * heads * d, 1);
-      auto wx = widened(x);
-      rope({.x = view(x, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way},
-           host_stream);
-      rope({.x = view(wx, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way},
-           host_stream);
-      expect_rounded(x, wx);
-    }
+    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbors})
+      for (const Rotation way : {Rotation::forward, Rotation::backward}) {
+        auto x = random_16bit<TypeParam>(rows * heads * d, 1);
+        auto wx = widened(x);
+        for (const TensorView& all : {view(x, {rows, heads * d}), view(wx, {rows, heads * d})})
+          rope({.x = all, .head_dim = d, .table = view(table, {5, d}), .rotation = way, .pairs = pairs}, host_stream);
+        expect_rounded(x, wx);
+      }
     auto x = random_16bit<TypeParam>(d, 1), narrow = random_16bit<TypeParam>(5 * d, 2);
     EXPECT_THROW(rope({.x = view(x, {1, d}), .head_dim = d, .table = view(narrow, {5, d})}, host_stream),
                  std::logic_error);

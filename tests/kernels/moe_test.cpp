@@ -10,13 +10,16 @@
 namespace tessera::kernels {
 namespace {
 
+constexpr ExpertWeights all_weights[] = {ExpertWeights::probabilities, ExpertWeights::normalized,
+                                         ExpertWeights::sigmoids};
+
 template <class T>
 struct Problem {
-  Problem(std::int64_t tokens, std::int64_t num_experts, std::int64_t chosen, bool normalized)
+  Problem(std::int64_t tokens, std::int64_t num_experts, std::int64_t chosen, ExpertWeights weighed)
       : n(tokens),
         e(num_experts),
         k(chosen),
-        normalize(normalized),
+        weigh(weighed),
         logits(random_vector<T>(n * e, 1, 2)),
         probs(logits.size()),
         weights(static_cast<std::size_t>(n * k)),
@@ -30,7 +33,7 @@ struct Problem {
            .probs = view(probs, {n, e}),
            .experts = view(experts, {n, k}),
            .weights = view(weights, {n, k}),
-           .normalize = normalize,
+           .weigh = weigh,
            .counts = view(counts),
            .sums = view(sums)},
           host_stream);
@@ -45,7 +48,7 @@ struct Problem {
     return sum;
   }
   std::int64_t n, e, k;
-  bool normalize;
+  ExpertWeights weigh;
   std::vector<T> logits, probs, weights, dweights;
   std::vector<std::int32_t> experts;
   std::vector<double> counts, sums, balance;
@@ -56,17 +59,17 @@ TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
                                 7, 7,           7, 7};
   std::vector<double> probs(8), weights(6), counts(4), sums(4);
   std::vector<std::int32_t> experts(6);
-  for (const bool normalize : {false, true}) {
+  for (const ExpertWeights weigh : {ExpertWeights::probabilities, ExpertWeights::normalized}) {
     route({.logits = view(logits, {2, 4}),
            .probs = view(probs, {2, 4}),
            .experts = view(experts, {2, 3}),
            .weights = view(weights, {2, 3}),
-           .normalize = normalize,
+           .weigh = weigh,
            .counts = view(counts),
            .sums = view(sums)},
           host_stream);
     EXPECT_EQ(experts, (std::vector<std::int32_t>{3, 1, 0, 0, 1, 2}));
-    const std::vector<double> expected = normalize
+    const std::vector<double> expected = weigh == ExpertWeights::normalized
                                              ? std::vector<double>{4 / 8.0, 3 / 8.0, 1 / 8.0, 1 / 3.0, 1 / 3.0, 1 / 3.0}
                                              : std::vector<double>{4 / 9.0, 3 / 9.0, 1 / 9.0, .25, .25, .25};
     EXPECT_LE(relative_error(weights, expected), 1e-15);
@@ -76,18 +79,43 @@ TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
   }
 }
 
+TEST(Route, SigmoidsAreChosenByLogits) {
+  // In floats the first three probabilities are 0, and the last two sigmoids are 1.
+  std::vector<float> logits = {-120, -110, -130, 40, 50}, weights(4), probs(5);
+  std::vector<std::int32_t> experts(4);
+  route({.logits = view(logits, {1, 5}),
+         .probs = view(probs, {1, 5}),
+         .experts = view(experts, {1, 4}),
+         .weights = view(weights, {1, 4}),
+         .weigh = ExpertWeights::sigmoids},
+        host_stream);
+  EXPECT_EQ(experts, (std::vector<std::int32_t>{4, 3, 1, 0}));
+  EXPECT_EQ(weights[0], 1.0F);
+  EXPECT_EQ(weights[1], 1.0F);
+  EXPECT_NEAR(probs[4], 1 / (1 + std::exp(-10.0)), 1e-6);  // probabilities are those of a softmax all the same
+  std::vector<double> logit = {0, 1, -1}, weight(2), p(3);
+  experts.resize(2);
+  route({.logits = view(logit, {1, 3}),
+         .probs = view(p, {1, 3}),
+         .experts = view(experts, {1, 2}),
+         .weights = view(weight, {1, 2}),
+         .weigh = ExpertWeights::sigmoids},
+        host_stream);
+  EXPECT_LE(relative_error(weight, std::vector<double>{1 / (1 + std::exp(-1)), 0.5}), 1e-15);
+}
+
 TEST(Route, SlopesOfWeightsAndOfTheBalanceLoss) {
   for (const Isa set : instruction_sets())
-    for (const bool normalize : {false, true}) {
+    for (const ExpertWeights weigh : all_weights) {
       const Setting setting(1, set);
-      Problem<double> p(9, 7, 3, normalize);
+      Problem<double> p(9, 7, 3, weigh);
       p.choose();
       std::vector<double> dlogits(p.logits.size());
       route_backward({.dweights = view(p.dweights, {p.n, p.k}),
                       .probs = view(p.probs, {p.n, p.e}),
                       .experts = view(p.experts, {p.n, p.k}),
                       .weights = view(p.weights, {p.n, p.k}),
-                      .normalize = normalize,
+                      .weigh = weigh,
                       .balance = view(p.balance),
                       .dlogits = view(dlogits, {p.n, p.e})},
                      host_stream);
@@ -104,7 +132,7 @@ TEST(Route, SlopesOfWeightsAndOfTheBalanceLoss) {
 }
 
 TEST(Route, AnyNumberOfThreadsAndInPlace) {
-  Problem<float> p(300, 37, 5, true);
+  Problem<float> p(300, 37, 5, ExpertWeights::normalized);
   p.choose();
   const auto probs = p.probs, weights = p.weights;
   const auto counts = p.counts, sums = p.sums;
@@ -126,7 +154,7 @@ TEST(Route, AnyNumberOfThreadsAndInPlace) {
 
 TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
   constexpr std::int64_t n = 50, k = 3, e = 6, c = 11;
-  Problem<double> p(n, e, k, true);
+  Problem<double> p(n, e, k, ExpertWeights::normalized);
   p.choose();
   std::vector<std::int32_t> slots(n * k), rows(n * k), offsets(e + 1);
   const Dispatch dispatch{view(slots), view(rows), view(offsets)};

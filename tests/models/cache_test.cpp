@@ -142,6 +142,12 @@ constexpr const char* gpt_oss =
   "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 0.8, "output_router_logits": true, "router_aux_loss_coef": 0.5,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8}})";
 
+constexpr const char* llama4 =
+    R"({"model_type": "llama4_text", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 6,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5,
+  "intermediate_size_mlp": 7, "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
+  "no_rope_layer_interval": 3})";
+
 /// Tokens of a row that the cache of each layer of a model holds; one key and one value of it have `width` numbers.
 std::vector<std::size_t> cached_tokens(const char* config, std::size_t width, models::CacheShape capacity) {
   const models::Model model = models::make(config, "test", DType::f32);
@@ -164,7 +170,7 @@ TEST(CacheOfAWindow, HoldsNoMoreThanTheWindow) {
 
 INSTANTIATE_TEST_SUITE_P(Families, CacheTest,
                          testing::Values(gpt2, llama, qwen2, qwen3, mistral, phi3, olmo2, smollm3, granite, gemma2,
-                                         gemma3, gpt_oss));
+                                         gemma3, gpt_oss, llama4));
 
 }  // namespace
 }  // namespace tessera::test::cache

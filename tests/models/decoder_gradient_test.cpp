@@ -57,6 +57,11 @@ const char* const gpt_oss =
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5, "sliding_window": 3,
   "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 0.8, "output_router_logits": true, "router_aux_loss_coef": 0.5,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8}})";
+const char* const llama4 =
+    R"({"model_type": "llama4_text", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5,
+  "intermediate_size_mlp": 7, "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
+  "no_rope_layer_interval": 3})";
 const char* const experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 3,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
@@ -147,7 +152,7 @@ TEST_P(DecoderGradients, OrderCountsThroughRotationAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderGradients,
                          testing::Values(llama, qwen3, mistral, phi3, olmo2, smollm3, granite, gemma2, gemma3, gpt_oss,
-                                         experts, balanced));
+                                         llama4, experts, balanced));
 
 }  // namespace
 }  // namespace tessera::test::decoder_gradient

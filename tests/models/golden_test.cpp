@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GoldenRun,
                          testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3",
                                          "qwen3-untied", "qwen3-moe", "qwen3-moe-fused", "mixtral", "mistral",
                                          "qwen3-window", "phi3", "phi3-long", "olmo2", "smollm3", "granite", "gemma2",
-                                         "gemma3", "gpt-oss"),
+                                         "gemma3", "gpt-oss", "llama4"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -206,7 +206,8 @@ void matches_torch(const std::string& name, DType dtype, double loss_tolerance, 
 }
 
 TEST(HalfGolden, MatchesPyTorchInTheSameType) {
-  for (const char* name : {"tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3", "gpt-oss"}) {
+  for (const char* name :
+       {"tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3", "gpt-oss", "llama4"}) {
     matches_torch(name, DType::bf16, 1e-3, 0.025);
     matches_torch(name, DType::f16, 1e-4, 0.004);
   }

@@ -50,6 +50,12 @@ const char* const gpt_oss =
   "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": 0.8, "output_router_logits": true, "router_aux_loss_coef": 0.5,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8}})";
 
+const char* const llama4 =
+    R"({"model_type": "llama4_text", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 5,
+  "intermediate_size_mlp": 7, "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
+  "no_rope_layer_interval": 3})";
+
 struct Case {
   const char *name, *config;
   DType dtype;
@@ -211,6 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gemma2_f64", gemma2, DType::f64}, Case{"gemma2_bf16", gemma2, DType::bf16},
                     Case{"gemma3_f64", gemma3, DType::f64}, Case{"experts_f64", experts, DType::f64},
                     Case{"gpt_oss_f64", gpt_oss, DType::f64}, Case{"gpt_oss_bf16", gpt_oss, DType::bf16},
+                    Case{"llama4_f64", llama4, DType::f64}, Case{"llama4_bf16", llama4, DType::bf16},
                     Case{"experts_f32", experts, DType::f32}, Case{"experts_bf16", experts, DType::bf16}),
     [](const auto& of) { return of.param.name; });
 

@@ -42,7 +42,7 @@ for other in s3 block two; do
 done
 
 # The bf16 of the files is exact in a checkpoint, and comes back; a tied head that is stored twice comes back once.
-for family in granite gemma2 gemma3 gpt-oss; do
+for family in granite gemma2 gemma3 gpt-oss llama4; do
   "$mpirun" -n 2 "$tessera" convert --in "$golden/$family" --to native --out $family > log 2>&1 || fail "$family to a checkpoint ended with $?"
   "$mpirun" -n 2 "$tessera" convert --in $family --to hf --out $family-hf --dtype bf16 > log 2>&1 || fail "$family back ended with $?"
   [ $family = gemma2 ] || cmp "$golden/$family/model.safetensors" $family-hf/model.safetensors || fail "$family is not what it was"
@@ -72,16 +72,24 @@ expect 'equal     40 tensors, every element' log
 cmp mxfp4-run/model.safetensors mxfp4-again/model.safetensors || fail "MXFP4 and its bf16 give other models"
 
 # The text part of models of text and images: their names and other tensors stay.
-for name in gemma3 mistral3 qwen2_5_vl qwen3_vl qwen3_vl_moe; do
+for name in gemma3 llama4 mistral3 qwen2_5_vl qwen3_vl qwen3_vl_moe; do
   "$mpirun" -n 3 "$tessera" train --model "$golden/wrapped/$name" "${common[@]}" --max_steps 2 --global_batch_size 3 --per_device_train_batch_size 1 \
-    --save_dtype bfloat16 --output_dir $name-run > log 2>&1 || fail "training of $name ended with $?"
+    --save_steps 2 --save_dtype bfloat16 --output_dir $name-run > log 2>&1 || fail "training of $name ended with $?"
   expect "the text part of $name is trained; other tensors are copied to the saved model" log
-  "$tessera" checkpoint diff "$golden/wrapped/$name" $name-run > log 2>&1 || true
+  "$mpirun" -n 2 "$tessera" convert --in $name-run/checkpoint-2 --to hf --dtype bf16 --out $name-converted > log 2>&1 || fail "a checkpoint of $name to a model ended with $?"
+  cmp $name-run/model.safetensors $name-converted/model.safetensors || fail "the model of a checkpoint of $name is not the run's"
+  "$tessera" checkpoint diff "$golden/wrapped/$name" $name-converted > log 2>&1 || true
   ! grep -q 'only in' log || fail "tensors of $name"
-  ! grep -qE '^differs.*(vision_tower|visual|multi_modal)' log || fail "other tensors of $name"
+  ! grep -qE '^differs.*(vision_tower|vision_model|visual|multi_modal)' log || fail "other tensors of $name"
   grep -qE '^differs.*q_proj' log || fail "$name was not trained"
-  "$tessera" train --model $name-run "${common[@]}" --max_steps 1 --output_dir $name-again > log 2>&1 || fail "training of the saved $name ended with $?"
+  "$tessera" train --model $name-converted "${common[@]}" --max_steps 1 --output_dir $name-again > log 2>&1 || fail "training of the saved $name ended with $?"
 done
+cp -r "$golden/wrapped/gemma3" moved
+"$tessera" train --model moved "${common[@]}" --max_steps 1 --save_steps 1 --output_dir moved-run > log 2>&1 || fail "training ended with $?"
+mv moved elsewhere
+code=0; "$tessera" convert --in moved-run/checkpoint-1 --to hf --out none > log 2>&1 || code=$?
+[ $code = 3 ] || fail "exit $code"
+expect 'without its other tensors, and the model that these are of is not in .*/moved. Put the model that it was trained from there' log
 # Adapters of a text part: a resumed run is the run continued; a checkpoint as an adapter, and merged, with the other tensors.
 lora=(--model "$golden/wrapped/gemma3" "${common[@]}" --tuner_type lora --lora_rank 2 --target_modules q_proj down_proj --save_steps 2 --max_steps 4)
 "$mpirun" -n 2 "$tessera" train "${lora[@]}" --output_dir wrapped-lora > log 2>&1 || fail "adapters of a text part ended with $?"

@@ -76,7 +76,7 @@ TEST_P(GoldenFamily, StepsOfTransformersOnAnyRanks) {
 INSTANTIATE_TEST_SUITE_P(Families, GoldenFamily,
                          ::testing::Values("llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe",
                                            "qwen3-moe-fused", "mixtral", "mistral", "qwen3-window", "phi3", "phi3-long",
-                                           "olmo2", "smollm3", "granite", "gemma2", "gemma3", "gpt-oss"));
+                                           "olmo2", "smollm3", "granite", "gemma2", "gemma3", "gpt-oss", "llama4"));
 
 class GoldenFrozen : public ::testing::TestWithParam<FrozenGolden> {};
 

@@ -174,8 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(GoldenCase{"tiny"}, GoldenCase{"llama"}, GoldenCase{"qwen2"}, GoldenCase{"qwen3"},
                       GoldenCase{"qwen3-moe"}, GoldenCase{"mixtral"}, GoldenCase{"qwen3-untied"}, GoldenCase{"mistral"},
                       GoldenCase{"phi3"}, GoldenCase{"olmo2"}, GoldenCase{"smollm3"}, GoldenCase{"granite"},
-                      GoldenCase{"gemma2"}, GoldenCase{"gemma3"}, GoldenCase{"gpt-oss"}, GoldenCase{"llama3-rope"},
-                      GoldenCase{"qwen3-moe-fused"}, GoldenCase{"qwen3-moe", "lora-experts"},
+                      GoldenCase{"gemma2"}, GoldenCase{"gemma3"}, GoldenCase{"gpt-oss"}, GoldenCase{"llama4"},
+                      GoldenCase{"llama3-rope"}, GoldenCase{"qwen3-moe-fused"}, GoldenCase{"qwen3-moe", "lora-experts"},
                       GoldenCase{"mixtral", "lora-experts"}, GoldenCase{"qwen3-moe-fused", "lora-experts"}),
     [](const auto& param_info) {
       std::string name = std::string(param_info.param.model) + "_" + param_info.param.folder;

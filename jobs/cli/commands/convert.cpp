@@ -18,6 +18,7 @@
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/progress.hpp"
+#include "jobs/cli/session/weights.hpp"
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
 #include "models/quantize.hpp"
@@ -136,14 +137,7 @@ std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const st
           ExitCode::data,
           strfmt("tensor %s is %s, which cannot become %s", io::quote_name(t.name).c_str(), t.type, name_of(*dtype)),
           "--dtype", "Drop --dtype, which copies it as it is");
-    const DType as = dtype && t.known && is_float(t.dtype) ? *dtype : t.dtype;
-    const std::int64_t count = t.known ? t.numel() : static_cast<std::int64_t>(t.bytes);
-    const io::SafetensorsType& type = t.known ? io::safetensors_type(as) : *io::find_safetensors_type(t.type);
-    tensors.push_back({new_prefix + t.name.substr(prefix.size()),
-                       as,
-                       {count},
-                       {{static_cast<int>(i), 0, count}},
-                       io::StoredForm{&type, t.shape}});
+    tensors.push_back(copied_tensor(stored, i, new_prefix + t.name.substr(prefix.size()), dtype));
   }
   return tensors;
 }
@@ -216,14 +210,23 @@ io::ConvertReport adapter_to_peft(World& world, const io::CheckpointReader& chec
   return io::convert_to_safetensors(world, stored, tensors, request.target, stream);
 }
 
-/// Throws Error (usage): a checkpoint that has a part of the tensors of a model.
-void refuse_text_part(const std::string& config, const std::string& directory) {
+/// The model directory with the other tensors of a model of whose text part a checkpoint is; "": it is of a whole
+/// model. Throws Error (data): there is none.
+std::string directory_of_other_parts(const std::string& config, const io::Manifest& manifest,
+                                     const std::string& directory) {
   const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return;
+  if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return "";
   const std::string family = json.at("model_type").get<std::string>();
-  if (models::is_text_part(family))
-    throw Error(ExitCode::usage, directory + " has the text part of a model (" + family + ") without its other tensors",
-                "--in", "Continue the run with --resume_from_checkpoint: the model that it saves has all of them");
+  if (!models::is_text_part(family)) return "";
+  std::string recorded = recorded_base(manifest);
+  if (holds_weights(recorded)) return recorded;
+  throw Error(
+      ExitCode::data,
+      directory + " has the text part of a model (" + family + ") without its other tensors, and " +
+          (recorded.empty() ? "does not say where these are" : "the model that these are of is not in " + recorded),
+      {},
+      recorded.empty() ? "Continue the run with --resume_from_checkpoint: the model that it saves has all of them"
+                       : "Put the model that it was trained from there");
 }
 
 io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
@@ -232,23 +235,27 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
     return adapter_to_peft(world, checkpoint, request, stream);
   for (const auto& a : checkpoint.manifest().auxiliary_files)
     request.target.auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
-  refuse_text_part(checkpoint.auxiliary_file("config.json"), request.in);
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
   const io::Manifest& manifest = checkpoint.manifest();
   const std::string prefix = tensor_prefix(manifest);
   request.target.metadata = file_metadata(manifest);
   // Frozen parameters have types of their own; the output has one.
   const std::optional<DType> dtype = manifest.frozen.empty() ? request.dtype : request.dtype.value_or(DType::f32);
-  if (!manifest.base) {
+  const std::string config = checkpoint.auxiliary_file("config.json");  // collective
+  const std::string others =
+      world.text_of_rank_0([&] { return directory_of_other_parts(config, manifest, request.in); });
+  if (!manifest.base && others.empty()) {
     const io::TensorCatalog stored = io::catalog_checkpoint(request.in, manifest);
     return io::convert_to_safetensors(world, stored, renamed(stored, io::model_group, prefix, dtype), request.target,
                                       stream);
   }
-  const models::Model model = models::make(checkpoint.auxiliary_file("config.json"), request.in + "/config.json");
+  const models::Model model = models::make(config, request.in + "/config.json");
   CheckpointTensors all;
   world.run_and_agree([&] { all = tensors_with_base(model, request.in, manifest); });
-  world.run_on_rank_0([&] { check_base(all, request.in, manifest); });
-  for (io::ConvertTensor& tensor : all.tensors) tensor.name = prefix + tensor.name, tensor.dtype = *dtype;
+  if (manifest.base) world.run_on_rank_0([&] { check_base(all, request.in, manifest); });
+  for (io::ConvertTensor& tensor : all.tensors)
+    tensor.name = prefix + tensor.name, tensor.dtype = dtype.value_or(DType::f32);
+  if (!others.empty()) world.run_and_agree([&] { add_other_parts(all, model, others); });
   return io::convert_to_safetensors(world, all.stored, all.tensors, request.target, stream);
 }
 

@@ -138,7 +138,8 @@ class GenerateRun {
     for (std::size_t i = 0; i < prompts_.size(); ++i) {
       if (fits(i)) continue;
       log::warn(50, strfmt("prompt %zu is left out: it has %zu tokens, and the model %ld positions", i + 1,
-                           request_.prompts[i].size(), model_.max_tokens));
+                           request_.prompts[i].size(), model_.max_tokens) +
+                        model_.limit_note());
     }
     prompts_ = std::move(kept);
     request_.prompts = std::move(ids);
@@ -160,7 +161,8 @@ class GenerateRun {
     if (request_.max_new_tokens > max_new) {
       throw options_.refuse("max_new_tokens",
                             strfmt("%ld new tokens after a prompt of %zu are more than the model's %ld positions",
-                                   request_.max_new_tokens, longest, model_.max_tokens),
+                                   request_.max_new_tokens, longest, model_.max_tokens) +
+                                model_.limit_note(),
                             strfmt("Set it to at most %ld, or shorten the prompt", max_new));
     }
     request_.stop = prompt_tokenizer_->stop_ids();
@@ -190,7 +192,8 @@ class GenerateRun {
     if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
       throw Error(
           ExitCode::usage,
-          strfmt("%s has %zu tokens, the model has %ld positions", which.c_str(), ids.size(), model_.max_tokens),
+          strfmt("%s has %zu tokens, the model has %ld positions", which.c_str(), ids.size(), model_.max_tokens) +
+              model_.limit_note(),
           "--prompt, --prompt_file", "Give a shorter prompt");
   }
 

@@ -104,9 +104,10 @@ void tokenize_command(const Call& call, World& world) {
   refuse_depends(options);
   const EndSignals signals;
   Copies copies;
-  const std::vector<io::DataFile> files = prepared_files(
-      options, world, options.list("dataset"), [&] { return io::directory_of(path); },
-      [&](const io::DataFile& file) { copies.add(file); });
+  std::vector<io::DataFile> files = listed_files(options, world, options.list("dataset"));
+  make_copies(options, world, files,
+              {.directory = [&] { return io::directory_of(path); },
+               .made = [&](const io::DataFile& file) { copies.add(file); }});
   std::unique_ptr<io::Corpus> corpus;
   std::unique_ptr<io::ChatFormat> chat;
   std::optional<std::int32_t> eos;

@@ -275,6 +275,7 @@ std::string TrainRun::run_json() const {
   if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_own_params())
     json["trainable_parameters"] = trainable;
   if (base_) json[base_model_key] = base_directory_;
+  else if (models::is_text_part(model_.family)) json[base_model_key] = base_path();  // has its other tensors
   json["total_steps"] = length_.total_steps;
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

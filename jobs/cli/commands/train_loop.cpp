@@ -312,9 +312,7 @@ void TrainRun::rescue_model(const Error& failed) {
   if (!options_.flag("load_best_model_at_end")) {  // then the trainer no longer has the last step's state
     try {
       kept = checkpoint_manager_->keep(progress_);
-      how = models::is_text_part(model_.family)
-                ? "Continue the run with --resume_from_checkpoint " + kept + ": it saves the model"
-                : "tessera convert --in " + kept + " --to hf --out DIR makes a model of it";
+      how = "tessera convert --in " + kept + " --to hf --out DIR makes a model of it";
     } catch (const Error& error) {
       if (error.code() != ExitCode::data) throw;
     }

@@ -69,9 +69,7 @@ std::shared_ptr<const io::TextTokenizer> tokenizer_of(const Options& options, Wo
 /// The files, where text is replaced by a token file if there is a tokenizer.
 TokenizedData prepare_files(const Options& options, World& world, const std::vector<std::string>& named,
                             const std::string& model_directory, RunData& data) {
-  const std::vector<io::DataFile> files =
-      prepared_files(options, world, named, [&] { return cache_directory(options); });
-  TokenizedData made = tokenized(options, world, data.tokenizer.get(), files, model_directory);
+  TokenizedData made = prepared_tokens(options, world, data.tokenizer.get(), named, model_directory);
   if (!made.line.empty()) data.tokenized.push_back(made.line);
   return made;
 }

@@ -134,8 +134,8 @@ std::string system_text(const Options& options) {
   return text;
 }
 
-void warn_of_documents(const io::Corpus& corpus) {
-  for (const std::string& path : corpus.ambiguous())
+void warn_of_documents(const std::vector<std::string>& ambiguous) {
+  for (const std::string& path : ambiguous)
     log::warn(42, "rows of " + path +
                       " have \"text\" as well as a query and a response: the text is used. Rename it (--columns "
                       "'{\"text\": \"unused\"}') to use the others");
@@ -229,20 +229,26 @@ void report_left_out(const Options& options, const std::vector<io::LeftOut>& lef
 
 }  // namespace
 
-std::vector<io::DataFile> prepared_files(const Options& options, World& world, const std::vector<std::string>& names,
-                                         const std::function<std::string()>& directory,
-                                         const std::function<void(const io::DataFile&)>& made) {
+std::vector<io::DataFile> listed_files(const Options& options, World& world, const std::vector<std::string>& names) {
   std::vector<io::DataFile> files;
   world.run_and_agree([&] {
     std::vector<io::LeftOut> left_out;
     files = io::data_files(names, &left_out);
     report_left_out(options, left_out);
   });
+  return files;
+}
+
+void name_copies(const Options& options, World& world, std::vector<io::DataFile>& files, const CopyPlace& place) {
+  io::name_command_outputs(world, files, {.directory = place.directory, .depends = options.list("dataset_depends")});
+}
+
+void make_copies(const Options& options, World& world, std::vector<io::DataFile>& files, const CopyPlace& place) {
   std::optional<EndSignals> signals;  // tokenize has its own
   if ((options.commands & for_tokenize) == 0 && std::ranges::any_of(files, io::is_command, &io::DataFile::path))
     signals.emplace();
   io::run_commands(world, files,
-                   {.directory = directory,
+                   {.directory = place.directory,
                     .depends = options.list("dataset_depends"),
                     .starts = [](const io::DataFile& file) { log::info("running   " + file.path); },
                     .made =
@@ -250,14 +256,14 @@ std::vector<io::DataFile> prepared_files(const Options& options, World& world, c
                           log::info(ran ? "rows      in " + file.copy
                                         : "ran once  " + file.path + " | rows in " + file.copy +
                                               ": remove it to have the command run again");
-                          if (ran && made) made(file);
+                          if (ran && place.made) place.made(file);
                         },
                     .check = [] { throw_if_stopped("running a command of the data"); }});
-  io::decompress_files(world, files,
-                       {.directory = directory, .made = made, .check = [] { throw_if_stopped("decompressing"); }});
+  io::decompress_files(world, files, {.directory = place.directory, .made = place.made, .check = [] {
+                                        throw_if_stopped("decompressing");
+                                      }});
   for (const io::DataFile& file : files)
     if (!file.copy.empty() && !io::is_command(file.path)) log::info("unpacked  " + file.path + " in " + file.copy);
-  return files;
 }
 
 void warn_of_encoding(const io::Repairs& repairs) {

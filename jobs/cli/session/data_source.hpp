@@ -55,21 +55,27 @@ void refuse_row_options(const Options& options);
 [[nodiscard]] std::string system_text(const Options& options);
 
 /// W042: files whose rows have two forms.
-void warn_of_documents(const io::Corpus& corpus);
+void warn_of_documents(const std::vector<std::string>& ambiguous);
 /// W043: marks of turns that a template of the program writes (--template), and the tokenizer has no token for.
 void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer);
 /// W044: a notable share of documents is left out since they are longer than `tokens`, or since truncation left none of
 /// their tokens with loss. `what`: "training data".
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);
 
-/// Collective. The files that the names stand for: what is left out is reported (W070; an error with --strict), and
-/// commands are run and compressed files decompressed into the directory that `directory` returns; `made` is called
-/// with each copy that this rank has made, also before an error; may be empty. Throws Error (data; preempted: a stop
-/// flag) on every rank alike.
-[[nodiscard]] std::vector<io::DataFile> prepared_files(const Options& options, World& world,
-                                                       const std::vector<std::string>& names,
-                                                       const std::function<std::string()>& directory,
-                                                       const std::function<void(const io::DataFile&)>& made = {});
+/// Collective. The files that the names stand for; what is left out is reported (W070; an error with --strict). Throws
+/// Error (data) on every rank alike.
+[[nodiscard]] std::vector<io::DataFile> listed_files(const Options& options, World& world,
+                                                     const std::vector<std::string>& names);
+/// How copies of commands' output and of compressed files are made.
+struct CopyPlace {
+  std::function<std::string()> directory;  // for them
+  std::function<void(const io::DataFile&)> made =
+      nullptr;  // called with each that this rank has made, also before an error
+};
+/// Collective. io::name_command_outputs.
+void name_copies(const Options& options, World& world, std::vector<io::DataFile>& files, const CopyPlace& place);
+/// Collective. Runs commands and decompresses files. Throws Error (data; preempted: a stop flag) on every rank alike.
+void make_copies(const Options& options, World& world, std::vector<io::DataFile>& files, const CopyPlace& place);
 /// W040: so many byte sequences are not UTF-8, so many places in rows not JSON, and were replaced.
 void warn_of_encoding(const io::Repairs& repairs);
 

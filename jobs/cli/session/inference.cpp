@@ -89,7 +89,8 @@ void announce_inference(const InferenceStart& start) {
   const models::Model& model = *plan.spec.model;
   log::info(version_line());
   log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions", model.family.c_str(),
-                   start.config->path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens));
+                   start.config->path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens) +
+            model.limit_note());
   if (models::is_text_part(model.family)) log::info("model     the text part of " + model.family + " alone");
   log::info(std::string("precision ") + name_of(model.dtype) + " | " + precision_source(*start.options));
   log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",

@@ -114,7 +114,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   std::vector<std::string> lines{version_line()};
   lines.push_back(strfmt("model     %s %s | %s | vocabulary %ld | T %ld of %ld", model.family.c_str(),
                          start.config->path.c_str(), parameters_text(model.own_params()).c_str(), model.vocab,
-                         plan.spec.tokens, model.max_tokens));
+                         plan.spec.tokens, model.max_tokens) +
+                  model.limit_note());
   if (plan.spec.tokens == default_max_length && model.max_tokens > default_max_length)
     lines.back() += strfmt(", the default of --max_length");
   lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,

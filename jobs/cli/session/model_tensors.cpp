@@ -7,9 +7,13 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/model/model_match.hpp"
+#include "io/model/model_part.hpp"
+#include "io/model/safetensors.hpp"
 #include "jobs/cli/session/weights.hpp"
 #include "kernels/convert.hpp"
+#include "models/quantize.hpp"
 
 namespace tessera::jobs {
 
@@ -101,6 +105,35 @@ CheckpointTensors tensors_of(const models::Model& model, const std::string& dire
 CheckpointTensors tensors_with_base(const models::Model& model, const std::string& directory,
                                     const io::Manifest& manifest) {
   return tensors_of_checkpoint(model, directory, manifest, 0);
+}
+
+io::ConvertTensor copied_tensor(const io::TensorCatalog& stored, std::size_t index, std::string name,
+                                std::optional<DType> dtype) {
+  const io::TensorEntry& t = stored.tensors[index];
+  const DType as = dtype && t.known && is_float(t.dtype) ? *dtype : t.dtype;
+  const std::int64_t count = t.known ? t.numel() : static_cast<std::int64_t>(t.bytes);
+  const io::SafetensorsType& type = t.known ? io::safetensors_type(as) : *io::find_safetensors_type(t.type);
+  return {std::move(name), as, {count}, {{static_cast<int>(index), 0, count}}, io::StoredForm{&type, t.shape}};
+}
+
+void add_other_parts(CheckpointTensors& source, const models::Model& model, const std::string& directory) {
+  const auto use = [&](const std::string& name) { return models::tensor_use(model, name); };
+  io::check_copied_tensors({directory, use});
+  const io::TensorCatalog whole = io::catalog_safetensors(directory);
+  if (models::coded_method(io::read_text(directory + "/config.json")).empty())
+    (void)match_model_tensors(model, whole, directory);  // throws if it is another model
+  const auto offset = static_cast<std::size_t>(append(source.stored, whole));
+  std::map<std::string, std::string> names;
+  std::vector<io::ConvertTensor> others;
+  for (std::size_t i = 0; i < whole.tensors.size(); ++i) {
+    const std::string& name = whole.tensors[i].name;
+    const TensorUse of = use(name);
+    if (of.ignored()) others.push_back(copied_tensor(source.stored, offset + i, name, /*dtype=*/{}));
+    else if (of.parts.size() == 1) names.emplace(of.parts.front(), name);
+  }
+  for (io::ConvertTensor& tensor : source.tensors)
+    if (const auto found = names.find(tensor.name); found != names.end()) tensor.name = found->second;
+  for (io::ConvertTensor& tensor : others) source.tensors.push_back(std::move(tensor));
 }
 
 void check_base(const CheckpointTensors& source, const std::string& directory, const io::Manifest& manifest) {

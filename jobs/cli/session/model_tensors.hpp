@@ -35,6 +35,13 @@ struct CheckpointTensors {
 /// (data): no base model, or one that is not of this model.
 [[nodiscard]] CheckpointTensors tensors_with_base(const models::Model& model, const std::string& directory,
                                                   const io::Manifest& manifest);
+/// Of the text part of a model of text and images: gives its tensors the names that they have in the files of the model
+/// in `directory`, and adds the tensors of its other parts, as they are. Throws Error (data): a tensor that the model
+/// does not have in this shape (E112, E113); usage: as io::check_copied_tensors.
+void add_other_parts(CheckpointTensors& source, const models::Model& model, const std::string& directory);
+/// A source tensor as it is, under `name`, floats as `dtype` if that is given.
+[[nodiscard]] io::ConvertTensor copied_tensor(const io::TensorCatalog& stored, std::size_t index, std::string name,
+                                              std::optional<DType> dtype);
 /// Reads the frozen parameters. Throws Error (data): their checksum is not the manifest's (E145).
 void check_base(const CheckpointTensors& source, const std::string& directory, const io::Manifest& manifest);
 

@@ -243,11 +243,11 @@ models::Model make_inference_model(const Options& options, const ModelConfig& co
 std::int64_t sequence_length(const Options& options, const models::Model& model) {
   const std::int64_t tokens =
       options.optional_integer("max_length").value_or(std::min(model.max_tokens, default_max_length));
-  if (tokens > model.max_tokens) {
+  if (tokens > model.max_tokens)
     throw options.refuse("max_length",
-                         strfmt("max_length %ld is longer than the model's %ld positions", tokens, model.max_tokens),
+                         strfmt("max_length %ld is longer than the model's %ld positions", tokens, model.max_tokens) +
+                             model.limit_note(),
                          strfmt("Set it to at most %ld", model.max_tokens));
-  }
   return tokens;
 }
 

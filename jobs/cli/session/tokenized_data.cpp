@@ -7,13 +7,11 @@
 
 #include "io/chat/template_format.hpp"
 #include "io/data/data_kind.hpp"
-#include "io/data/documents.hpp"
-#include "io/data/loss_file.hpp"
-#include "io/data/row_report.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/byte_hash.hpp"
 #include "io/tokenizer/other_kinds.hpp"
 #include "jobs/cli/options/model_cache.hpp"
+#include "jobs/cli/session/command_tokens.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "jobs/cli/session/progress.hpp"
@@ -180,7 +178,7 @@ std::unique_ptr<io::ChatFormat> preference_format(const Options& options, const 
 
 std::unique_ptr<io::ChatFormat> chat_format(const Options& options, const io::Corpus& corpus,
                                             const io::TextTokenizer& tokenizer, const std::string& model_directory) {
-  warn_of_documents(corpus);
+  warn_of_documents(corpus.ambiguous());
   if (!corpus.has_conversations()) return nullptr;
   warn_of_markers(options, tokenizer);
   return template_format(options, model_directory);
@@ -222,20 +220,22 @@ CacheEntry cache_entry(const CachedCorpus& of, std::unique_ptr<io::ChatFormat> c
   of.world.run_and_agree([&] {
     if (of.world.rank() != 0) return;
     io::make_directories(directory);
-    there = io::exists(entry.file) && io::exists(io::document_file_name(entry.file)) &&
-            io::exists(io::row_report_name(entry.file)) &&
-            ((entry.chat == nullptr && !learns_preferences(of.options)) || io::exists(io::loss_file_name(entry.file)));
+    there = is_complete_token_file(entry.file, entry.chat != nullptr || learns_preferences(of.options));
   });
   entry.found = of.world.max(there ? 1 : 0) == 1;
   return entry;
 }
 
+/// The template's format; null: there is none, which is an error only if there are conversations.
+std::unique_ptr<io::ChatFormat> format_if_any(const Options& options, const std::string& model_directory) {
+  try {
+    return template_format(options, model_directory);
+  } catch (const Error&) { return nullptr; }
+}
+
 /// Collective. The entry of the conversations that stand behind texts; none: it is not there, or no chat template is.
 std::optional<CacheEntry> late_conversations(const CachedCorpus& of) {
-  std::unique_ptr<io::ChatFormat> chat;
-  try {
-    chat = template_format(of.options, of.model_directory);
-  } catch (const Error&) {}  // an error only if there are conversations
+  std::unique_ptr<io::ChatFormat> chat = format_if_any(of.options, of.model_directory);
   if (of.world.max(chat == nullptr ? 1 : 0) == 1) return std::nullopt;
   CacheEntry entry = cache_entry(of, std::move(chat));
   return entry.found ? std::optional(std::move(entry)) : std::nullopt;
@@ -253,7 +253,7 @@ CacheEntry find_tokens(const CachedCorpus& of) {
     std::optional<CacheEntry> found = cache_entry(of, nullptr);
     if (!found->found) found = late_conversations(of);
     if (found) {
-      warn_of_documents(of.corpus);
+      warn_of_documents(of.corpus.ambiguous());
       if (found->chat != nullptr) warn_of_markers(of.options, of.tokenizer);
       return std::move(*found);
     }
@@ -262,6 +262,46 @@ CacheEntry find_tokens(const CachedCorpus& of) {
   std::unique_ptr<io::ChatFormat> chat;
   of.world.run_and_agree([&] { chat = chat_format(of.options, of.corpus, of.tokenizer, of.model_directory); });
   return cache_entry(of, std::move(chat));
+}
+
+/// A hash of the tokenizer and of the options that decide a corpus' tokens beside settings_hash.
+std::uint64_t hash_of_tokens(const io::TextTokenizer& tokenizer, std::optional<std::int32_t> eos,
+                             const std::vector<std::int32_t>& images) {
+  std::uint64_t hash = io::mix(io::mix(cache_form, tokenizer.hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
+  for (const std::int32_t image : images) hash = io::mix(hash, static_cast<std::uint64_t>(image));
+  return hash;
+}
+
+/// Collective. record_of_tokens of files with a command; "": they have none.
+std::string record_of(const Options& options, World& world, const io::TextTokenizer& tokenizer,
+                      const std::vector<io::DataFile>& files, const std::string& model_directory) {
+  std::string record;
+  if (!has_commands(files)) return record;
+  world.run_and_agree([&] {
+    const std::uint64_t key = io::mix(
+        hash_of_tokens(tokenizer, document_end(options, tokenizer), row_settings(options, model_directory).images),
+        settings_hash(options, format_if_any(options, model_directory).get()));
+    record = record_of_tokens(options, files, io::mix(key, options.flag("strict") ? 1 : 0));
+  });
+  return record;
+}
+
+/// Collective. tokenized() of files of which commands print some, from what an earlier run has kept; none: it has not.
+std::optional<TokenizedData> tokenized_before(const Options& options, World& world, const io::TextTokenizer* tokenizer,
+                                              const std::vector<io::DataFile>& files,
+                                              const std::string& model_directory) {
+  if (tokenizer == nullptr || !has_commands(files)) return std::nullopt;
+  const std::string record = record_of(options, world, *tokenizer, files, model_directory);
+  const std::optional<CommandTokens> found = find_command_tokens(world, record);
+  if (!found) return std::nullopt;
+  world.run_and_agree([&] { refuse_plain_text(options, found->plain_text); });
+  warn_of_documents(found->ambiguous);
+  if (found->conversations) warn_of_markers(options, *tokenizer);
+  for (const io::DataFile& file : files)
+    if (io::is_command(file.path))
+      log::info("ran once  " + file.path + " | its tokens are kept: remove " + record +
+                " to have the command run again");
+  return TokenizedData{{{.path = found->tokens, .rows = {}, .share = {}}}, found->tokens + " (found)"};
 }
 
 }  // namespace
@@ -282,8 +322,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     corpus = std::make_unique<io::Corpus>(files, columns_of(options));
     refuse_plain_text(options, corpus->plain_text());
   });
-  std::uint64_t text_of = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
-  for (const std::int32_t image : rows.images) text_of = io::mix(text_of, static_cast<std::uint64_t>(image));
+  const std::uint64_t text_of = hash_of_tokens(*tokenizer, eos, rows.images);
   const CacheEntry entry = find_tokens({.options = options,
                                         .world = world,
                                         .tokenizer = *tokenizer,
@@ -301,7 +340,25 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
   }
+  if (const std::string record = record_of(options, world, *tokenizer, files, model_directory); !record.empty())
+    keep_command_tokens(world, record,
+                        {.tokens = entry.file,
+                         .conversations = entry.chat != nullptr,
+                         .ambiguous = corpus->ambiguous(),
+                         .plain_text = corpus->plain_text()},
+                        files);
   return {{{.path = entry.file, .rows = {}, .share = {}}}, entry.file + " (" + how + ")"};
+}
+
+TokenizedData prepared_tokens(const Options& options, World& world, const io::TextTokenizer* tokenizer,
+                              const std::vector<std::string>& names, const std::string& model_directory) {
+  std::vector<io::DataFile> files = listed_files(options, world, names);
+  const CopyPlace place{.directory = [&] { return cache_directory(options); }};
+  name_copies(options, world, files, place);
+  if (std::optional<TokenizedData> kept = tokenized_before(options, world, tokenizer, files, model_directory))
+    return std::move(*kept);
+  make_copies(options, world, files, place);
+  return tokenized(options, world, tokenizer, files, model_directory);
 }
 
 }  // namespace tessera::jobs

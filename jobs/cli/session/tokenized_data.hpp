@@ -52,9 +52,15 @@ struct TokenizedData {
 /// `model_directory` and its options. Rows are searched for conversations behind the first one of each file
 /// (Corpus::find_conversations) only where it is not there. What became of the rows is in the token file's report
 /// (row_report.hpp), and every run that reads it warns. .bin files, and texts without a tokenizer, are returned as they
-/// are. Throws Error (usage: rows that need a tokenizer or a chat template, plain text in --stage sft; data).
+/// are. What commands have printed is removed once the tokens are there (command_tokens.hpp). Throws Error (usage: rows
+/// that need a tokenizer or a chat template, plain text in --stage sft; data).
 [[nodiscard]] TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
                                       const std::vector<io::DataFile>& files, const std::string& model_directory);
+
+/// Collective. tokenized() of the files that the names stand for (listed_files, make_copies in --cache_dir). Where
+/// commands print some of them, and an earlier run has kept the tokens with the same options, nothing is run or read.
+[[nodiscard]] TokenizedData prepared_tokens(const Options& options, World& world, const io::TextTokenizer* tokenizer,
+                                            const std::vector<std::string>& names, const std::string& model_directory);
 
 /// Whether chat_template has one. Throws Error (data): a file of it is not valid.
 [[nodiscard]] bool has_chat_template(const Options& options, const std::string& model_directory);

@@ -87,15 +87,19 @@ DType model_dtype(const std::string& config_json, const std::string& directory) 
   return stored_dtype(directory);
 }
 
-std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint, const std::string& given) {
-  if (!given.empty() && holds_weights(given)) return given;
+std::string recorded_base(const io::Manifest& manifest) {
   const auto json = nlohmann::json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
   const bool recorded = json.is_object() && json.contains(base_model_key) && json.at(base_model_key).is_string();
-  std::string directory = recorded ? json.at(base_model_key).get<std::string>() : "";
+  return recorded ? json.at(base_model_key).get<std::string>() : "";
+}
+
+std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint, const std::string& given) {
+  if (!given.empty() && holds_weights(given)) return given;
+  std::string directory = recorded_base(manifest);
   if (holds_weights(directory)) return directory;
   throw Error(ExitCode::data,
               checkpoint + " was saved without the frozen parameters, and there is no base model" +
-                  (recorded ? " in " + directory : std::string()),
+                  (directory.empty() ? directory : " in " + directory),
               {}, "Put the model that it was trained from there, or resume with --model DIR");
 }
 

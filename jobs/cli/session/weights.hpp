@@ -39,6 +39,8 @@ void require_weights(World& world, const std::string& directory);
 /// directory in the manifest's run metadata. Throws Error (data) if neither does.
 [[nodiscard]] std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint,
                                          const std::string& given = "");
+/// The directory that a checkpoint's run metadata records as its model's; "": none.
+[[nodiscard]] std::string recorded_base(const io::Manifest& manifest);
 inline constexpr int max_bases = 8;  // of a checkpoint: its base may be a checkpoint that has one
 inline constexpr const char* base_model_key = "base_model";  // in the run metadata: its absolute path
 

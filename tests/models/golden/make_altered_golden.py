@@ -15,14 +15,16 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging
 
+import make_wrapped_golden  # whose patch of transformers makes Llama 4 run
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDERS = ["tiny", "llama", "llama3-rope", "mistral", "qwen2", "qwen3", "qwen3-window", "qwen3-moe", "mixtral", "phi3", "olmo2", "smollm3",
-           "granite", "gemma2", "gemma3", "gpt-oss",
+           "granite", "gemma2", "gemma3", "gpt-oss", "llama4",
            *(os.path.join("wrapped", name) for name in sorted(os.listdir(os.path.join(HERE, "wrapped"))))]
 LEFT_OUT = ("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path", "id2label", "label2id",
             "vision_config", "chunk_size_feed_forward", "problem_type", "output_hidden_states", "output_attentions", "return_dict",
             "is_encoder_decoder")
-TYPES = {"full_attention": "sliding_attention", "sliding_attention": "full_attention"}
+TYPES = {"full_attention": "sliding_attention", "sliding_attention": "full_attention", "chunked_attention": "full_attention"}
 NAMED = {"hidden_act": "gelu", "hidden_activation": "gelu", "activation_function": "relu", "rope_type": "default", "type": "default"}
 ABSENT = {"sliding_window": 4, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.0, "n_inner": 40, "mlp_only_layers": [0],
           "num_key_value_heads": 1, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "pad_token_id": 3, "bos_token_id": 3,

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, get_cosine_schedule_with_warmup
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from make_gpt2_golden import HERE, distance, token_stream, write_tokens
 
@@ -113,6 +114,12 @@ SHAPES = {
         swiglu_limit=0.6, output_router_logits=True, router_aux_loss_coef=0.02, rope_parameters=dict(
             rope_type="yarn", rope_theta=5000.0, factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False,
             original_max_position_embeddings=16))),
+    # Rows as long as a chunk and one shorter than floor_scale. Layers: dense, experts, dense without RoPE, experts.
+    "llama4": dict(seed=41, lr=4e-3, max_grad_norm=1.2, style="v5", store=torch.bfloat16, config=dict(
+        model_type="llama4_text", vocab_size=49, hidden_size=26, intermediate_size=18, intermediate_size_mlp=30, num_hidden_layers=4,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=10, max_position_embeddings=96, num_local_experts=5,
+        num_experts_per_tok=2, interleave_moe_layer_step=2, no_rope_layer_interval=3, attention_chunk_size=23, floor_scale=24,
+        output_router_logits=True, rope_parameters=LLAMA3_ROPE)),
 }
 
 
@@ -131,7 +138,7 @@ def build(shape):
                 p.copy_(torch.randn_like(p))
             elif "norm" in name:
                 p.add_(0.1 * torch.randn_like(p))
-            elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
+            elif name.endswith(("mlp.gate.weight", "mlp.router.weight", "feed_forward.router.weight")):
                 p.copy_(0.3 * torch.randn_like(p))
             p.copy_(p.to(shape["store"]).float())
     return config, model
@@ -175,7 +182,7 @@ def on_disk(model, shape):
 
 def per_expert(values, names):
     """{name in memory: tensor} -> {name on disk: tensor}, for the fused experts of transformers 5."""
-    if names == "gpt_oss":  # fused in files, too
+    if names in ("gpt_oss", "llama4_text"):  # fused in files, too
         return values
     out = {}
     for name, value in values.items():
@@ -203,16 +210,20 @@ def micro_losses(model, config, x, y):
     ce = F.cross_entropy(out.logits.reshape(-1, out.logits.shape[-1]), y.reshape(-1), reduction="sum")
     if not experts:
         return ce, None, []
-    balance = sys.modules[type(model).__module__].load_balancing_loss_func
+    module = sys.modules[type(model).__module__]
+    balance = getattr(module, "load_balancing_loss_func", load_balancing_loss_func)
     layers = [balance((r,), experts, config.num_experts_per_tok) for r in out.router_logits]
     logits = out.router_logits[0].reshape(-1, experts)  # raw logits, not probabilities: else the softmax would be taken twice
     assert (logits.sum(-1) - 1).abs().max() > 1e-3
-    return ce, out.aux_loss, layers
+    aux = out.aux_loss if hasattr(module, "load_balancing_loss_func") else balance(out.router_logits, experts, config.num_experts_per_tok)
+    return ce, aux, layers
 
 
 def backward(model, ids, first_sample, samples, tokens, micro):
     """Adds the gradients of a step; its mean loss, balance loss and balance losses of layers. Micro-batches count by their tokens."""
     coefficient = model.config.router_aux_loss_coef if getattr(model.config, "output_router_logits", False) else 0.0
+    if model.config.model_type == "llama4_text":  # whose class has no balance loss: it is measured alone
+        coefficient = 0.0
     ce_sum, aux_sum, layer_sums = 0.0, 0.0, []
     for first in range(0, samples, micro):
         at = [(first_sample + first + k) * tokens for k in range(micro)]

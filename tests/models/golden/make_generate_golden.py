@@ -57,7 +57,7 @@ def make(directory):
                                                  experts_implementation="eager").eval()
     model.generation_config = GenerationConfig()  # no stop token but those of the case
     rng = random.Random(sum(map(ord, os.path.basename(directory))))
-    positions = min(model.config.max_position_embeddings, 40)
+    positions = min(model.config.max_position_embeddings, getattr(model.config, "attention_chunk_size", None) or 40, 40)
     new_tokens = min(12, positions // 2)
     cases = []
     for penalty in (1.0, 1.3):

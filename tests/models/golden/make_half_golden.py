@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAMES = ["tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3", "gpt-oss"]
+NAMES = ["tiny", "llama", "qwen2", "qwen3-untied", "granite", "gemma2", "gemma3", "gpt-oss", "llama4"]
 # Every expert computes every token: a router in 16 bits may choose others, and then nothing can be compared.
-SETTINGS = {"gpt-oss": dict(num_experts_per_tok=5, output_router_logits=False)}
+SETTINGS = {name: dict(num_experts_per_tok=5, output_router_logits=False) for name in ("gpt-oss", "llama4")}
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 

@@ -41,6 +41,7 @@ RUNS = {
     "gemma2": dict(r=2, lora_alpha=4, target_modules=[*ATTENTION, "embed_tokens", "gate_proj"]),
     "gemma3": dict(r=2, lora_alpha=4, target_modules="all-linear"),
     "gpt-oss": dict(r=2, lora_alpha=4, target_modules="all-linear"),
+    "llama4": dict(r=2, lora_alpha=4, target_modules=[*ATTENTION, "gate_proj", "up_proj", "down_proj"]),
     "granite": dict(r=2, lora_alpha=4, target_modules=[*ATTENTION, "lm_head", "embed_tokens", "up_proj"]),
     "qwen3-untied": dict(r=3, lora_alpha=5, target_modules=["lm_head", "embed_tokens", "q_proj", "down_proj"]),
     "llama3-rope": dict(r=2, lora_alpha=4, target_modules=["lm_head", "o_proj"]),  # a tied head

@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 
+MoeCausalLMOutputWithPast.image_outputs = None  # which Llama 4's class of transformers 5.24 asks the text's output for, also without images
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEXT = dict(vocab_size=256, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=64, initializer_range=0.1, bos_token_id=0, eos_token_id=1, pad_token_id=None)
@@ -33,10 +35,13 @@ MODELS = {
     "qwen3_vl_moe": dict(text_config=dict(TEXT, num_hidden_layers=3, head_dim=8, rope_parameters=dict(MROPE, mrope_section=[2, 1, 1], mrope_interleaved=True),
                                           num_experts=5, num_experts_per_tok=2, moe_intermediate_size=10, mlp_only_layers=[1]),
                          vision_config=dict(QWEN, deepstack_visual_indexes=[0], num_position_embeddings=16)),
+    "llama4": dict(text_config=dict(TEXT, num_hidden_layers=3, head_dim=8, intermediate_size_mlp=28, num_local_experts=5, num_experts_per_tok=1,
+                                    interleave_moe_layer_step=2, no_rope_layer_interval=3, use_qk_norm=False),
+                   vision_config=dict(TOWER, vision_output_dim=8, projector_input_dim=8, projector_output_dim=8)),
 }
 FAMILY = {"gemma3": "gemma3_text", "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3",
-          "qwen3_vl_moe": "qwen3_moe"}
-OTHERS = ("vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
+          "qwen3_vl_moe": "qwen3_moe", "llama4": "llama4_text"}
+OTHERS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "model.visual.")
 
 
 def text_name(name):

@@ -17,6 +17,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
+import make_wrapped_golden  # whose patch of transformers makes Llama 4 run
 from make_lora_golden import key_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,6 +29,7 @@ RUNS = {
     "qwen2_5_vl": dict(r=3, lora_alpha=6, target_modules=["lm_head", "q_proj"]),
     "qwen3_vl": dict(r=2, lora_alpha=4, target_modules=["q_proj", "gate_proj"], use_rslora=True,
                      modules_to_save=["lm_head"]),
+    "llama4": dict(r=2, lora_alpha=4, target_modules=r"language_model\.model\.layers\.\d+\..*(q_proj|k_proj|gate_proj)"),
     "qwen3_vl_moe": dict(r=2, lora_alpha=4, target_modules=["q_proj", "o_proj", "up_proj"]),
 }
 

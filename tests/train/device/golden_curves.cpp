@@ -48,7 +48,7 @@ int golden_curves(World& world, Truth truth) {
   }
   for (const char* family :
        {"llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe", "qwen3-moe-fused", "mixtral", "mistral",
-        "phi3-long", "olmo2", "smollm3", "granite", "gemma2", "gemma3", "gpt-oss"}) {
+        "phi3-long", "olmo2", "smollm3", "granite", "gemma2", "gemma3", "gpt-oss", "llama4"}) {
     const Golden golden = load_golden(family);
     std::vector<double> curve;
     wrong += check(world, golden, golden_family(golden, world.size()), curve);

@@ -242,23 +242,30 @@ TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
          stream.view());
     stream.synchronize();
     EXPECT_LE(device_error(x), tolerance<T>);
-    for (const Rotation turn : {Rotation::backward, Rotation::forward}) {
-      x.upload();
-      rope({.x = matrix(x.on_host()), .head_dim = c.d, .stride = stride, .table = table.on_host(), .rotation = turn},
-           host_stream);
-      rope(
-          {.x = matrix(x.on_device()), .head_dim = c.d, .stride = stride, .table = table.on_device(), .rotation = turn},
-          stream.view());
-      stream.synchronize();
-      EXPECT_LE(device_error(x), tolerance<T>);
-    }
+    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbors})
+      for (const Rotation turn : {Rotation::backward, Rotation::forward}) {
+        x.upload();
+        RopeArgs of{.x = matrix(x.on_host()),
+                    .head_dim = c.d,
+                    .stride = stride,
+                    .table = table.on_host(),
+                    .rotation = turn,
+                    .pairs = pairs};
+        rope(of, host_stream);
+        of.x = matrix(x.on_device());
+        of.table = table.on_device();
+        rope(of, stream.view());
+        stream.synchronize();
+        EXPECT_LE(device_error(x), tolerance<T>);
+      }
   }
 }
 
 TYPED_TEST(CudaElementwise, RotaryPositionsOfRowsAreThoseOfATable) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
-  for (const std::int64_t d : {6, 128}) {
+  for (const auto& [d, pairs] :
+       {std::pair{6, RotaryPairs::halves}, {128, RotaryPairs::halves}, {128, RotaryPairs::neighbors}}) {
     const std::int64_t rows = 5, heads = 3, stride = heads * d + 8;
     std::vector<double> inv_freq;
     for (std::int64_t j = 0; j < d / 2; ++j)
@@ -271,7 +278,8 @@ TYPED_TEST(CudaElementwise, RotaryPositionsOfRowsAreThoseOfATable) {
     const RopeArgs rotation{.x = {x.data(), dtype_of<T>::value, Shape{rows, heads * d}, test_device()},
                             .head_dim = d,
                             .stride = stride,
-                            .table = table.on_device()};
+                            .table = table.on_device(),
+                            .pairs = pairs};
     DeviceStream stream;
     rope_at_positions(of, rotation, stream.view());
     stream.synchronize();

@@ -110,7 +110,8 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
     std::int64_t tokens, experts, k;
   };
   for (const Case& c : {Case{5, 3, 1}, Case{37, 8, 2}, Case{300, 129, 8}})
-    for (const bool normalize : {true, false}) {
+    for (const ExpertWeights weigh :
+         {ExpertWeights::normalized, ExpertWeights::probabilities, ExpertWeights::sigmoids}) {
       const Shape shape{c.tokens, c.experts}, chosen{c.tokens, c.k};
       auto values = normals_of<float>(c.tokens * c.experts, 8);
       values[1] = values[0];  // the lowest index among equals
@@ -124,7 +125,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
              .probs = probs.on_host(),
              .experts = experts.on_host(),
              .weights = weights.on_host(),
-             .normalize = normalize,
+             .weigh = weigh,
              .counts = counts.on_host(),
              .sums = sums.on_host()},
             host_stream);
@@ -132,7 +133,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
              .probs = probs.on_device(),
              .experts = experts.on_device(),
              .weights = weights.on_device(),
-             .normalize = normalize,
+             .weigh = weigh,
              .counts = counts.on_device(),
              .sums = sums.on_device()},
             stream.view());
@@ -146,7 +147,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
                       .probs = probs.on_host(),
                       .experts = experts.on_host(),
                       .weights = weights.on_host(),
-                      .normalize = normalize,
+                      .weigh = weigh,
                       .balance = balance.on_host(),
                       .dlogits = dlogits.on_host()},
                      host_stream);
@@ -154,7 +155,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
                       .probs = probs.on_device(),
                       .experts = experts.on_device(),
                       .weights = weights.on_device(),
-                      .normalize = normalize,
+                      .weigh = weigh,
                       .balance = balance.on_device(),
                       .dlogits = dlogits.on_device()},
                      stream.view());
