@@ -2,6 +2,7 @@
 // Llama 4: the sizes of released models, how long rows may be, which layers have what, which modules have adapters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "models/lora.hpp"
 #include "runner.hpp"
