@@ -109,6 +109,7 @@ template <class T>
 __device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e, float total,
                                       float mean) {
   float dp = c.balance ? static_cast<float>(c.balance[e]) : 0.0F;
+#pragma unroll 1  // unrolled, it spills on sm_80
   for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
     if (c.experts[i] != e || c.weigh == ExpertWeights::sigmoids) continue;
     dp += c.weigh == ExpertWeights::normalized ? div(c.dweights[i] - mean, total) : c.dweights[i];
@@ -119,10 +120,11 @@ __device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t t
 /// The gradient of expert e's logit through its sigmoid, if it was chosen and is weighed by it.
 template <class T>
 __device__ float sigmoid_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e) {
-  float slope = 0;
-  for (std::int64_t i = token * c.k; i < (token + 1) * c.k && c.weigh == ExpertWeights::sigmoids; ++i)
-    if (c.experts[i] == e) slope = mul(mul(c.dweights[i], c.weights[i]), 1.0F - c.weights[i]);
-  return slope;
+  if (c.weigh != ExpertWeights::sigmoids) return 0;
+#pragma unroll 1
+  for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i)
+    if (c.experts[i] == e) return mul(mul(c.dweights[i], c.weights[i]), 1.0F - c.weights[i]);
+  return 0;
 }
 
 template <class T>

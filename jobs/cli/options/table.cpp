@@ -274,7 +274,7 @@ const OptionSpec sharding_options[] = {
      .equivalents = "DeepSpeed nvme_path; accelerate offload_optimizer_nvme_path"},
     {.name = "reproducible", .aliases = "deterministic", .type = Type::flag, .default_value = "false",
      .group = "Sharding",
-     .help = "the same bits for any power-of-two number of ranks, any strategy and any micro-batch size"},
+     .help = "the same bits for any power-of-two number of ranks and any strategy, at one micro-batch size"},
 };
 
 const OptionSpec run_and_evaluation[] = {
