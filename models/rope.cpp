@@ -34,16 +34,17 @@ std::int64_t original_length(const ConfigReader& config, const ConfigReader& sca
   return length;
 }
 
-/// Long wavelengths are multiplied by `factor`, short ones kept, those between interpolated (Llama 3.1).
+/// Long wavelengths are multiplied by `factor`, short ones kept, those between interpolated (Llama 3.1). Equal bounds
+/// (Llama 4 Scout) have none between.
 void scale_llama3(const ConfigReader& scaling, std::int64_t original, Rope& rope) {
   const double factor = scaling.number("factor", 1, largest, {}),
                low = scaling.number("low_freq_factor", 1e-6, largest, {}),
                high = scaling.number("high_freq_factor", 1e-6, largest, {}), length = static_cast<double>(original);
-  if (high <= low) scaling.refuse("high_freq_factor", strfmt("is %g, not above \"low_freq_factor\" = %g", high, low));
+  if (high < low) scaling.refuse("high_freq_factor", strfmt("is %g, below \"low_freq_factor\" = %g", high, low));
   for (double& inv : rope.inv_freq) {
     const double wave = 2 * std::numbers::pi / inv;
     if (wave < length / high) continue;
-    const double smooth = wave > length / low ? 0.0 : (length / wave - low) / (high - low);
+    const double smooth = wave > length / low ? 0.0 : high > low ? (length / wave - low) / (high - low) : 1.0;
     inv = (1 - smooth) * inv / factor + smooth * inv;
   }
 }

@@ -49,7 +49,14 @@ TEST(Llama4, ParametersOfTheReleasedModels) {
                          {"num_attention_heads", 40}, {"num_key_value_heads", 8},
                          {"vocab_size", 202048},      {"head_dim", 128}};
   json scout = released, maverick = released;
-  scout.update({{"num_local_experts", 16}, {"interleave_moe_layer_step", 1}});
+  scout.update({{"num_local_experts", 16},
+                {"interleave_moe_layer_step", 1},
+                {"rope_scaling",
+                 {{"rope_type", "llama3"},
+                  {"factor", 16.0},
+                  {"low_freq_factor", 1.0},
+                  {"high_freq_factor", 1.0},
+                  {"original_max_position_embeddings", 8192}}}});
   maverick.update({{"num_local_experts", 128}, {"use_qk_norm", false}});
   EXPECT_EQ(with(scout).num_params(), 107'769'861'120);
   EXPECT_EQ(with(maverick).num_params(), 400'711'848'960);

@@ -35,9 +35,11 @@ void print_longest(const std::vector<LongestRow>& rows, const plan::RunSpec& spe
                    spec.batch.micro_batch == 1 ? "" : "s",
                    ranks > 1 ? strfmt(" on %d ranks (%s)", ranks, shared.c_str()).c_str() : ""));
   for (const LongestRow& row : rows) {
-    const std::string all = row.tokens + std::int64_t{16} * ranks > spec.model->max_tokens
-                                ? strfmt(", as far as the model has positions (%ld)", spec.model->max_tokens)
-                                : "";
+    const std::string all =
+        row.tokens + std::int64_t{16} * ranks > spec.model->max_tokens
+            ? strfmt(", as far as the model %s (%ld)",
+                     spec.model->why_max.empty() ? "has positions" : "takes rows here", spec.model->max_tokens)
+            : "";
     log::info(strfmt("  %-56s %s", row.options.c_str(), row.tokens > 0 ? std::to_string(row.tokens).c_str() : "none") +
               all);
   }

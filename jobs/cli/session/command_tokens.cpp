@@ -68,7 +68,7 @@ void keep_command_tokens(World& world, const std::string& record, const CommandT
                                          {"ambiguous", of.ambiguous},
                                          {"plain_text", of.plain_text}};
     const std::string temporary = record + "." + world.host() + "." + std::to_string(::getpid()) + ".tmp";
-    io::write_text(temporary, json.dump(2) + "\n");
+    io::write_text(temporary, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     io::commit_rename(temporary, record);
     for (const io::DataFile& file : files) {
       if (!io::is_command(file.path)) continue;

@@ -297,10 +297,13 @@ std::optional<TokenizedData> tokenized_before(const Options& options, World& wor
   world.run_and_agree([&] { refuse_plain_text(options, found->plain_text); });
   warn_of_documents(found->ambiguous);
   if (found->conversations) warn_of_markers(options, *tokenizer);
-  for (const io::DataFile& file : files)
-    if (io::is_command(file.path))
-      log::info("ran once  " + file.path + " | its tokens are kept: remove " + record +
-                " to have the command run again");
+  for (const io::DataFile& file : files) {
+    if (!io::is_command(file.path)) continue;
+    log::info("ran once  " + file.path + " | its tokens are kept: remove " + record + " to have the command run again");
+    world.run_on_rank_0([&] {  // of a run that was killed before it removed them
+      if (io::exists(file.copy)) io::remove_quietly(file.copy);
+    });
+  }
   return TokenizedData{{{.path = found->tokens, .rows = {}, .share = {}}}, found->tokens + " (found)"};
 }
 
@@ -313,6 +316,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     return {files, ""};
   }
   const Clock::time_point started = Clock::now();
+  const std::string record = record_of(options, world, *tokenizer, files, model_directory);
   std::unique_ptr<io::Corpus> corpus;
   std::optional<std::int32_t> eos;
   io::RowSettings rows;
@@ -340,7 +344,8 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
   }
-  if (const std::string record = record_of(options, world, *tokenizer, files, model_directory); !record.empty())
+  // A file that has changed since may have been read before or after.
+  if (!record.empty() && record == record_of(options, world, *tokenizer, files, model_directory))
     keep_command_tokens(world, record,
                         {.tokens = entry.file,
                          .conversations = entry.chat != nullptr,
