@@ -28,15 +28,15 @@ class StragglerDiagnosis {
     std::vector<int> late_ranks;
     for (const auto& s : statuses_)  // processes that do not run
       if (!s.answered || !s.responsive) late_ranks.push_back(s.rank);
-    if (late_ranks.empty() && !mismatch_.empty()) return {{}, mismatch_};
+    if (late_ranks.empty() && !mismatch_.empty()) return {{}, mismatch_, false};
     if (late_ranks.empty())  // ranks that are behind and do not themselves wait for a rank that is behind
       for (const auto& s : statuses_)
         if (behind_[at(s.rank)].by && !waits_on_late(s)) late_ranks.push_back(s.rank);
     if (late_ranks.empty())
       for (const auto& s : statuses_)
         if (behind_[at(s.rank)].by) late_ranks.push_back(s.rank);
-    if (late_ranks.empty()) return {{}, "a collective has not ended in time, though every rank has entered it"};
-    return {late_ranks, report(late_ranks)};
+    if (late_ranks.empty()) return {{}, "a collective has not ended in time, though every rank has entered it", true};
+    return {late_ranks, report(late_ranks), false};
   }
 
  private:
@@ -162,6 +162,13 @@ Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const st
   }
   for (const auto& s : statuses) all[static_cast<std::size_t>(s.rank)] = s;
   return StragglerDiagnosis(all, groups, names).stragglers();
+}
+
+std::uint64_t collectives_ended(const std::vector<StatusCopy>& statuses) {
+  std::uint64_t ended = 0;
+  for (const StatusCopy& status : statuses)
+    for (const RecordCopy& record : status.records) ended += record.left;
+  return ended;
 }
 
 std::int64_t extra_wait_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses, std::int64_t timeout_ns) {

@@ -46,7 +46,8 @@ struct RankStatus {
 struct NodeStatus {
   std::atomic<std::int32_t> aborting,
       reporting;  // rank + 1 of the rank that ends the run, and of the one that reports; 0: none
-  std::atomic<std::int64_t> extended_until_ns;  // the ranks that others wait for are at work; 0: they are not
+  std::atomic<std::int64_t> extended_until_ns;  // the ranks that others wait for are at work; 0: none ever was
+  std::atomic<std::uint64_t> all_entered_at;    // collectives_ended() when they had come, and one; 0: never yet
 };
 
 /// A copy of a status, to send and compare.
@@ -78,7 +79,10 @@ struct Group {
 struct Stragglers {
   std::vector<int> ranks;  // none: no rank is behind the others, or ranks have issued different collectives
   std::string line;
+  bool all_entered = false;  // every rank has entered the collectives that others wait in
 };
+/// Of all ranks and communicators: a number that stays where no collective ends. Pure.
+[[nodiscard]] std::uint64_t collectives_ended(const std::vector<StatusCopy>& statuses);
 /// Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
 [[nodiscard]] Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
                                              const std::vector<std::string>& names);
