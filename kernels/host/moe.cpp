@@ -3,6 +3,7 @@
 #include "kernels/moe.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/host/embedding.hpp"
 #include "kernels/host/fp32_accumulator.hpp"
