@@ -164,14 +164,13 @@ Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const st
   return StragglerDiagnosis(all, groups, names).stragglers();
 }
 
-std::uint64_t collectives_ended(const std::vector<StatusCopy>& statuses) {
-  std::uint64_t ended = 0;
-  for (const StatusCopy& status : statuses)
-    for (const RecordCopy& record : status.records) ended += record.left;
-  return ended;
-}
-
 std::int64_t extra_wait_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses, std::int64_t timeout_ns) {
+  if (late.all_entered) {
+    std::int64_t longer = 0;
+    for (const StatusCopy& status : statuses)
+      if (status.since_work_ns >= 0) longer = std::max(longer, timeout_ns - status.since_work_ns);
+    return longer;
+  }
   std::int64_t longer = late.ranks.empty() ? 0 : timeout_ns;
   for (const int rank : late.ranks) {
     const auto status = std::ranges::find(statuses, rank, &StatusCopy::rank);

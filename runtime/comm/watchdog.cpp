@@ -137,14 +137,8 @@ void Watchdog::poll(const Waiting& waiting) {
   if (!node_status_->reporting.compare_exchange_strong(nobody, rank_ + 1) && late_by < defer_s() + 1.5) return;
   const auto statuses = collect();
   const Stragglers late = diagnose_stragglers(statuses, groups(), names_);
-  const auto timeout_ns = static_cast<std::int64_t>(timeout_s_ * 1e9);
-  std::int64_t longer = extra_wait_ns(late, statuses, timeout_ns);
-  // The ranks that were at work have come since: what they have entered has the timeout from now on, once.
-  const std::uint64_t now = collectives_ended(statuses) + 1;
-  if (late.all_entered && node_status_->extended_until_ns.load() != 0 &&
-      node_status_->all_entered_at.exchange(now) != now)
-    longer = timeout_ns;
-  if (longer > 0) {
+  if (const std::int64_t longer = extra_wait_ns(late, statuses, static_cast<std::int64_t>(timeout_s_ * 1e9));
+      longer > 0) {
     node_status_->extended_until_ns.store(monotonic_ns() + longer);
     node_status_->reporting.store(0);
     return;

@@ -46,8 +46,7 @@ struct RankStatus {
 struct NodeStatus {
   std::atomic<std::int32_t> aborting,
       reporting;  // rank + 1 of the rank that ends the run, and of the one that reports; 0: none
-  std::atomic<std::int64_t> extended_until_ns;  // the ranks that others wait for are at work; 0: none ever was
-  std::atomic<std::uint64_t> all_entered_at;    // collectives_ended() when they had come, and one; 0: never yet
+  std::atomic<std::int64_t> extended_until_ns;  // the ranks that others wait for are at work; 0: they are not
 };
 
 /// A copy of a status, to send and compare.
@@ -81,13 +80,12 @@ struct Stragglers {
   std::string line;
   bool all_entered = false;  // every rank has entered the collectives that others wait in
 };
-/// Of all ranks and communicators: a number that stays where no collective ends. Pure.
-[[nodiscard]] std::uint64_t collectives_ended(const std::vector<StatusCopy>& statuses);
 /// Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
 [[nodiscard]] Stragglers diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
                                              const std::vector<std::string>& names);
 /// How much longer, in nanoseconds, to wait for stragglers that do local work: until the first of them has shown none
-/// for `timeout_ns`. 0: there are none, or one does not run or has shown none for so long. Pure.
+/// for `timeout_ns`; where every rank has entered, until none of all has: what a rank enters after its work has the
+/// timeout from then on. 0: there are none, or one does not run or has shown none for so long. Pure.
 [[nodiscard]] std::int64_t extra_wait_ns(const Stragglers& late, const std::vector<StatusCopy>& statuses,
                                          std::int64_t timeout_ns);
 

@@ -2,9 +2,7 @@
 // Mesh and topology, which are pure functions.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <set>
-#include <thread>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/collective_clock.hpp"
@@ -238,22 +236,18 @@ TEST(Watchdog, WaitsForRanksThatWork) {
   EXPECT_EQ(comm::extra_wait_ns(one, statuses, timeout), 0) << "its process is stopped";
 }
 
-TEST(Watchdog, WaitsForWhatTheRanksThatWorkedHaveEntered) {
-  comm::NodeStatus node{};
-  std::vector<comm::RankStatus> rows(1);
-  comm::Watchdog watchdog(0, 1, 0.05);
-  watchdog.set_names({"0@here"});
-  watchdog.attach(&node, rows.data(), 0, 1);
-  const int index = watchdog.add_group({Mesh(1, 1), Axis::shard});
-  comm::Record& record = watchdog.record(index);
-  const auto wait = [&] { watchdog.poll({"reduce", comm::Watchdog::Clock::now() - std::chrono::seconds(10)}); };
-  const auto pass = [] { std::this_thread::sleep_for(std::chrono::milliseconds(60)); };
-  node.extended_until_ns.store(1);  // a rank was at work, and has come
-  record.write({"reduce", "h.1", -1}, 8);
-  EXPECT_NO_THROW(wait()) << "from now on";
-  EXPECT_NO_THROW(wait()) << "within the timeout";
-  pass();
-  EXPECT_THROW(wait(), Error) << "it hangs";
+TEST(Watchdog, WhatIsEnteredAfterLocalWorkHasTheTimeoutFromThenOn) {
+  constexpr std::int64_t timeout = 100;
+  std::vector<comm::StatusCopy> statuses(3);
+  const comm::Stragglers none{{}, "", true}, mismatch{{}, "", false};
+  EXPECT_EQ(comm::extra_wait_ns(none, statuses, timeout), 0) << "no rank has ever worked";
+  statuses[1].since_work_ns = 30;  // it has just come
+  EXPECT_EQ(comm::extra_wait_ns(none, statuses, timeout), 70);
+  EXPECT_EQ(comm::extra_wait_ns(mismatch, statuses, timeout), 0);
+  statuses[2].since_work_ns = 120;
+  EXPECT_EQ(comm::extra_wait_ns(none, statuses, timeout), 70);
+  statuses[1].since_work_ns = 100;
+  EXPECT_EQ(comm::extra_wait_ns(none, statuses, timeout), 0) << "it hangs";
 }
 
 TEST(Topology, InPlaceWhereEveryGroupIsOnOneNode) {

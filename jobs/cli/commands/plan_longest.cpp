@@ -37,8 +37,7 @@ void print_longest(const std::vector<LongestRow>& rows, const plan::RunSpec& spe
   for (const LongestRow& row : rows) {
     const std::string all =
         row.tokens + std::int64_t{16} * ranks > spec.model->max_tokens
-            ? strfmt(", as far as the model %s (%ld)",
-                     spec.model->why_max.empty() ? "has positions" : "takes rows here", spec.model->max_tokens)
+            ? strfmt(", as far as the model has positions (%ld)", spec.model->max_tokens) + spec.model->limit_note()
             : "";
     log::info(strfmt("  %-56s %s", row.options.c_str(), row.tokens > 0 ? std::to_string(row.tokens).c_str() : "none") +
               all);

@@ -301,7 +301,7 @@ std::optional<TokenizedData> tokenized_before(const Options& options, World& wor
     if (!io::is_command(file.path)) continue;
     log::info("ran once  " + file.path + " | its tokens are kept: remove " + record + " to have the command run again");
     world.run_on_rank_0([&] {  // of a run that was killed before it removed them
-      if (io::exists(file.copy)) io::remove_quietly(file.copy);
+      io::remove_quietly(file.copy);
     });
   }
   return TokenizedData{{{.path = found->tokens, .rows = {}, .share = {}}}, found->tokens + " (found)"};

@@ -109,6 +109,7 @@ void MpiWatchdog::check_blocking_call() {
     stragglers.ranks.push_back(first_ + i);
     late += (late.empty() ? "rank " : ", rank ") + name_of(first_ + i);
   }
+  stragglers.all_entered = stragglers.ranks.empty();
   if (extra_wait_ns(stragglers, own_node(), static_cast<std::int64_t>(timeout_s_ * 1e9)) > 0) return;
   end_(Error(ExitCode::communication,
              late.empty() ? strfmt("%s has not ended, though every rank of this node has begun it", call.name)
