@@ -3,7 +3,7 @@
 // Rotary positions (Su et al. 2021), half rotation as in Hugging Face's models. For a head x of d numbers at position p
 // and a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j + x_j·sin a_j, for j
 // < d/2. Of a head of more than d numbers the first d are rotated, and the others stay. Llama 4, as the paper, turns
-// pairs of neighbors instead: x_2j and x_(2j+1) by a_j.
+// interleaved pairs instead: x_2j and x_(2j+1) by a_j.
 
 #include <span>
 
@@ -21,7 +21,7 @@ struct RopeTableArgs {
 /// Angles are rounded to the table's type before cosine and sine are taken, as torch does.
 void rope_table(const RopeTableArgs& args, StreamView stream);
 
-enum class RotaryPairs : unsigned char { halves, neighbors };  // (j, j + d/2) or (2j, 2j + 1)
+enum class RotaryPairs : unsigned char { rotate_half, interleaved };  // (j, j + d/2) or (2j, 2j + 1)
 
 enum class Rotation : unsigned char { forward, backward };  // backward: by the negative angle, for gradients
 
@@ -32,7 +32,7 @@ struct RopeArgs {
   TensorView table;           // (P, d), d even, of rope_table; of stat_dtype: fp32 with 16-bit x
   TensorView positions;       // (N) int32: row r takes table row positions[r]; absent: table row r mod P
   Rotation rotation = Rotation::forward;
-  RotaryPairs pairs = RotaryPairs::halves;
+  RotaryPairs pairs = RotaryPairs::rotate_half;
 };
 void rope(const RopeArgs& args, StreamView stream);
 

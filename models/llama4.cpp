@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 4 (model_type "llama4_text"): Llama's decoder with RoPE of neighboring numbers, most layers of which rotate;
+// Llama 4 (model_type "llama4_text"): Llama's decoder with interleaved RoPE, most layers of which rotate;
 // those norm each head of q and k, without weights. In some layers or all, experts weigh their input by a sigmoid, and
 // a shared one stands beside them. Layers with RoPE attend in chunks, and those without scale queries by position: both
 // change nothing in rows no longer than a chunk and shorter than "floor_scale", and longer ones are refused.
@@ -85,7 +85,7 @@ Model make_llama4_text(const ConfigReader& config, DType dtype) {
                                            .rope_theta = 500000,
                                            .rope_types = {"default", "linear", "dynamic", "llama3"},
                                            .own_layer_types = true});
-  c.rope.pairs = kernels::RotaryPairs::neighbors;
+  c.rope.pairs = kernels::RotaryPairs::interleaved;
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
   if (config.boolean("use_qk_norm", true)) c.qk_norm = DecoderConfig::QkNorm::unweighted;
   const std::vector<bool> rotate = rotating_layers(config, c.layers);

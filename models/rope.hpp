@@ -17,7 +17,7 @@ struct Rope {
   /// LongRoPE: the frequencies of sequences longer than `original`. Empty: they have inv_freq, too.
   std::vector<double> long_inv_freq = {};
   std::int64_t original = 0;
-  kernels::RotaryPairs pairs = kernels::RotaryPairs::halves;
+  kernels::RotaryPairs pairs = kernels::RotaryPairs::rotate_half;
 
   [[nodiscard]] std::int64_t width() const { return 2 * static_cast<std::int64_t>(inv_freq.size()); }  // d
   /// Of sequences of up to `tokens` tokens.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions on a device: a thread rotates pairs of one head of one row, (j, j + half) or neighbors.
+// Rotary positions on a device: a thread rotates pairs of one head of one row, (j, j + half) or (2j, 2j + 1).
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/rope_at_positions.hpp"
@@ -99,7 +99,7 @@ Frequencies frequencies_of(std::span<const double> inv_freq) {
 
 template <class T, class S>
 Rope<T, S> rope_of(const RopeArgs& args, const TensorView& positions) {
-  const bool halves = args.pairs == RotaryPairs::halves;
+  const bool interleaved = args.pairs == RotaryPairs::interleaved;
   return {data_of<T>(args.x),
           data_of<S>(args.table),
           positions ? data_of<std::int32_t>(positions) : nullptr,
@@ -109,8 +109,8 @@ Rope<T, S> rope_of(const RopeArgs& args, const TensorView& positions) {
           args.table.shape[1] / 2,
           row_stride(args.x, args.stride),
           args.table.shape[0],
-          halves ? 1 : 2,
-          halves ? args.table.shape[1] / 2 : 1,
+          interleaved ? 2 : 1,
+          interleaved ? 1 : args.table.shape[1] / 2,
           args.rotation == Rotation::forward ? 1.0F : -1.0F};
 }
 

@@ -36,7 +36,7 @@ void rope(const RopeArgs& args) {
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     T* const x = args.x.as<T>();
     const Acc<T>* const table = args.table.as<Acc<T>>();
-    const auto rotate = args.pairs == RotaryPairs::halves ? rope<T>().rotate : rope<T>().rotate_neighbors;
+    const auto rotate = args.pairs == RotaryPairs::rotate_half ? rope<T>().rotate : rope<T>().rotate_interleaved;
     const typename Rope<T>::Heads heads{args.x.shape[1] / args.head_dim, args.head_dim, half};
     const Acc<T> sign = args.rotation == Rotation::forward ? 1 : -1;
     parallel_ranges(rows, 8, [&](std::int64_t begin, std::int64_t end) {

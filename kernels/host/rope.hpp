@@ -17,7 +17,7 @@ struct Rope {
   /// Rotates in place; `sign` is +1, or -1 for the negative angle.
   void (*rotate)(T* x, const Acc<T>* cosines, const Acc<T>* sines, const Heads& heads, Acc<T> sign);
   /// The same of pairs (2j, 2j + 1).
-  void (*rotate_neighbors)(T* x, const Acc<T>* cosines, const Acc<T>* sines, const Heads& heads, Acc<T> sign);
+  void (*rotate_interleaved)(T* x, const Acc<T>* cosines, const Acc<T>* sines, const Heads& heads, Acc<T> sign);
 };
 TESSERA_TABLE(Rope, rope)
 

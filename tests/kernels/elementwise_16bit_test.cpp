@@ -141,7 +141,7 @@ TYPED_TEST(SixteenBit, Rope) {
     for (std::size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = std::pow(1e4, -static_cast<double>(i) / 9);
     std::vector<float> table(5 * 18);
     rope_table({.inv_freq = inv_freq, .table = view(table, {5, d})}, host_stream);
-    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbors})
+    for (const RotaryPairs pairs : {RotaryPairs::rotate_half, RotaryPairs::interleaved})
       for (const Rotation way : {Rotation::forward, Rotation::backward}) {
         auto x = random_16bit<TypeParam>(rows * heads * d, 1);
         auto wx = widened(x);

@@ -20,7 +20,7 @@ std::vector<T> table(std::int64_t positions, double scale) {
 /// Rows of `heads` heads, 3 columns apart from the next row.
 template <class T>
 void rotates(std::int64_t rows, std::int64_t heads, const std::vector<std::int32_t>& positions, double tolerance,
-             RotaryPairs pairs = RotaryPairs::halves) {
+             RotaryPairs pairs = RotaryPairs::rotate_half) {
   const std::int64_t table_rows = 7, stride = heads * d + 3;
   const double scale = 1.25;
   auto turn = table<T>(table_rows, scale);
@@ -38,15 +38,15 @@ void rotates(std::int64_t rows, std::int64_t heads, const std::vector<std::int32
     const double p = static_cast<double>(positions.empty() ? r % table_rows : positions[static_cast<std::size_t>(r)]);
     for (std::int64_t c = 0; c < stride; ++c) {
       const auto i = static_cast<std::size_t>(r * stride + c);
-      const bool halves = pairs == RotaryPairs::halves;
-      const std::int64_t j = halves ? c % d % half : c % d / 2;
+      const bool interleaved = pairs == RotaryPairs::interleaved;
+      const std::int64_t j = interleaved ? c % d / 2 : c % d % half;
       if (c >= heads * d) {
         EXPECT_EQ(x[i], before[i]);
         continue;
       }
       const double angle = p * frequencies[static_cast<std::size_t>(j)];
-      const bool low = halves ? c % d < half : c % d % 2 == 0;
-      const std::size_t apart = halves ? half : 1;
+      const bool low = interleaved ? c % d % 2 == 0 : c % d < half;
+      const std::size_t apart = interleaved ? 1 : half;
       const auto own = static_cast<double>(before[i]), other = static_cast<double>(before[low ? i + apart : i - apart]);
       EXPECT_NEAR(static_cast<double>(x[i]), scale * (own * std::cos(angle) + (low ? -1 : 1) * other * std::sin(angle)),
                   tolerance);
@@ -68,8 +68,8 @@ TEST(Rope, TurnsAndTurnsBack) {
     rotates<double>(14, 3, {}, 1e-13);
     rotates<float>(14, 3, {}, 2e-6);
     rotates<float>(5, 1, {6, 0, 0, 3, 2}, 2e-6);
-    rotates<double>(14, 3, {}, 1e-13, RotaryPairs::neighbors);
-    rotates<float>(5, 1, {6, 0, 0, 3, 2}, 2e-6, RotaryPairs::neighbors);
+    rotates<double>(14, 3, {}, 1e-13, RotaryPairs::interleaved);
+    rotates<float>(5, 1, {6, 0, 0, 3, 2}, 2e-6, RotaryPairs::interleaved);
   }
 }
 

@@ -22,8 +22,8 @@ void rotate(T* x, const Acc<T>* cosines, const Acc<T>* sines, const typename Rop
 }
 
 template <class T>
-void rotate_neighbors(T* x, const Acc<T>* cosines, const Acc<T>* sines, const typename Rope<T>::Heads& heads,
-                      Acc<T> sign) {
+void rotate_interleaved(T* x, const Acc<T>* cosines, const Acc<T>* sines, const typename Rope<T>::Heads& heads,
+                        Acc<T> sign) {
   for (std::int64_t h = 0; h < heads.count; ++h, x += heads.dim)
     for (std::int64_t j = 0; j < heads.half; ++j) {
       const auto a = static_cast<Acc<T>>(x[2 * j]), b = static_cast<Acc<T>>(x[2 * j + 1]);
@@ -35,6 +35,6 @@ void rotate_neighbors(T* x, const Acc<T>* cosines, const Acc<T>* sines, const ty
 
 }  // namespace
 
-TESSERA_TABLE_DEFINE(Rope, rope, rotate<T>, rotate_neighbors<T>)
+TESSERA_TABLE_DEFINE(Rope, rope, rotate<T>, rotate_interleaved<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -242,7 +242,7 @@ TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
          stream.view());
     stream.synchronize();
     EXPECT_LE(device_error(x), tolerance<T>);
-    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbors})
+    for (const RotaryPairs pairs : {RotaryPairs::rotate_half, RotaryPairs::interleaved})
       for (const Rotation turn : {Rotation::backward, Rotation::forward}) {
         x.upload();
         RopeArgs of{.x = matrix(x.on_host()),
@@ -265,7 +265,7 @@ TYPED_TEST(CudaElementwise, RotaryPositionsOfRowsAreThoseOfATable) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
   for (const auto& [d, pairs] :
-       {std::pair{6, RotaryPairs::halves}, {128, RotaryPairs::halves}, {128, RotaryPairs::neighbors}}) {
+       {std::pair{6, RotaryPairs::rotate_half}, {128, RotaryPairs::rotate_half}, {128, RotaryPairs::interleaved}}) {
     const std::int64_t rows = 5, heads = 3, stride = heads * d + 8;
     std::vector<double> inv_freq;
     for (std::int64_t j = 0; j < d / 2; ++j)
