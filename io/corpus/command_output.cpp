@@ -12,8 +12,11 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "io/file/file.hpp"
 #include "io/file/free_space.hpp"
@@ -26,13 +29,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The environment without what the launcher of MPI processes has put there: a program that uses MPI starts by itself.
+/// The environment without what the launcher of MPI processes has put there, so that a program that uses MPI starts by
+/// itself, and without what this program has set for its own libraries.
 std::vector<char*> environment_of_commands() {
   std::vector<char*> kept;
+  const bool set_here = std::getenv("OPENBLAS_CORETYPE_WITHOUT_TESSERA") != nullptr;
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     if (!text.starts_with("OMPI_") && !text.starts_with("PMIX_") && !text.starts_with("PRTE_") &&
-        !text.starts_with("GOMP_SPINCOUNT="))
+        !text.starts_with("GOMP_SPINCOUNT=") && !(set_here && text.starts_with("OPENBLAS_CORETYPE")))
       kept.push_back(*variable);
   }
   kept.push_back(nullptr);

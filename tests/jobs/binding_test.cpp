@@ -10,6 +10,7 @@
 #include "jobs/cli/session/host_info.hpp"
 #include "runtime/comm/world.hpp"
 #include "tests/io/files.hpp"
+#include "tests/jobs/variable.hpp"
 
 namespace tessera::jobs {
 namespace {
@@ -18,18 +19,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-/// An environment variable for the length of a scope.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 /// A rank on `host` that is bound to `cpus`, on hosts like `synthetic`.
 RankBinding rank_on(const std::string& synthetic, const std::vector<int>& cpus, const std::string& host = "a") {

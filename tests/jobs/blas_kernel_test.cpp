@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "tests/jobs/variable.hpp"
 
 namespace tessera::jobs {
 namespace {
@@ -29,12 +33,28 @@ TEST(BlasKernel, ThatSuitsTheCpuIsLeftAlone) {
 }
 
 TEST(BlasKernel, ThatSomebodyChoseIsLeftAlone) {
-  const char* set = std::getenv("OPENBLAS_CORETYPE");
-  const std::string before = set == nullptr ? "" : set;
-  setenv("OPENBLAS_CORETYPE", "Prescott", 1);
+  const Variable set("OPENBLAS_CORETYPE", "Prescott"), own("OPENBLAS_CORETYPE_WITHOUT_TESSERA", std::nullopt);
   EXPECT_EQ(blas_kernel_finding(), "");
-  if (before.empty()) unsetenv("OPENBLAS_CORETYPE");
-  else setenv("OPENBLAS_CORETYPE", before.c_str(), 1);
+  EXPECT_FALSE(set_better_blas_kernel());
+  EXPECT_STREQ(std::getenv("OPENBLAS_CORETYPE"), "Prescott");
+}
+
+TEST(BlasKernel, ThatTheProgramSetIsSaid) {
+  const Variable set("OPENBLAS_CORETYPE", "SkylakeX"), own("OPENBLAS_CORETYPE_WITHOUT_TESSERA", "Prescott");
+  const std::string finding = blas_kernel_finding();
+  EXPECT_NE(finding.find("for Prescott"), std::string::npos) << finding;
+  EXPECT_NE(finding.find("has set OPENBLAS_CORETYPE=SkylakeX"), std::string::npos) << finding;
+  EXPECT_FALSE(set_better_blas_kernel());
+  unset_better_blas_kernel();
+  EXPECT_EQ(std::getenv("OPENBLAS_CORETYPE"), nullptr);
+}
+
+TEST(BlasKernel, IsSetWhereItsOwnChoiceIsBelowTheCpu) {
+  const Variable set("OPENBLAS_CORETYPE", std::nullopt), own("OPENBLAS_CORETYPE_WITHOUT_TESSERA", std::nullopt);
+  const std::string better = better_blas_kernel(kernels::blas_kernel(), kernels::isa(), kernels::cpu_maker());
+  EXPECT_EQ(set_better_blas_kernel(), !better.empty());
+  const char* now = std::getenv("OPENBLAS_CORETYPE");
+  EXPECT_EQ(now == nullptr ? "" : std::string(now), better);
 }
 
 }  // namespace

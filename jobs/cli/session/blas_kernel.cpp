@@ -41,15 +41,49 @@ std::string better_blas_kernel(std::string_view kernel, kernels::Isa isa, std::s
   return avx512 ? "SkylakeX" : "Haswell";
 }
 
+namespace {
+
+constexpr const char* coretype = "OPENBLAS_CORETYPE";
+constexpr const char* own_choice = "OPENBLAS_CORETYPE_WITHOUT_TESSERA";
+
+std::string better_for_this_process() {
+  return better_blas_kernel(kernels::blas_kernel(), kernels::isa(), kernels::cpu_maker());
+}
+
+}  // namespace
+
+bool set_better_blas_kernel() {
+  if (std::getenv(coretype) != nullptr) return false;
+  try {
+    const std::string better = better_for_this_process();
+    if (better.empty()) return false;
+    ::setenv(own_choice, kernels::blas_kernel().c_str(), 1);
+    ::setenv(coretype, better.c_str(), 1);
+    return true;
+  } catch (const Error&) {
+    return false;  // TESSERA_ISA: the command says what is wrong
+  }
+}
+
+void unset_better_blas_kernel() {
+  ::unsetenv(own_choice);
+  ::unsetenv(coretype);
+}
+
 std::string blas_kernel_finding() {
-  if (std::getenv("OPENBLAS_CORETYPE") != nullptr) return "";
-  const std::string kernel = kernels::blas_kernel();
-  const std::string better = better_blas_kernel(kernel, kernels::isa(), kernels::cpu_maker());
+  const char* set = std::getenv(coretype);
+  const char* own = std::getenv(own_choice);
+  if (set != nullptr && own != nullptr)
+    return strfmt(
+        "OpenBLAS chooses its kernels for %s, and this CPU has %s: Tessera has set OPENBLAS_CORETYPE=%s, without which "
+        "fp32 matrix products take a multiple of the time; set it yourself for other kernels",
+        own, kernels::name_of(kernels::isa()), set);
+  const std::string better = set == nullptr ? better_for_this_process() : "";
   if (better.empty()) return "";
   return strfmt(
       "OpenBLAS chose its kernels for %s, and this CPU has %s: fp32 matrix products take a multiple of the time; "
       "set OPENBLAS_CORETYPE=%s on every rank (mpirun -x OPENBLAS_CORETYPE=%s)",
-      kernel.c_str(), kernels::name_of(kernels::isa()), better.c_str(), better.c_str());
+      kernels::blas_kernel().c_str(), kernels::name_of(kernels::isa()), better.c_str(), better.c_str());
 }
 
 }  // namespace tessera::jobs
