@@ -122,6 +122,7 @@ TEST(Parse, OptionsOfOtherCommandsAreNamed) {
             "this command has no option --val_dataset [command line]. eval reads the files of --dataset. Commands that "
             "have it: train, plan, bench, config");
   EXPECT_THAT(error_line({"convert", "--output_dir", "a"}), HasSubstr("Use --out."));
+  EXPECT_THAT(error_line({"convert", "--model", "a"}), HasSubstr("Use --in."));
 }
 
 TEST(Parse, ValuesAreChecked) {

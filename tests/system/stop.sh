@@ -158,6 +158,9 @@ check 2 'error: .*zero_stage' "$tessera" launch -n 2 -- "${train[@]}" --zero_sta
 check 1 'There are not enough slots available' env OMPI_MCA_rmaps_base_oversubscribe=0 "$tessera" launch -H localhost:1 -n 2 -- "${train[@]}"
 check 2 'error: launch: no command for the ranks' "$tessera" launch -n 2 train x.yaml
 check 2 'error: launch: "trian" is not a command' "$tessera" launch -n 2 -- trian x.yaml
+check 2 'error: launch: no command for the ranks' "$tessera" launch -n 2 -- "$tessera"
+check 2 'error: launch: "/bin/true" is not a command' "$tessera" launch -n 2 -- /bin/true train x.yaml
+for word in tessera "$tessera"; do check 2 'error: .*zero_stage' "$tessera" launch -n 2 -- "$word" "${train[@]}" --zero_stage 7; done
 check 2 'error: mpirun cannot be started' env PATH=/nonexistent "$tessera" launch -n 2 -- "${train[@]}"
 check 2 'error: launch: this process was itself started by a launcher \(OMPI_COMM_WORLD_SIZE\)' \
   env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$tessera" launch -n 2 -- "${train[@]}"

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "jobs/cli/commands/launch_binding.hpp"
 #include "jobs/cli/commands/mpirun_output.hpp"
@@ -45,23 +46,34 @@ struct Job {
   bool trains = false;
 };
 
+/// Whether a word names this program, as after mpirun: `tessera launch -n 4 -- tessera train run.yaml`.
+bool is_this_program(const std::string& word, const std::filesystem::path& program) {
+  std::error_code failed;
+  return word == "tessera" ||
+         (word.find('/') != std::string::npos && std::filesystem::equivalent(word, program, failed));
+}
+
 Job job_of(const std::vector<std::string>& arguments, const sigset_t& mask) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
   const auto end = std::ranges::find(arguments, "--");
-  if (end == arguments.end() || end + 1 == arguments.end())
+  auto first = end == arguments.end() ? end : end + 1;
+  if (first != arguments.end() && is_this_program(*first, program)) ++first;
+  if (first == arguments.end())
     throw Error(ExitCode::usage, "launch: no command for the ranks", "command line",
                 "tessera launch -n 4 -- train run.yaml: mpirun's options, then --, then the command");
-  if (const CommandSpec* command = find_command(end[1]); command == nullptr || command->bit == for_launch)
-    throw Error(ExitCode::usage, "launch: \"" + end[1] + "\" is not a command that ranks run", "command line",
+  const CommandSpec* command = find_command(*first);
+  if (command == nullptr || command->bit == for_launch)
+    throw Error(ExitCode::usage, "launch: \"" + *first + "\" is not a command that ranks run", "command line",
                 "tessera launch -n 4 -- train run.yaml");
   if (const LauncherEnvironment outer = launcher_environment(); *outer.size_variable != '\0')
     throw Error(ExitCode::usage,
                 std::string("launch: this process was itself started by a launcher (") + outer.size_variable + ")",
                 "environment", "Start tessera launch once, outside mpirun and srun");
-  Job job{{"mpirun"}, find_command(end[1])->bit == for_train};
+  Job job{{"mpirun"}, command->bit == for_train};
   const std::vector<std::string> bound = with_binding({arguments.begin() + 1, end}, mask);
   job.command.insert(job.command.end(), bound.begin(), bound.end());
-  job.command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
-  job.command.insert(job.command.end(), end + 1, arguments.end());
+  job.command.push_back(program.string());
+  job.command.insert(job.command.end(), first, arguments.end());
   return job;
 }
 

@@ -20,6 +20,7 @@ std::string instead_of(const OptionSpec& spec, unsigned commands) {
   if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file. ";
   if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
   if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
+  if (commands == for_convert && name == "model") return "Use --in. ";
   if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is. ";
   if (name == "dtype") return "Use --mixed_precision. ";
   return "";

@@ -154,6 +154,7 @@ std::vector<SettingChange> changed_config(const std::string& then, const std::st
 std::string text_of(const std::vector<SettingChange>& changes) {
   const auto short_form = [](const std::string& value) {
     const SettingsJson json = SettingsJson::parse(value, nullptr, /*allow_exceptions=*/false);
+    if (json.is_string() && json.get_ref<const std::string&>().empty()) return std::string("none");
     return json.is_number_float() ? strfmt("%.6g", json.get<double>()) : value;
   };
   std::string line;
