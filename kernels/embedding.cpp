@@ -30,6 +30,9 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
                  "positions %s", dpositions.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s",
                  args.positions.shape.str().c_str());
+  TESSERA_ASSERT(
+      args.first_id >= 0 && (!dtokens || args.num_ids == 0 || args.first_id + dtokens.shape[0] <= args.num_ids),
+      "ids from %ld on, of %ld", args.first_id, args.num_ids);
   TESSERA_ASSERT(args.workspace.nbytes() >= embedding_backward_workspace(rows, args.dy.device),
                  "workspace of %zu bytes", args.workspace.nbytes());
   TESSERA_DISPATCH(args.dy, embedding_backward, args);

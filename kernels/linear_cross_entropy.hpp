@@ -5,6 +5,8 @@
 // block are fp32 on the host and of the inputs' dtype on a device; statistics are fp32 or wider, the gradient is
 // rounded to the input's dtype before the GEMMs, and dx is rounded once (on a device, twice in part: decision 0051).
 
+#include <limits>
+
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -24,6 +26,24 @@ inline constexpr std::int32_t ignore_index = -100;
 struct LogitRules {
   double scale = 1;
   double soft_cap = 0;  // 0: none
+};
+
+/// What the loss of a token and its gradient need of its logits.
+struct TokenStatistics {
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;  // the largest logit, and Σ exp(logit - max)
+  double target = -std::numeric_limits<double>::infinity();        // the target's logit; -inf if another part has it
+  /// Of a part: 1 if the target is the first of its largest logits, else 0. Of all together: weight·loss_scale, or 0
+  /// where the target is ignored.
+  double factor = 0;
+};
+
+/// Where several ranks have parts of a vocabulary: rows [first, first + V) of a weight of `vocab`. Losses and gradients
+/// are of all parts, so that a call gives either `statistics` of its part, or from those of all together the gradients
+/// (TokenStatistics each, N of them; merge_token_statistics).
+struct VocabularyPart {
+  std::int64_t first = 0, vocab = 0;  // vocab 0: the weight is all of it
+  TensorView statistics;              // written
+  TensorView merged;                  // read
 };
 
 struct LinearCrossEntropyArgs {
@@ -51,6 +71,7 @@ struct LinearCrossEntropyArgs {
     double alpha = 1;
   };
   LowRank low = {};
+  VocabularyPart part = {};  // with it no sums, log-probabilities and weights
 
   /// Calls f(product, whether it is the first) for the head and, if there is one, its adapter.
   template <class F>
@@ -64,5 +85,16 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream)
 /// Enough for this many rows and for fewer.
 [[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype,
                                                          Device device = host_device);
+
+/// Losses from what each part of a vocabulary has of its tokens' logits.
+struct MergeTokenStatisticsArgs {
+  TensorView parts;          // (P, N) TokenStatistics as fp64 (P, N, 4), in the order of the parts
+  TensorView targets;        // (N), as in LinearCrossEntropyArgs, as are the next two
+  TensorView weights;        // absent: 1
+  LossSums* sums = nullptr;  // null: not wanted
+  const double* loss_scale = nullptr;
+  TensorView merged;  // fp64 (N, 4): the TokenStatistics of all parts, with loss_scale; absent: not wanted
+};
+void merge_token_statistics(const MergeTokenStatisticsArgs& args, StreamView stream);
 
 }  // namespace tessera::kernels

@@ -84,6 +84,9 @@ struct Batch {
   /// (B, N·T) int32: where N ranks have parts of matrices, and others parts of the same rows, the positions of the
   /// tokens that these N have together, for attention; absent: not both.
   TensorView part_positions;
+  /// (B, N·T) int32: the ids and targets of the tokens that the N ranks have together, where these have parts of the
+  /// vocabulary; absent in Phase::logits, in which `ids` are those.
+  TensorView part_ids, part_targets;
   /// The same documents as a list (kernels::list_documents), of whole rows, int32 each, and its groups; absent: not
   /// wanted.
   TensorView document_starts, document_lengths;
@@ -115,7 +118,9 @@ enum class BatchField : unsigned char {
   kl,
   row_positions,
   margins,
-  part_positions
+  part_positions,
+  part_ids,
+  part_targets
 };
 /// Ranks that have the same micro-batches: how many there are, and how many of them have tokens of the same part of a
 /// row.
@@ -142,7 +147,7 @@ struct BatchFieldInfo {
     return per == Per::sequence ? rows : rows * tokens * ranks_of(sharing);
   }
 };
-inline constexpr std::array<BatchFieldInfo, 13> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 15> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
@@ -158,7 +163,9 @@ inline constexpr std::array<BatchFieldInfo, 13> batch_fields = {
      {BatchField::row_positions, "row_positions", DType::i32, &Batch::row_positions, BatchFieldInfo::Per::row_token},
      {BatchField::margins, "margins", DType::f32, &Batch::margins, BatchFieldInfo::Per::sequence},
      {BatchField::part_positions, "part_positions", DType::i32, &Batch::part_positions,
-      BatchFieldInfo::Per::part_token}}};
+      BatchFieldInfo::Per::part_token},
+     {BatchField::part_ids, "part_ids", DType::i32, &Batch::part_ids, BatchFieldInfo::Per::part_token},
+     {BatchField::part_targets, "part_targets", DType::i32, &Batch::part_targets, BatchFieldInfo::Per::part_token}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

@@ -4,6 +4,7 @@
 #include "kernels/embedding.hpp"
 #include "kernels/gemm.hpp"
 #include "models/scratch_allocator.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
@@ -14,7 +15,15 @@ TensorView row_as(const TensorView& matrix, std::int64_t k, const Shape& shape) 
   return matrix.rows(k, 1).reshape(shape);
 }
 
+/// The same of A or its gradient, as a table of one column.
+TensorView table_of(const TensorView& a, std::int64_t k) { return row_as(a, k, {a.shape[1], 1}); }
+
 }  // namespace
+
+void EmbeddingBranch::split(const TensorSplit& over) {
+  vocabulary_ = over.vocabulary(vocabulary_.vocab);
+  over.divide_vocabulary(at_.a, 1);
+}
 
 EmbeddingBranch::Scratch EmbeddingBranch::scratch(const TensorView& workspace, std::int64_t rows, DType dtype,
                                                   Device device) const {
@@ -36,10 +45,11 @@ void EmbeddingBranch::look_up(const Args& args, const TensorView& low) const {
   const TensorView& a = at(args.params, at_.a);
   for (std::int64_t k = 0; k < rank_; ++k)
     kernels::embedding_forward({.ids = args.ids,
-                                .tokens_table = row_as(a, k, {a.shape[1], 1}),
+                                .tokens_table = vocabulary_.own(table_of(a, k), args.tensor_rank),
                                 .positions_table = {},
                                 .positions = {},
-                                .y = row_as(low, k, {args.ids.shape[0], args.ids.shape[1], 1})},
+                                .y = row_as(low, k, {args.ids.shape[0], args.ids.shape[1], 1}),
+                                .first_id = vocabulary_.of(args.tensor_rank).first},
                                args.stream);
 }
 
@@ -83,15 +93,19 @@ void EmbeddingBranch::backward(const Args& args) const {
   // dlow = s·Bᵀ·dyᵀ
   kernels::gemm({.a = at(args.params, at_.b), .b = dy, .c = w.low, .trans_a = true, .trans_b = true, .alpha = scale_},
                 args.stream);
+  const bool adds = args.grads.adds(at_.a);
   for (std::int64_t k = 0; k < rank_; ++k)
-    kernels::embedding_backward({.ids = args.ids,
-                                 .dy = row_as(w.low, k, {args.ids.shape[0], args.ids.shape[1], 1}),
-                                 .dtokens_table = row_as(da, k, {da.shape[1], 1}),
-                                 .accumulate_tokens = args.grads.adds(at_.a),
-                                 .dpositions_table = {},
-                                 .accumulate_positions = false,
-                                 .workspace = w.lookup},
-                                args.stream);
+    kernels::embedding_backward(
+        {.ids = args.ids,
+         .dy = row_as(w.low, k, {args.ids.shape[0], args.ids.shape[1], 1}),
+         .dtokens_table = vocabulary_.own_gradient(table_of(da, k), args.tensor_rank, adds, args.stream),
+         .accumulate_tokens = adds,
+         .dpositions_table = {},
+         .accumulate_positions = false,
+         .workspace = w.lookup,
+         .first_id = vocabulary_.of(args.tensor_rank).first,
+         .num_ids = vocabulary_.vocab},
+        args.stream);
 }
 
 }  // namespace tessera::models

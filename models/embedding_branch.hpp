@@ -5,13 +5,19 @@
 
 #include "models/lora.hpp"
 #include "models/params.hpp"
+#include "models/vocabulary_parts.hpp"
 
 namespace tessera::models {
 
+class TensorSplit;
+
 class EmbeddingBranch {
  public:
-  EmbeddingBranch(const AdapterMaker::Positions& positions, const LoraSpec& spec)
-      : at_(positions), rank_(spec.rank), scale_(spec.scale()) {}
+  EmbeddingBranch(const AdapterMaker::Positions& positions, std::int64_t vocab, const LoraSpec& spec)
+      : at_(positions), vocabulary_{vocab}, rank_(spec.rank), scale_(spec.scale()) {}
+
+  /// A has the columns of this rank's part of the vocabulary, and other tokens have a branch of 0.
+  void split(const TensorSplit& over);
 
   struct Args {
     std::span<const TensorView> params;
@@ -19,6 +25,7 @@ class EmbeddingBranch {
     TensorView ids;        // (B, T) int32
     TensorView y;          // (B, T, C), added to; backward: its gradient
     TensorView workspace;  // workspace_bytes(B·T, dtype of y, device)
+    int tensor_rank = 0;   // Batch::tensor_rank
     StreamView stream;
   };
   void forward(const Args& args) const;
@@ -42,6 +49,7 @@ class EmbeddingBranch {
   void look_up(const Args& args, const TensorView& low) const;
 
   AdapterMaker::Positions at_;
+  VocabularyParts vocabulary_;
   std::int64_t rank_;
   double scale_;
 };

@@ -15,12 +15,16 @@ void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamVie
 }
 
 Head::Head(const HeadSpec& spec, ParamList list)
-    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list), logits_(spec.logits), loss_(spec.loss) {
+    : vocabulary_{spec.vocab},
+      channels_(spec.channels),
+      norm_(spec.norm, list),
+      logits_(spec.logits),
+      loss_(spec.loss) {
   weight_ =
       spec.tied_to >= 0
           ? list.share(spec.tied_to)
           : list.add(
-                {.name = spec.weight, .shape = {vocab_, channels_}, .init = {Initializer::Kind::normal, spec.std}});
+                {.name = spec.weight, .shape = {spec.vocab, channels_}, .init = {Initializer::Kind::normal, spec.std}});
   params_ = list.indices();
 }
 
@@ -34,7 +38,7 @@ int Head::make_score(std::vector<ParamSpec>& model, double std) {
     model.push_back(std::move(score));
     index = static_cast<int>(model.size()) - 1;
   }
-  vocab_ = 1;
+  vocabulary_.vocab = 1;
   scores_ = true;
   logits_ = {};  // of logits, not of scores
   return index;
@@ -43,8 +47,9 @@ int Head::make_score(std::vector<ParamSpec>& model, double std) {
 void Head::adapt(AdapterMaker& adapters) {
   if (scores_) return;  // PEFT trains a score in full
   adapters.begin(params_);
-  if (const auto positions = adapters.add(weight_, channels_, vocab_, false, AdapterMaker::Kind::head))
-    lora_.emplace(*positions, channels_, vocab_, adapters.spec());
+  const std::int64_t vocab = vocabulary_.vocab;
+  if (const auto positions = adapters.add(weight_, channels_, vocab, false, AdapterMaker::Kind::head))
+    lora_.emplace(*positions, channels_, vocab, adapters.spec());
 }
 
 Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
@@ -58,17 +63,21 @@ Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType
   if (lora_) s.low = lora_->half(allocator, rows, dtype, phase == Phase::train);
   if (phase == Phase::train) s.statistics = norm_.allocate(allocator, rows, dtype);
   const std::size_t mark = allocator.mark();
-  s.loss = allocator.take_bytes(loss_->workspace_bytes(shape, vocab_, dtype));
+  s.loss = allocator.take_bytes(loss_->workspace_bytes(shape, vocabulary_.vocab, dtype));
   allocator.rewind(mark);
   if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype, shape.device));
   return s;
 }
 
 std::size_t Head::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, dtype, phase); });
+  return bytes_of([&](ScratchAllocator& allocator) {
+    if (vocabulary_.is_split()) (void)stage_scratch(allocator, shape, dtype, phase);
+    else (void)scratch(allocator, shape, dtype, phase);
+  });
 }
 
 void Head::forward(const ForwardArgs& args) const {
+  if (vocabulary_.is_split()) return forward_stage(args);
   switch (args.phase) {
     case Phase::train: return;  // backward gets x
     case Phase::eval: return forward_loss(args);
@@ -104,13 +113,7 @@ void Head::forward_loss(const ForwardArgs& args) const {
 void Head::forward_logits(const ForwardArgs& args) const {
   ScratchAllocator allocator(args.workspace);
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::logits);
-  const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
-  const std::int32_t* lengths = args.batch->lengths;
-  const bool is_last = args.shape.tokens == 1;  // every token of its row
-  for (std::int64_t b = 0; b < args.shape.batch && !is_last; ++b)
-    copy(x.rows(b * args.shape.tokens + (lengths ? lengths[b] : args.shape.tokens) - 1, 1), w.normed.rows(b, 1),
-         args.stream);
-  norm_.forward(args.params, is_last ? x : w.normed, w.normed, {}, args.stream);
+  normalize_last(args, w.normed);
   kernels::gemm({.a = w.normed, .b = at(args.params, weight_), .c = args.batch->logits, .trans_b = true}, args.stream);
   if (lora_)
     lora_->forward({.params = args.params,
@@ -123,7 +126,18 @@ void Head::forward_logits(const ForwardArgs& args) const {
   apply(logits_, args.batch->logits, args.stream);
 }
 
+void Head::normalize_last(const ForwardArgs& args, const TensorView& normed) const {
+  const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
+  const std::int32_t* lengths = args.batch->lengths;
+  const bool is_last = args.shape.tokens == 1;  // every token of its row
+  for (std::int64_t b = 0; b < args.shape.batch && !is_last; ++b)
+    copy(x.rows(b * args.shape.tokens + (lengths ? lengths[b] : args.shape.tokens) - 1, 1), normed.rows(b, 1),
+         args.stream);
+  norm_.forward(args.params, is_last ? x : normed, normed, {}, args.stream);
+}
+
 void Head::backward(const BackwardArgs& args) const {
+  if (vocabulary_.is_split()) return backward_stage(args);
   ScratchAllocator allocator(args.workspace);
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   const Gradients grads = args.grads();
@@ -170,17 +184,20 @@ void Head::backward(const BackwardArgs& args) const {
 }
 
 double Head::forward_flops(BatchShape shape) const {
-  return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) *
-             static_cast<double>(channels_) +
-         (lora_ ? lora_->flops_per_row() * static_cast<double>(shape.batch * shape.tokens) : 0.0);
+  shape = all_tokens(shape, vocabulary_.ranks);
+  const auto rows = static_cast<double>(shape.batch * shape.tokens);
+  return 2.0 * rows * static_cast<double>(vocabulary_.largest()) * static_cast<double>(channels_) +
+         (lora_ ? lora_->flops_per_row() * rows : 0.0);
 }
 
 double Head::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through_weight = wanted.dx() || norm_.has_wanted(wanted);
-  const auto rows = static_cast<double>(shape.batch * shape.tokens);
-  return 2.0 * rows * static_cast<double>(vocab_) * static_cast<double>(channels_) *
+  const BatchShape all = all_tokens(shape, vocabulary_.ranks);
+  const auto rows = static_cast<double>(all.batch * all.tokens);
+  return 2.0 * rows * static_cast<double>(vocabulary_.largest()) * static_cast<double>(channels_) *
              ((wanted[weight_] ? 1.0 : 0.0) + (through_weight ? 1.0 : 0.0)) +
-         (lora_ ? rows * lora_->backward_flops_per_row(wanted.with_dx(through_weight)) : 0.0);
+         (lora_ ? rows * lora_->backward_flops_per_row(wanted.with_dx(through_weight)) : 0.0) +
+         (vocabulary_.is_split() ? forward_flops(shape) : 0.0);
 }
 
 }  // namespace tessera::models

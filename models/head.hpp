@@ -2,7 +2,11 @@
 #pragma once
 // Head: the last module: final norm, projection to the vocabulary, and a loss that it is given. In training, forward
 // does nothing and backward computes loss and gradients together, so that logits need not exist in full. The weight is
-// its own, or the token embedding (tied).
+// its own, or the token embedding (tied). Where ranks have parts of the vocabulary it has three stages
+// (head_stages.cpp): the norm, of this rank's tokens; what the logits of this rank's part say of all ranks' tokens
+// (TokenStatistics; in generation the logits themselves); and the loss of this rank's tokens from what all parts say.
+// Its values are 0 the norm's output, 1 that of all tokens, 2 the statistics of this part, 3 those of all parts, of
+// this rank's tokens.
 
 #include <optional>
 
@@ -10,6 +14,8 @@
 #include "models/loss.hpp"
 #include "models/module.hpp"
 #include "models/norm.hpp"
+#include "models/tensor_stages.hpp"
+#include "models/vocabulary_parts.hpp"
 
 namespace tessera::models {
 
@@ -33,12 +39,19 @@ class Head final : public Module {
   [[nodiscard]] std::string name() const override { return "head"; }
   [[nodiscard]] std::span<const int> params() const override { return params_; }
   void adapt(AdapterMaker& adapters) override;
-  [[nodiscard]] bool forward_reads_params(Phase phase) const override { return phase != Phase::train; }
+  [[nodiscard]] bool forward_reads_params(Phase phase) const override {
+    return phase != Phase::train || vocabulary_.is_split();
+  }
+  void split(const TensorSplit& over) override;
+  [[nodiscard]] ModuleStages stages() const override;
+  [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
-  [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
+  /// Where it has stages, what the norm's backward needs.
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  /// For evaluation. Training does the forward work in backward; the sum of both is right.
+  /// For evaluation. Training does the forward work in backward, or in stages twice; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
   /// From now on a score of each sequence (reward models): the weight is one row, "score.weight" with initial values of
@@ -46,7 +59,10 @@ class Head final : public Module {
   /// adapters are added. Returns the weight's index. The loss must be set after.
   int make_score(std::vector<ParamSpec>& model, double std);
   /// From now on the loss is this one; the plan must be made after.
-  void set_loss(std::shared_ptr<const Loss> loss) { loss_ = std::move(loss); }
+  void set_loss(std::shared_ptr<const Loss> loss) {
+    TESSERA_ASSERT(!vocabulary_.is_split(), "another loss for parts of a vocabulary");
+    loss_ = std::move(loss);
+  }
 
  private:
   Head(const HeadSpec& spec, ParamList list);
@@ -61,8 +77,35 @@ class Head final : public Module {
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   void forward_loss(const ForwardArgs& args) const;
   void forward_logits(const ForwardArgs& args) const;
+  /// The norm's output of each row's last token.
+  void normalize_last(const ForwardArgs& args, const TensorView& normed) const;
 
-  std::int64_t vocab_, channels_;
+  // head_stages.cpp
+  struct StageScratch {
+    LoraBranch::Half low;      // of all tokens
+    TensorView loss, lora;     // bytes
+    TensorView dnormed, norm;  // (B·T, C), a sum over the ranks rounded; bytes
+  };
+  [[nodiscard]] StageScratch stage_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
+                                           Phase phase) const;
+  void forward_stage(const ForwardArgs& args) const;
+  void backward_stage(const BackwardArgs& args) const;
+  void part_of_logits(const ForwardArgs& args, const StageScratch& w) const;
+  void collect_logits(const ForwardArgs& args) const;
+  void gradients_of_part(const BackwardArgs& args) const;
+  /// Tokens of this rank, and of all together; in generation the rows whose last tokens count.
+  [[nodiscard]] std::int64_t own_rows(BatchShape shape) const {
+    return shape.whole ? shape.batch : shape.batch * shape.tokens;
+  }
+  [[nodiscard]] std::int64_t all_rows(BatchShape shape) const {
+    return shape.whole ? shape.batch : shape.batch * shape.tokens * vocabulary_.ranks;
+  }
+  /// The linear_cross_entropy of this rank's part, for all tokens.
+  [[nodiscard]] kernels::LinearCrossEntropyArgs part_args(const Batch& batch, std::span<const TensorView> params,
+                                                          const TensorView& x, const StageScratch& w) const;
+
+  VocabularyParts vocabulary_;
+  std::int64_t channels_;
   bool scores_ = false;
   Norm norm_;
   int weight_;

@@ -18,6 +18,12 @@ void LoraBranch::split_outputs(const TensorSplit& over, std::vector<std::int64_t
   over.divide(b_.first, 0, std::move(sections));
 }
 
+void LoraBranch::split_vocabulary(const TensorSplit& over) {
+  vocabulary_ = over.vocabulary(out_);
+  out_ = vocabulary_.largest();
+  over.divide_vocabulary(b_.first, 0);
+}
+
 void LoraBranch::split_inputs(const TensorSplit& over) {
   in_ = over.part(in_, "inputs of an adapter");
   parts_ = over.ranks();
@@ -35,6 +41,8 @@ TensorView LoraBranch::own_b(const Args& args) const { return own_rows(at(args.p
 
 TensorView LoraBranch::own_gradient_of_b(const Args& args) const {
   const TensorView& all = args.grads[b_.first];
+  if (vocabulary_.is_split())
+    return vocabulary_.own_gradient(all, args.context.tensor_rank, args.grads.adds(b_.first), args.stream);
   if (repeats_ > 0 && !args.grads.adds(b_.first)) clear(all, args.stream);
   return own_rows(all, args);
 }
@@ -198,11 +206,11 @@ kernels::LinearCrossEntropyArgs::LowRank LoraBranch::forward_half(const Args& ar
   kernels::gemm(
       {.a = half.dropped ? half.dropped : args.x, .b = at(args.params, a_.first), .c = half.low, .trans_b = true},
       args.stream);
-  const bool trains = static_cast<bool>(half.dropped);
+  const bool trains = half.dropped && !args.grads.views.empty();
   return {.x = half.low,
           .weight = own_b(args),
           .dx = trains && wanted_low ? half.dlow : TensorView{},
-          .dweight = trains ? args.grads[b_.first] : TensorView{},
+          .dweight = trains && args.grads[b_.first] ? own_gradient_of_b(args) : TensorView{},
           .accumulate = trains && args.grads.adds(b_.first),
           .alpha = scale_};
 }

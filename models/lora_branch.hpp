@@ -8,6 +8,7 @@
 #include "models/lora.hpp"
 #include "models/module.hpp"
 #include "models/scratch_allocator.hpp"
+#include "models/vocabulary_parts.hpp"
 
 namespace tessera::models {
 
@@ -36,6 +37,8 @@ class LoraBranch {
   /// rank adds to its gradient is a part of a sum.
   void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections);
   void split_inputs(const TensorSplit& over);
+  /// Of a head, whose outputs are a vocabulary.
+  void split_vocabulary(const TensorSplit& over);
   void repeat_outputs(int repeats, std::int64_t part) {
     repeats_ = repeats;
     out_ = part;
@@ -56,13 +59,15 @@ class LoraBranch {
   void backward_params(const Args& args) const;
   void backward_input(const Args& args) const;
 
-  /// The half before B, for a head: its loss multiplies by B (kernels::LinearCrossEntropyArgs::low).
+  /// The half before B, for a head: its loss multiplies by B (kernels::LinearCrossEntropyArgs::low), or by what this
+  /// rank has of it.
   struct Half {
     TensorView dropped;    // (N, in), in training: the input of A
     TensorView low, dlow;  // (N, r): A·dropped, and its gradient
   };
   [[nodiscard]] Half half(ScratchAllocator& allocator, std::int64_t rows, DType dtype, bool trains) const;
-  /// Computes A·dropout(x) and returns the product that the loss adds. `wanted_low`: dlow is wanted.
+  /// Computes A·dropout(x) and returns the product that the loss adds. `wanted_low`: dlow is wanted. Without
+  /// Args::grads no gradient is.
   [[nodiscard]] kernels::LinearCrossEntropyArgs::LowRank forward_half(const Args& args, const Half& half,
                                                                       bool wanted_low) const;
   /// From dlow: the gradient of A; and adds to that of the input, args.x, unless it is absent.
@@ -108,8 +113,9 @@ class LoraBranch {
   void compute_low(const Args& args, const TensorView& x, const Scratch& w) const;
   void gradient_of_low(const Args& args, const Scratch& w) const;
 
-  /// Of a replicated B, the rows of the outputs that this rank has.
+  /// Of a replicated B, or of one with padding, the rows of the outputs that this rank has.
   [[nodiscard]] TensorView own_rows(const TensorView& b, const Args& args) const {
+    if (vocabulary_.is_split()) return vocabulary_.own(b, args.context.tensor_rank);
     return repeats_ > 0 ? b.rows(args.context.tensor_rank / repeats_ * out_, out_) : b;
   }
   [[nodiscard]] TensorView own_b(const Args& args) const;
@@ -121,6 +127,7 @@ class LoraBranch {
   std::int64_t in_, out_, rank_;
   int parts_ = 1;    // of the inputs: split_inputs
   int repeats_ = 0;  // see Linear
+  VocabularyParts vocabulary_;
   double scale_, dropout_;
 };
 

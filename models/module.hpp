@@ -154,7 +154,8 @@ class Module {
   /// Its matrices, if it divides any, are in parts from now on: BatchShape::tokens is of a rank, of the micro-batch's
   /// rows end to end. Called by split_tensors (tensor_split.hpp) alone. Throws Error (usage): it cannot be divided so.
   virtual void split(const TensorSplit& over) { (void)over; }
-  /// Over RankGroup::tensor, what they gather and scatter in training is with BatchShape::whole copied and reduced.
+  /// Over RankGroup::tensor, what they gather and scatter in training is with BatchShape::whole copied and reduced, and
+  /// what they send to one another (all_to_all) is gathered.
   [[nodiscard]] virtual ModuleStages stages() const { return {}; }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
@@ -169,8 +170,8 @@ class Module {
     return {.kept = 0, .recomputed = saved_bytes(shape, dtype)};
   }
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
-  /// Bytes of a value of stages(), and of its gradient. What an exchange has summed is fp32, other values are of
-  /// `dtype`.
+  /// Bytes of a value of stages(), and of its gradient. What an exchange has summed is fp32, what it sums of `dtype`;
+  /// others are what the stages make of them, in whole elements of `dtype`.
   [[nodiscard]] virtual std::size_t value_bytes(int value, BatchShape shape, DType dtype) const {
     return (void)value, (void)shape, (void)dtype, std::size_t{0};
   }

@@ -11,6 +11,7 @@
 
 #include "models/norm.hpp"
 #include "models/sublayer.hpp"
+#include "models/tensor_stages.hpp"
 
 namespace tessera::models {
 
@@ -83,10 +84,7 @@ class Residual {
 
   // residual_stages.cpp
   /// The shape of all ranks' tokens, which the sublayer works on.
-  [[nodiscard]] BatchShape all_tokens(BatchShape shape) const {
-    if (!shape.whole) shape.tokens *= tensor_ranks_;
-    return shape;
-  }
+  [[nodiscard]] BatchShape all_tokens(BatchShape shape) const { return models::all_tokens(shape, tensor_ranks_); }
   void forward_stage(const ForwardArgs& args) const;
   void backward_stage(const BackwardArgs& args) const;
   static constexpr int own_values = 4;

@@ -2,35 +2,11 @@
 // Residual where ranks have parts of the sublayer's matrices (Megatron-LM's tensor parallelism, with tokens divided
 // between sublayers: Korthikanti et al. 2022).
 #include "kernels/bias.hpp"
-#include "kernels/convert.hpp"
 #include "models/residual.hpp"
 #include "models/tensor_split.hpp"
+#include "models/tensor_stages.hpp"
 
 namespace tessera::models {
-namespace {
-
-/// A value's bytes as rows.
-TensorView as_rows(const TensorView& bytes, DType dtype, const Shape& rows) {
-  return {bytes.data, dtype, rows, bytes.device};
-}
-
-/// A sum in the activations' type: itself, or rounded in `scratch`.
-TensorView rounded(const TensorView& sum, const TensorView& scratch, StreamView stream) {
-  if (!scratch || scratch.dtype == sum.dtype) return sum;
-  kernels::convert({.from = sum, .to = scratch}, stream);
-  return scratch;
-}
-
-/// What the sublayer reads of the batch: whole rows, or the parts of them that the ranks have together, from the first
-/// one on, whose positions it needs. In generation a rank has whole rows already.
-Batch whole_rows(const Batch* batch, const BatchShape& shape) {
-  Batch rows = batch != nullptr ? *batch : Batch{};
-  if (!shape.whole) rows.positions = rows.part_positions ? rows.part_positions : rows.row_positions;
-  rows.dropout.skipped = 0;
-  return rows;
-}
-
-}  // namespace
 
 void Residual::split(const TensorSplit& over) {
   if (!norm_) TensorSplit::refuse("for models without norms before attention");
@@ -114,7 +90,7 @@ void Residual::forward_stage(const ForwardArgs& args) const {
   else if (has_statistics) post_->recompute(args.params, s.inner, w.normed, s.post, args.stream);
   else {
     if (dtype == DType::f32) copy(output, s.inner, args.stream);
-    else kernels::convert({.from = output, .to = s.inner}, args.stream);
+    else (void)rounded(output, s.inner, args.stream);
     post_->forward(args.params, s.inner, w.normed, args.phase == Phase::train ? s.post : Norm::Saved{}, args.stream);
   }
   if (post_) output = w.normed;

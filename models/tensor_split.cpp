@@ -17,14 +17,33 @@ std::int64_t TensorSplit::part(std::int64_t number, const char* of) const {
               "tensor_parallel_size", strfmt("Choose a divisor of %ld", number));
 }
 
-void TensorSplit::divide(int i, int dim, std::vector<std::int64_t> sections) const {
-  ParamSpec& param = model_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
-  TESSERA_ASSERT(!param.placement.is_split() && param.shape[dim] % ranks_ == 0, "%s in %d parts", param.name.c_str(),
-                 ranks_);
+/// The shape with another size of one dimension.
+static Shape resized(const Shape& of, int dim, std::int64_t size) {
   Shape shape;
-  for (int d = 0; d < param.shape.rank(); ++d) shape.push_back(d == dim ? param.shape[d] / ranks_ : param.shape[d]);
-  param.shape = shape;
-  param.placement = {ranks_, dim, std::move(sections)};
+  for (int d = 0; d < of.rank(); ++d) shape.push_back(d == dim ? size : of[d]);
+  return shape;
+}
+
+void TensorSplit::divide(int i, int dim, std::vector<std::int64_t> sections) const {
+  ParamSpec& spec = param(i);
+  TESSERA_ASSERT(!spec.placement.is_split() && spec.shape[dim] % ranks_ == 0, "%s in %d parts", spec.name.c_str(),
+                 ranks_);
+  spec.shape = resized(spec.shape, dim, spec.shape[dim] / ranks_);
+  spec.placement = {ranks_, dim, std::move(sections)};
+}
+
+void TensorSplit::divide_vocabulary(int i, int dim) const {
+  ParamSpec& spec = param(i);
+  if (spec.placement.is_split()) return;
+  const VocabularyParts parts = vocabulary(spec.shape[dim]);
+  spec.shape = resized(spec.shape, dim, parts.largest());
+  spec.placement = {ranks_, dim, {}, parts.vocab % ranks_ == 0 ? 0 : parts.vocab};
+}
+
+VocabularyParts TensorSplit::vocabulary(std::int64_t size) const {
+  if (size >= ranks_) return {size, ranks_};
+  throw Error(ExitCode::usage, strfmt("--tensor_parallel_size %d cannot divide a vocabulary of %ld", ranks_, size),
+              "tensor_parallel_size", "Choose a smaller one");
 }
 
 void Sublayer::split(const TensorSplit&) { TensorSplit::refuse("for layers of this kind"); }

@@ -16,13 +16,14 @@ struct EmbeddingForward {
   const std::int32_t *ids, *positions;  // positions: null if row r has position r mod tokens
   const T *table, *positions_table;     // positions_table: or null
   T* y;
-  std::int64_t tokens, channels;
+  std::int64_t tokens, channels, first_id, num_rows;  // num_rows: of the table
   template <int N>
   __device__ void run(std::int64_t at) const {  // a vector stays in a row: channels is a multiple of N
-    const std::int64_t row = at / channels, c = at % channels;
-    float v[N], p[N];
-    load<N>(table + ids[row] * channels + c, v);
-    if (positions_table) {
+    const std::int64_t row = at / channels, c = at % channels, id = ids[row] - first_id;
+    float v[N] = {}, p[N];
+    const bool has = id >= 0 && id < num_rows;
+    if (has) load<N>(table + id * channels + c, v);
+    if (positions_table && has) {
       load<N>(positions_table + (positions ? positions[row] : row % tokens) * channels + c, p);
 #pragma unroll
       for (int i = 0; i < N; ++i) v[i] += p[i];
@@ -37,6 +38,7 @@ struct Gradient {
   G* table;
   std::int64_t rows, channels;
   bool accumulate;
+  std::int64_t first_key, num_keys;  // of the table's rows
 };
 
 constexpr int run_warps = 8, rows_in_flight = 8;
@@ -61,12 +63,13 @@ __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * run_warps + threadIdx.x / 32;
   if (first >= g.rows) return;  // whole warps
   const std::int32_t key = sorted.keys[first];
+  if (key < g.first_key || key >= g.first_key + g.num_keys) return;
   if (first > 0 && sorted.keys[first - 1] == key) return;
   const std::int64_t wanted = (static_cast<std::int64_t>(blockIdx.y) * 32 + lane) * N;
   const std::int64_t column =
       wanted < g.channels ? wanted : g.channels - N;  // lanes beyond the end add the last columns and discard them
   const T* const dy = g.dy + column;
-  G* const out = g.table + key * g.channels + column;
+  G* const out = g.table + (key - g.first_key) * g.channels + column;
   float sum[N] = {};
   if (g.accumulate) load<N>(out, sum);
   for (int count = 32, done = 0; count == 32; done += 32) {
@@ -121,7 +124,9 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
                                  args.positions_table ? data_of<T>(args.positions_table) : nullptr,
                                  data_of<T>(args.y),
                                  args.ids.shape[1],
-                                 args.tokens_table.shape[1]};
+                                 args.tokens_table.shape[1],
+                                 args.first_id,
+                                 args.tokens_table.shape[0]};
     // Rows that are not a multiple of a vector: element by element.
     const void* const odd = op.channels % vector_length<T> == 0 ? nullptr : reinterpret_cast<const void*>(1);
     for_each<vector_length<T>>(op, args.y.numel(), {op.table, op.positions_table, op.y, odd}, stream,
@@ -135,14 +140,16 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     if (dtokens)
       dispatch_gradient_dtype<T>(dtokens.dtype, [&]<class G>(G) {
-        const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(dtokens), rows, channels, args.accumulate_tokens};
+        const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(dtokens), rows, channels, args.accumulate_tokens,
+                               args.first_id,       dtokens.shape[0]};
+        const std::int64_t num_ids = args.num_ids > 0 ? args.num_ids : dtokens.shape[0];
         if (!args.accumulate_tokens) clear(dtokens, stream);
-        if (rows > 0)
-          scatter(g, {data_of<std::int32_t>(args.ids), rows, dtokens.shape[0], args.workspace.data}, stream);
+        if (rows > 0) scatter(g, {data_of<std::int32_t>(args.ids), rows, num_ids, args.workspace.data}, stream);
       });
     if (!dpositions) return;
     dispatch_gradient_dtype<T>(dpositions.dtype, [&]<class G>(G) {
-      const Gradient<T, G> p{data_of<T>(args.dy), data_of<G>(dpositions), rows, channels, args.accumulate_positions};
+      const Gradient<T, G> p{data_of<T>(args.dy), data_of<G>(dpositions), rows, channels, args.accumulate_positions, 0,
+                             dpositions.shape[0]};
       if (!args.accumulate_positions) clear(dpositions, stream);
       if (rows == 0) return;
       if (args.positions)

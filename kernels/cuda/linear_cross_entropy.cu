@@ -55,7 +55,10 @@ struct LossRows {
   float* log_probs;             // (rows); null: not wanted
   const double* loss_scale;     // null: no gradient
   std::int64_t vocab, pitch;
-  float soft_cap, inverse_cap;  // of the logits; 0: none
+  float soft_cap, inverse_cap;    // of the logits; 0: none
+  std::int32_t first_token;       // of a part of a vocabulary
+  TokenStatistics* statistics;    // (rows), written; null: not wanted
+  const TokenStatistics* merged;  // (rows): gradients from these; null: of all logits
 };
 
 /// Running maximum with its lowest index, and Σ exp(x - maximum).
@@ -147,6 +150,32 @@ __device__ __forceinline__ float capped(const LossRows<T>& r, float logit) {
   else return logit;
 }
 
+/// Replaces the logits of a row by the gradient of one·loss; `factor`: one / Σ exp(logit - max).
+template <bool Capped, class T>
+__device__ void write_gradient(const LossRows<T>& r, T* x, std::int64_t target, float max, float factor, float one) {
+  rewrite(x, r.vocab, [&](float v, std::int64_t c) {
+    const float tangent = Capped ? capped_tangent(v, r.inverse_cap) : 0.0F;
+    const float p = exponential((Capped ? r.soft_cap * tangent : v) - max) * factor;
+    const float gradient = c == target ? p - one : p;
+    return Capped ? gradient * (1.0F - tangent * tangent) : gradient;
+  });
+}
+
+/// Maximum and sum of the exponentials of a row; every thread of the block gets them.
+template <bool Capped, class T>
+__device__ Running observe_row(const LossRows<T>& r, const T* x) {
+  constexpr int n = vector_length<T>;
+  Running own;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < r.vocab; c += loss_threads * n) {
+    float v[n];
+    const int count = read(x, c, r.vocab, v);
+#pragma unroll
+    for (int i = 0; i < n; ++i) v[i] = capped<Capped>(r, v[i]);
+    own.take(v, count, c);
+  }
+  return join_block(own);
+}
+
 template <bool Capped, class T>
 __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r) {
   const std::int64_t row = blockIdx.x;
@@ -157,16 +186,7 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
     if (r.loss_scale) rewrite(x, r.vocab, [](float, std::int64_t) { return 0.0F; });
     return;
   }
-  constexpr int n = vector_length<T>;
-  Running own;
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < r.vocab; c += loss_threads * n) {
-    float v[n];
-    const int count = read(x, c, r.vocab, v);
-#pragma unroll
-    for (int i = 0; i < n; ++i) v[i] = capped<Capped>(r, v[i]);
-    own.take(v, count, c);
-  }
-  const Running all = join_block(own);
+  const Running all = observe_row<Capped>(r, x);
   const double weight = r.weights ? static_cast<double>(r.weights[row]) : 1.0;
   if (threadIdx.x == 0) {
     // A target outside the vocabulary makes the loss NaN.
@@ -178,14 +198,71 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   }
   if (!r.loss_scale) return;
   const double scale = *r.loss_scale * weight;
-  const auto factor = static_cast<float>(scale / all.sum), one = static_cast<float>(scale);
   __syncthreads();  // the target's logit has been read
-  rewrite(x, r.vocab, [&](float v, std::int64_t c) {
-    const float tangent = Capped ? capped_tangent(v, r.inverse_cap) : 0.0F;
-    const float p = exponential((Capped ? r.soft_cap * tangent : v) - all.max) * factor;
-    const float gradient = c == target ? p - one : p;
-    return Capped ? gradient * (1.0F - tangent * tangent) : gradient;
-  });
+  write_gradient<Capped>(r, x, target, all.max, static_cast<float>(scale / all.sum), static_cast<float>(scale));
+}
+
+/// Of a part of a vocabulary.
+template <bool Capped, class T>
+__global__ void __launch_bounds__(loss_threads) part_statistics_kernel(const LossRows<T> r) {
+  const std::int64_t row = blockIdx.x;
+  const T* const x = r.logits + row * r.pitch;
+  const std::int64_t target = static_cast<std::int64_t>(r.targets[row]) - r.first_token;
+  TokenStatistics out{-INFINITY, 0, -INFINITY, 0};
+  if (r.targets[row] != ignore_index) {
+    const Running all = observe_row<Capped>(r, x);
+    out.max = static_cast<double>(all.max);
+    out.sum = all.sum;
+    if (threadIdx.x == 0 && target >= 0 && target < r.vocab) {
+      out.target = static_cast<double>(capped<Capped>(r, to_float(x[target])));
+      out.factor = all.at == target ? 1 : 0;
+    }
+  }
+  if (threadIdx.x == 0) r.statistics[row] = out;
+}
+
+template <bool Capped, class T>
+__global__ void __launch_bounds__(loss_threads) part_gradient_kernel(const LossRows<T> r) {
+  const std::int64_t row = blockIdx.x;
+  T* const x = r.logits + row * r.pitch;
+  if (r.targets[row] == ignore_index) return rewrite(x, r.vocab, [](float, std::int64_t) { return 0.0F; });
+  const TokenStatistics all = r.merged[row];
+  write_gradient<Capped>(r, x, static_cast<std::int64_t>(r.targets[row]) - r.first_token, static_cast<float>(all.max),
+                         static_cast<float>(all.factor / all.sum), static_cast<float>(all.factor));
+}
+
+struct MergedRows {
+  const TokenStatistics* parts;  // (num_parts, rows)
+  const std::int32_t* targets;
+  const float* weights;      // null: 1
+  SumCounters* sums;         // null: not wanted
+  const double* loss_scale;  // null: no gradient
+  TokenStatistics* merged;   // null: not wanted
+  std::int64_t rows, num_parts;
+};
+
+constexpr int merge_threads = 128;
+
+__global__ void __launch_bounds__(merge_threads) merge_statistics_kernel(const MergedRows r) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * merge_threads + threadIdx.x;
+  if (row >= r.rows) return;
+  TokenStatistics all{-INFINITY, 0, -INFINITY, 0};
+  if (r.targets[row] != ignore_index) {
+    bool correct = false;
+    for (std::int64_t p = 0; p < r.num_parts; ++p) {
+      const TokenStatistics part = r.parts[p * r.rows + row];
+      if (part.max > all.max) all.max = part.max, correct = part.factor == 1;
+      if (part.target > all.target) all.target = part.target;
+    }
+    for (std::int64_t p = 0; p < r.num_parts; ++p) {
+      const TokenStatistics part = r.parts[p * r.rows + row];
+      all.sum += part.sum * exp(part.max - all.max);
+    }
+    const double weight = r.weights ? static_cast<double>(r.weights[row]) : 1.0;
+    if (r.sums) add_loss(r.sums, weight * (all.max + log(all.sum) - all.target), correct);
+    if (r.loss_scale) all.factor = *r.loss_scale * weight;
+  }
+  if (r.merged) r.merged[row] = all;
 }
 
 /// Calls f(first column, number of columns, whether it is the first call) for the GEMMs of a vocabulary. In 16 bits a
@@ -197,6 +274,20 @@ void for_each_column_range(std::int64_t vocab, DType dtype, const F& f) {
   const std::int64_t full = size_of(dtype) == 2 ? vocab / column_quantum * column_quantum : vocab;
   if (full < vocab) f(full, vocab - full, true);
   if (full > 0) f(std::int64_t{0}, full, full == vocab);
+}
+
+/// From row `first` on; null if absent.
+TokenStatistics* statistics_of(const TensorView& view, std::int64_t first) {
+  return view ? reinterpret_cast<TokenStatistics*>(view.data) + first : nullptr;
+}
+
+template <bool Capped, class T>
+void launch_loss(const LossRows<T>& rows, std::int64_t count, StreamView stream) {
+  const unsigned grid = blocks_for(count, 1);
+  if (rows.statistics) part_statistics_kernel<Capped, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
+  else if (rows.merged) part_gradient_kernel<Capped, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
+  else loss_kernel<Capped, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
+  check_launch("linear_cross_entropy");
 }
 
 template <class T>
@@ -232,11 +323,12 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
                          vocab,
                          blocks.pitch,
                          static_cast<float>(cap),
-                         static_cast<float>(cap > 0 ? 1 / cap : 0)};
-  const unsigned grid = blocks_for(count, 1);
-  if (cap > 0) loss_kernel<true, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
-  else loss_kernel<false, T><<<grid, loss_threads, 0, stream_of(stream)>>>(rows);
-  check_launch("linear_cross_entropy");
+                         static_cast<float>(cap > 0 ? 1 / cap : 0),
+                         static_cast<std::int32_t>(args.part.first),
+                         statistics_of(args.part.statistics, first),
+                         statistics_of(args.part.merged, first)};
+  if (cap > 0) launch_loss<true>(rows, count, stream);
+  else launch_loss<false>(rows, count, stream);
   if (!trains) return;
   args.for_each_product([&](const LinearCrossEntropyArgs::LowRank& p, bool) {
     for_each_column_range(vocab, args.x.dtype, [&](std::int64_t at, std::int64_t width, bool) {
@@ -289,6 +381,16 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream)
     for (std::int64_t first = 0; first < n; first += blocks.rows)
       run_block<decltype(zero)>(args, blocks, first, blocks.rows < n - first ? blocks.rows : n - first, stream);
   });
+}
+
+void merge_token_statistics(const MergeTokenStatisticsArgs& args, StreamView stream) {
+  const std::int64_t n = args.targets.numel();
+  if (n == 0) return;
+  merge_statistics_kernel<<<blocks_for(n, merge_threads), merge_threads, 0, stream_of(stream)>>>(
+      {statistics_of(args.parts, 0), data_of<std::int32_t>(args.targets),
+       args.weights ? data_of<float>(args.weights) : nullptr, reinterpret_cast<SumCounters*>(args.sums),
+       args.loss_scale, statistics_of(args.merged, 0), n, args.parts.shape[0]});
+  check_launch("merge_token_statistics");
 }
 
 }  // namespace tessera::kernels::cuda

@@ -12,7 +12,7 @@
 //   cache_append, cached_attention        a position outside the cache is not written, and read as the cache's last
 //   linear_cross_entropy                  logits of a block of rows over the whole vocabulary, then one kernel that
 //                                         computes loss and gradient in place; a target outside the vocabulary makes
-//                                         the loss NaN
+//                                         the loss NaN; of a part of a vocabulary, infinite
 //   preference_loss, labelled_loss, sum_sequences, match_sorted
 //                                         sums over the tokens of a sequence by a tree of 256 threads
 

@@ -23,21 +23,27 @@ void clear_columns(T* table, std::int64_t rows, std::int64_t channels, std::int6
   for (std::int64_t row = 0; row < rows; ++row) std::fill_n(table + row * channels + begin, end - begin, T(0));
 }
 
-/// dy, and the row of the table that each of its rows belongs to: ids[i], or i mod period if ids is null.
+/// -1: none.
+std::int64_t index_of(const RowIndices& of, std::int64_t i) {
+  const std::int64_t index = of.ids ? of.ids[i] - of.first : i % of.period;
+  return index >= 0 && index < of.size ? index : -1;
+}
+
+/// dy, and the row of the table that each of its rows belongs to.
 template <class T>
 struct Rows {
   const T* dy;
   std::int64_t count, channels;
-  const std::int32_t* ids;
-  std::int64_t period;
-  [[nodiscard]] std::int64_t index(std::int64_t i) const { return ids ? ids[i] : i % period; }
+  RowIndices index;
   /// The next row after i with the same index; count if there is none.
   [[nodiscard]] std::int64_t next(std::int64_t i) const {
-    return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count);
+    const std::int32_t* ids = index.ids;
+    return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + index.period, count);
   }
   /// Whether no row before i has the same index.
   [[nodiscard]] bool first(std::int64_t i) const {
-    return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period;
+    const std::int32_t* ids = index.ids;
+    return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < index.period;
   }
 };
 
@@ -46,12 +52,12 @@ struct Rows {
 template <class T, class G>
 void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t end) {
   if constexpr (!is_half<G>) {
-    embedding<T>().scatter(rows.ids, rows.period, rows.dy + begin, rows.count, rows.channels, end - begin,
-                           table + begin);
+    embedding<T>().scatter(rows.index, rows.dy + begin, rows.count, rows.channels, end - begin, table + begin);
   } else {
     for (std::int64_t i = 0; i < rows.count; ++i) {
-      if (!rows.first(i)) continue;
-      with_fp32_accumulator(table + rows.index(i) * rows.channels + begin, end - begin, PreviousValues::keep,
+      const std::int64_t index = index_of(rows.index, i);
+      if (index < 0 || !rows.first(i)) continue;
+      with_fp32_accumulator(table + index * rows.channels + begin, end - begin, PreviousValues::keep,
                             [&](std::int64_t from, std::int64_t to, float* sums) {
                               for (std::int64_t row = i; row < rows.count; row = rows.next(row))
                                 bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0, to - from,
@@ -72,11 +78,16 @@ void embedding_forward(const EmbeddingForwardArgs& args) {
     const T* table = args.tokens_table.as<T>();
     const T* positions = args.positions_table ? args.positions_table.as<T>() : nullptr;
     T* y = args.y.as<T>();
+    const RowIndices index{ids, 0, args.first_id, args.tokens_table.shape[0]};
     const auto& kernels = embedding<T>();
     parallel_ranges(args.ids.numel(), 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const T* token = table + ids[row] * channels;
-        const T* next = row + 1 < end ? table + ids[row + 1] * channels : token;
+        const std::int64_t at = index_of(index, row), following = row + 1 < end ? index_of(index, row + 1) : -1;
+        if (at < 0) {
+          std::fill_n(y + row * channels, channels, T(0));
+          continue;
+        }
+        const T *token = table + at * channels, *next = following < 0 ? token : table + following * channels;
         const std::int64_t position = positions_of ? positions_of[row] : row % tokens;
         if (positions) kernels.sum(token, positions + position * channels, y + row * channels, channels, next);
         else kernels.copy(token, y + row * channels, channels, next);
@@ -90,8 +101,10 @@ void embedding_backward(const EmbeddingBackwardArgs& args) {
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
-    const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0},
-        by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
+    const T* dy = args.dy.as<T>();
+    const auto size_of_table = [](const TensorView& table) { return table ? table.shape[0] : 0; };
+    const Rows<T> by_id{dy, rows, channels, {ids, 0, args.first_id, size_of_table(args.dtokens_table)}},
+        by_position{dy, rows, channels, {positions_of, tokens, 0, size_of_table(args.dpositions_table)}};
     const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
       if (!view) return;
       dispatch_gradient_dtype<T>(view.dtype, [&]<class G>(G) {

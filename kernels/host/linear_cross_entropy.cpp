@@ -21,6 +21,9 @@ namespace {
 
 constexpr std::int64_t part_alignment = 64;
 
+TokenStatistics* statistics_of(const TensorView& view) { return reinterpret_cast<TokenStatistics*>(view.as<double>()); }
+static_assert(sizeof(TokenStatistics) == 4 * sizeof(double));
+
 template <class A>
 struct Workspace {
   A* logits;  // chunk c at logits + rows·(first column of c): (rows, columns of c); for 16-bit T in training: (rows, V)
@@ -71,7 +74,9 @@ class BlockedRun {
       count_ = std::min(cut_.rows, n - first);
       for (std::int64_t r = 0; r < count_; ++r) { workspace_.rows[r] = {}; }
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_logits(c);
-      add_sums();
+      if (args_.part.statistics) write_statistics();
+      else if (args_.part.merged) read_merged();
+      else add_sums();
       if (!trains_) continue;
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_gradient(c);
       args_.for_each_product([&](const Product& p, bool) {
@@ -109,7 +114,14 @@ class BlockedRun {
   }
   [[nodiscard]] std::int64_t gradient_stride() const { return full_rows() ? 2 * vocab_ : 0; }
   [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
+  /// In this part of the vocabulary, or outside.
+  [[nodiscard]] std::int32_t target(std::int64_t r) const {
+    return targets_[first_ + r] - static_cast<std::int32_t>(args_.part.first);
+  }
   [[nodiscard]] double weight(std::int64_t r) const { return weights_ ? static_cast<double>(weights_[first_ + r]) : 1; }
+  [[nodiscard]] double scale(std::int64_t r) const {
+    return args_.part.merged ? statistics_of(args_.part.merged)[first_ + r].factor : *args_.loss_scale * weight(r);
+  }
 
   void pass_logits(std::int64_t c) const {
     args_.for_each_product([&](const Product& p, bool first) {
@@ -130,7 +142,7 @@ class BlockedRun {
   }
 
   [[nodiscard]] ChunkRow<A> chunk_row(std::int64_t c, std::int64_t r) const {
-    return {line(c, r), column(c), width(c), targets_[first_ + r], static_cast<A>(args_.logits.soft_cap)};
+    return {line(c, r), column(c), width(c), target(r), static_cast<A>(args_.logits.soft_cap)};
   }
   void observe(std::int64_t c, std::int64_t r) const {
     workspace_.chunk_max[c * cut_.rows + r] = host::observe(workspace_.rows[r], chunk_row(c, r), sweeps_);
@@ -146,6 +158,27 @@ class BlockedRun {
     }
   }
 
+  void write_statistics() const {
+    TokenStatistics* const out = statistics_of(args_.part.statistics) + first_;
+    for (std::int64_t r = 0; r < count_; ++r) {
+      const LossRow& row = workspace_.rows[r];
+      out[r] = {};
+      if (ignored(r)) continue;
+      out[r].max = row.max;
+      out[r].sum = row.sum;
+      if (target(r) < 0 || target(r) >= vocab_) continue;
+      out[r].target = row.target;
+      out[r].factor = row.argmax == target(r) ? 1 : 0;
+    }
+  }
+  void read_merged() const {
+    const TokenStatistics* const from = statistics_of(args_.part.merged) + first_;
+    for (std::int64_t r = 0; r < count_; ++r) {
+      workspace_.rows[r].lse = from[r].max + std::log(from[r].sum);
+      workspace_.rows[r].target = from[r].target;
+    }
+  }
+
   void pass_gradient(std::int64_t c) const {
     parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
@@ -153,8 +186,7 @@ class BlockedRun {
         if (ignored(r)) {
           std::fill_n(x, width(c), A(0));
         } else {
-          to_gradient(workspace_.rows[r], chunk_row(c, r), workspace_.chunk_max[c * cut_.rows + r],
-                      *args_.loss_scale * weight(r), sweeps_);
+          to_gradient(workspace_.rows[r], chunk_row(c, r), workspace_.chunk_max[c * cut_.rows + r], scale(r), sweeps_);
         }
         // Into the front half of the row, which no later chunk reads.
         if constexpr (is_half<T>) convert().narrow(x, reinterpret_cast<T*>(line(0, r)) + column(c), width(c));
@@ -219,7 +251,7 @@ std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab
 }
 
 void linear_cross_entropy(const LinearCrossEntropyArgs& args) {
-  check_targets(args.targets, args.weight.shape[0]);
+  check_targets(args.targets, args.part.vocab > 0 ? args.part.vocab : args.weight.shape[0]);
   if (args.x.shape[0] == 0) {  // an empty micro-batch
     args.for_each_product([](const LinearCrossEntropyArgs::LowRank& p, bool) {
       if (p.dweight && !p.accumulate) std::memset(p.dweight.data, 0, p.dweight.nbytes());
@@ -227,6 +259,34 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args) {
     return;
   }
   dispatch_dtype(args.x.dtype, [&]<class T>(T) { BlockedRun<T>(args).run(); });
+}
+
+void merge_token_statistics(const MergeTokenStatisticsArgs& args) {
+  const std::int64_t n = args.targets.numel(), num_parts = args.parts.shape[0];
+  const TokenStatistics* const parts = statistics_of(args.parts);
+  const auto* targets = args.targets.as<std::int32_t>();
+  const float* weights = args.weights ? args.weights.as<float>() : nullptr;
+  LossSums unused;
+  LossSums& sums = args.sums != nullptr ? *args.sums : unused;
+  for (std::int64_t i = 0; i < n; ++i) {
+    TokenStatistics all;
+    if (targets[i] != ignore_index) {
+      bool correct = false;
+      for (std::int64_t p = 0; p < num_parts; ++p) {
+        const TokenStatistics& part = parts[p * n + i];
+        if (part.max > all.max) all.max = part.max, correct = part.factor == 1;
+        all.target = std::max(all.target, part.target);
+      }
+      for (std::int64_t p = 0; p < num_parts; ++p)
+        all.sum += parts[p * n + i].sum * std::exp(parts[p * n + i].max - all.max);
+      const double weight = weights != nullptr ? static_cast<double>(weights[i]) : 1;
+      sums.loss.add(weight * (all.max + std::log(all.sum) - all.target));
+      sums.tokens += 1;
+      sums.correct += correct ? 1 : 0;
+      if (args.loss_scale != nullptr) all.factor = *args.loss_scale * weight;
+    }
+    if (args.merged) statistics_of(args.merged)[i] = all;
+  }
 }
 
 }  // namespace tessera::kernels::host

@@ -107,7 +107,7 @@ static void for_each_range(const SampleBatches::RowPart& part, const auto& copy)
 }
 
 /// This rank's part of all rows end to end, or of the parts of them that the ranks of its tensor group have. Attention
-/// has whole rows, and needs their positions.
+/// has whole rows, and needs their positions; embedding and head have the group's tokens.
 void SampleBatches::load_parts(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, data_rank_, count_);
   const std::int64_t mine = rows(micro) * tokens(micro);
@@ -123,8 +123,9 @@ void SampleBatches::load_parts(int micro, const BatchMemory& to) {
     if (to.row_positions() != nullptr)
       m.set(models::BatchField::row_positions,
             reinterpret_cast<std::byte*>(to.row_positions() + at * context_.share.ranks));
-    if (to.part_positions() != nullptr)
-      m.set(models::BatchField::part_positions, reinterpret_cast<std::byte*>(to.part_positions() + at));
+    for (const auto field :
+         {models::BatchField::part_positions, models::BatchField::part_ids, models::BatchField::part_targets})
+      if (to[field] != nullptr) m.set(field, to[field] + at * static_cast<std::int64_t>(sizeof(std::int32_t)));
     load_row_part(sample(first_ + range.first + row), m, {all, part, begins, first, count});
     at += part;
     done += count;
@@ -144,10 +145,12 @@ void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, con
       std::copy_n(m.row_positions() + from, count, m.positions() + at);
       if (weights != nullptr) std::copy_n(weights + from, count, m.loss_weights() + at);
     });
-    if (m.part_positions() != nullptr)
-      for_each_range(whole, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-        std::copy_n(m.row_positions() + from, count, m.part_positions() + at);
-      });
+    for_each_range(whole, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+      if (m.part_positions() != nullptr) std::copy_n(m.row_positions() + from, count, m.part_positions() + at);
+      if (m.part_ids() == nullptr) return;
+      std::copy_n(row_.ids.data() + from, count, m.part_ids() + at);
+      std::copy_n(row_.targets.data() + from, count, m.part_targets() + at);
+    });
     return;
   }
   const auto number = [](std::int32_t* positions, std::int64_t from, std::int64_t count) {
@@ -160,10 +163,13 @@ void SampleBatches::load_row_part(std::int64_t sample, const BatchMemory& m, con
     if (m.loss_weights() != nullptr) stream_->read_weights(first + 1, count, m.loss_weights() + at);
     number(m.positions() + at, from, count);
   });
-  if (m.part_positions() != nullptr)
-    for_each_range(whole, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-      number(m.part_positions() + at, from, count);
-    });
+  for_each_range(whole, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+    if (m.part_positions() != nullptr) number(m.part_positions() + at, from, count);
+    if (m.part_ids() == nullptr) return;
+    const std::int64_t first = stream_->sample_begin(sample, part.all) + from;
+    stream_->read(first, count, m.part_ids() + at);
+    stream_->read(first + 1, count, m.part_targets() + at);
+  });
 }
 
 void SampleBatches::load_rows(int micro, const BatchMemory& to) const {

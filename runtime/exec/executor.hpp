@@ -42,6 +42,8 @@ class BatchMemory {
   void set(models::BatchField field, std::byte* data) { data_[static_cast<std::size_t>(field)] = data; }
   [[nodiscard]] std::int32_t* row_positions() const { return as<std::int32_t>(models::BatchField::row_positions); }
   [[nodiscard]] std::int32_t* part_positions() const { return as<std::int32_t>(models::BatchField::part_positions); }
+  [[nodiscard]] std::int32_t* part_ids() const { return as<std::int32_t>(models::BatchField::part_ids); }
+  [[nodiscard]] std::int32_t* part_targets() const { return as<std::int32_t>(models::BatchField::part_targets); }
   /// How many ranks have the same rows (RunSpec::row_sharing).
   void set_sharing(models::RowSharing sharing) { sharing_ = sharing; }
   /// The same tensors from token `token` of this rank on, or from row `row` on.

@@ -94,6 +94,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::row_positions: return spec.packed && spec.row_ranks() > 1;
     case models::BatchField::part_positions:
       return spec.context_ranks() > 1 && spec.tensor_ranks() > 1 && spec.purpose != Purpose::generate;
+    case models::BatchField::part_ids:
+    case models::BatchField::part_targets: return spec.tensor_ranks() > 1 && spec.purpose != Purpose::generate;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
     case models::BatchField::labels:

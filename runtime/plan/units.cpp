@@ -180,9 +180,11 @@ static AxisSet axes_of(models::RankGroup group, const Mesh& mesh) {
   return {};
 }
 
-/// In generation every rank has all tokens (models::BatchShape::whole): nothing is gathered, and sums are of all.
+/// In generation every rank has all tokens (models::BatchShape::whole): nothing is gathered, sums are of all, and what
+/// each rank would get of its own tokens, it gets of all.
 static ExchangeKind of_whole(ExchangeKind kind) {
   if (kind == ExchangeKind::all_gather) return ExchangeKind::copy;
+  if (kind == ExchangeKind::all_to_all) return ExchangeKind::all_gather;
   return kind == ExchangeKind::reduce_scatter ? ExchangeKind::all_reduce : kind;
 }
 

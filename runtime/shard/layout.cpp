@@ -97,7 +97,7 @@ std::vector<Segment> ShardLayout::whole(const std::vector<Segment>& segments, in
     }
     std::int64_t done = 0;
     for (const ElementRun& run : placement.runs(shapes_[at(s.param)], part, {s.param_offset, s.length})) {
-      out.push_back({s.param, run.first, s.unit_offset + done, run.length});
+      if (run.first >= 0) out.push_back({s.param, run.first, s.unit_offset + done, run.length});
       done += run.length;
     }
   }

@@ -85,7 +85,7 @@ class ShardLayout {
   [[nodiscard]] std::vector<Segment> segments(int unit, int shard) const;
   [[nodiscard]] std::vector<Segment> all_segments(int unit) const;
   /// The segments of a shard of the part that a rank has of split parameters, with offsets within the whole parameters:
-  /// more of them where a part is strided.
+  /// more of them where a part is strided; without the padding of parts that are smaller than others.
   [[nodiscard]] std::vector<Segment> whole_segments(int unit, int shard, int part) const {
     return whole(segments(unit, shard), part);
   }

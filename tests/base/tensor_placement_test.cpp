@@ -52,6 +52,21 @@ TEST(TensorPlacement, RunsAreTheElementsOfThePart) {
       }
 }
 
+/// Seven indices on three ranks: 3, 2 and 2, of which the smaller parts have one of padding.
+TEST(TensorPlacement, PartsDifferByOneWhereTheRanksDoNotDivideTheDimension) {
+  EXPECT_EQ(even_part(7, 3, 0), (ElementRun{0, 3}));
+  EXPECT_EQ(even_part(7, 3, 1), (ElementRun{3, 2}));
+  EXPECT_EQ(even_part(7, 3, 2), (ElementRun{5, 2}));
+  const TensorPlacement rows{3, 0, {}, 7}, columns{3, 1, {}, 7};
+  EXPECT_EQ(rows.whole({3, 4}), (Shape{7, 4}));
+  EXPECT_EQ(rows.runs({3, 4}, 0, {0, 12}), (std::vector<ElementRun>{{0, 12}}));
+  EXPECT_EQ(rows.runs({3, 4}, 1, {0, 12}), (std::vector<ElementRun>{{12, 8}, {-1, 4}}));
+  EXPECT_EQ(rows.runs({3, 4}, 2, {7, 3}), (std::vector<ElementRun>{{27, 1}, {-1, 2}}));
+  EXPECT_EQ(columns.whole({2, 3}), (Shape{2, 7}));
+  EXPECT_EQ(columns.runs({2, 3}, 0, {0, 6}), (std::vector<ElementRun>{{0, 3}, {7, 3}}));
+  EXPECT_EQ(columns.runs({2, 3}, 2, {0, 6}), (std::vector<ElementRun>{{5, 2}, {-1, 1}, {12, 2}, {-1, 1}}));
+}
+
 TEST(TensorPlacement, RowsAreOneRunAndReplicatedParametersTheirElements) {
   const TensorPlacement rows{4, 0};
   EXPECT_EQ(rows.runs({2, 3}, 3, {0, 6}), (std::vector<ElementRun>{{18, 6}}));

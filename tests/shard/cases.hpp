@@ -107,6 +107,21 @@ inline void exchange_activations(shard::ScheduleInput& in, AxisSet axes) {
     for (std::size_t m = 1; m + 1 < reference.modules.size(); ++m) add(reference.modules[m]);
 }
 
+/// Embedding and head of which the ranks have parts of the vocabulary: the lookups are summed, and the head's
+/// statistics of tokens are exchanged before its last stage.
+inline void exchange_vocabulary(shard::ScheduleInput& in, AxisSet axes) {
+  constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter;
+  shard::ModuleUse &embed = in.modules.front(), &head = in.modules.back();
+  embed.values = {{"partial rows", false}, {"rows", false}};
+  embed.stages = {{{}, {0}}, {{1}, {}}};
+  embed.exchanges = {{{0, 0, 1, scatter, gather}, in.mesh.used(axes)}};
+  head.values = {{"normed", false}, {"all normed", true}, {"part statistics", false}, {"statistics", true}};
+  head.stages = {{{}, {0}}, {{1}, {2}}, {{3}, {}}};
+  head.exchanges = {{{0, 0, 1, gather, scatter}, in.mesh.used(axes)},
+                    {{1, 2, 3, ExchangeKind::all_to_all, gather}, in.mesh.used(axes)}};
+  head.forward_units = head.backward_units;
+}
+
 /// Blocks of five stages with four exchanges, as a layer has them under tensor parallelism.
 inline void exchange_tokens(shard::ScheduleInput& in, AxisSet axes) {
   constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter;

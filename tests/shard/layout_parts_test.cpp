@@ -31,14 +31,19 @@ struct Parts {
   Strategy strategy;
 };
 
-/// Rows, columns, three sections, and a replicated vector; 2 ranks have parts.
+/// Rows, columns, three sections, rows and columns of which one part has one more, and a replicated vector; 2 ranks
+/// have parts.
 Parts parts_on(const char* word, int world, int group) {
   Parts made;
-  made.params = {part_of("q", {30, 20}, {2, 0}), part_of("o", {20, 30}, {2, 1}),
-                 part_of("qkv", {4097, 3}, {2, 0, {2, 8, 8184}}), part_of("norm", {1037})};
+  made.params = {part_of("q", {30, 20}, {2, 0}),
+                 part_of("o", {20, 30}, {2, 1}),
+                 part_of("qkv", {4097, 3}, {2, 0, {2, 8, 8184}}),
+                 part_of("norm", {1037}),
+                 part_of("embed", {26, 20}, {2, 0, {}, 51}),
+                 part_of("lora_embedding_A", {5, 26}, {2, 1, {}, 51})};
   made.strategy = with_tensor(make_strategy(word, world, group, world), 2);
   made.units = {
-      {.name = "h.0", .params = {0, 1, 2}, .split = true, .policy = made.strategy.policy},
+      {.name = "h.0", .params = {0, 1, 2, 4, 5}, .split = true, .policy = made.strategy.policy},
       {.name = "h.0.replicated", .params = {3}, .policy = replicated(made.strategy.policy, made.strategy.mesh)}};
   return made;
 }
@@ -74,7 +79,7 @@ TEST(LayoutParts, UnitsAreOverTheAxesOfTheirParameters) {
   std::swap(made.units[0].policy, made.units[1].policy);
   EXPECT_THROW(ShardLayout(made.params, made.units, made.strategy.mesh), std::logic_error);
   made = parts_on("3", 4, 0);
-  made.units[0].params = {0, 1, 2, 3};
+  made.units[0].params = {0, 1, 2, 3, 4, 5};
   made.units.pop_back();
   EXPECT_THROW(ShardLayout(made.params, made.units, made.strategy.mesh), std::logic_error);
 }

@@ -119,16 +119,15 @@ void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them
     exchange_heads(in, Axis::shard);
     add_train(out, strfmt("%s, heads for tokens, %s", word, name_of(recompute)), in);
   }
-  // Layers whose matrices the ranks of the tensor axis share: embedding and head are replicated over it.
+  // Layers whose matrices the ranks of the tensor axis share, with their parts of embedding and head.
   for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective}) {
     if (!all_of_them && count++ % 3 != 0) continue;
     ScheduleInput in =
         schedule_input({.num_blocks = 2}, with_tensor(make_strategy(word, 8, word[0] == 'H' ? 4 : 0, 4), 2), 2);
     in.policy.recompute = recompute;
-    for (UnitInput& unit : in.units)
-      unit.policy = unit.name.starts_with("h.") ? UnitPolicy(in.policy) : replicated(in.policy, in.mesh);
     save_activations(in);
     exchange_tokens(in, Axis::tensor);
+    exchange_vocabulary(in, Axis::tensor);
     add_train(out, strfmt("%s, parts of matrices, %s", word, name_of(recompute)), in);
   }
   // The same where ranks share rows too.

@@ -7,6 +7,7 @@
 #include "kernels/balance.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/linear_cross_entropy.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/preference_loss.hpp"
 #include "kernels/update.hpp"
@@ -57,6 +58,10 @@ inline void take(QuantizedMoment& moment) {
 inline void take(TokenFields& fields) {
   take(fields.positions);
   take(fields.targets);
+}
+inline void take(VocabularyPart& part) {
+  take(part.statistics);
+  take(part.merged);
 }
 inline void take(SequenceRows& rows) {
   take(rows.log_probs);

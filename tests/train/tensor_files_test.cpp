@@ -56,6 +56,7 @@ TEST(TensorFiles, ACheckpointHasTheBytesOfOneRanksAndAnyMeshContinuesIt) {
   for (const auto& [family, config] : {std::pair{"qwen2", tensor_config("qwen2", 4)},
                                        {"two key and value heads", tensor_config("qwen2", 2)},
                                        {"phi3", tensor_config("phi3", 4, R"(, "pad_token_id": 0)")},
+                                       {"tied", tensor_config("qwen3", 4, R"(, "tie_word_embeddings": true)")},
                                        {"gpt2", config_json({.hidden = 24, .heads = 4})}}) {
     const TempDir folder(TempDir::Storage::memory);
     const auto path = [&](const char* name, int step) { return folder / strfmt("%s/checkpoint-%d", name, step); };

@@ -39,6 +39,9 @@ TEST(Tensor, RefusesWhatItCannotDivide) {
   const std::string odd = R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
     "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 6, "intermediate_size": 26})";
   EXPECT_THAT(tensor_refusal(odd, 4), HasSubstr("4 cannot divide 26 numbers of an MLP's intermediate_size"));
+  const std::string three_tokens = R"({"model_type": "llama", "vocab_size": 3, "max_position_embeddings": 16,
+    "hidden_size": 20, "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 6, "intermediate_size": 28})";
+  EXPECT_THAT(tensor_refusal(three_tokens, 4), HasSubstr("4 cannot divide a vocabulary of 3"));
   EXPECT_THAT(tensor_refusal(tensor_config("llama", 4), 4, [](auto& o) { o.run.tokens = 14; }),
               HasSubstr("max_length 14 / tensor_parallel_size 4 = 3, and 2 tokens are left"));
   EXPECT_THAT(tensor_refusal(experts_config, 2), HasSubstr("for mixtures of experts"));

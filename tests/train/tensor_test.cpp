@@ -277,8 +277,8 @@ TEST(Tensor, LossesOfEvaluationAndSamples) {
   }
 }
 
-/// Forward and backward of 2 layers, 2 micro-batches of 2 rows: four exchanges of B·T·H numbers, of which a rank keeps
-/// its own part.
+/// Forward and backward, 2 micro-batches of 2 rows: four exchanges of B·T·H numbers in each of 2 layers, one of the
+/// embedding, one of the head, and 32 bytes of each token for its loss; of all a rank keeps its own part.
 TEST(Tensor, BytesAreThoseOfTheFormula) {
   const RandomTokens tokens(800, 37);
   for (const int ranks : {2, 4}) {
@@ -292,7 +292,8 @@ TEST(Tensor, BytesAreThoseOfTheFormula) {
       TrafficCount sum = before;
       sum += plan.costs.traffic[static_cast<std::size_t>(group)];
       EXPECT_EQ(trainer.exchange_traffic(Axis::tensor), sum);
-      const std::int64_t bytes = 2 * 2 * 2 * 4 * 2 * row_length * 20 * 4 * (ranks - 1) / ranks;
+      const std::int64_t rows = (4 * 2 + 2) * 20 * 4, statistics = 32;
+      const std::int64_t bytes = 2 * 2 * 2 * row_length * (rows + statistics) * (ranks - 1) / ranks;
       EXPECT_EQ(static_cast<std::int64_t>(plan.costs.exchange.within_node + plan.costs.exchange.across_nodes), bytes);
       before = trainer.exchange_traffic(Axis::tensor);
     };

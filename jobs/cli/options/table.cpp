@@ -220,9 +220,9 @@ const OptionSpec sharding_options[] = {
              "heads can be divided, else gather",
      .equivalents = "accelerate parallelism_config sp_backend", .commands = for_train | for_plan | for_config},
     {.name = "tensor_parallel_size", .type = Type::integer, .default_value = "1", .group = "Sharding",
-     .help = "ranks that have parts of the same matrices: each has some heads and a part of the MLPs' width of all tokens, "
-             "and elsewhere a part of the tokens. A micro-batch of B samples is then of such a group, and G counts W/N "
-             "groups",
+     .help = "ranks that have parts of the same matrices: each has some heads, a part of the MLPs' width and one of the "
+             "vocabulary, of all tokens, and elsewhere a part of the tokens. A micro-batch of B samples is then of such a "
+             "group, and G counts W/N groups",
      .equivalents = "accelerate parallelism_config tp_size; torchtitan tensor_parallel_degree; Megatron "
                     "tensor_model_parallel_size",
      .commands = for_train | for_plan | for_config | for_inference, .min = 1},

@@ -27,10 +27,11 @@ void copy(const T* x, T* y, std::int64_t n, const T* next) {
 }
 
 template <class T>
-void scatter(const std::int32_t* ids, std::int64_t period, const T* dy, std::int64_t rows, std::int64_t channels,
-             std::int64_t columns, Acc<T>* table) {
+void scatter(const RowIndices& of, const T* dy, std::int64_t rows, std::int64_t channels, std::int64_t columns,
+             Acc<T>* table) {
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t index = ids ? ids[row] : row % period;
+    const std::int64_t index = of.ids ? of.ids[row] - of.first : row % of.period;
+    if (index < 0 || index >= of.size) continue;
     const T* from = dy + row * channels;
     Acc<T>* to = table + index * channels;
     for_each_register<T>(columns, [=](std::int64_t c, const auto& part) {
