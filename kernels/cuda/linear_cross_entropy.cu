@@ -254,6 +254,7 @@ __global__ void __launch_bounds__(merge_threads) merge_statistics_kernel(const M
       if (part.max > all.max) all.max = part.max, correct = part.factor == 1;
       if (part.target > all.target) all.target = part.target;
     }
+#pragma unroll 1  // several at once have too few registers
     for (std::int64_t p = 0; p < r.num_parts; ++p) {
       const TokenStatistics part = r.parts[p * r.rows + row];
       all.sum += part.sum * exp(part.max - all.max);
