@@ -255,10 +255,8 @@ __global__ void __launch_bounds__(merge_threads) merge_statistics_kernel(const M
       if (part.target > all.target) all.target = part.target;
     }
 #pragma unroll 1  // several at once have too few registers
-    for (std::int64_t p = 0; p < r.num_parts; ++p) {
-      const TokenStatistics part = r.parts[p * r.rows + row];
-      all.sum += part.sum * exp(part.max - all.max);
-    }
+    for (std::int64_t at = row; at < r.num_parts * r.rows; at += r.rows)
+      all.sum += r.parts[at].sum * exp(r.parts[at].max - all.max);
     const double weight = r.weights ? static_cast<double>(r.weights[row]) : 1.0;
     if (r.sums) add_loss(r.sums, weight * (all.max + log(all.sum) - all.target), correct);
     if (r.loss_scale) all.factor = *r.loss_scale * weight;
@@ -387,10 +385,15 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream)
 void merge_token_statistics(const MergeTokenStatisticsArgs& args, StreamView stream) {
   const std::int64_t n = args.targets.numel();
   if (n == 0) return;
-  merge_statistics_kernel<<<blocks_for(n, merge_threads), merge_threads, 0, stream_of(stream)>>>(
-      {statistics_of(args.parts, 0), data_of<std::int32_t>(args.targets),
-       args.weights ? data_of<float>(args.weights) : nullptr, reinterpret_cast<SumCounters*>(args.sums),
-       args.loss_scale, statistics_of(args.merged, 0), n, args.parts.shape[0]});
+  const MergedRows rows{statistics_of(args.parts, 0),
+                        data_of<std::int32_t>(args.targets),
+                        args.weights ? data_of<float>(args.weights) : nullptr,
+                        reinterpret_cast<SumCounters*>(args.sums),
+                        args.loss_scale,
+                        statistics_of(args.merged, 0),
+                        n,
+                        args.parts.shape[0]};
+  merge_statistics_kernel<<<blocks_for(n, merge_threads), merge_threads, 0, stream_of(stream)>>>(rows);
   check_launch("merge_token_statistics");
 }
 
