@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start and end of a training run; the loop is in train_loop.cpp.
+// The start of a training run; the loop is in train_loop.cpp, what follows it in train_end.cpp.
 #include "jobs/cli/commands/train.hpp"
 
 #include <algorithm>
