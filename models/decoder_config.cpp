@@ -66,6 +66,9 @@ void refuse_unsupported_decoder(const ConfigReader& config, const DecoderDefault
 }
 
 std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
+  if (defaults.head_dim > 0 && config.is_null("head_dim"))
+    config.refuse("head_dim", "is null, which transformers does not take in this family",
+                  strfmt("Write the number, or leave it out if it is %ld", defaults.head_dim));
   if (config.has("head_dim") || defaults.head_dim > 0) return config.integer({"head_dim"}, 2, 4096, defaults.head_dim);
   if (c.hidden % c.heads != 0)
     config.refuse(

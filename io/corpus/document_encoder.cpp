@@ -231,6 +231,12 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   made.equal_pairs += std::ranges::equal(ids.first(half), ids.subspan(half)) ? 1 : 0;
 }
 
+/// Throws RowError if the margin is among the numbers that became null: it would be 0.
+void DocumentEncoder::require_margin(nlohmann::ordered_json lost, const Columns& columns) {
+  rename_columns(lost, columns);
+  if (lost.contains("margin")) throw RowError{"\"margin\" is NaN or Infinity"};
+}
+
 /// A document behind those of the pair.
 void DocumentEncoder::append_margin(float margin, EncodedDocuments& made) {
   for (const std::int32_t digit : margin_tokens(margin)) made.ids.push_back(digit);
@@ -293,6 +299,8 @@ void DocumentEncoder::encode(const Corpus& corpus, const Corpus::ByteRange& rang
       if (copies == 0) return;
       std::int64_t repaired = 0;
       const nlohmann::ordered_json parsed = read_row(row.text, format, repaired);
+      if (settings_.margins && repaired > 0 && format.layout != RowLayout::table)
+        require_margin(lost_numbers(row.text), corpus.columns());
       replaced_ += replaced_places(row.text, repaired, settings_.strict);
       for (; copies > 0; --copies) encode_row(parsed, corpus.columns(), made);
     } catch (const RowError& error) {

@@ -74,6 +74,7 @@ class DocumentEncoder {
   void encode_conversation(ConversationRow conversation, EncodedDocuments& made);
   void encode_pair(PairRow pair, EncodedDocuments& made);
   static void append_margin(float margin, EncodedDocuments& made);
+  static void require_margin(nlohmann::ordered_json lost, const Columns& columns);
   void encode_answer(const std::string& prompt, const std::string& answer, EncodedDocuments& made);
   [[nodiscard]] std::vector<std::string> checked(std::vector<std::string> unread) const;
 

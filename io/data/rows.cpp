@@ -90,7 +90,8 @@ bool has_object_lines(std::string_view text) {
 
 class Repair {
  public:
-  explicit Repair(std::string_view text) : text_(text) {}
+  /// `number`: what NaN and Infinity become.
+  explicit Repair(std::string_view text, const char* number = "null") : text_(text), number_(number) {}
 
   std::string made() {
     while (at_ < text_.size()) {
@@ -140,7 +141,7 @@ class Repair {
   bool word() {
     for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
       if (!text_.substr(at_).starts_with(name)) continue;
-      out_ += "null";
+      out_ += number_;
       at_ += name.size();
       ++places_;
       return true;
@@ -149,6 +150,7 @@ class Repair {
   }
 
   std::string_view text_;
+  const char* number_;
   std::string out_;
   std::size_t at_ = 0;
   bool in_string_ = false;
@@ -251,6 +253,14 @@ Json parse_row(std::string_view text, std::int64_t& repaired) {
     if (is_python_literal(text)) throw literal_error("the row");
     throw RowError{strfmt("the row is not JSON at column %zu", error.byte)};
   } catch (const nlohmann::json::exception&) { throw RowError{"the row has a number beyond the range of doubles"}; }
+}
+
+Json lost_numbers(std::string_view text) {
+  const Json made = parse(Repair(text).made()), marked = parse(Repair(text, "\"\"").made());
+  Json lost = Json::object();
+  for (const auto& [key, value] : made.items())
+    if (value.is_null() && marked.at(key).is_string()) append_key(lost, key, nullptr);
+  return lost;
 }
 
 RowError literal_error(const std::string& what) {

@@ -68,6 +68,8 @@ struct RowError {
 /// such place adds 1 to `repaired`. Integers keep their digits (row_json.hpp). Throws RowError: not JSON (with the
 /// column), not an object; in any object a key twice, or more than 10,000 keys; deeper than 64 levels.
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view text, std::int64_t& repaired);
+/// Of a row that parse_row reads: an object with those of its keys whose values are NaN or Infinity.
+[[nodiscard]] nlohmann::ordered_json lost_numbers(std::string_view text);
 /// The object in a row of this format. Throws RowError, as parse_row and parse_record.
 [[nodiscard]] nlohmann::ordered_json read_row(std::string_view text, const RowFormat& format, std::int64_t& repaired);
 /// Throws RowError: the row has "images", "videos" or "audios" (or one "image", …) that are not empty.

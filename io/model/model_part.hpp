@@ -16,6 +16,10 @@ struct PartOf {
 /// whose copy the saved config would not explain.
 void check_copied_tensors(const PartOf& whole);
 
+/// Collective. A CRC32C of the tensors that `use` ignores, of names, types, shapes and bytes: the same however the
+/// model's files divide them. Each rank reads a share. Throws on every rank alike, as check_copied_tensors.
+[[nodiscard]] std::uint32_t checksum_of_copied(World& world, const PartOf& whole);
+
 /// write_model of all parameters under the names that the tensors of `whole` have, with copies of the tensors that its
 /// `use` ignores, in their own types. Throws as write_model, open_safetensors_model and
 /// check_copied_tensors do.

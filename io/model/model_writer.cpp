@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "io/file/crc32c.hpp"
 #include "io/file/file.hpp"
 #include "io/model/bnb_tensors.hpp"
 #include "io/model/model_directory.hpp"
@@ -100,26 +101,34 @@ struct OtherTensors {
   }
 };
 
+/// Calls use(offset, bytes) for the tensor's bytes, part by part.
+template <class Use>
+void for_each_part(const StoredTensor& tensor, const Use& use) {
+  constexpr std::uint64_t most = 4 << 20;
+  const std::uint64_t bytes = tensor.entry->end - tensor.entry->begin;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(most, bytes)));
+  for (std::uint64_t done = 0; done < bytes; done += buffer.size()) {
+    const std::span<std::byte> part = std::span(buffer).first(static_cast<std::size_t>(std::min(most, bytes - done)));
+    tensor.file->read_bytes(*tensor.entry, done, part);
+    use(done, part);
+  }
+}
+
 /// Copies every `ranks`-th of the other tensors, the last ones of the model, from the `rank`-th on. Returns the bytes.
 std::uint64_t copy_others(const OtherTensors& others, const ModelFiles& model, const std::vector<std::string>& paths,
                           std::size_t rank, std::size_t ranks) {
-  constexpr std::uint64_t most = 4 << 20;
   std::uint64_t copied = 0;
   const std::size_t first = model.locations.size() - others.tensors.size();
   for (std::size_t i = rank; i < others.tensors.size(); i += ranks) {
     const StoredTensor& tensor = others.tensors[i];
     const ModelFiles::TensorLocation& to = model.locations[first + i];
-    const std::uint64_t bytes = tensor.entry->end - tensor.entry->begin;
     File file = File::open_to_write(paths[static_cast<std::size_t>(to.file)]);
-    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(most, bytes)));
-    for (std::uint64_t done = 0; done < bytes; done += buffer.size()) {
-      const std::span<std::byte> part = std::span(buffer).first(static_cast<std::size_t>(std::min(most, bytes - done)));
-      tensor.file->read_bytes(*tensor.entry, done, part);
-      file.write_at(to.begin + done, part);
-    }
+    for_each_part(tensor, [&](std::uint64_t offset, std::span<const std::byte> part) {
+      file.write_at(to.begin + offset, part);
+      copied += part.size();
+    });
     file.sync();
     file.close();
-    copied += bytes;
   }
   return copied;
 }
@@ -190,6 +199,37 @@ void write_model(World& world, const std::string& directory, const std::string& 
 }
 
 void check_copied_tensors(const PartOf& whole) { (void)OtherTensors(whole); }
+
+std::uint32_t checksum_of_copied(World& world, const PartOf& whole) {
+  std::string lines;  // one a tensor
+  world.run_and_agree([&] {
+    const OtherTensors others(whole);
+    for (auto i = static_cast<std::size_t>(world.rank()); i < others.tensors.size();
+         i += static_cast<std::size_t>(world.size())) {
+      const SafetensorsEntry& entry = *others.tensors[i].entry;
+      std::uint32_t crc = 0;
+      for_each_part(others.tensors[i],
+                    [&](std::uint64_t, std::span<const std::byte> part) { crc = crc32c(crc, part); });
+      lines += quote_name(entry.name) + " " + entry.type;
+      for (const std::int64_t dimension : entry.shape) lines += strfmt(" %ld", dimension);
+      lines += strfmt(" %08x\n", crc);
+    }
+  });
+  const std::vector<std::string> of_ranks = world.gather(lines);
+  const std::string crc = world.text_of_rank_0([&] {
+    std::vector<std::string> all;
+    for (const std::string& text : of_ranks)
+      for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
+        end = text.find('\n', at) + 1;
+        all.push_back(text.substr(at, end - at));
+      }
+    std::ranges::sort(all);
+    std::uint32_t sum = 0;
+    for (const std::string& line : all) sum = crc32c(sum, std::as_bytes(std::span(line)));
+    return std::to_string(sum);
+  });
+  return static_cast<std::uint32_t>(std::stoul(crc));
+}
 
 void write_model_part(World& world, const std::string& directory, const std::string& config,
                       std::span<const ParamSpec> params, const shard::ShardLayout& layout,

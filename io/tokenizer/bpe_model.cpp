@@ -39,6 +39,7 @@ BpeModel::BpeModel(const Component& node, const TokenizerJson& json, Alphabet al
 void BpeModel::read_vocabulary(const Component& node, const TokenizerJson& json) {
   if (json.vocab.empty()) throw node.refuse("has no vocabulary");
   const auto most = static_cast<std::int64_t>(4 * json.vocab.size() + 1024);
+  vocabulary_.reserve(json.vocab.size());
   for (const auto& [token, id] : json.vocab) {
     if (id < 0 || id > most) throw node.refuse(strfmt("gives %s the id %ld", quote_name(token).c_str(), id));
     if (!vocabulary_.add(token, static_cast<std::int32_t>(id)))
@@ -49,9 +50,13 @@ void BpeModel::read_vocabulary(const Component& node, const TokenizerJson& json)
 void BpeModel::read_merges(const Component& node, const TokenizerJson& json) {
   std::uint32_t rank = 0;
   std::string both;
+  merges_.reserve(json.merges.size());
+  merged_.reserve(json.merges.size());
   for (const auto& [left, right] : json.merges) {
     both.assign(left).append(right);
-    const std::int32_t a = vocabulary_.id_of(left), b = vocabulary_.id_of(right), made = vocabulary_.id_of(both);
+    const std::int32_t a = vocabulary_.id_of(left), b = vocabulary_.id_of(right),
+                       next = merged_.empty() ? 0 : merged_.back() + 1,  // usually what this one makes
+        made = vocabulary_.token(next) == both ? next : vocabulary_.id_of(both);
     if (a < 0 || b < 0 || made < 0 || left.empty() || right.empty())
       throw node.refuse("merges " + quote_name(left) + " and " + quote_name(right) + ", but not all three are tokens");
     merges_.add(a, b, {rank++, made});
@@ -61,15 +66,17 @@ void BpeModel::read_merges(const Component& node, const TokenizerJson& json) {
 
 void BpeModel::read_bytes(const Component& node) {
   if (byte_fallback_) throw node.refuse("falls back to bytes that are its alphabet already");
+  byte_ids_.fill(Vocabulary::none);
+  if (ignore_merges_) bytes_.reserve(static_cast<std::size_t>(vocabulary_.count()));  // pieces are looked up in them
   for (std::int32_t id = 0; id < vocabulary_.size(); ++id) {
     if (!vocabulary_.has(id)) continue;
     const std::optional<std::string> bytes = bytes_of_spelling(vocabulary_.token(id));
-    const bool is_new = bytes ? bytes_.add(*bytes, id) : bytes_.add_unsearchable(vocabulary_.token(id), id);
+    const std::string_view meant = bytes ? std::string_view(*bytes) : vocabulary_.token(id);
+    const bool is_new = bytes && ignore_merges_ ? bytes_.add(meant, id) : bytes_.add_unsearchable(meant, id);
     TESSERA_ASSERT(is_new, "token %d stands for bytes of another", id);
+    if (bytes && bytes->size() == 1) byte_ids_[static_cast<unsigned char>(bytes->front())] = id;
   }
   for (int b = 0; b < 256; ++b) {
-    const char byte = static_cast<char>(b);
-    byte_ids_[static_cast<std::size_t>(b)] = bytes_.id_of({&byte, 1});
     // No UTF-8 text has these bytes, and other text is repaired before; GPT-NeoX's vocabulary lacks them.
     const bool never_in_utf8 = b == 0xC0 || b == 0xC1 || b >= 0xF5;
     if (byte_ids_[static_cast<std::size_t>(b)] < 0 && !never_in_utf8)

@@ -54,7 +54,7 @@ class BpeModel {
 
   Alphabet alphabet_ = Alphabet::bytes;
   Vocabulary vocabulary_;  // as the file spells tokens
-  Vocabulary bytes_;       // as bytes
+  Vocabulary bytes_;       // as bytes; searched only where merges are ignored
   Merges merges_;
   std::vector<std::int32_t> merged_;          // results of merges
   std::array<std::int32_t, 256> byte_ids_{};  // of single bytes: the alphabet, or <0xNN>

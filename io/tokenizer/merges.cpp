@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 
 namespace tessera::io {
@@ -15,17 +16,23 @@ constexpr std::size_t longest_short_word = 32;
 constexpr std::uint32_t no_rank = std::numeric_limits<std::uint32_t>::max();
 }  // namespace
 
-void Merges::add(std::int32_t left, std::int32_t right, Merge merge) {
-  if ((count_ + 1) * 2 > slots_.size()) {
-    const std::vector<Slot> before = std::move(slots_);
-    slots_.assign(before.empty() ? 64 : before.size() * 2, Slot{});
-    for (const Slot& slot : before) {
-      if (slot.key == free) continue;
-      std::size_t at = slot_of(slot.key) & (slots_.size() - 1);
-      while (slots_[at].key != free) at = (at + 1) & (slots_.size() - 1);
-      slots_[at] = slot;
-    }
+void Merges::resize(std::size_t slots) {
+  const std::vector<Slot> before = std::move(slots_);
+  slots_.assign(slots, Slot{});
+  for (const Slot& slot : before) {
+    if (slot.key == free) continue;
+    std::size_t at = slot_of(slot.key) & (slots - 1);
+    while (slots_[at].key != free) at = (at + 1) & (slots - 1);
+    slots_[at] = slot;
   }
+}
+
+void Merges::reserve(std::size_t merges) {
+  if (2 * merges > slots_.size()) resize(std::bit_ceil(std::max<std::size_t>(2 * merges, 64)));
+}
+
+void Merges::add(std::int32_t left, std::int32_t right, Merge merge) {
+  if ((count_ + 1) * 2 > slots_.size()) resize(slots_.empty() ? 64 : slots_.size() * 2);
   const std::uint64_t key = key_of(left, right);
   std::size_t at = slot_of(key) & (slots_.size() - 1);
   while (slots_[at].key != free && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);

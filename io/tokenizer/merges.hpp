@@ -15,6 +15,8 @@ struct Merge {
 
 class Merges {
  public:
+  /// Memory for so many merges.
+  void reserve(std::size_t merges);
   /// A later merge of a pair replaces an earlier one.
   void add(std::int32_t left, std::int32_t right, Merge merge);
   /// Null if the pair does not merge.
@@ -42,6 +44,7 @@ class Merges {
     key *= 0x9E3779B97F4A7C15ull;
     return static_cast<std::size_t>(key ^ key >> 29);
   }
+  void resize(std::size_t slots);  // a power of two
   std::vector<Slot> slots_;
   std::size_t count_ = 0;
 };

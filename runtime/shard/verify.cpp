@@ -11,7 +11,6 @@
 
 #include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/shard/context.hpp"
 #include "runtime/shard/groups.hpp"
 #include "runtime/shard/placed_activations.hpp"
 #include "runtime/shard/placed_states.hpp"
@@ -363,28 +362,7 @@ class Replay : UseOrder {
 }  // namespace
 
 std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
-  std::vector<Violation> form = verify_form(schedule);
-  const AxisSet all = gradient_axes | Axis::tensor;
-  if (mesh.used(mesh.axes()) != mesh.used(all))
-    form.push_back({-1, "ranks of the mesh " + mesh.str() + " differ along axes that no instruction is about"});
-  const auto covers = [&](const ScheduledUnit& unit, AxisSet axes) {
-    return mesh.used(unit.shard_axes | unit.replicate_axes) == mesh.used(axes) &&
-           mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) == mesh.size(axes);
-  };
-  for (const ScheduledUnit& unit : schedule.units)
-    if (!covers(unit, all) && !covers(unit, gradient_axes))  // of replicated parameters, or of parts
-      form.push_back(
-          {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
-                      unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});
-  const auto check_axes = [&](const std::vector<ModuleUse>& modules) {
-    for (const ModuleUse& module : modules)
-      for (const ModuleExchange& exchange : module.exchanges)
-        if (mesh.used(exchange.axes) != exchange.axes)
-          form.push_back({-1, strfmt("module %s exchanges over %s, on the mesh %s", module.name.c_str(),
-                                     exchange.axes.str().c_str(), mesh.str().c_str())});
-  };
-  check_axes(schedule.modules);
-  for (const ReferenceModel& reference : schedule.references) check_axes(reference.modules);
+  std::vector<Violation> form = verify_form(schedule, mesh);
   if (!form.empty() || schedule.list.empty()) return form;
   return Replay(schedule, mesh, load).run();
 }

@@ -3,8 +3,11 @@
 
 #include "io/model/model_files.hpp"
 
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "io/model/model_part.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
@@ -73,6 +76,62 @@ TEST(ModelFiles, AConfigKeepsWhatItIsAndSaysTheTypeOfItsWeights) {
       R"({"z": 1, "torch_dtype": "bfloat16", "a": {"unknown": [1, null]}, "dtype": "bfloat16"})", DType::f32));
   EXPECT_EQ(json.dump(), R"({"z":1,"torch_dtype":"float32","a":{"unknown":[1,null]},"dtype":"float32"})");
   test::expect_error(ExitCode::data, "not a JSON object", [] { (void)io::config_for_dtype("[]", DType::f32); });
+}
+
+/// A file of one tensor for each pair of a name and the letter that its bytes are.
+std::string file_of(const std::vector<std::pair<std::string, char>>& tensors, const std::vector<int>& shape = {2}) {
+  nlohmann::ordered_json header;
+  std::string data;
+  for (const auto& [name, letter] : tensors) {
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + 8}}};
+    data += std::string(8, letter);
+  }
+  const std::string text = header.dump();
+  std::string bytes(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(text.size() >> (8 * i) & 0xFF);
+  return bytes + text + data;
+}
+
+/// On these ranks, which must agree, of the tensors whose names begin with "tower".
+std::uint32_t copied(const std::string& directory, int ranks) {
+  std::set<std::uint32_t> found;
+  std::mutex guard;
+  run_local(ranks, [&](World& world) {
+    const std::uint32_t mine =
+        io::checksum_of_copied(world, {directory, [](const std::string& name) {
+                                         return name.starts_with("tower") ? TensorUse{} : TensorUse{.parts = {name}};
+                                       }});
+    const std::lock_guard lock(guard);
+    found.insert(mine);
+  });
+  EXPECT_EQ(found.size(), 1u);
+  return *found.begin();
+}
+
+TEST(ModelFiles, ChecksumOfCopiedTensorsIsThatOfTheirNamesShapesAndBytes) {
+  const auto crc_of = [](const std::string& file, int ranks = 1) {
+    const test::TempDir folder;
+    (void)folder.file("model.safetensors", file);
+    return copied(folder.path(), ranks);
+  };
+  const std::uint32_t crc = crc_of(file_of({{"text", 'a'}, {"tower.b", 'b'}, {"tower.c", 'c'}}));
+  for (const int ranks : {2, 3, 4})
+    EXPECT_EQ(crc_of(file_of({{"tower.c", 'c'}, {"text", 'x'}, {"tower.b", 'b'}}), ranks), crc);
+  const test::TempDir shards;
+  (void)shards.file("model-00001-of-00002.safetensors", file_of({{"tower.c", 'c'}}));
+  (void)shards.file("model-00002-of-00002.safetensors", file_of({{"text", 'a'}, {"tower.b", 'b'}}));
+  const nlohmann::json index = {{"weight_map",
+                                 {{"tower.c", "model-00001-of-00002.safetensors"},
+                                  {"text", "model-00002-of-00002.safetensors"},
+                                  {"tower.b", "model-00002-of-00002.safetensors"}}}};
+  (void)shards.file("model.safetensors.index.json", index.dump());
+  EXPECT_EQ(copied(shards.path(), 2), crc);
+  for (const std::string& other :
+       {file_of({{"text", 'a'}, {"tower.b", 'b'}, {"tower.c", 'd'}}), file_of({{"text", 'a'}, {"tower.b", 'b'}}),
+        file_of({{"text", 'a'}, {"tower.b", 'b'}, {"tower.d", 'c'}}),
+        file_of({{"text", 'a'}, {"tower.b", 'c'}, {"tower.c", 'b'}}),
+        file_of({{"text", 'a'}, {"tower.b", 'b'}, {"tower.c", 'c'}}, {2, 1})})
+    EXPECT_NE(crc_of(other), crc);
 }
 
 TEST(ModelFiles, ANameTwiceIsRefusedAcrossFilesToo) {

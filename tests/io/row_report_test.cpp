@@ -20,11 +20,13 @@ io::TextTokenizer gpt2() {
   return io::TextTokenizer::load(std::string(TESSERA_TEST_DATA) + "/tokenizer/gpt2.tokenizer.json");
 }
 
-io::CorpusReport tokenize(int ranks, const std::vector<std::string>& files, const io::TokenizeOptions& options) {
+io::CorpusReport tokenize(int ranks, const std::vector<std::string>& files, const io::TokenizeOptions& options,
+                          const io::Columns& columns = {}) {
   io::CorpusReport report;
   std::mutex guard;
   run_local(ranks, [&](World& world) {
-    const io::CorpusReport mine = io::tokenize_corpus(world, gpt2(), io::Corpus(files), options);
+    const io::CorpusReport mine =
+        io::tokenize_corpus(world, gpt2(), io::Corpus(io::data_files(files), columns), options);
     const std::lock_guard lock(guard);
     if (world.rank() == 0) report = mine;
   });
@@ -148,6 +150,24 @@ TEST(RowReport, SaysHowManyAnswersHaveLabels) {
     EXPECT_EQ(of.files_of_margins, 0);
     EXPECT_EQ(of.files_of_labels, 1);
   }
+}
+
+TEST(RowReport, HasRowsWhoseMarginIsNoNumber) {
+  const TempDir folder;
+  const auto row = [](const std::string& rest) {
+    return R"({"query": "q", "response": "a", "rejected_response": "b", )" + rest + "}\n";
+  };
+  const std::string rows = folder.file("rows.jsonl", row(R"("margin": NaN)") + row(R"("margin": null, "id": NaN)") +
+                                                         row(R"("lead": -Infinity)") + row(R"("margin": "NaN")")),
+                    out = folder / "out.bin";
+  const Lines format;
+  const io::CorpusReport report = tokenize(
+      2, {rows}, {.out = out, .eos = 7, .rows = {.chat = &format, .pairs = true, .margins = true}, .progress = {}},
+      {{"lead", "margin"}});
+  EXPECT_EQ(report.pairs, 1);
+  EXPECT_EQ(report.skipped.named, (std::vector<std::string>{rows + ":1: \"margin\" is NaN or Infinity",
+                                                            rows + ":3: \"margin\" is NaN or Infinity",
+                                                            rows + ":4: \"margin\" is not a number"}));
 }
 
 TEST(RowReport, SaysThatPairsHaveMargins) {

@@ -97,6 +97,8 @@ TEST(Rows, AreRepaired) {
   EXPECT_EQ(text_of("{\"text\": \"a\xff\xc3(b\"}", 2), "a\uFFFD\uFFFD(b");
   EXPECT_EQ(text_of(R"({"text": "\ud800x\udc00\ud83d\ude00\ud83d\\ud83d"})", 3), "\uFFFDx\uFFFD😀\uFFFD\\ud83d");
   EXPECT_EQ(text_of(R"({"text": "NaN \" NaN", "a": NaN, "b": [-Infinity, Infinity]})", 3), "NaN \" NaN");
+  EXPECT_EQ(io::lost_numbers(R"({"text": "NaN", "a": NaN, "b": [Infinity], "c": null, "d": -Infinity})").dump(),
+            R"({"a":null,"d":null})");
   EXPECT_EQ(text_of(R"({"text": "whole", "a": 1e3})", 0), "whole");
   EXPECT_EQ(text_of("{\"text\": \"a\"", 0), "the row is not JSON at column 13");
   EXPECT_EQ(text_of("{\"text\": \"a\\ud8", 0), "the row is not JSON at column 16");

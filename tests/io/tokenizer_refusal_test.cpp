@@ -137,6 +137,41 @@ TEST(TokenizerRefusals, NameWhatIsNoTokenizer) {
   refuse(std::string(100, '['), "deeper than 64 levels");
   refuse(std::string("{\"a\": \"\0\"}", 10), "zero byte");
   refuse("{\"a\": \"\xff\"}", "not JSON");
+  const auto refuse_model = [&](const std::string& inside, const std::string& words) {
+    refuse("{\"model\": {" + inside + "}}", words);
+  };
+  refuse_model(R"("vocab": {"a": 1,})", "not JSON at byte 29");
+  refuse_model(R"("vocab": {"a": 01})", "not JSON");
+  refuse_model(R"("vocab": {"a" 1})", "not JSON");
+  refuse_model(R"("vocab": {"a": 1)", "not JSON");
+  refuse_model(R"("vocab": {"a": 1.5})", "the token \"a\" has no integer id");
+  refuse_model(R"("vocab": {"a": [1]})", "a list inside the vocabulary");
+  refuse_model(R"("vocab": {"a": {}})", "a table inside the vocabulary");
+  refuse_model(R"("vocab": {"a": 1}, "vocab": {"b": 2})", "\"vocab\" occurs twice");
+  refuse_model(R"("merges": ["a b" "c d"])", "not JSON");
+  refuse_model(R"("merges": [["a", ["b"]]])", "a merge is a list of lists");
+  refuse_model(R"("merges": [["a", "b", "c"]])", "a merge of 3 tokens");
+  refuse_model(R"("merges": [{"a": "b"}])", "a table inside the merges");
+  for (const char* wrong :
+       {R"("\x b")", R"("\u12 b")", R"("\ud800 b")", R"("\ud800\u0041 b")", R"("\udc00 b")", R"("a)"})
+    refuse_model(std::string("\"merges\": [") + wrong, "not JSON");
+  refuse_model("\"merges\": [\"a\tb\"]", "not JSON");
+  refuse(R"({"model": {"vocab": {"aaaa": 1}, "merges": ["a b", "c d"]}, })", "not JSON at byte 61");
+}
+
+TEST(TokenizerTables, StringsMayHaveEscapes) {
+  const Json json = file("gpt2");
+  const io::TextTokenizer plain = io::TextTokenizer::parse(json.dump(), "t.json"),
+                          escaped = io::TextTokenizer::parse(json.dump(1, ' ', /*ensure_ascii=*/true), "t.json");
+  ASSERT_EQ(escaped.vocab_size(), plain.vocab_size());
+  for (std::int32_t id = 0; id < plain.vocab_size(); ++id) EXPECT_EQ(escaped.token(id), plain.token(id)) << id;
+  const std::string text = "A \"text\" \\ with\ttabs,\nna\u00EFve \u2581 \U0001F600 123";
+  EXPECT_EQ(escaped.encode(text, io::Special::with), plain.encode(text, io::Special::with));
+  Json other = file("llama2");
+  const std::string named = "/\b\f\n\r\t\"\\\U0001F600";
+  const auto id = static_cast<std::int32_t>(other["model"]["vocab"].size());
+  other["model"]["vocab"][named] = id;
+  EXPECT_EQ(io::TextTokenizer::parse(other.dump(-1, ' ', true), "t.json").id_of(named), id);
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ TEST_F(PadTokenOf, ARewardModelThatIsAnotherThanTheTokenizersIsNamed) {
   EXPECT_EQ(warnings(end, R"({"pad_token": "<|im_end|>"})"), 0);
   EXPECT_EQ(warnings(end, R"({"eos_token": "<|im_end|>"})"), 0);
   EXPECT_EQ(warnings(end + 1, R"({"pad_token": "<|im_end|>"})"), 1) << "W096";
+  EXPECT_EQ(warnings(end, R"({"pad_token": "<pad>"})"), 1) << "W096 of a token that the tokenizer does not have";
 }
 
 }  // namespace

@@ -405,7 +405,9 @@ TEST(Setup, BuiltInShapesHaveTheirSizes) {
                                                      {"gemma3-270m", 268'098'176},
                                                      {"gemma3-1b", 999'885'952},
                                                      {"gpt-oss-20b", 20'914'757'184},
-                                                     {"gpt-oss-120b", 116'829'156'672}};
+                                                     {"gpt-oss-120b", 116'829'156'672},
+                                                     {"llama-4-scout", 107'769'861'120},
+                                                     {"llama-4-maverick", 400'711'848'960}};
   for (const auto& [word, size] : sizes)
     EXPECT_EQ(models::make(model_preset_config(word), word).num_params(), size) << word;
   EXPECT_EQ(std::count(model_preset_names, model_preset_names + std::strlen(model_preset_names), '|') + 1,

@@ -114,6 +114,7 @@ TEST(Llama4, LayersWithExpertsAndWithoutRope) {
   EXPECT_EQ(balanced.router.balance, 0) << "transformers' class has no balance loss";
   EXPECT_THAT(error_with("no_rope_layers", {1, 0}), HasSubstr("\"no_rope_layers\" has 2 entries"));
   EXPECT_EQ(error_with("no_rope_layers", json::array()), "accepted");
+  EXPECT_THAT(error_with("head_dim", nullptr), HasSubstr("\"head_dim\" is null, which transformers does not take"));
   for (const auto& [key, value] : {std::pair<const char*, json>{"router_jitter_noise", 0.1},
                                    {"hidden_act", "gelu"},
                                    {"sliding_window", 5},

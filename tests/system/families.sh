@@ -86,6 +86,20 @@ for name in gemma3 llama4 mistral3 qwen2_5_vl qwen3_vl qwen3_vl_moe; do
 done
 cp -r "$golden/wrapped/gemma3" moved
 "$tessera" train --model moved "${common[@]}" --max_steps 1 --save_steps 1 --output_dir moved-run > log 2>&1 || fail "training ended with $?"
+# Another text in the directory changes nothing, another tower is refused: the first tensor is the text's, the last one the tower's.
+header=$(od -An -t u8 -N 8 moved/model.safetensors)
+another_byte() { printf '\100' | dd of=moved/model.safetensors bs=1 seek="$1" conv=notrunc status=none; }
+another_byte $((header + 9))
+"$mpirun" -n 2 "$tessera" convert --in moved-run/checkpoint-1 --to hf --dtype bf16 --out moved-text > log 2>&1 || fail "a model with another text ended with $?"
+cmp moved-run/model.safetensors moved-text/model.safetensors || fail "the text is not the checkpoint's"
+another_byte $(($(stat -c %s moved/model.safetensors) - 1))
+for command in "convert --to hf --out none --in" "train --model moved ${common[*]} --max_steps 2 --output_dir refused-run --resume_from_checkpoint"; do
+  code=0
+  # shellcheck disable=SC2086
+  "$mpirun" -n 2 "$tessera" $command moved-run/checkpoint-1 > log 2>&1 || code=$?
+  [ $code = 3 ] || fail "exit $code of $command"
+  expect 'E145 the tensors beside the text part in .*moved are not those that .*/checkpoint-1 was trained beside' log
+done
 mv moved elsewhere
 code=0; "$tessera" convert --in moved-run/checkpoint-1 --to hf --out none > log 2>&1 || code=$?
 [ $code = 3 ] || fail "exit $code"
@@ -111,7 +125,7 @@ code=0; "$tessera" convert --in "$golden/wrapped/gemma3" --to native --out wrapp
 [ $code = 2 ] || fail "exit $code"
 expect 'is a model of text and images, and a checkpoint has its text part alone' log
 
-for shape in gpt-oss-20b gemma3-1b qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
+for shape in llama-4-scout gpt-oss-20b gemma3-1b qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
   "$tessera" plan --shape $shape --world_size 8 --max_length 512 --per_device_train_batch_size 1 > log 2>&1 || fail "plan of $shape"
   expect '^\* ZeRO-3' log
 done

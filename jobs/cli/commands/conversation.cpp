@@ -59,7 +59,8 @@ class ConversationRun {
     if (most_ > positions_)
       throw options_.refuse(
           "max_new_tokens",
-          strfmt("%ld new tokens are more than the %ld positions of a conversation", most_, positions_), "Lower it");
+          strfmt("%ld new tokens are more than the %ld positions of a conversation", most_, positions_) + limit_note(),
+          "Lower it");
     request_.sampling = sampling_of(options_);
     request_.stop = tokenizer_->stop_ids();
     if (const io::TextTokenizer* tokenizer = tokenizer_->tokenizer())
@@ -68,6 +69,9 @@ class ConversationRun {
         request_.stop.push_back(*end);
     request_.on_token = [this](std::size_t, std::int32_t id) { print(id); };
   }
+
+  /// Where the model's limit is the conversation's.
+  [[nodiscard]] std::string limit_note() const { return positions_ == model_.max_tokens ? model_.limit_note() : ""; }
 
   static bool read(std::string& line) {
     std::fputs("\n> ", stdout);
@@ -85,7 +89,8 @@ class ConversationRun {
     }
     const std::int64_t room = positions_ - static_cast<std::int64_t>(ids.size()) + 1;
     if (room < 1) {
-      std::printf("The conversation has %zu tokens, more than %ld: /clear begins anew.\n", ids.size(), positions_);
+      std::printf("The conversation has %zu tokens, more than %ld%s: /clear begins anew.\n", ids.size(), positions_,
+                  limit_note().c_str());
       return;
     }
     request_.max_new_tokens = std::min(most_, room);

@@ -12,6 +12,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/tensor_stats.hpp"
+#include "io/model/model_part.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/commands/whole_model.hpp"
 #include "jobs/cli/session/log_lines.hpp"
@@ -255,7 +256,12 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
   if (manifest.base) world.run_on_rank_0([&] { check_base(all, request.in, manifest); });
   for (io::ConvertTensor& tensor : all.tensors)
     tensor.name = prefix + tensor.name, tensor.dtype = dtype.value_or(DType::f32);
-  if (!others.empty()) world.run_and_agree([&] { add_other_parts(all, model, others); });
+  if (!others.empty()) {
+    world.run_and_agree([&] { add_other_parts(all, model, others); });
+    check_copied_crc(manifest, request.in, others,
+                     io::checksum_of_copied(
+                         world, {others, [&](const std::string& name) { return models::tensor_use(model, name); }}));
+  }
   return io::convert_to_safetensors(world, all.stored, all.tensors, request.target, stream);
 }
 

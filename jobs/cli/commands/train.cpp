@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start and end of a training run; the loop is in train_loop.cpp.
+// The start of a training run; the loop is in train_loop.cpp, what follows it in train_end.cpp.
 #include "jobs/cli/commands/train.hpp"
 
 #include <algorithm>
@@ -155,6 +155,9 @@ void TrainRun::start() {
                 path + ": the file system has no O_DIRECT: the system keeps what is read and written in memory too");
   }
   read_reference(world_, options_, config_, trainer_->plan(), trainer_->reference_shards());
+  if (models::is_text_part(model_.family) && !model_.lora)
+    copied_crc_ = io::checksum_of_copied(
+        world_, {config_.directory, [&](const std::string& name) { return models::tensor_use(model_, name); }});
   if (!resume()) {
     warn_of_replaced_run(world_, options_);
     read_parameters();
@@ -276,6 +279,7 @@ std::string TrainRun::run_json() const {
     json["trainable_parameters"] = trainable;
   if (base_) json[base_model_key] = base_directory_;
   else if (models::is_text_part(model_.family)) json[base_model_key] = base_path();  // has its other tensors
+  if (copied_crc_) json[copied_crc_key] = strfmt("%08x", *copied_crc_);
   json["total_steps"] = length_.total_steps;
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -126,6 +126,7 @@ class TrainRun {
   FrozenChange frozen_change_;                        // likewise
   std::optional<io::BaseModel> base_;                 // --save_only_trainable: what checkpoints leave out
   std::string base_directory_;                        // and where it is
+  std::optional<std::uint32_t> copied_crc_;           // of a text part: of the tensors that the saved model copies
   std::vector<std::string> resume_lines_;
   std::string kernel_choices_;  // on GPUs
   std::string recompute_line_;  // with --gradient_checkpointing auto

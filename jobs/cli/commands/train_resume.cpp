@@ -19,6 +19,7 @@ namespace tessera::jobs {
 void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::string& path) {
   const io::Manifest& manifest = reader.manifest();
   require_same_adapters(model_, config_.text, {reader.auxiliary_file(io::adapter_config_name), path});
+  if (copied_crc_) check_copied_crc(manifest, path, config_.directory, *copied_crc_);
   progress_ = read_progress(manifest, path, data_identity_, options_.flag("ignore_data_skip"));
   require_kept_defaults(
       options_, checkpoint_defaults(manifest, path),

@@ -3,6 +3,7 @@
 #include "jobs/cli/options/model_presets.hpp"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "jobs/cli/options/table.hpp"
 #include "runtime/base/error.hpp"
@@ -14,7 +15,7 @@ const char* const model_preset_names =
     "llama-3.2-1b|llama-3.2-3b|llama-3.1-8b|llama-3.1-70b|llama-3.1-405b|"
     "qwen2.5-0.5b|qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|qwen2.5-72b|"
     "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|qwen3-30b-a3b|mixtral-8x7b|"
-    "gemma2-2b|gemma2-9b|gemma3-270m|gemma3-1b|gpt-oss-20b|gpt-oss-120b";
+    "gemma2-2b|gemma2-9b|gemma3-270m|gemma3-1b|gpt-oss-20b|gpt-oss-120b|llama-4-scout|llama-4-maverick";
 
 namespace {
 
@@ -62,7 +63,9 @@ constexpr DecoderPreset decoder_presets[] = {
     {"gemma3-270m", "gemma3_text", 18, 640, 2048, 4, 1, 256, 262144, 32768, true, 1e6, 1e-6},
     {"gemma3-1b", "gemma3_text", 26, 1152, 6912, 4, 1, 256, 262144, 32768, true, 1e6, 1e-6},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5, 1e-5},
-    {"gpt-oss-120b", "gpt_oss", 36, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5, 1e-5}};
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5, 1e-5},
+    {"llama-4-scout", "llama4_text", 48, 5120, 8192, 40, 8, 128, 202048, 10485760, false, 5e5, 1e-5},
+    {"llama-4-maverick", "llama4_text", 48, 5120, 8192, 40, 8, 128, 202048, 1048576, false, 5e5, 1e-5}};
 
 std::string config_of(const Gpt2Preset& preset) {
   return strfmt(
@@ -81,7 +84,25 @@ const char* architecture(const std::string& family) {
   if (family == "gemma2") return "Gemma2ForCausalLM";
   if (family == "gemma3_text") return "Gemma3ForCausalLM";
   if (family == "gpt_oss") return "GptOssForCausalLM";
+  if (family == "llama4_text") return "Llama4ForCausalLM";
   return family == "mixtral" ? "MixtralForCausalLM" : "Qwen3MoeForCausalLM";
+}
+
+/// Those of text_config in the released files.
+void add_llama4_keys(const DecoderPreset& preset, Json& json) {
+  const bool scout = std::string_view(preset.name) == "llama-4-scout";
+  json["num_local_experts"] = scout ? 16 : 128, json["num_experts_per_tok"] = 1;
+  json["interleave_moe_layer_step"] = scout ? 1 : 2, json["intermediate_size_mlp"] = 16384;
+  json["output_router_logits"] = false, json["router_aux_loss_coef"] = 0.001, json["router_jitter_noise"] = 0.0;
+  json["use_qk_norm"] = scout, json["attention_bias"] = false;
+  json["attention_chunk_size"] = json["floor_scale"] = 8192;
+  json["attn_temperature_tuning"] = true, json["attn_scale"] = 0.1;
+  if (scout)
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 16.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 1.0},
+                            {"original_max_position_embeddings", 8192}};
 }
 
 /// Keys that only this family's config.json has.
@@ -109,6 +130,7 @@ void add_family_keys(const DecoderPreset& preset, Json& json) {
   }
   if (family == "gemma2") json["attn_logit_softcapping"] = 50.0, json["final_logit_softcapping"] = 30.0;
   if (family == "gemma3_text") json["rope_local_base_freq"] = 10000.0, json["sliding_window_pattern"] = 6;
+  if (family == "llama4_text") add_llama4_keys(preset, json);
   if (family == "gpt_oss") {
     json["num_local_experts"] = preset.layers == 24 ? 32 : 128, json["num_experts_per_tok"] = 4;
     json["output_router_logits"] = false, json["router_aux_loss_coef"] = 0.9;

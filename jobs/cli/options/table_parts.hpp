@@ -15,6 +15,7 @@ namespace tessera::jobs {
 [[nodiscard]] std::span<const OptionSpec> logging_options();
 [[nodiscard]] std::span<const OptionSpec> no_effect_options();
 [[nodiscard]] std::span<const OptionSpec> preference_options();
+[[nodiscard]] std::span<const OptionSpec> run_options();
 [[nodiscard]] std::span<const OptionSpec> tool_options();
 [[nodiscard]] std::span<const OptionSpec> tuning_options();
 

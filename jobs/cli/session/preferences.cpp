@@ -196,8 +196,8 @@ void add_preferences(models::Model& model, const Options& options, const std::st
       options.optional_integer("max_length").value_or(std::min(model.max_tokens, default_max_length));
   if (options.has("ref_model") && tokens > reference.max_tokens && reference.max_tokens < model.max_tokens)
     throw options.refuse("ref_model",
-                         strfmt("the reference model of --ref_model has %ld positions, and a row may have %ld tokens",
-                                reference.max_tokens, tokens),
+                         strfmt("the reference model of --ref_model has %ld positions", reference.max_tokens) +
+                             reference.limit_note() + strfmt(", and a row may have %ld tokens", tokens),
                          strfmt("Give --max_length %ld", reference.max_tokens));
   if (reference.score >= 0)
     throw options.refuse("ref_model", "the reference is a reward model, which has no next tokens",

@@ -55,10 +55,11 @@ void warn_of_pad_token(const Options& options, const ModelConfig& config) {
   const std::optional<std::int32_t> pad = io::TextTokenizer::load(directory).id_of(text);
   const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json own = json.is_object() ? json.value("pad_token_id", nlohmann::json()) : nlohmann::json();
-  if (pad && own != *pad)
-    log::warn(96, strfmt("pad_token_id of %s is %s, and the tokenizer's pad_token \"%s\" is %d: a score is of the last "
+  if (!pad || own != *pad)
+    log::warn(96, strfmt("pad_token_id of %s is %s, and the tokenizer's pad_token \"%s\" is %s: a score is of the last "
                          "token before config.json's, in programs that pad with the tokenizer's too",
-                         config.path.c_str(), own.dump().c_str(), text.c_str(), *pad));
+                         config.path.c_str(), own.dump().c_str(), text.c_str(),
+                         pad ? std::to_string(*pad).c_str() : "none of its tokens"));
 }
 
 /// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json. As in TRL, one that the tokenizer

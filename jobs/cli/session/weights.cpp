@@ -11,6 +11,7 @@
 #include "io/model/safetensors_index.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
 #include "models/score_head.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -87,10 +88,31 @@ DType model_dtype(const std::string& config_json, const std::string& directory) 
   return stored_dtype(directory);
 }
 
-std::string recorded_base(const io::Manifest& manifest) {
+namespace {
+
+/// A text of the run metadata; "": it has none under this key.
+std::string recorded(const io::Manifest& manifest, const char* key) {
   const auto json = nlohmann::json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
-  const bool recorded = json.is_object() && json.contains(base_model_key) && json.at(base_model_key).is_string();
-  return recorded ? json.at(base_model_key).get<std::string>() : "";
+  return json.is_object() && json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : "";
+}
+
+}  // namespace
+
+std::string recorded_base(const io::Manifest& manifest) { return recorded(manifest, base_model_key); }
+
+void check_copied_crc(const io::Manifest& manifest, const std::string& checkpoint, const std::string& directory,
+                      std::uint32_t crc) {
+  const std::string then = recorded(manifest, copied_crc_key), now = strfmt("%08x", crc);
+  if (then.empty())
+    return log::warn(76, checkpoint +
+                             " was written by an older program, which recorded no checksum of the tensors "
+                             "beside its text part: whether " +
+                             directory + " still has those of its run is not known");
+  if (then != now)
+    throw Error(ExitCode::data,
+                "E145 the tensors beside the text part in " + directory + " are not those that " + checkpoint +
+                    " was trained beside: their checksum is " + now + ", not " + then,
+                {}, "Put the model that it was trained from there");
 }
 
 std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint, const std::string& given) {

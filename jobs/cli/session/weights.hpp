@@ -43,5 +43,11 @@ void require_weights(World& world, const std::string& directory);
 [[nodiscard]] std::string recorded_base(const io::Manifest& manifest);
 inline constexpr int max_bases = 8;  // of a checkpoint: its base may be a checkpoint that has one
 inline constexpr const char* base_model_key = "base_model";  // in the run metadata: its absolute path
+/// In the run metadata of a text part's checkpoint: io::checksum_of_copied of that model, in hexadecimal digits.
+inline constexpr const char* copied_crc_key = "base_copied_crc32c";
+/// Throws Error (data), E145, if the tensors that are copied from the model in `directory`, of this checksum, are not
+/// those that the checkpoint's run began with. W076: the checkpoint does not say.
+void check_copied_crc(const io::Manifest& manifest, const std::string& checkpoint, const std::string& directory,
+                      std::uint32_t crc);
 
 }  // namespace tessera::jobs
