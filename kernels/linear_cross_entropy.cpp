@@ -28,7 +28,8 @@ void check_part(const LinearCrossEntropyArgs& args) {
   TESSERA_ASSERT(part.first >= 0 && part.first + args.weight.shape[0] <= part.vocab, "rows from %ld on of %ld",
                  part.first, part.vocab);
   TESSERA_ASSERT(part.statistics ? !part.merged && !args.trains() : bool(part.merged), "statistics, or gradients");
-  TESSERA_ASSERT(args.sums == nullptr && !args.log_probs && !args.weights, "losses of a part of a vocabulary");
+  TESSERA_ASSERT(args.sums == nullptr && !args.log_probs && !args.weights && !args.log_sum_squares,
+                 "losses of a part of a vocabulary");
   check_statistics(part.statistics, args.x.shape[0]);
   check_statistics(part.merged, args.x.shape[0]);
 }
@@ -49,6 +50,9 @@ void check(const LinearCrossEntropyArgs& args) {
                  "log-probabilities %s", args.log_probs.shape.str().c_str());
   TESSERA_ASSERT(!args.weights || (args.weights.numel() == n && args.weights.dtype == DType::f32), "weights %s",
                  args.weights.shape.str().c_str());
+  TESSERA_ASSERT(
+      !args.log_sum_squares || (args.log_sum_squares.numel() == n && args.log_sum_squares.dtype == DType::f64),
+      "log Σ p² %s", args.log_sum_squares.shape.str().c_str());
   TESSERA_ASSERT(args.logits.soft_cap >= 0, "a soft cap of %g", args.logits.soft_cap);
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab, x.dtype, x.device),
                  "workspace of %zu bytes", args.workspace.nbytes());

@@ -71,7 +71,9 @@ struct LinearCrossEntropyArgs {
     double alpha = 1;
   };
   LowRank low = {};
-  VocabularyPart part = {};  // with it no sums, log-probabilities and weights
+  VocabularyPart part = {};  // with it no sums, log-probabilities, weights and log_sum_squares
+  /// (N) fp64, written: log Σ p² of the row's distribution, 0 where the target is ignored; absent: not wanted.
+  TensorView log_sum_squares = {};
 
   /// Calls f(product, whether it is the first) for the head and, if there is one, its adapter.
   template <class F>

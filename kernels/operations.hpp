@@ -41,7 +41,7 @@
   X(cache_append, CacheAppendArgs, &A::k, &A::v, &A::positions, &A::cache)                                           \
   X(cached_attention, CachedAttentionArgs, &A::of, &A::cache, &A::out, &A::lse, &A::workspace)                       \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
-    &A::loss_scale, &A::dx, &A::dweight, &A::log_probs, &A::part)                                                    \
+    &A::loss_scale, &A::dx, &A::dweight, &A::log_probs, &A::part, &A::log_sum_squares)                               \
   X(merge_token_statistics, MergeTokenStatisticsArgs, &A::parts, &A::targets, &A::weights, &A::sums, &A::loss_scale, \
     &A::merged)                                                                                                      \
   X(preference_loss, PreferenceLossArgs, &A::rows, &A::reference_sums, &A::matched, &A::nll_weights, &A::weights,    \

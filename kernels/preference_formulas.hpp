@@ -23,7 +23,9 @@ TESSERA_HD double log_odds(double a) {
 struct SequenceSums {
   double policy = 0, reference = 0;
   std::int64_t targets = 0;
-  double matched = 0;  // of match_sorted
+  double matched = 0;          // of match_sorted
+  double all = 0;              // `policy` with a tail_weight of 1
+  double log_sum_squares = 0;  // Σ over its targets; of weighted pairs
   TESSERA_HD double count() const { return targets > 0 ? static_cast<double>(targets) : 1.0; }
 };
 
@@ -42,6 +44,13 @@ TESSERA_HD Score score_of(const PreferenceSpec& spec, double ratio) {
     }
     default: return {ratio, 1};
   }
+}
+
+/// What the loss of a pair is multiplied by.
+TESSERA_HD double pair_weight(const PreferenceSpec& spec, const SequenceSums& chosen, const SequenceSums& rejected) {
+  if (!spec.weighted) return 1;
+  return exp((chosen.all - chosen.log_sum_squares) / chosen.count() +
+             (rejected.all - rejected.log_sum_squares) / rejected.count());
 }
 
 struct PairTerms {

@@ -12,11 +12,17 @@ void check_rows(const SequenceRows& rows) {
                      rows.log_probs.dtype == DType::f32 && rows.targets.dtype == DType::i32,
                  "log-probabilities %s, targets %s", rows.log_probs.shape.str().c_str(),
                  rows.targets.shape.str().c_str());
+  TESSERA_ASSERT(!rows.ends || (rows.targets.shape[0] == 1 && rows.ends.dtype == DType::i32), "%ld rows end to end",
+                 rows.targets.shape[0]);
 }
 
 void check_column(const TensorView& column, const SequenceRows& rows, DType dtype) {
-  TESSERA_ASSERT(!column || (column.numel() == rows.targets.shape[0] && column.dtype == dtype), "%s of %ld rows",
-                 column.shape.str().c_str(), rows.targets.shape[0]);
+  TESSERA_ASSERT(!column || (column.numel() == rows.count() && column.dtype == dtype), "%s of %ld sequences",
+                 column.shape.str().c_str(), rows.count());
+}
+
+void check_pairs(const SequenceRows& rows) {
+  TESSERA_ASSERT(rows.count() % 2 == 0, "pairs of %ld sequences", rows.count());
 }
 
 }  // namespace
@@ -27,7 +33,10 @@ void preference_loss(const PreferenceLossArgs& args, StreamView stream) {
   check_column(args.nll_weights, args.rows, DType::f32);
   check_column(args.matched, args.rows, DType::f64);
   TESSERA_ASSERT(static_cast<bool>(args.matched) == args.spec.sorted(), "pairs that are not sorted");
-  TESSERA_ASSERT(args.rows.targets.shape[0] % 2 == 0, "pairs of %ld rows", args.rows.targets.shape[0]);
+  check_pairs(args.rows);
+  const TensorView& squares = args.rows.log_sum_squares;
+  TESSERA_ASSERT(!args.spec.weighted || (squares.shape == args.rows.targets.shape && squares.dtype == DType::f64),
+                 "log Σp² %s", squares.shape.str().c_str());
   TESSERA_ASSERT(!args.weights || (args.weights.shape == args.rows.targets.shape && args.weights.dtype == DType::f32 &&
                                    (args.spec.nll == 0 || args.nll_weights)),
                  "weights %s", args.weights.shape.str().c_str());
@@ -50,14 +59,15 @@ void sum_sequences(const SumSequencesArgs& args, StreamView stream) {
   check_rows(args.rows);
   TESSERA_ASSERT(args.sums, "sums of sequences without memory");
   check_column(args.sums, args.rows, DType::f64);
+  if (args.tail_weight != 1) check_pairs(args.rows);
   TESSERA_DISPATCH(args.rows.log_probs, sum_sequences, args);
 }
 
 void match_sorted(const MatchSortedArgs& args, StreamView stream) {
   check_rows(args.rows);
-  TESSERA_ASSERT(args.matched && args.scratch.numel() == 2 * args.rows.targets.shape[0] &&
-                     args.scratch.dtype == DType::f64 && args.rows.targets.shape[0] % 2 == 0,
-                 "scratch %s of %ld rows", args.scratch.shape.str().c_str(), args.rows.targets.shape[0]);
+  check_pairs(args.rows);
+  TESSERA_ASSERT(args.matched && args.scratch.numel() == 2 * args.rows.count() && args.scratch.dtype == DType::f64,
+                 "scratch %s of %ld sequences", args.scratch.shape.str().c_str(), args.rows.count());
   check_column(args.reference_sums, args.rows, DType::f64);
   check_column(args.matched, args.rows, DType::f64);
   TESSERA_DISPATCH(args.rows.log_probs, match_sorted, args);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Losses of pairs of sequences, and of single labelled ones, as functions of the log-probabilities of their tokens:
-// DPO, CPO, SimPO and their kind; KTO. Of pairs, rows 2k and 2k + 1 are the chosen and the rejected sequence of pair k.
+// DPO, CPO, SimPO and their kind; KTO. Of pairs, sequences 2k and 2k + 1 are the chosen and the rejected one of pair k.
 // The gradient with respect to logits is that of cross-entropy with a weight for each token (linear_cross_entropy),
 // which is computed here.
 
@@ -76,6 +76,12 @@ struct PreferenceSpec {
   bool mean = false;          // log-probabilities are divided by the sequence's number of targets (ipo, simpo, orpo)
   bool rewards_mean = false;  // so are those that rewards and logps are made of
   double nll = 0;             // weight of the chosen sequences' cross-entropy, a mean over their targets
+  /// LD-DPO: in a log-probability, the weight of the targets of the longer sequence of a pair past as many as the other
+  /// one has. The cross-entropy is of all targets alike.
+  double tail_weight = 1;
+  /// WPO: the loss of a pair is multiplied by e^(mean of log p - log Σp² over the targets) of both sequences, which has
+  /// no gradient; needs SequenceRows::log_sum_squares.
+  bool weighted = false;
   double desirable_weight = 1, undesirable_weight = 1;  // of labelled sequences
   [[nodiscard]] bool sorted() const { return kind == PreferenceKind::aot || kind == PreferenceKind::aot_unpaired; }
   /// Of a loss of pairs.
@@ -104,22 +110,26 @@ enum class PreferenceSum : unsigned char {
 inline constexpr int num_preference_sums = 9;
 inline constexpr double preference_unit = 0x1p-24;
 
-/// Log-probabilities of the targets of R rows, 0 where a target is ignored.
+/// Log-probabilities of the targets of R sequences, 0 where a target is ignored: (R, T), or with `ends` (1, T).
 struct SequenceRows {
-  TensorView log_probs;  // (R, T) fp32
-  TensorView targets;    // (R, T) int32, ignore_index where there is none
+  TensorView log_probs;  // fp32
+  TensorView targets;    // int32, ignore_index where there is none
+  /// (R) int32: the sequences are one row, end to end, and end there. Absent: each is a row.
+  TensorView ends = {};
+  TensorView log_sum_squares = {};  // fp64: log Σp² of each target (LinearCrossEntropyArgs); for spec.weighted alone
+  [[nodiscard]] std::int64_t count() const { return ends ? ends.numel() : targets.shape[0]; }  // R
 };
 
 struct PreferenceLossArgs {
   PreferenceSpec spec;
-  SequenceRows rows;  // R even
+  SequenceRows rows;  // R even; `weights` have the shape of its log-probabilities
   /// (R) fp64: the reference's log-probability of each sequence; absent: 0.
   TensorView reference_sums;
   TensorView matched;  // (R) fp64, of match_sorted; for aot and aot_unpaired alone
-  /// (R) fp32, of the chosen rows alone: pairs of the global batch over targets of its chosen sequences, by which the
+  /// (R) fp32, of the chosen ones alone: pairs of the global batch over targets of its chosen sequences, by which the
   /// cross-entropy is a mean over these; read if spec.nll is not 0.
   TensorView nll_weights;
-  /// (R, T) fp32, written: the cross-entropy weight of each target; absent: not wanted.
+  /// fp32, written: the cross-entropy weight of each target; absent: not wanted.
   TensorView weights;
   LossSums* sums = nullptr;  // adds each pair: its loss without the cross-entropy, one token, right if ρ is larger
   std::int64_t* metrics = nullptr;  // (num_preference_sums), added to; null: not wanted
@@ -133,10 +143,10 @@ struct LabelledLossArgs {
   PreferenceSpec spec;
   SequenceRows rows;
   TensorView reference_sums;  // (R) fp64; absent: 0
-  TensorView labels;         // (R) fp32: 1 desirable, -1 undesirable, 0 none: the row counts in PreferenceSum::kl alone
-  TensorView kl;             // (R) fp64: z₀ of each row
-  TensorView weights;        // (R, T) fp32, written: the cross-entropy weight of each target; absent: not wanted
-  LossSums* sums = nullptr;  // adds each labelled row: its loss, one token
+  TensorView labels;          // (R) fp32: 1 desirable, -1 undesirable, 0 none: it counts in PreferenceSum::kl alone
+  TensorView kl;              // (R) fp64: z₀ of each
+  TensorView weights;         // fp32, written: the cross-entropy weight of each target; absent: not wanted
+  LossSums* sums = nullptr;   // adds each labelled one: its loss, one token
   std::int64_t* metrics = nullptr;  // (num_preference_sums), added to; null: not wanted
 };
 void labelled_loss(const LabelledLossArgs& args, StreamView stream);
@@ -144,20 +154,22 @@ void labelled_loss(const LabelledLossArgs& args, StreamView stream);
 /// The log-probability of each sequence: the sum over its targets, in fp64, in an order that T does not change.
 struct SumSequencesArgs {
   SequenceRows rows;
-  TensorView sums;  // (R) fp64, written
+  TensorView sums;         // (R) fp64, written
+  double tail_weight = 1;  // of pairs, PreferenceSpec's
 };
 void sum_sequences(const SumSequencesArgs& args, StreamView stream);
 
-/// Sorts values of R/2 pairs, and leaves for each row the value of the other kind that has its rank; equal ones are in
-/// the order of the pairs.
-///   aot           margins of log-probabilities, and of the reference's: for both rows of a pair the latter
-///   aot_unpaired  ρ of the chosen rows, and of the rejected ones
+/// Sorts values of R/2 pairs, and leaves for each sequence the value of the other kind that has its rank; equal ones
+/// are in the order of the pairs.
+///   aot           margins of log-probabilities, and of the reference's: for both of a pair the latter
+///   aot_unpaired  ρ of the chosen ones, and of the rejected ones
 struct MatchSortedArgs {
   PreferenceKind kind = PreferenceKind::aot;
   SequenceRows rows;          // R even
   TensorView reference_sums;  // (R) fp64; absent: 0
   TensorView scratch;         // (2, R) fp64
   TensorView matched;         // (R) fp64, written
+  double tail_weight = 1;     // PreferenceSpec's
 };
 void match_sorted(const MatchSortedArgs& args, StreamView stream);
 

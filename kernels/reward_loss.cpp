@@ -25,8 +25,11 @@ void score_sequences(const ScoreArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.ids.numel() == args.x.shape[0] && args.positions &&
                      args.positions.numel() == args.ids.numel() && args.last && args.scores,
                  "ids %s of hidden states %s", args.ids.shape.str().c_str(), args.x.shape.str().c_str());
-  check_scores(args.last, args.ids.shape[0], DType::i32);
-  check_scores(args.scores, args.ids.shape[0], DType::f64);
+  TESSERA_ASSERT(!args.ends || (args.ids.shape[0] == 1 && args.ends.dtype == DType::i32), "%ld rows end to end",
+                 args.ids.shape[0]);
+  const std::int64_t sequences = args.ends ? args.ends.numel() : args.ids.shape[0];
+  check_scores(args.last, sequences, DType::i32);
+  check_scores(args.scores, sequences, DType::f64);
   TESSERA_DISPATCH(args.x, score_sequences, args);
 }
 
@@ -39,7 +42,7 @@ void reward_loss(const RewardLossArgs& args, StreamView stream) {
 
 void score_backward(const ScoreBackwardArgs& args, StreamView stream) {
   check_score_weight(args.x, args.weight);
-  TESSERA_ASSERT(args.last && args.slopes && args.last.numel() > 0 && args.x.shape[0] % args.last.numel() == 0 &&
+  TESSERA_ASSERT(args.last && args.slopes && args.last.numel() > 0 &&
                      (!args.dx || (args.dx.shape == args.x.shape && args.dx.dtype == args.x.dtype)) &&
                      (!args.dweight || args.dweight.numel() == args.weight.numel()),
                  "gradients %s and %s of hidden states %s", args.dx.shape.str().c_str(),

@@ -60,6 +60,8 @@ struct Batch {
   TensorView reference;
   /// (B) fp64: the reference's log-probability of each sequence, known beforehand, in place of `reference`.
   TensorView reference_sums;
+  /// (B) int32, and B below too: where B sequences end that are one row, end to end; absent: each is a row.
+  TensorView sequence_ends;
   TensorView nll_weights;  // (B) fp32: pairs over targets of chosen sequences (kernels::PreferenceLossArgs)
   TensorView labels;       // (B) fp32: of labelled sequences (kernels::LabelledLossArgs)
   TensorView kl;           // (B) fp64: of each, z₀
@@ -120,7 +122,8 @@ enum class BatchField : unsigned char {
   margins,
   part_positions,
   part_ids,
-  part_targets
+  part_targets,
+  sequence_ends
 };
 /// Ranks that have the same micro-batches: how many there are, and how many of them have tokens of the same part of a
 /// row.
@@ -134,7 +137,7 @@ struct BatchFieldInfo {
   TensorView Batch::*tensor;
   enum class Per : unsigned char {
     token,
-    sequence,    // a value for each row
+    sequence,    // a value for each row, or for each of the sequences that are one row end to end
     row_token,   // for each token of whole rows, which several ranks may share
     part_token,  // for each token of the part that the ranks of the tensor axis have
   } per = Per::token;
@@ -142,12 +145,13 @@ struct BatchFieldInfo {
   [[nodiscard]] constexpr int ranks_of(RowSharing sharing) const {
     return per == Per::row_token ? sharing.ranks : per == Per::part_token ? sharing.tensor : 1;
   }
-  /// Values in a micro-batch of so many rows of so many tokens, on each of the ranks that share its rows.
+  /// Values in a micro-batch of so many rows (of Per::sequence: sequences) of so many tokens, on each of the ranks that
+  /// share its rows.
   [[nodiscard]] constexpr std::int64_t numel(std::int64_t rows, std::int64_t tokens, RowSharing sharing) const {
     return per == Per::sequence ? rows : rows * tokens * ranks_of(sharing);
   }
 };
-inline constexpr std::array<BatchFieldInfo, 15> batch_fields = {
+inline constexpr std::array<BatchFieldInfo, 16> batch_fields = {
     {{BatchField::ids, "ids", DType::i32, &Batch::ids},
      {BatchField::targets, "targets", DType::i32, &Batch::targets},
      {BatchField::positions, "positions", DType::i32, &Batch::positions},
@@ -165,7 +169,8 @@ inline constexpr std::array<BatchFieldInfo, 15> batch_fields = {
      {BatchField::part_positions, "part_positions", DType::i32, &Batch::part_positions,
       BatchFieldInfo::Per::part_token},
      {BatchField::part_ids, "part_ids", DType::i32, &Batch::part_ids, BatchFieldInfo::Per::part_token},
-     {BatchField::part_targets, "part_targets", DType::i32, &Batch::part_targets, BatchFieldInfo::Per::part_token}}};
+     {BatchField::part_targets, "part_targets", DType::i32, &Batch::part_targets, BatchFieldInfo::Per::part_token},
+     {BatchField::sequence_ends, "sequence_ends", DType::i32, &Batch::sequence_ends, BatchFieldInfo::Per::sequence}}};
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
 [[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }

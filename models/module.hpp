@@ -32,8 +32,10 @@ struct BatchShape {
   std::int64_t longest = 0;  // most tokens of a document: its positions are below; 0: T
   /// In training: outputs of norms and of activation functions are saved too, not computed again in backward.
   bool saves_outputs = false;
-  bool packed = false;  // rows hold documents: Batch::positions, and Batch::documents where attention takes them
-  bool whole = false;   // in generation: ranks that have parts of matrices have all tokens, which `tokens` counts
+  bool packed = false;    // rows hold documents: Batch::positions, and Batch::documents where attention takes them
+  bool whole = false;     // in generation: ranks that have parts of matrices have all tokens, which `tokens` counts
+  std::int64_t ends = 0;  // of sequences that are one row, end to end: how many a loss over sequences has; 0: B
+  [[nodiscard]] std::int64_t num_sequences() const { return ends > 0 ? ends : batch; }
   [[nodiscard]] std::int64_t num_positions() const { return longest > 0 ? longest : tokens; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };

@@ -14,7 +14,7 @@ namespace {
 
 /// Cross-entropy of the rows of a head, as kernels take it, without gradients.
 kernels::LinearCrossEntropyArgs forward_args(const LossArgs& args, const TensorView& workspace,
-                                             const TensorView& log_probs) {
+                                             const TensorView& log_probs, const TensorView& squares = {}) {
   kernels::LinearCrossEntropyArgs made{.x = args.x,
                                        .weight = args.weight,
                                        .targets = args.batch->targets.reshape(Shape{args.x.shape[0]}),
@@ -24,7 +24,8 @@ kernels::LinearCrossEntropyArgs forward_args(const LossArgs& args, const TensorV
                                        .workspace = workspace,
                                        .dx = {},
                                        .dweight = {},
-                                       .low = args.low};
+                                       .low = args.low,
+                                       .log_sum_squares = squares};
   made.low.dx = made.low.dweight = {};
   return made;
 }
@@ -37,25 +38,29 @@ class PreferenceLoss final : public Loss {
  public:
   explicit PreferenceLoss(std::vector<PreferenceTerm> terms)
       : terms_(std::move(terms)),
-        sorts_(std::ranges::any_of(terms_, [](const PreferenceTerm& term) { return term.spec.sorted(); })) {}
+        sorts_(std::ranges::any_of(terms_, [](const PreferenceTerm& term) { return term.spec.sorted(); })),
+        weighted_(terms_.front().spec.weighted) {}
 
   void compute(const LossArgs& args) const override {
     const Batch& batch = *args.batch;
     ScratchAllocator allocator(args.workspace);
     const Scratch w = scratch(allocator, args.shape, args.weight.shape[0], args.x.dtype);
-    kernels::linear_cross_entropy(forward_args(args, w.logits, w.log_probs), args.stream);
+    kernels::linear_cross_entropy(forward_args(args, w.logits, w.log_probs, w.squares), args.stream);
+    const double tail_weight = terms_.front().spec.tail_weight;
     const bool trains = args.dx || args.dweight || args.low.dx || args.low.dweight;
     TensorView reference = batch.reference_sums;
     if (!reference && batch.reference) {
       reference = w.reference;
-      kernels::sum_sequences({{batch.reference, batch.targets}, reference}, args.stream);
+      kernels::sum_sequences({{batch.reference, batch.targets, batch.sequence_ends}, reference, tail_weight},
+                             args.stream);
     }
-    const kernels::SequenceRows rows{w.log_probs, batch.targets};
+    const kernels::SequenceRows rows{w.log_probs, batch.targets, batch.sequence_ends, w.squares};
     const TensorView weights = trains ? w.weights : TensorView{};
     for (const PreferenceTerm& term : terms_) {
       const bool is_further = &term != terms_.data();
       const TensorView matched = term.spec.sorted() ? w.matched : TensorView{};
-      if (matched) kernels::match_sorted({term.spec.kind, rows, reference, w.sorted, matched}, args.stream);
+      if (matched)
+        kernels::match_sorted({term.spec.kind, rows, reference, w.sorted, matched, tail_weight}, args.stream);
       if (term.spec.labelled())
         kernels::labelled_loss({term.spec, rows, reference, batch.labels, batch.kl, weights, batch.sums, batch.metrics},
                                args.stream);
@@ -91,23 +96,25 @@ class PreferenceLoss final : public Loss {
  private:
   struct Scratch {
     TensorView log_probs, weights;  // (B, T) fp32
-    TensorView reference;           // (B) fp64
-    TensorView sorted, matched;     // (2, B) and (B) fp64, of pairs that are sorted together; else absent
+    TensorView squares;             // (B, T) fp64, of weighted pairs; else absent
+    TensorView reference;           // fp64, one of each sequence
+    TensorView sorted, matched;     // fp64, two and one of each, of pairs that are sorted together; else absent
     TensorView logits;              // of cross-entropy
   };
   Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t vocab, DType dtype) const {
     Scratch s;
     s.log_probs = allocator.take(DType::f32, {shape.batch, shape.tokens});
     s.weights = allocator.take(DType::f32, {shape.batch, shape.tokens});
-    s.reference = allocator.take(DType::f64, {shape.batch});
-    if (sorts_) s.sorted = allocator.take(DType::f64, {2, shape.batch});
-    if (sorts_) s.matched = allocator.take(DType::f64, {shape.batch});
+    if (weighted_) s.squares = allocator.take(DType::f64, {shape.batch, shape.tokens});
+    s.reference = allocator.take(DType::f64, {shape.num_sequences()});
+    if (sorts_) s.sorted = allocator.take(DType::f64, {2, shape.num_sequences()});
+    if (sorts_) s.matched = allocator.take(DType::f64, {shape.num_sequences()});
     s.logits = allocator.take_bytes(cross_entropy_bytes(shape, vocab, dtype));
     return s;
   }
 
   std::vector<PreferenceTerm> terms_;
-  bool sorts_;
+  bool sorts_, weighted_;
 };
 
 class TargetLogProbs final : public Loss {
@@ -122,6 +129,8 @@ class TargetLogProbs final : public Loss {
 
 class SequenceLogProbs final : public Loss {
  public:
+  explicit SequenceLogProbs(double tail_weight) : tail_weight_(tail_weight) {}
+
   void compute(const LossArgs& args) const override {
     ScratchAllocator allocator(args.workspace);
     const TensorView log_probs = allocator.take(DType::f32, {args.shape.batch, args.shape.tokens});
@@ -129,7 +138,9 @@ class SequenceLogProbs final : public Loss {
     kernels::LinearCrossEntropyArgs forward = forward_args(args, logits, log_probs);
     forward.sums = args.batch->sums;
     kernels::linear_cross_entropy(forward, args.stream);
-    kernels::sum_sequences({{log_probs, args.batch->targets}, args.batch->sequence_values}, args.stream);
+    const Batch& batch = *args.batch;
+    kernels::sum_sequences({{log_probs, batch.targets, batch.sequence_ends}, batch.sequence_values, tail_weight_},
+                           args.stream);
   }
   [[nodiscard]] bool writes_sequences() const override { return true; }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t vocab, DType dtype) const override {
@@ -138,6 +149,9 @@ class SequenceLogProbs final : public Loss {
       (void)allocator.take_bytes(cross_entropy_bytes(shape, vocab, dtype));
     });
   }
+
+ private:
+  double tail_weight_;
 };
 
 }  // namespace
@@ -155,9 +169,8 @@ std::shared_ptr<const Loss> target_log_probs() {
   return loss;
 }
 
-std::shared_ptr<const Loss> sequence_log_probs() {
-  static const auto loss = std::make_shared<const SequenceLogProbs>();
-  return loss;
+std::shared_ptr<const Loss> sequence_log_probs(double tail_weight) {
+  return std::make_shared<const SequenceLogProbs>(tail_weight);
 }
 
 void set_loss(Model& model, const std::shared_ptr<const Loss>& loss) {

@@ -26,7 +26,8 @@ class RewardLoss final : public Loss {
                               .positions = batch.positions,
                               .pad_token = spec_.pad_token,
                               .last = w.last,
-                              .scores = batch.sequence_values},
+                              .scores = batch.sequence_values,
+                              .ends = batch.sequence_ends},
                              args.stream);
     const bool trains = args.dx || args.dweight;
     kernels::reward_loss({.scores = batch.sequence_values,
@@ -56,13 +57,13 @@ class RewardLoss final : public Loss {
 
  private:
   struct Scratch {
-    TensorView last;    // (B) int32
-    TensorView slopes;  // (B) fp64
+    TensorView last;    // int32, one of each sequence
+    TensorView slopes;  // fp64, the same
   };
   static Scratch scratch(ScratchAllocator& allocator, BatchShape shape) {
     Scratch s;
-    s.last = allocator.take(DType::i32, {shape.batch});
-    s.slopes = allocator.take(DType::f64, {shape.batch});
+    s.last = allocator.take(DType::i32, {shape.num_sequences()});
+    s.slopes = allocator.take(DType::f64, {shape.num_sequences()});
     return s;
   }
 

@@ -159,24 +159,20 @@ std::int64_t PackedStream::tokens_of(std::int64_t sample) const {
   return tokens;
 }
 
-std::int64_t PackedStream::longest_row(std::int64_t sample) const {
-  std::int64_t longest = 0;
-  for (int sequence = 0; sequence < sequences(); ++sequence) longest = std::max(longest, tokens_of(sample, sequence));
-  return longest;
-}
-
 void PackedStream::set_reference_sums(std::vector<double> sums) {
   TESSERA_ASSERT(static_cast<std::int64_t>(sums.size()) == count().samples * sequences(),
                  "%zu log-probabilities of %ld samples", sums.size(), count().samples);
   reference_sums_ = std::move(sums);
 }
 
-std::int64_t PackedStream::longest_together(std::int64_t samples) const {
+std::int64_t PackedStream::longest_together(std::int64_t samples, Sequences which) const {
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> longest;
   std::int64_t sum = 0;
   for (std::int64_t k = 0; k < count().samples; ++k) {
-    longest.push(tokens_of(k));
-    sum += tokens_of(k);
+    std::int64_t tokens = 0;
+    for (int sequence = which.first; sequence < which.end; ++sequence) tokens += tokens_of(k, sequence);
+    longest.push(tokens);
+    sum += tokens;
     if (static_cast<std::int64_t>(longest.size()) <= samples) continue;
     sum -= longest.top();
     longest.pop();

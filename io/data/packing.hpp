@@ -173,10 +173,12 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] std::int64_t tokens_of(std::int64_t sample) const;
   /// Of one of its sequences, [0, sequences()).
   [[nodiscard]] std::int64_t tokens_of(std::int64_t sample, int sequence) const;
-  /// Of its longest sequence.
-  [[nodiscard]] std::int64_t longest_row(std::int64_t sample) const;
-  /// Tokens, without padding, of the `samples` longest ones together; of all if there are fewer.
-  [[nodiscard]] std::int64_t longest_together(std::int64_t samples) const;
+  /// Which of the sequences of a sample.
+  struct Sequences {
+    int first = 0, end = 1;
+  };
+  /// Tokens, without padding, that `which` sequences of so many samples have together, at most.
+  [[nodiscard]] std::int64_t longest_together(std::int64_t samples, Sequences which) const;
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
   /// The same of one of its sequences, [0, sequences()).

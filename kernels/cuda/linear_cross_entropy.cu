@@ -176,6 +176,37 @@ __device__ Running observe_row(const LossRows<T>& r, const T* x) {
   return join_block(own);
 }
 
+/// log Σ p² of each row, before the logits become gradients.
+template <bool Capped, class T>
+__global__ void __launch_bounds__(loss_threads) log_squares_kernel(const LossRows<T> r, double* log_sum_squares) {
+  __shared__ double parts[loss_threads / 32];
+  const std::int64_t row = blockIdx.x;
+  const T* const x = r.logits + row * r.pitch;
+  if (r.targets[row] == ignore_index) {
+    if (threadIdx.x == 0) log_sum_squares[row] = 0;
+    return;
+  }
+  constexpr int n = vector_length<T>;
+  const Running all = observe_row<Capped>(r, x);
+  double sum = 0;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < r.vocab; c += loss_threads * n) {
+    float v[n];
+    const int count = read(x, c, r.vocab, v);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      if (i >= count) continue;
+      const auto e = static_cast<double>(exponential(capped<Capped>(r, v[i]) - all.max));
+      sum += e * e;
+    }
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < loss_threads / 32; ++w) sum += parts[w];
+  log_sum_squares[row] = log(sum) - 2 * log(all.sum);
+}
+
 template <bool Capped, class T>
 __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r) {
   const std::int64_t row = blockIdx.x;
@@ -326,6 +357,12 @@ void run_block(const LinearCrossEntropyArgs& args, const RowBlocks& blocks, std:
                          static_cast<std::int32_t>(args.part.first),
                          statistics_of(args.part.statistics, first),
                          statistics_of(args.part.merged, first)};
+  if (args.log_sum_squares) {
+    const auto kernel = cap > 0 ? log_squares_kernel<true, T> : log_squares_kernel<false, T>;
+    kernel<<<blocks_for(count, 1), loss_threads, 0, stream_of(stream)>>>(rows,
+                                                                         args.log_sum_squares.as<double>() + first);
+    check_launch("log Σ p²");
+  }
   if (cap > 0) launch_loss<true>(rows, count, stream);
   else launch_loss<false>(rows, count, stream);
   if (!trains) return;

@@ -15,6 +15,7 @@ struct Scored {
   const T* weight;
   const std::int32_t* ids;
   const std::int32_t* positions;
+  const std::int32_t* ends;  // null: each sequence is a row
   std::int32_t pad_token;
   std::int64_t tokens, channels;
   std::int32_t* last;
@@ -24,16 +25,20 @@ struct Scored {
 template <class T>
 __global__ void __launch_bounds__(group_block) score_kernel(const Scored<T> s) {
   __shared__ int of_warps[group_block / 32];
-  const std::int64_t row = blockIdx.x, begin = row * s.tokens;
-  int last = 0;
-  for (std::int64_t t = threadIdx.x; t < s.tokens; t += group_block)
-    if (s.positions[begin + t] != 0 && s.ids[begin + t] != s.pad_token) last = static_cast<int>(t);
+  const std::int64_t row = blockIdx.x,
+                     begin = !s.ends    ? row * s.tokens
+                             : row == 0 ? 0
+                                        : s.ends[row - 1],
+                     end = s.ends ? s.ends[row] : begin + s.tokens;
+  auto last = static_cast<int>(begin);
+  for (std::int64_t t = begin + threadIdx.x; t < end; t += group_block)
+    if (s.positions[t] != 0 && s.ids[t] != s.pad_token) last = static_cast<int>(t);
   last = warp_max(last);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = last;
   __syncthreads();
 #pragma unroll
   for (int warp = 0; warp < group_block / 32; ++warp) last = of_warps[warp] > last ? of_warps[warp] : last;
-  const T* const x = s.x + (begin + last) * s.channels;
+  const T* const x = s.x + last * s.channels;
   double sum = 0;
   for (std::int64_t c = threadIdx.x; c < s.channels; c += group_block)
     sum += static_cast<double>(to_float(x[c])) * static_cast<double>(to_float(s.weight[c]));
@@ -81,7 +86,7 @@ struct ScoreBackward {
   const std::int32_t* last;
   const double* slopes;
   const double* loss_scale;
-  std::int64_t rows, tokens, channels;
+  std::int64_t rows, channels;
 };
 
 /// A thread for a channel.
@@ -92,33 +97,31 @@ __global__ void __launch_bounds__(group_block)
   if (c >= b.channels) return;
   double sum = accumulate ? static_cast<double>(to_float(dweight[c])) : 0.0;
   for (std::int64_t row = 0; row < b.rows; ++row)
-    sum += *b.loss_scale * b.slopes[row] *
-           static_cast<double>(to_float(b.x[(row * b.tokens + b.last[row]) * b.channels + c]));
+    sum += *b.loss_scale * b.slopes[row] * static_cast<double>(to_float(b.x[b.last[row] * b.channels + c]));
   dweight[c] = rounded<G>(static_cast<float>(sum));
 }
 
-/// A thread for an element.
+/// A thread for a channel of a last token; the others are 0.
 template <class T>
 __global__ void __launch_bounds__(group_block) score_input_kernel(const ScoreBackward<T> b, T* dx) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * group_block + threadIdx.x;
-  if (i >= b.rows * b.tokens * b.channels) return;
-  const std::int64_t token = i / b.channels, row = token / b.tokens;
-  const bool is_last = token - row * b.tokens == b.last[row];
-  dx[i] = rounded<T>(is_last ? static_cast<float>(*b.loss_scale * b.slopes[row] *
-                                                  static_cast<double>(to_float(b.weight[i % b.channels])))
-                             : 0.0F);
+  if (i >= b.rows * b.channels) return;
+  const std::int64_t row = i / b.channels, c = i % b.channels;
+  dx[b.last[row] * b.channels + c] =
+      rounded<T>(static_cast<float>(*b.loss_scale * b.slopes[row] * static_cast<double>(to_float(b.weight[c]))));
 }
 
 }  // namespace
 
 void score_sequences(const ScoreArgs& args, StreamView stream) {
-  const std::int64_t rows = args.ids.shape[0];
+  const std::int64_t rows = args.scores.numel();
   if (rows == 0) return;
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const Scored<T> s{data_of<T>(args.x),
                       data_of<T>(args.weight),
                       data_of<std::int32_t>(args.ids),
                       data_of<std::int32_t>(args.positions),
+                      args.ends ? data_of<std::int32_t>(args.ends) : nullptr,
                       args.pad_token,
                       args.ids.shape[1],
                       args.x.shape[1],
@@ -152,7 +155,6 @@ void score_backward(const ScoreBackwardArgs& args, StreamView stream) {
                              data_of<double>(args.slopes),
                              args.loss_scale,
                              rows,
-                             args.x.shape[0] / rows,
                              channels};
     if (args.dweight)  // before dx, which may be x
       dispatch_gradient_dtype<T>(args.dweight.dtype, [&]<class G>(G) {
@@ -161,8 +163,9 @@ void score_backward(const ScoreBackwardArgs& args, StreamView stream) {
         check_launch("score_backward");
       });
     if (!args.dx) return;
+    check(cudaMemsetAsync(args.dx.data, 0, args.dx.nbytes(), stream_of(stream)), "clearing the gradient of scores");
     score_input_kernel<T>
-        <<<blocks_for(args.x.numel(), group_block), group_block, 0, stream_of(stream)>>>(b, data_of<T>(args.dx));
+        <<<blocks_for(rows * channels, group_block), group_block, 0, stream_of(stream)>>>(b, data_of<T>(args.dx));
     check_launch("score_backward");
   });
 }

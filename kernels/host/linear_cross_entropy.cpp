@@ -7,6 +7,7 @@
 #include "kernels/linear_cross_entropy.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/gemm.hpp"
@@ -64,6 +65,7 @@ class BlockedRun {
         targets_(args.targets.as<std::int32_t>()),
         weights_(args.weights ? args.weights.as<float>() : nullptr),
         log_probs_(args.log_probs ? args.log_probs.as<float>() : nullptr),
+        squares_(args.log_sum_squares ? args.log_sum_squares.as<double>() : nullptr),
         trains_(args.trains()),
         sweeps_(cross_entropy_row<A>()) {}
 
@@ -145,7 +147,21 @@ class BlockedRun {
     return {line(c, r), column(c), width(c), target(r), static_cast<A>(args_.logits.soft_cap)};
   }
   void observe(std::int64_t c, std::int64_t r) const {
-    workspace_.chunk_max[c * cut_.rows + r] = host::observe(workspace_.rows[r], chunk_row(c, r), sweeps_);
+    const A max = host::observe(workspace_.rows[r], chunk_row(c, r), sweeps_);
+    workspace_.chunk_max[c * cut_.rows + r] = max;
+    if (squares_ == nullptr) return;
+    double& all = squares_[first_ + r];
+    const double of_chunk = log_sum_squares(chunk_row(c, r), max);
+    all = c == 0 ? of_chunk : std::max(all, of_chunk) + std::log1p(std::exp(-std::abs(all - of_chunk)));
+  }
+  /// log Σ exp(2·logit) of a chunk that has been observed: of exponentials, or of logits with a soft cap.
+  static double log_sum_squares(const ChunkRow<A>& of, A max) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < of.width; ++i) {
+      const double e = of.soft_cap > 0 ? std::exp(static_cast<double>(of.x[i] - max)) : static_cast<double>(of.x[i]);
+      sum += e * e;
+    }
+    return std::log(sum) + 2 * static_cast<double>(max);
   }
 
   void add_sums() const {
@@ -155,6 +171,7 @@ class BlockedRun {
       LossRow& row = workspace_.rows[r];
       if (!ignored(r)) add_row(row, targets_[first_ + r], weight(r), sums);
       if (log_probs_ != nullptr) log_probs_[first_ + r] = ignored(r) ? 0.0F : static_cast<float>(row.target - row.lse);
+      if (squares_ != nullptr) squares_[first_ + r] = ignored(r) ? 0.0 : squares_[first_ + r] - 2 * row.lse;
     }
   }
 
@@ -233,6 +250,7 @@ class BlockedRun {
   const std::int32_t* targets_;
   const float* weights_;  // null: 1
   float* log_probs_;      // null: not wanted
+  double* squares_;       // log Σ p², during the chunks log Σ exp(2·logit); null: not wanted
   bool trains_;           // a gradient is wanted
   const LinearCrossEntropy<A>& sweeps_;
   std::int64_t first_ = 0, count_ = 0;  // current block of rows

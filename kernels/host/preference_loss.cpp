@@ -11,16 +11,47 @@
 namespace tessera::kernels::host {
 namespace {
 
-SequenceSums sums_of(const SequenceRows& rows, std::int64_t row) {
+/// The tokens of a sequence.
+struct Tokens {
+  std::int64_t begin, end;
+};
+Tokens tokens_of(const SequenceRows& rows, std::int64_t row) {
   const std::int64_t n = rows.targets.shape[1];
-  const auto* log_probs = rows.log_probs.as<float>() + row * n;
-  const auto* targets = rows.targets.as<std::int32_t>() + row * n;
+  if (!rows.ends) return {row * n, (row + 1) * n};
+  const auto* const ends = rows.ends.as<std::int32_t>();
+  return {row == 0 ? 0 : ends[row - 1], ends[row]};
+}
+
+std::int64_t num_targets(const SequenceRows& rows, Tokens in) {
+  const auto* const targets = rows.targets.as<std::int32_t>();
+  return in.end - in.begin - std::count(targets + in.begin, targets + in.end, ignore_index);
+}
+
+/// The first tokens that have as many targets as the other sequence of the pair; all of them, if all weigh the same.
+Tokens shared_tokens(const SequenceRows& rows, std::int64_t row, double tail_weight) {
+  Tokens tokens = tokens_of(rows, row);
+  if (tail_weight == 1) return tokens;
+  std::int64_t left = num_targets(rows, tokens_of(rows, row ^ 1));
+  for (std::int64_t t = tokens.begin; t < tokens.end; ++t)
+    if (rows.targets.as<std::int32_t>()[t] != ignore_index && left-- == 0) tokens.end = t;
+  return tokens;
+}
+
+SequenceSums sums_of(const SequenceRows& rows, std::int64_t row, double tail_weight) {
+  const Tokens tokens = tokens_of(rows, row), shared = shared_tokens(rows, row, tail_weight);
+  const auto* const log_probs = rows.log_probs.as<float>();
+  const auto* const targets = rows.targets.as<std::int32_t>();
+  const double* const squares = rows.log_sum_squares ? rows.log_sum_squares.as<double>() : nullptr;
   SequenceSums sums{};
-  for (std::int64_t t = 0; t < n; ++t) {
+  double tail = 0;
+  for (std::int64_t t = tokens.begin; t < tokens.end; ++t) {
     if (targets[t] == ignore_index) continue;
-    sums.policy += static_cast<double>(log_probs[t]);
+    (t < shared.end ? sums.policy : tail) += static_cast<double>(log_probs[t]);
+    if (squares != nullptr) sums.log_sum_squares += squares[t];
     ++sums.targets;
   }
+  sums.all = sums.policy + tail;
+  sums.policy += tail_weight * tail;
   return sums;
 }
 
@@ -28,8 +59,8 @@ SequenceSums sums_of(const SequenceRows& rows, std::int64_t row) {
 struct PairSums {
   SequenceSums chosen, rejected;
 };
-PairSums pair_of(const SequenceRows& rows, const TensorView& reference, std::int64_t row) {
-  PairSums pair{sums_of(rows, row), sums_of(rows, row + 1)};
+PairSums pair_of(const SequenceRows& rows, const TensorView& reference, std::int64_t row, double tail_weight) {
+  PairSums pair{sums_of(rows, row, tail_weight), sums_of(rows, row + 1, tail_weight)};
   if (!reference) return pair;
   pair.chosen.reference = reference.as<double>()[row];
   pair.rejected.reference = reference.as<double>()[row + 1];
@@ -45,44 +76,48 @@ PairTerms terms_of(const PreferenceSpec& spec, const SequenceSums& chosen, const
   }
 }
 
+/// Cross-entropy weights of a sequence's targets: of a loss with the slope, and `nll` of the cross-entropy of all.
+void write_weights(const PreferenceLossArgs& args, std::int64_t row, double slope, double nll) {
+  const Tokens tokens = tokens_of(args.rows, row), shared = shared_tokens(args.rows, row, args.spec.tail_weight);
+  float* const weights = args.weights.as<float>();
+  const auto of_shared = static_cast<float>(-slope + nll),
+             of_tail = static_cast<float>(-slope * args.spec.tail_weight + nll);
+  for (std::int64_t t = tokens.begin; t < tokens.end; ++t)
+    weights[t] = (args.is_further ? weights[t] : 0.0F) + (t < shared.end ? of_shared : of_tail);
+}
+
 }  // namespace
 
 void preference_loss(const PreferenceLossArgs& args) {
-  const std::int64_t rows = args.rows.targets.shape[0], n = args.rows.targets.shape[1];
-  for (std::int64_t row = 0; row < rows; row += 2) {
-    auto [chosen, rejected] = pair_of(args.rows, args.reference_sums, row);
+  for (std::int64_t row = 0; row < args.rows.count(); row += 2) {
+    auto [chosen, rejected] = pair_of(args.rows, args.reference_sums, row, args.spec.tail_weight);
     if (args.matched) {
       chosen.matched = args.matched.as<double>()[row];
       rejected.matched = args.matched.as<double>()[row + 1];
     }
     const PairTerms terms = terms_of(args.spec, chosen, rejected);
+    const double factor = args.factor * pair_weight(args.spec, chosen, rejected);
     if (args.sums != nullptr) {
-      args.sums->loss.add(args.factor * terms.loss);
+      args.sums->loss.add(factor * terms.loss);
       args.sums->tokens += args.is_further ? 0 : 1;
       args.sums->correct += !args.is_further && terms.chosen_reward > terms.rejected_reward ? 1 : 0;
     }
     if (args.metrics != nullptr) {
       const double values[] = {terms.chosen_reward, terms.rejected_reward, terms.chosen_logp, terms.rejected_logp,
-                               -chosen.policy};
+                               -chosen.all};
       for (int i = 0; i < static_cast<int>(std::size(values)); ++i) args.metrics[i] += preference_units(values[i]);
       args.metrics[static_cast<int>(PreferenceSum::nll_targets)] += chosen.targets;
     }
     if (!args.weights) continue;
     const double nll = args.spec.nll == 0 ? 0 : args.spec.nll * static_cast<double>(args.nll_weights.as<float>()[row]);
-    float* const weights = args.weights.as<float>() + row * n;
-    const auto of_chosen = static_cast<float>(-args.factor * terms.chosen_slope + nll);
-    const auto of_rejected = static_cast<float>(-args.factor * terms.rejected_slope);
-    for (std::int64_t t = 0; t < n; ++t) {
-      weights[t] = args.is_further ? weights[t] + of_chosen : of_chosen;
-      weights[n + t] = args.is_further ? weights[n + t] + of_rejected : of_rejected;
-    }
+    write_weights(args, row, factor * terms.chosen_slope, nll);
+    write_weights(args, row + 1, factor * terms.rejected_slope, 0);
   }
 }
 
 void labelled_loss(const LabelledLossArgs& args) {
-  const std::int64_t n = args.rows.targets.shape[1];
-  for (std::int64_t row = 0; row < args.rows.targets.shape[0]; ++row) {
-    SequenceSums sums = sums_of(args.rows, row);
+  for (std::int64_t row = 0; row < args.rows.count(); ++row) {
+    SequenceSums sums = sums_of(args.rows, row, 1);
     if (args.reference_sums) sums.reference = args.reference_sums.as<double>()[row];
     const auto label = static_cast<double>(args.labels.as<float>()[row]);
     const LabelledTerms terms = labelled_terms(args.spec, sums, label, args.kl.as<double>()[row]);
@@ -93,20 +128,23 @@ void labelled_loss(const LabelledLossArgs& args) {
     if (args.metrics != nullptr)
       for (int i = 0; i < num_preference_sums; ++i)
         args.metrics[i] += preference_units(labelled_value(static_cast<PreferenceSum>(i), terms, sums, label));
-    if (args.weights) std::fill_n(args.weights.as<float>() + row * n, n, static_cast<float>(-terms.slope));
+    const Tokens tokens = tokens_of(args.rows, row);
+    if (args.weights)
+      std::fill(args.weights.as<float>() + tokens.begin, args.weights.as<float>() + tokens.end,
+                static_cast<float>(-terms.slope));
   }
 }
 
 void sum_sequences(const SumSequencesArgs& args) {
-  for (std::int64_t row = 0; row < args.rows.targets.shape[0]; ++row)
-    args.sums.as<double>()[row] = sums_of(args.rows, row).policy;
+  for (std::int64_t row = 0; row < args.rows.count(); ++row)
+    args.sums.as<double>()[row] = sums_of(args.rows, row, args.tail_weight).policy;
 }
 
 void match_sorted(const MatchSortedArgs& args) {
-  const std::int64_t pairs = args.rows.targets.shape[0] / 2;
+  const std::int64_t pairs = args.rows.count() / 2;
   double *const first = args.scratch.as<double>(), *const second = first + pairs, *const sorted = second + pairs;
   for (std::int64_t k = 0; k < pairs; ++k) {
-    const PairSums pair = pair_of(args.rows, args.reference_sums, 2 * k);
+    const PairSums pair = pair_of(args.rows, args.reference_sums, 2 * k, args.tail_weight);
     const SortedValues values = sorted_values(args.kind, pair.chosen, pair.rejected);
     first[k] = values.first, second[k] = values.second;
   }

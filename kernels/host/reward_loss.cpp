@@ -13,22 +13,24 @@ namespace {
 
 std::int32_t last_token(const ScoreArgs& args, std::int64_t row) {
   const std::int64_t tokens = args.ids.shape[1];
-  const auto* const ids = args.ids.as<std::int32_t>() + row * tokens;
-  const auto* const positions = args.positions.as<std::int32_t>() + row * tokens;
-  std::int64_t last = tokens - 1;
-  while (last > 0 && (positions[last] == 0 || ids[last] == args.pad_token)) --last;
+  const auto* const ids = args.ids.as<std::int32_t>();
+  const auto* const positions = args.positions.as<std::int32_t>();
+  const auto* const ends = args.ends ? args.ends.as<std::int32_t>() : nullptr;
+  const std::int64_t begin = ends == nullptr ? row * tokens : row == 0 ? 0 : ends[row - 1];
+  std::int64_t last = (ends == nullptr ? begin + tokens : ends[row]) - 1;
+  while (last > begin && (positions[last] == 0 || ids[last] == args.pad_token)) --last;
   return static_cast<std::int32_t>(last);
 }
 
 }  // namespace
 
 void score_sequences(const ScoreArgs& args) {
-  const std::int64_t rows = args.ids.shape[0], tokens = args.ids.shape[1], channels = args.x.shape[1];
+  const std::int64_t rows = args.scores.numel(), channels = args.x.shape[1];
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const T* const weight = args.weight.as<T>();
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int32_t last = args.last.as<std::int32_t>()[row] = last_token(args, row);
-      const T* const x = args.x.as<T>() + (row * tokens + last) * channels;
+      const T* const x = args.x.as<T>() + last * channels;
       double sum = 0;
       for (std::int64_t c = 0; c < channels; ++c) sum += static_cast<double>(x[c]) * static_cast<double>(weight[c]);
       args.scores.as<double>()[row] = sum;
@@ -58,7 +60,7 @@ void reward_loss(const RewardLossArgs& args) {
 }
 
 void score_backward(const ScoreBackwardArgs& args) {
-  const std::int64_t rows = args.last.numel(), tokens = args.x.shape[0] / rows, channels = args.x.shape[1];
+  const std::int64_t rows = args.last.numel(), channels = args.x.shape[1];
   const auto* const last = args.last.as<std::int32_t>();
   const auto* const slopes = args.slopes.as<double>();
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
@@ -70,18 +72,18 @@ void score_backward(const ScoreBackwardArgs& args) {
         for (std::int64_t c = 0; c < channels; ++c) {
           double sum = args.accumulate ? static_cast<double>(dweight[c]) : 0.0;
           for (std::int64_t row = 0; row < rows; ++row)
-            sum += *args.loss_scale * slopes[row] * static_cast<double>(x[(row * tokens + last[row]) * channels + c]);
+            sum += *args.loss_scale * slopes[row] * static_cast<double>(x[last[row] * channels + c]);
           dweight[c] = static_cast<G>(static_cast<Acc<G>>(sum));
         }
       });
     if (!args.dx) return;
     T* const dx = args.dx.as<T>();
-    parallel_ranges(rows * tokens, 16, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(args.x.shape[0], 16, [&](std::int64_t begin, std::int64_t end) {
       std::fill(dx + begin * channels, dx + end * channels, T(0));
     });
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t c = 0; c < channels; ++c)
-        dx[(row * tokens + last[row]) * channels + c] =
+        dx[last[row] * channels + c] =
             static_cast<T>(static_cast<Acc<T>>(*args.loss_scale * slopes[row] * static_cast<double>(weight[c])));
   });
 }

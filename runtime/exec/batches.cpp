@@ -7,6 +7,10 @@ namespace tessera::exec {
 
 void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first,
                         std::int64_t count) {
+  const io::PackedStream* packed = stream.packed();
+  TESSERA_ASSERT((packed != nullptr && packed->packing() == io::Packing::unpaired) ||
+                     (packed != nullptr ? packed->sequences() : 1) == num_sequences_,
+                 "a run planned for %d sequences of a sample", num_sequences_);
   stream_ = &stream;
   sampler_ = sampler;
   first_ = first;
@@ -20,38 +24,41 @@ std::int64_t padded_tokens(std::int64_t longest, std::int64_t limit, int ranks) 
   return std::min((longest + multiple - 1) / multiple * multiple, limit);
 }
 
+SampleBatches::Place SampleBatches::place_of(int micro, std::int64_t row) const {
+  const std::int64_t first = first_ + batch_.range(micro, data_rank_, count_).first;
+  return {sample(first + row / num_sequences_),
+          num_sequences_ > 1 ? static_cast<int>(row % num_sequences_) : sequence_};
+}
+
 std::int64_t SampleBatches::longest_row(int micro) const {
   const io::PackedStream* packed = stream_->packed();
-  const bool unpaired = packed != nullptr && packed->packing() == io::Packing::unpaired;
-  TESSERA_ASSERT(unpaired || (packed != nullptr ? packed->sequences() : 1) == sequences_,
-                 "a run planned for %d rows of a sample", sequences_);
   if (packed == nullptr || !packed->has_rows()) return tokens_;
-  const auto range = batch_.range(micro, data_rank_, count_);
   std::int64_t longest = 1;
-  for (std::int64_t row = 0; row < range.count; ++row)
-    longest = std::max(longest, sequences_ > 1 || !unpaired
-                                    ? packed->longest_row(sample(first_ + range.first + row))
-                                    : packed->tokens_of(sample(first_ + range.first + row), sequence_));
+  for (std::int64_t row = 0; row < sequences(micro); ++row) {
+    const Place at = place_of(micro, row);
+    longest = std::max(longest, packed->tokens_of(at.sample, at.sequence));
+  }
   return padded_tokens(longest, tokens_, context_.ranks());
 }
 
-/// Notes the lengths of the samples; the tokens of the row that they are.
+/// Notes the lengths of the sequences; the tokens of the row that they are.
 std::int64_t SampleBatches::join_rows(int micro) {
   const io::PackedStream* packed = stream_->packed();
   TESSERA_ASSERT(packed != nullptr, "samples end to end that are not of documents");
-  const auto range = batch_.range(micro, data_rank_, count_);
-  std::int64_t* const lengths = lengths_.data() + micro * batch_.micro_batch;
+  std::int64_t* const lengths = lengths_.data() + micro * batch_.micro_batch * num_sequences_;
   std::int64_t sum = 0;
-  for (std::int64_t row = 0; row < range.count; ++row)
-    sum += lengths[row] = packed->tokens_of(sample(first_ + range.first + row));
+  for (std::int64_t row = 0; row < sequences(micro); ++row) {
+    const Place at = place_of(micro, row);
+    sum += lengths[row] = packed->tokens_of(at.sample, at.sequence);
+  }
   TESSERA_ASSERT(sum <= flat_tokens_, "%ld tokens end to end, planned for %ld", sum, flat_tokens_);
   return padded_tokens(std::max<std::int64_t>(sum, 1), flat_tokens_, context_.ranks());
 }
 
 std::span<const std::int64_t> SampleBatches::row_lengths(int micro) const {
   if (flat_tokens_ == 0) return {};
-  return std::span(lengths_).subspan(static_cast<std::size_t>(micro * batch_.micro_batch),
-                                     static_cast<std::size_t>(batch_.range(micro, data_rank_, count_).count));
+  return std::span(lengths_).subspan(static_cast<std::size_t>(micro * batch_.micro_batch * num_sequences_),
+                                     static_cast<std::size_t>(sequences(micro)));
 }
 
 std::int64_t SampleBatches::row_length(int micro, std::int64_t row, std::int64_t at) const {
@@ -67,24 +74,26 @@ io::PackedCounts SampleBatches::work() {
     return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
   io::PackedCounts all;
   for (std::int64_t i = 0; i < count_; ++i) packed->add_counts(sample(first_ + i), all, sequence_);
-  if (sequences_ > 1)
+  if (num_sequences_ > 1)
     nll_weight_ = static_cast<float>(static_cast<double>(count_) / static_cast<double>(all.first_targets));
   return all;
 }
 
 /// All sequences of each sample, one after the other, or one of them.
 void SampleBatches::load_sequences(int micro, const BatchMemory& to) const {
-  const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream& packed = *stream_->packed();
   const std::span<const double> reference = packed.reference_sums();
   TESSERA_ASSERT(to.reference_sums() == nullptr || !reference.empty(),
                  "a run that needs a reference's log-probabilities");
-  for (std::int64_t row = 0; row < range.count * sequences_; ++row) {
-    const std::int64_t k = sample(first_ + range.first + row / sequences_);
-    const int sequence = sequences_ > 1 ? static_cast<int>(row % sequences_) : sequence_;
-    const BatchMemory m = to.from(row * tokens(micro), row);
+  std::int64_t at = 0;
+  for (std::int64_t row = 0; row < sequences(micro); ++row) {
+    const auto [k, sequence] = place_of(micro, row);
+    const std::int64_t length = row_length(micro, row, at);
+    const BatchMemory m = to.from(at, row);
     packed.read_sequence(k, sequence,
-                         {tokens(micro), m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
+                         {length, m.ids(), m.targets(), m.positions(), m.loss_weights(), kernels::ignore_index});
+    at += length;
+    if (m.sequence_ends() != nullptr) *m.sequence_ends() = static_cast<std::int32_t>(at);
     if (m.reference_sums() != nullptr)
       *m.reference_sums() = reference[static_cast<std::size_t>(k * packed.sequences() + sequence)];
     if (m.labels() != nullptr) *m.labels() = sequence == 1 ? 0.0F : packed.is_chosen(k) ? 1.0F : -1.0F;

@@ -13,10 +13,10 @@
 namespace tessera::exec {
 
 /// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
-/// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. With
-/// `flat_tokens`, the most tokens that a micro-batch may have, its samples are one row, end to end. A sample of pairs
-/// is `sequences` = 2 rows, which follow one another. One of unpaired is one row: the sequence that `use_sequence`
-/// chose, the first one unless it was called. Where ranks share rows, each has a part of each.
+/// Rows that hold one document each (io::Packing::padded, pairs) are as long as the longest of their micro-batch. A
+/// sample of pairs is `num_sequences` = 2 rows, which follow one another. One of unpaired is one row: the sequence that
+/// `use_sequence` chose, the first one unless it was called. With `flat_tokens`, the most tokens that a micro-batch may
+/// have, all these are one row, end to end. Where ranks share rows, each has a part of each.
 class SampleBatches : public BatchSource {
  public:
   /// The ranks that share rows, and this one's place among them; and those that have parts of the same matrices, each
@@ -35,15 +35,16 @@ class SampleBatches : public BatchSource {
     std::int64_t first, count;
   };
   SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens, std::int64_t flat_tokens = 0,
-                int sequences = 1, Context context = {{}, 0, 1, 0})
+                int num_sequences = 1, Context context = {{}, 0, 1, 0})
       : batch_(batch),
         data_rank_(data_rank),
         tokens_(tokens),
         flat_tokens_(flat_tokens),
-        sequences_(sequences),
+        num_sequences_(num_sequences),
         context_(context),
         tokens_of_(static_cast<std::size_t>(batch.accumulation), tokens),
-        lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch) : 0),
+        lengths_(flat_tokens > 0 ? static_cast<std::size_t>(batch.accumulation * batch.micro_batch * num_sequences)
+                                 : 0),
         groups_(static_cast<std::size_t>(batch.accumulation)) {
     if (context.ranks() == 1) return;
     const auto longest = static_cast<std::size_t>(std::max(tokens, flat_tokens));
@@ -68,8 +69,10 @@ class SampleBatches : public BatchSource {
   }
 
   [[nodiscard]] std::int64_t rows(int micro) const override {
-    const std::int64_t samples = batch_.range(micro, data_rank_, count_).count;
-    return flat_tokens_ > 0 ? std::min<std::int64_t>(samples, 1) : samples * sequences_;
+    return flat_tokens_ > 0 ? std::min<std::int64_t>(sequences(micro), 1) : sequences(micro);
+  }
+  [[nodiscard]] std::int64_t sequences(int micro) const override {
+    return batch_.range(micro, data_rank_, count_).count * num_sequences_;
   }
   /// A function of the samples in the micro-batch, so that the same micro-batch has the same bits on any rank.
   [[nodiscard]] std::int64_t tokens(int micro) const override { return row_tokens(micro) / context_.ranks(); }
@@ -77,7 +80,7 @@ class SampleBatches : public BatchSource {
     return models::row_begins(context_.share, context_.rank, row_tokens(micro) / context_.share.ranks);
   }
   [[nodiscard]] std::int64_t first_row(int micro) const override {
-    return batch_.range(micro, data_rank_, count_).first * sequences_;
+    return batch_.range(micro, data_rank_, count_).first * num_sequences_;
   }
   [[nodiscard]] std::span<const std::int64_t> row_lengths(int micro) const override;
   void load(int micro, const BatchMemory& to) override;
@@ -89,9 +92,15 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
   /// T of the rows of a micro-batch, on all the ranks that share them.
   [[nodiscard]] std::int64_t row_tokens(int micro) const { return tokens_of_[static_cast<std::size_t>(micro)]; }
-  /// The tokens of a sample's row that begins at token `at` of the micro-batch. Of several end to end the last one is
+  /// The tokens of a sequence whose row begins at token `at` of the micro-batch. Of several end to end the last one is
   /// followed by padding.
   [[nodiscard]] std::int64_t row_length(int micro, std::int64_t row, std::int64_t at) const;
+  /// Which sample a sequence of a micro-batch is of, and which of the sample's.
+  struct Place {
+    std::int64_t sample;
+    int sequence;
+  };
+  [[nodiscard]] Place place_of(int micro, std::int64_t row) const;
   [[nodiscard]] std::int64_t longest_row(int micro) const;
   [[nodiscard]] std::int64_t join_rows(int micro);
   void load_sequences(int micro, const BatchMemory& to) const;
@@ -105,13 +114,13 @@ class SampleBatches : public BatchSource {
   plan::BatchPlan batch_;
   int data_rank_;
   std::int64_t tokens_, flat_tokens_;
-  int sequences_;
+  int num_sequences_;
   Context context_;
   int sequence_ = 0;
   float nll_weight_ = 0;
   double kl_ = 0;
   std::vector<std::int64_t> tokens_of_;          // by micro-batch: T of its rows, of all ranks that share them
-  std::vector<std::int64_t> lengths_;            // end to end: of the samples of each micro-batch
+  std::vector<std::int64_t> lengths_;            // end to end: of the sequences of each micro-batch
   std::vector<kernels::DocumentGroups> groups_;  // by micro-batch
   struct Row {
     std::vector<std::int32_t> ids, targets;

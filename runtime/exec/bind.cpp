@@ -157,8 +157,8 @@ void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, co
   const shard::Schedule& schedule = *program.schedule;
   program.host_buffers = batch_memory(plan, arena, Memory::pinned);
   if (program.phase == models::Phase::train) {
-    program.rows_per_micro = plan.spec.train_shape().batch;
-    program.tokens_per_micro = program.rows_per_micro * plan.spec.train_shape().tokens;
+    program.sequences_per_micro = plan.spec.train_sequences();
+    program.tokens_per_micro = plan.spec.train_shape().batch * plan.spec.train_shape().tokens;
     program.step = reinterpret_cast<kernels::StepScalars*>(arena.data({SlotUse::step}));
     program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(SlotId{SlotUse::step}.pinned()));
   }

@@ -47,7 +47,8 @@ class Executor::BoundSchedule {
   std::byte *workspace = nullptr, *logits = nullptr, *host_logits = nullptr;
   /// On a device, those of all micro-batches one after another, and in generation the positions of decode passes.
   BatchMemory buffers, host_buffers;  // read by kernels; written by the host: on a device, pinned memory
-  std::int64_t tokens_per_micro = 0, rows_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
+  std::int64_t tokens_per_micro = 0,
+               sequences_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
   BatchMemory current_tokens;
   double* router = nullptr;        // training with experts
   std::byte* reference = nullptr;  // Batch::reference

@@ -110,18 +110,19 @@ static void write_draws(const Executor::BoundSchedule& program, std::int64_t row
 
 void DeviceBackend::copy_fields(const Executor::BoundSchedule& program, int micro, std::int64_t rows,
                                 StreamView stream) {
-  const std::int64_t first = micro * program.tokens_per_micro, row = micro * program.rows_per_micro;
-  const BatchMemory from = program.host_buffers.from(first, row), to = program.buffers.from(first, row);
+  const std::int64_t first = micro * program.tokens_per_micro, sequence = micro * program.sequences_per_micro,
+                     tokens = program.source->tokens(micro), sequences = program.source->sequences(micro);
+  const BatchMemory from = program.host_buffers.from(first, sequence), to = program.buffers.from(first, sequence);
   const bool generates = program.phase == models::Phase::logits, decodes = program.source->positions() != nullptr;
   for (const models::BatchFieldInfo& field : models::batch_fields) {
     const bool wanted = !generates || field.field == models::BatchField::ids ||
                         (field.field == models::BatchField::positions && decodes);
-    if (wanted && to[field.field] != nullptr)
-      copy_bytes(
-          to[field.field], from[field.field],
-          static_cast<std::size_t>(field.numel(rows, program.source->tokens(micro), parts_.plan->spec.row_sharing())) *
-              size_of(field.dtype),
-          stream);
+    if (!wanted || to[field.field] == nullptr) continue;
+    const std::int64_t of = field.per == models::BatchFieldInfo::Per::sequence ? sequences : rows;
+    copy_bytes(
+        to[field.field], from[field.field],
+        static_cast<std::size_t>(field.numel(of, tokens, parts_.plan->spec.row_sharing())) * size_of(field.dtype),
+        stream);
   }
 }
 

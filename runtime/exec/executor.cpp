@@ -125,8 +125,7 @@ void Executor::exchange(const BoundSchedule& program, int i) {
   const auto& instruction = schedule.list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const auto& model = *parts_.plan->spec.model;
-  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens(instruction.micro);
-  const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
+  const models::BatchShape shape = shape_of(program, step.phase, instruction.micro);
   parts_.manager->exchange({.kind = schedule.exchange_kind(instruction),
                             .axes = schedule.exchange_of(instruction).axes,
                             .label = {"exchange", schedule.use_of(instruction).name.c_str(), instruction.micro},
@@ -141,10 +140,9 @@ void Executor::exchange(const BoundSchedule& program, int i) {
 void Executor::move_activations(const BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
-  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens(instruction.micro);
-  if (rows == 0) return;
+  if (program.source->rows(instruction.micro) == 0) return;
   const std::size_t moved = plan::moved_activation_bytes(parts_.plan->spec, *program.schedule, instruction,
-                                                         shape_of(program, models::Phase::train, rows, tokens));
+                                                         shape_of(program, models::Phase::train, instruction.micro));
   const bool stores = instruction.op == Op::store;
   copy_bytes(stores ? step.home : step.slots.stage, stores ? step.slots.stage : step.home, moved,
              backend_->stream(instruction.stream).view());
@@ -165,7 +163,8 @@ void Executor::update(BoundSchedule& program, const shard::Instruction& instruct
 }
 
 models::Batch Executor::batch(const BoundSchedule& program, int micro, int instance) {
-  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
+  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro),
+                     sequences = program.source->sequences(micro);
   const BatchMemory& buffers = program.current_tokens;
   const StepPointers pointers = backend_->pointers(program);
   models::Batch batch;
@@ -186,9 +185,9 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
     const models::RowSharing sharing = parts_.plan->spec.row_sharing();
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = buffers[field.field])
-        batch.*field.tensor = {data, field.dtype,
-                               field.per == Per::sequence ? Shape{rows} : Shape{rows, tokens * field.ranks_of(sharing)},
-                               device_};
+        batch.*field.tensor = {
+            data, field.dtype,
+            field.per == Per::sequence ? Shape{sequences} : Shape{rows, tokens * field.ranks_of(sharing)}, device_};
     if (batch.document_starts) batch.document_groups = program.source->document_groups(micro);
   }
   batch.row_begins = program.source->row_begins(micro);
@@ -196,11 +195,11 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   if (is_reference) return batch;
   if (program.sequences != nullptr)
     batch.sequence_values = {
-        program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_shape().batch) * sizeof(double),
-        DType::f64, Shape{rows}, device_};
+        program.sequences + static_cast<std::size_t>(micro * parts_.plan->spec.train_sequences()) * sizeof(double),
+        DType::f64, Shape{sequences}, device_};
   if (model.num_metrics > 0 && program.phase != models::Phase::logits) {
     batch.metrics = pointers.extra + model.router.num_losses();
-    batch.samples = rows / parts_.plan->spec.sequences;
+    batch.samples = sequences / parts_.plan->spec.sequences;
   }
   if (program.phase == models::Phase::train) {
     const plan::RunSpec& spec = parts_.plan->spec;
@@ -221,8 +220,8 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
 }
 
 /// The shape of a micro-batch; end to end, no document is longer than T, nor is it where ranks have parts of rows.
-models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
-                                      std::int64_t tokens) const {
+models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phase phase, int micro) const {
+  const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
   const plan::RunSpec& spec = parts_.plan->spec;
   const bool documents = spec.packed && program.phase != models::Phase::logits,
              flat = documents && spec.flat_tokens > 0;
@@ -232,14 +231,16 @@ models::BatchShape Executor::shape_of(const BoundSchedule& program, models::Phas
           flat || spec.context_ranks() > 1 ? spec.tokens : 0,
           phase == models::Phase::train && spec.saves_outputs(),
           documents,
-          program.phase == models::Phase::logits && spec.tensor_ranks() > 1};
+          program.phase == models::Phase::logits && spec.tensor_ranks() > 1,
+          flat ? program.source->sequences(micro) : 0};
 }
 
 /// Loads a micro-batch into host memory.
 void Executor::load(BoundSchedule& program, int micro) {
   const double begin = trace_.now();
   BatchSource& source = *program.source;
-  const BatchMemory to = program.host_buffers.from(micro * program.tokens_per_micro, micro * program.rows_per_micro);
+  const BatchMemory to =
+      program.host_buffers.from(micro * program.tokens_per_micro, micro * program.sequences_per_micro);
   if (program.phase == models::Phase::logits) {
     BatchMemory ids;
     ids.set(models::BatchField::ids, to[models::BatchField::ids]);
@@ -287,10 +288,10 @@ void Executor::issue_forward(BoundSchedule& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const int micro = std::max(instruction.micro, 0);
   const std::int64_t rows = program.source->rows(micro), tokens = program.source->tokens(micro);
-  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro, micro * program.rows_per_micro);
+  program.current_tokens = program.buffers.from(micro * program.tokens_per_micro, micro * program.sequences_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, micro, instruction.instance);
-  const models::BatchShape shape = shape_of(program, step.phase, rows, tokens);
+  const models::BatchShape shape = shape_of(program, step.phase, micro);
   const Shape activation{rows, tokens, instruction.instance > 0 ? model.reference_hidden : model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = step.phase;
@@ -321,11 +322,11 @@ void Executor::backward(BoundSchedule& program, int i) {
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_);
-  program.current_tokens =
-      program.buffers.from(instruction.micro * program.tokens_per_micro, instruction.micro * program.rows_per_micro);
+  program.current_tokens = program.buffers.from(instruction.micro * program.tokens_per_micro,
+                                                instruction.micro * program.sequences_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, instruction.micro, 0);
-  const models::BatchShape shape = shape_of(program, models::Phase::train, rows, tokens);
+  const models::BatchShape shape = shape_of(program, models::Phase::train, instruction.micro);
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::BackwardArgs args;
   args.shape = shape;

@@ -19,7 +19,7 @@
 
 namespace tessera::exec {
 
-/// Buffers that a micro-batch is written to: (rows, T) each, or (rows) where the field is one of sequences. Null: the
+/// Buffers that a micro-batch is written to: (rows, T) each, or (sequences) where the field is one of these. Null: the
 /// run has no such tensor, or does not want it.
 class BatchMemory {
  public:
@@ -37,6 +37,7 @@ class BatchMemory {
   [[nodiscard]] double* kl() const { return as<double>(models::BatchField::kl); }
   [[nodiscard]] float* margins() const { return as<float>(models::BatchField::margins); }
   [[nodiscard]] float* nll_weights() const { return as<float>(models::BatchField::nll_weights); }
+  [[nodiscard]] std::int32_t* sequence_ends() const { return as<std::int32_t>(models::BatchField::sequence_ends); }
 
   [[nodiscard]] std::byte* operator[](models::BatchField field) const { return data_[static_cast<std::size_t>(field)]; }
   void set(models::BatchField field, std::byte* data) { data_[static_cast<std::size_t>(field)] = data; }
@@ -46,14 +47,14 @@ class BatchMemory {
   [[nodiscard]] std::int32_t* part_targets() const { return as<std::int32_t>(models::BatchField::part_targets); }
   /// How many ranks have the same rows (RunSpec::row_sharing).
   void set_sharing(models::RowSharing sharing) { sharing_ = sharing; }
-  /// The same tensors from token `token` of this rank on, or from row `row` on.
-  [[nodiscard]] BatchMemory from(std::int64_t token, std::int64_t row) const {
+  /// The same tensors from token `token` of this rank on, or from sequence `sequence` on.
+  [[nodiscard]] BatchMemory from(std::int64_t token, std::int64_t sequence) const {
     BatchMemory rest = *this;
     for (const models::BatchFieldInfo& field : models::batch_fields)
       if (std::byte* data = (*this)[field.field])
-        rest.set(field.field,
-                 data + field.numel(field.per == models::BatchFieldInfo::Per::sequence ? row : 1, token, sharing_) *
-                            static_cast<std::int64_t>(size_of(field.dtype)));
+        rest.set(field.field, data + field.numel(field.per == models::BatchFieldInfo::Per::sequence ? sequence : 1,
+                                                 token, sharing_) *
+                                         static_cast<std::int64_t>(size_of(field.dtype)));
     return rest;
   }
 
@@ -73,6 +74,8 @@ class BatchSource {
   virtual ~BatchSource() = default;
   /// Rows of micro-batch `micro` on this rank; 0: an empty one.
   [[nodiscard]] virtual std::int64_t rows(int micro) const = 0;
+  /// What a value of Per::sequence is of: the rows, or the sequences that are one row, end to end.
+  [[nodiscard]] virtual std::int64_t sequences(int micro) const { return rows(micro); }
   /// T of its rows, of which this rank has all or, along the context or tensor axis, a part: RunSpec::tokens at most.
   /// No gradient or parameter that ranks exchange depends on it, so each has its own.
   [[nodiscard]] virtual std::int64_t tokens(int micro) const = 0;
@@ -213,8 +216,7 @@ class Executor {
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
   /// Where a pass of generation writes its logits, (rows, V).
   [[nodiscard]] TensorView logits_of(const BoundSchedule& program) const;
-  [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, models::Phase phase, std::int64_t rows,
-                                            std::int64_t tokens) const;
+  [[nodiscard]] models::BatchShape shape_of(const BoundSchedule& program, models::Phase phase, int micro) const;
 
   Parts parts_;
   Device device_;

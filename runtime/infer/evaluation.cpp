@@ -52,14 +52,14 @@ void ScoreRange::write(PreferenceReport& report) const {
 }
 
 ScoreRange last_scores(const exec::RunContext& parts, const exec::SampleBatches& batches, int micros,
-                       std::int64_t rows) {
+                       std::int64_t most) {
   ScoreRange range;
-  std::vector<double> scores(static_cast<std::size_t>(rows));
+  std::vector<double> scores(static_cast<std::size_t>(most));
   const std::byte* const all = parts.arena->data({SlotUse::sequences});
   for (int micro = 0; micro < micros; ++micro) {
-    const auto count = static_cast<std::size_t>(batches.rows(micro));
+    const auto count = static_cast<std::size_t>(batches.sequences(micro));
     if (count == 0) continue;
-    copy_now(parts.plan.spec.device, scores.data(), all + static_cast<std::size_t>(micro * rows) * sizeof(double),
+    copy_now(parts.plan.spec.device, scores.data(), all + static_cast<std::size_t>(micro * most) * sizeof(double),
              count * sizeof(double));
     for (const double score : std::span(scores).first(count)) {
       const std::int64_t units = kernels::preference_units(score);
@@ -96,9 +96,9 @@ void EvalReport::add(const EvalReport& other) {
 
 /// The pass is done: its norm, or its end, has been waited for.
 static void take_sequences(const Evaluation& evaluation, const exec::SampleBatches& batches) {
-  const std::int64_t rows = batches.rows(0);
-  if (rows == 0) return;
-  std::vector<double> sums(static_cast<std::size_t>(rows));
+  const std::int64_t sequences = batches.sequences(0);
+  if (sequences == 0) return;
+  std::vector<double> sums(static_cast<std::size_t>(sequences));
   const exec::RunContext& parts = *evaluation.parts;
   copy_now(parts.plan.spec.device, sums.data(), parts.arena->data({SlotUse::sequences}), sums.size() * sizeof(double));
   evaluation.take_sequences(batches.first_sample(0), sums);
@@ -117,7 +117,7 @@ KlEstimate estimate_kl(const Evaluation& evaluation, const SampleRange& samples)
   exec::RunContext& parts = *evaluation.parts;
   const plan::RunSpec& spec = parts.plan.spec;
   const plan::BatchPlan batch = eval_batch(spec);
-  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens);
+  exec::SampleBatches batches(batch, parts.data_rank(), spec.tokens, spec.flat_eval_tokens);
   batches.use_sequence(1);
   std::vector<std::int64_t> extra(static_cast<std::size_t>(spec.model->num_extra_sums()));
   const auto kl =
@@ -183,7 +183,7 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
     all.sums.tokens += block.sums.tokens;
     all.sums.correct += block.sums.correct;
     for (std::size_t i = balance; i < extra.size(); ++i) all.preference_sums[i - balance] += extra[i];
-    if (spec.model->score >= 0) all.scores.add(last_scores(parts, batches, 1, batches.rows(0)));
+    if (spec.model->score >= 0) all.scores.add(last_scores(parts, batches, 1, batches.sequences(0)));
     if (evaluation.take_sequences) take_sequences(evaluation, batches);
     if (evaluation.progress) evaluation.progress(before + first + count, before + samples);
     all.flags = block.sums.flags;

@@ -36,9 +36,9 @@ struct ScoreRange {
   /// Those of a report; nothing, if there are no scores.
   void write(PreferenceReport& report) const;
 };
-/// Of this rank's scores of the last run of a schedule over these micro-batches, each of at most `rows` rows.
+/// Of this rank's scores of the last run of a schedule over these micro-batches, each of at most `most` sequences.
 [[nodiscard]] ScoreRange last_scores(const exec::RunContext& parts, const exec::SampleBatches& batches, int micros,
-                                     std::int64_t rows);
+                                     std::int64_t most);
 
 struct EvalReport {
   double loss = 0, token_accuracy = 0;  // per valid token; 0 without any
@@ -72,7 +72,7 @@ struct Evaluation {
   double nll_weight = 0;                   // PreferenceSpec::nll
   bool times_waits = false;                // exec::StepBlock::times_waits, of the passes of the KL
   bool needs_kl = false;                   // the loss of labelled sequences has a KL in it
-  /// Takes the log-probabilities of this rank's rows of a pass (models::sequence_log_probs), from a sample on.
+  /// Takes the log-probabilities of this rank's sequences of a pass (models::sequence_log_probs), from a sample on.
   std::function<void(std::int64_t first_sample, std::span<const double> sums)> take_sequences = {};
 };
 

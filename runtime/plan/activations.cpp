@@ -98,6 +98,8 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
     case models::BatchField::part_targets: return spec.tensor_ranks() > 1 && spec.purpose != Purpose::generate;
     case models::BatchField::loss_weights: return spec.loss_weights;
     case models::BatchField::reference_sums: return spec.reference_sums;
+    case models::BatchField::sequence_ends:
+      return spec.flat_tokens > 0 && (spec.model->num_metrics > 0 || spec.model->writes_sequences);
     case models::BatchField::labels:
     case models::BatchField::kl: return spec.labels && spec.purpose != Purpose::generate;
     case models::BatchField::margins: return spec.margins && spec.purpose != Purpose::generate;
@@ -110,13 +112,13 @@ bool has_field(const RunSpec& spec, models::BatchField field) {
   return false;
 }
 
-/// Slots of a micro-batch of so many rows, and tokens of this rank in all.
-static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t tokens, std::vector<ArenaSlot>& slots) {
+/// Slots of a micro-batch of so many sequences, and tokens of this rank in all.
+static void batch_slots(const RunSpec& spec, std::size_t sequences, std::size_t tokens, std::vector<ArenaSlot>& slots) {
   if (!spec.model->reference.empty() && spec.purpose != Purpose::generate)
     slots.push_back(own_slot({SlotUse::reference}, "reference", Category::buffers, tokens * sizeof(float)));
   for (const models::BatchFieldInfo& field : models::batch_fields) {
     if (!has_field(spec, field.field)) continue;
-    const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? rows : 1;
+    const std::size_t of = field.per == models::BatchFieldInfo::Per::sequence ? sequences : 1;
     const std::int64_t numel =
         field.numel(static_cast<std::int64_t>(of), static_cast<std::int64_t>(tokens), spec.row_sharing());
     slots.push_back(own_slot(batch_slot(field.field), field.name, Category::buffers,
@@ -124,7 +126,7 @@ static void batch_slots(const RunSpec& spec, std::size_t rows, std::size_t token
   }
   if (spec.model->writes_sequences)
     slots.push_back(own_slot({SlotUse::sequences}, "sequence_values", Category::buffers,
-                             static_cast<std::size_t>(spec.batch.accumulation) * rows * sizeof(double)));
+                             static_cast<std::size_t>(spec.batch.accumulation) * sequences * sizeof(double)));
 }
 
 /// The largest workspace of a reference model's modules; 0 without one.
@@ -181,7 +183,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
                                Category::activations, bytes));
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
-  batch_slots(spec, static_cast<std::size_t>(pass.batch), tokens, slots);
+  batch_slots(spec, static_cast<std::size_t>(spec.eval_sequences()), tokens, slots);
   if (generates)
     slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
                              static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))));
@@ -238,7 +240,8 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   }
   slots.push_back(own_slot({SlotUse::workspace}, "workspace", Category::buffers, workspace));
   dequantized_slot(model, slots);
-  batch_slots(spec, static_cast<std::size_t>(std::max(train.batch, eval.batch)), static_cast<std::size_t>(most), slots);
+  batch_slots(spec, static_cast<std::size_t>(std::max(spec.train_sequences(), spec.eval_sequences())),
+              static_cast<std::size_t>(most), slots);
   if (model.score < 0)
     slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
                              static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));

@@ -30,7 +30,7 @@ std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory)
     trial.batch.micro_batch = rows;
     trial.batch.global_batch = rows * spec.batch.data_ranks * spec.batch.accumulation;
     trial.eval_batch = 0;
-    if (spec.flat_tokens > 0) trial.flat_tokens = trial.flat_eval_tokens = rows * spec.tokens;
+    if (spec.flat_tokens > 0) trial.flat_tokens = trial.flat_eval_tokens = rows * spec.sequences * spec.tokens;
     return planned_memory(trial) <= device_memory;
   });
 }

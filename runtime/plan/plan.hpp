@@ -44,11 +44,11 @@ struct RunSpec {
   std::int64_t row_stride = 0;    // how far rows are apart in the numbering of tokens that dropout uses; 0: T
   std::int64_t cache_tokens = 0;  // generate: of the longest row, prompt and new tokens
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
-  /// Rows of a sample: 2 for pairs, chosen and rejected one after the other. Batches are counted in samples.
+  /// Sequences of a sample: 2 for pairs, chosen and rejected one after the other. Batches are counted in samples.
   int sequences = 1;
   bool packed = false;  // rows hold several documents, which do not attend to one another
   /// With `packed`: the samples of a micro-batch are one row, end to end, of at most so many tokens in training and in
-  /// evaluation; T at least. 0: each sample is a row of T, or less.
+  /// evaluation; T at least. 0: each sample, or each of its sequences, is a row of T, or less.
   std::int64_t flat_tokens = 0, flat_eval_tokens = 0;
   bool loss_weights = false;      // targets have weights (models::Batch)
   bool reference_sums = false;    // the log-probabilities of a reference model are known beforehand
@@ -78,6 +78,9 @@ struct RunSpec {
   }
   [[nodiscard]] bool saves_outputs() const { return strategy.policy.recompute == shard::Recompute::keep_all; }
   [[nodiscard]] std::int64_t eval_rows() const { return eval_batch > 0 ? eval_batch : batch.micro_batch; }
+  /// The most sequences of a micro-batch in training, and in evaluation; rows, unless samples are end to end.
+  [[nodiscard]] std::int64_t train_sequences() const { return batch.micro_batch * sequences; }
+  [[nodiscard]] std::int64_t eval_sequences() const { return eval_rows() * sequences; }
   /// Evaluation passes that a training step begins with.
   [[nodiscard]] std::int64_t kl_passes() const {
     const std::int64_t samples = eval_rows() * batch.data_ranks;
@@ -105,6 +108,7 @@ struct RunSpec {
     models::BatchShape shape = flat > 0 ? models::BatchShape{1, flat / ranks, device, tokens}
                                         : models::BatchShape{rows, tokens / ranks, device, longest};
     shape.packed = packed;
+    shape.ends = flat > 0 ? rows : 0;
     return shape;
   }
 };

@@ -232,7 +232,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
     report.preference.kl = kl.kl;
     if (p.plan.spec.model->score >= 0) {
       infer::ScoreRange scores =
-          infer::last_scores(p, p.batches, p.plan.spec.batch.accumulation, p.plan.spec.train_shape().batch);
+          infer::last_scores(p, p.batches, p.plan.spec.batch.accumulation, p.plan.spec.train_sequences());
       scores.agree(p.world);
       scores.write(report.preference);
     }

@@ -190,7 +190,9 @@ TEST(PairPacking, ASampleIsTwoRowsAndBothAreLeftOutTogether) {
   EXPECT_EQ(removed->count().longest, 10);
   EXPECT_EQ(removed->sequences(), 2);
   EXPECT_EQ(removed->tokens_of(1), 16);
-  EXPECT_EQ(removed->longest_row(1), 10);
+  EXPECT_EQ(removed->longest_together(1, {0, 1}), 10);
+  EXPECT_EQ(removed->longest_together(1, {0, 2}), 18);
+  EXPECT_EQ(removed->longest_together(5, {0, 2}), 34);
   io::PackedCounts counts;
   removed->add_counts(0, counts);
   EXPECT_EQ(counts.tokens, 18);
@@ -281,7 +283,6 @@ TEST(UnpairedPacking, AnswersAreSamplesAndTakeThoseOfOthersOfTheirGroup) {
   EXPECT_EQ(packed.tokens_of(2), 7);
   EXPECT_EQ(packed.tokens_of(2, 1), 10);  // 4 of its prompt and 6 of the answer before it
   EXPECT_EQ(packed.tokens_of(0, 1), 7);   // 4, and the 3 of the last answer of the group
-  EXPECT_EQ(packed.longest_row(2), 10);
   io::PackedCounts counts;
   packed.add_counts(2, counts);
   EXPECT_EQ(counts.tokens, 7);

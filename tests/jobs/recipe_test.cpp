@@ -104,7 +104,8 @@ TEST(Stage, TypesOfPreferencesAreCommands) {
   EXPECT_THAT(error_line({"dpo", "--loss_type", "aot_pair"}), HasSubstr("use --loss_type aot_unpaired"));
   EXPECT_EQ(parsed({"dpo", "--loss_type", "sigmoid", "bco_pair", "sft"}).options.list("loss_type").size(), 3U);
   EXPECT_THAT(error_line({"dpo", "--loss_type", "sigmoid", "unknown"}), HasSubstr("expected sigmoid, hinge"));
-  EXPECT_THAT(error_line({"dpo", "--ld_alpha", "0.5"}), HasSubstr("not built yet"));
+  EXPECT_EQ(parsed({"dpo", "--ld_alpha", "0.5", "--use_weighting", "true"}).options.real("ld_alpha"), 0.5);
+  EXPECT_THAT(error_line({"dpo", "--ld_alpha", "1.5"}), HasSubstr("--ld_alpha 1.5"));
   EXPECT_EQ(chosen({"rm"}), "rlhf rm");
   EXPECT_EQ(parsed({"rm"}).options.real("learning_rate"), 1e-5);
   EXPECT_EQ(parsed({"dpo"}).options.real("learning_rate"), 1e-6);

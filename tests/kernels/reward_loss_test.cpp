@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -38,13 +39,15 @@ struct Scores {
 
   double loss(double center, std::int64_t* metrics = nullptr) {
     const TensorView score{scores.data(), Shape{rows}};
+    const Shape shape = ends.empty() ? Shape{rows, tokens} : Shape{1, rows * tokens};
     score_sequences({.x = {x.data(), Shape{rows * tokens, channels}},
                      .weight = {weight.data(), Shape{1, channels}},
-                     .ids = {ids.data(), Shape{rows, tokens}},
-                     .positions = {positions.data(), Shape{rows, tokens}},
+                     .ids = {ids.data(), shape},
+                     .positions = {positions.data(), shape},
                      .pad_token = pad_token,
                      .last = {last.data(), Shape{rows}},
-                     .scores = score},
+                     .scores = score,
+                     .ends = ends.empty() ? TensorView{} : TensorView{ends.data(), Shape{rows}}},
                     host_stream);
     sums = {};
     reward_loss({.scores = score,
@@ -71,7 +74,7 @@ struct Scores {
   std::int64_t tokens;
   std::vector<double> x, weight = std::vector<double>(channels), scores = std::vector<double>(rows),
                          slopes = std::vector<double>(rows);
-  std::vector<std::int32_t> ids, positions, last = std::vector<std::int32_t>(rows);
+  std::vector<std::int32_t> ids, positions, last = std::vector<std::int32_t>(rows), ends;  // ends: of one row; or none
   std::vector<float> margins{0.75F, 0, -0.5F, 0};
   LossSums sums;
   double scale = 0.5;
@@ -108,11 +111,11 @@ TEST(RewardLoss, ScoresAreOfTheLastTokenThatDoesNotPad) {
   Scores s(7), longer(12);
   std::int64_t metrics[num_preference_sums] = {}, of_longer[num_preference_sums] = {};
   const double loss = s.loss(0.1, metrics);
-  EXPECT_EQ(s.last, (std::vector<std::int32_t>{5, 1, 4, 5}));
+  EXPECT_EQ(s.last, (std::vector<std::int32_t>{5, 7 + 1, 14 + 4, 21 + 5}));
   for (std::int64_t r = 0; r < rows; ++r) {
     double score = 0;
     for (std::int64_t c = 0; c < channels; ++c)
-      score += s.x[Scores::at((r * s.tokens + s.last[Scores::at(r)]) * channels + c)] * s.weight[Scores::at(c)];
+      score += s.x[Scores::at(s.last[Scores::at(r)] * channels + c)] * s.weight[Scores::at(c)];
     EXPECT_NEAR(s.scores[Scores::at(r)], score, 1e-15);
   }
   double expected = 0;
@@ -132,6 +135,32 @@ TEST(RewardLoss, ScoresAreOfTheLastTokenThatDoesNotPad) {
   EXPECT_EQ(longer.loss(0.1, of_longer), loss);
   EXPECT_EQ(longer.scores, s.scores);
   EXPECT_TRUE(std::equal(metrics, metrics + num_preference_sums, of_longer));
+}
+
+TEST(RewardLoss, SequencesEndToEndHaveTheBitsOfRows) {
+  Scores of_rows(7), joined(7);
+  constexpr std::int32_t ends[rows] = {6, 9, 14, 20};
+  joined.ends.assign(ends, ends + rows);
+  std::vector<std::size_t> places;  // of each token of `joined`, in the rows
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t t = 0; t < ends[r] - (r == 0 ? 0 : ends[r - 1]); ++t) places.push_back(Scores::at(r * 7 + t));
+  joined.tokens = 6;  // four times six is enough
+  for (std::vector<std::int32_t>* of : {&joined.ids, &joined.positions}) of->assign(24, 0);
+  joined.x.assign(24 * channels, 0.5);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    joined.ids[i] = of_rows.ids[places[i]], joined.positions[i] = of_rows.positions[places[i]];
+    std::copy_n(of_rows.x.begin() + static_cast<std::ptrdiff_t>(places[i] * channels), channels,
+                joined.x.begin() + static_cast<std::ptrdiff_t>(i * channels));
+  }
+  EXPECT_EQ(joined.loss(0.1), of_rows.loss(0.1));
+  EXPECT_EQ(joined.scores, of_rows.scores);
+  EXPECT_EQ(joined.last, (std::vector<std::int32_t>{5, 7, 13, 19}));
+  std::vector<double> dx(joined.x.size(), 5), dx_of_rows(of_rows.x.size(), 5), dweight(channels), of_weight(channels);
+  joined.backward(dx, dweight, /*accumulate=*/false);
+  of_rows.backward(dx_of_rows, of_weight, /*accumulate=*/false);
+  EXPECT_EQ(dweight, of_weight);
+  for (std::size_t i = 0; i < 24 * channels; ++i)
+    EXPECT_EQ(dx[i], i / channels < places.size() ? dx_of_rows[places[i / channels] * channels + i % channels] : 0);
 }
 
 }  // namespace

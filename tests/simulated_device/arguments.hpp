@@ -66,6 +66,8 @@ inline void take(VocabularyPart& part) {
 inline void take(SequenceRows& rows) {
   take(rows.log_probs);
   take(rows.targets);
+  take(rows.ends);
+  take(rows.log_sum_squares);
 }
 inline void take(Dispatch& dispatch) {
   take(dispatch.slots);

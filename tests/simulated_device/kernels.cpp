@@ -79,9 +79,8 @@ void merge_heads(const HeadPartsArgs& given, StreamView stream) {
 
 void score_sequences(const ScoreArgs& given, StreamView stream) {
   using A = ScoreArgs;
-  simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::ids, &A::positions, &A::last, &A::scores)] {
-    kernels::score_sequences(args, host_stream);
-  });
+  simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::ids, &A::positions, &A::last, &A::scores,
+                                          &A::ends)] { kernels::score_sequences(args, host_stream); });
 }
 
 void reward_loss(const RewardLossArgs& given, StreamView stream) {

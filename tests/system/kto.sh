@@ -31,6 +31,14 @@ done < <(grep ' options ' "$golden/kto.txt")
 expect '^eval 5/5 \| loss .* \| kl .* \| 6 answers in' log
 expect '^loss      kto, beta 0.2 \| reference: ref' log
 
+# Samples end to end have the same figures; the KL's answers are end to end too.
+for ranks in 1 3; do
+  good $ranks "${train[@]}" --beta 0.5 --per_device_train_batch_size 4 --padding_free true --val_dataset labelled.valid.jsonl --eval_steps 5 \
+    --output_dir flat
+  as_trl kto flat "$golden/kto.txt"
+  rm -r flat
+done
+
 # What eval prints of a trained model is the run's last evaluation, where it has the run's groups of answers.
 evaluate=(eval --rlhf_type kto --dataset labelled.valid.jsonl --max_length 256 --mixed_precision no --cache_dir cache --json)
 good 3 "${evaluate[@]}" --model kto-3 --ref_model . --beta 0.5 --kl_group_size 4 --per_device_eval_batch_size 1

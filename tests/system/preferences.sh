@@ -36,6 +36,19 @@ while read -r run _ line; do
   as_trl "$run" "$run" "$golden/losses.txt"
 done < <(grep ' options ' "$golden/losses.txt")
 
+# Samples end to end have the same figures: accumulated pairs, with a frozen copy and with the reference's figures beforehand, and cross-entropy.
+grep -E '^(dpo_sigmoid|dpo_lora|cpo) options ' "$golden/golden.txt" > flat.runs
+while read -r run _ line; do
+  read -ra options <<< "$line"
+  [ "$run" != dpo_lora ] || options+=(--precompute_ref_log_probs true)
+  for ranks in 1 3; do
+    good $ranks "${train[@]}" "${options[@]}" --padding_free true --val_dataset valid.jsonl --eval_steps 5 --output_dir flat
+    expect 'samples end to end, at most [0-9]* tokens' log
+    as_trl "$run" flat "$golden/golden.txt"
+    rm -r flat
+  done
+done < flat.runs
+
 # Mixtures of experts, beside a dense reference, and as the reference of a dense model, whose hidden size is another.
 while read -r run _ line; do
   read -ra options <<< "$line"
@@ -147,7 +160,7 @@ refused 2 'the other types have no reference model' 1 cpo --ref_quant_bits 4 --m
 
 # On a device: the fields of sequences and the sums of metrics are in its memory.
 if [ -n "$simulated" ]; then
-  for reference in "" "--precompute_ref_log_probs true"; do
+  for reference in "" "--precompute_ref_log_probs true" "--padding_free true"; do
     # shellcheck disable=SC2086
     LD_LIBRARY_PATH=$simulated good 2 "${lora[@]}" $reference --backend cuda --comm mpi --val_dataset valid.jsonl --eval_steps 5 --output_dir device
     as_trl dpo_lora device "$golden/golden.txt"
@@ -221,6 +234,10 @@ refused 2 'names hinge twice' 1 dpo --loss_type hinge hinge --model . --dataset 
 refused 2 'has one loss at a time' 1 cpo --loss_type hinge ipo --model . --dataset pairs.jsonl
 refused 2 'is not one of --rlhf_type dpo' 1 dpo --loss_type sigmoid kto --model . --dataset pairs.jsonl
 refused 2 'is for kto' 1 dpo --desirable_weight 2 --model . --dataset pairs.jsonl
+refused 2 'Use --padding_free true' 1 dpo --packing true --model . --dataset pairs.jsonl
+refused 2 'is for dpo' 1 cpo --ld_alpha 0.5 --model . --dataset pairs.jsonl
+refused 2 'weighs the loss of each pair' 1 dpo --use_weighting true --loss_type sigmoid sft --model . --dataset pairs.jsonl
+refused 2 'weighs the loss of each pair' 1 dpo --use_weighting true --rpo_alpha 1 --model . --dataset pairs.jsonl
 mkdir wider && sed 's/"vocab_size": 1024/"vocab_size": 1100/' config.json > wider/config.json
 mkdir shorter && sed 's/"max_position_embeddings": 256/"max_position_embeddings": 64/' config.json > shorter/config.json
 for known in true false; do

@@ -18,6 +18,14 @@ common=(--dataset_shuffle false --learning_rate 1e-3 --lr_scheduler_type constan
         --max_length 256 --mixed_precision no --add_version false --cache_dir cache --global_batch_size 4 --max_steps 5)
 valid=(--val_dataset valid.jsonl --eval_steps 5)
 
+# Samples end to end, a score for each sequence of the row.
+for ranks in 1 3; do
+  good $ranks rm "${common[@]}" --model reward --dataset pairs.margin.jsonl --per_device_train_batch_size 2 "${valid[@]}" --padding_free true \
+    --output_dir flat
+  as_trl rm_margin flat "$golden/reward.txt"
+  rm -r flat
+done
+
 while read -r run _ line; do
   read -ra options <<< "$line"
   [[ $line = *--dataset* ]] || options+=(--dataset pairs.jsonl)

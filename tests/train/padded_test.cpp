@@ -124,9 +124,9 @@ TEST(PaddedRows, KeepTheMaskOfDropoutHoweverTheBatchIsSplit) {
 TEST(PaddingFree, LaysTheSamplesOfAMicroBatchEndToEnd) {
   const io::PackedStream stream = documents(io::Packing::padded);
   const plan::BatchPlan batch{.global_batch = 12, .micro_batch = 5, .data_ranks = 1, .accumulation = 3};
-  const std::int64_t most = stream.longest_together(5);
-  EXPECT_EQ(stream.longest_together(100), stream.count().tokens);
-  EXPECT_EQ(stream.longest_together(1), stream.count().longest);
+  const std::int64_t most = stream.longest_together(5, {0, 1});
+  EXPECT_EQ(stream.longest_together(100, {0, 1}), stream.count().tokens);
+  EXPECT_EQ(stream.longest_together(1, {0, 1}), stream.count().longest);
   EXPECT_LT(most, 5 * stream.count().longest);
   exec::SampleBatches batches(batch, 0, row_limit, most);
   batches.set(stream, nullptr, 0, 12);

@@ -168,7 +168,8 @@ Outcome run(const RunInput& input, const Variant& variant) {
         options.run.loss_weights = input.tokens->weighted();
         if (variant.padding_free)
           options.run.flat_tokens = options.run.flat_eval_tokens =
-              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch)) * variant.tensor;
+              std::max(variant.tokens, input.tokens->packed()->longest_together(variant.micro_batch, {0, 1})) *
+              variant.tensor;
         DelayedWorld delayed_world(world, variant.delay);
         train::Trainer trainer(delayed_world, options);
         if (input.model_directory.empty()) {

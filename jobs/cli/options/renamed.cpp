@@ -64,7 +64,8 @@ const std::vector<RenamedOption>& renamed_options() {
       {"rl_beta orpo_alpha", "none", "axolotl", "--beta"},
       {"kto_desirable_weight", "", "axolotl", "--desirable_weight"},
       {"kto_undesirable_weight", "", "axolotl", "--undesirable_weight"},
-      {"dpo_use_weighting trl", "none", "axolotl", "Weighted pairs are missing: --rlhf_type dpo"},
+      {"dpo_use_weighting", off_words, "axolotl", "--use_weighting"},
+      {"trl", "none", "axolotl", "--rlhf_type and the options of it"},
       // Data.
       {"datasets", "none", "axolotl", "--dataset with the files: path is the file, and type (alpaca, chat_template, ...) is found by the keys of its rows"},
       {"test_datasets", "none", "axolotl", "--val_dataset with the files"},

@@ -45,6 +45,14 @@ const OptionSpec preference_table[] = {
     {.name = "f_alpha_divergence_coef", .type = Type::real, .default_value = "0.5", .values = "X", .group = "Preferences",
      .help = "dpo with --f_divergence_type alpha_divergence: its α", .equivalents = "TRL --f_alpha_divergence_coef",
      .commands = for_pairs},
+    {.name = "ld_alpha", .type = Type::real, .values = "X", .group = "Preferences",
+     .help = "dpo: weight of the tokens of a pair's longer answer past as many as the shorter one has, in the "
+             "log-probabilities of model and reference (LD-DPO) [1]",
+     .equivalents = "TRL --ld_alpha; ms-swift's is of the model alone", .commands = for_pairs, .min = 0, .max = 1},
+    {.name = "use_weighting", .type = Type::flag, .default_value = "false", .group = "Preferences",
+     .help = "dpo: multiply the loss of a pair by e^(mean over tokens of log p - log Σp²) of both answers, p being the "
+             "model's probabilities (WPO)",
+     .equivalents = "TRL --use_weighting", .commands = for_pairs},
     {.name = "rpo_alpha", .type = Type::real, .values = "X", .group = "Preferences",
      .help = "dpo: adds X times the cross-entropy of the chosen answers [none]", .equivalents = "ms-swift --rpo_alpha",
      .commands = for_pairs, .min = 0},

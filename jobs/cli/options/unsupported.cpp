@@ -13,7 +13,6 @@ namespace tessera::jobs {
 namespace {
 
 constexpr const char* off_values = "false|none|no|off|0";
-constexpr const char* not_of_dpo = "DPO is built without this option";
 
 }  // namespace
 
@@ -107,8 +106,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"adapter_act adapter_length use_swift_lora", "false|none", "Only full training and LoRA are built"},
       {"use_galore", off_values, "GaLore is missing: use --optim adamw_8bit"},
       {"lora_ga_* fourier_* boft_* vera_* galore_* lisa_* llamapro_* adalora_* reft_*", "", "Only full training and LoRA are built"},
-      {"ld_alpha", "none", not_of_dpo},
-      {"use_weighting", off_values, not_of_dpo},
       {"sync_ref_model", off_values, "The reference model stays as it is"},
       {"ref_model_mixup_alpha ref_model_sync_steps", "", "The reference model stays as it is"},
       {"ref_adapters ref_adapter_name", "none", "Merge the adapter (tessera convert --merge_lora true), and give it with --ref_model"},

@@ -18,6 +18,8 @@ constexpr const char* preference_names[] = {"rlhf_type",
                                             "label_smoothing",
                                             "f_divergence_type",
                                             "f_alpha_divergence_coef",
+                                            "ld_alpha",
+                                            "use_weighting",
                                             "rpo_alpha",
                                             "cpo_alpha",
                                             "ref_model",
@@ -35,11 +37,6 @@ void require_type(const Options& options, const char* name, bool has_effect, con
   throw options.refuse(name,
                        strfmt("--%s is for %s, and --rlhf_type is %s", name, of, options.text("rlhf_type").c_str()),
                        strfmt("Drop --%s", name));
-}
-
-void refuse_beside(const Options& options, const char* name, const std::string& why) {
-  if (options.given(name))
-    throw options.refuse(name, strfmt("--%s does not go with --stage rlhf: ", name) + why, strfmt("Drop --%s", name));
 }
 
 bool has_loss(const Options& options, std::string_view loss) {
@@ -80,6 +77,22 @@ void check_divergence(const Options& options) {
       throw options.refuse("f_divergence_type",
                            std::string("--f_divergence_type is for other losses, and not for ") + loss,
                            "Use --loss_type sigmoid, sigmoid_norm, hinge, ipo or robust");
+}
+
+void check_weighting(const Options& options) {
+  require_type(options, "ld_alpha", options.text("rlhf_type") == "dpo", "dpo");
+  require_type(options, "use_weighting", options.text("rlhf_type") == "dpo", "dpo");
+  if (!options.flag("use_weighting")) return;
+  for (const char* loss : {"aot", "aot_unpaired", "sft"})
+    if (has_loss(options, loss))
+      throw options.refuse(
+          "use_weighting",
+          std::string("--use_weighting weighs the loss of each pair, and --loss_type ") + loss + " is not one of each",
+          std::string("Drop --use_weighting, or ") + loss);
+  if (options.given("rpo_alpha"))
+    throw options.refuse("use_weighting",
+                         "--use_weighting weighs the loss of each pair, and the cross-entropy of --rpo_alpha is of all",
+                         "Drop one of the two");
 }
 
 /// Of reward models, whose loss is of whole sequences.
@@ -178,6 +191,7 @@ void check_preference_options(const Options& options) {
     throw options.refuse("label_smoothing", "--loss_type exo_pair takes the logarithm of label_smoothing",
                          "Give more than 0, or drop it: then it is 0.001");
   check_divergence(options);
+  check_weighting(options);
   check_sorted(options);
   require_type(options, "rpo_alpha", dpo, "dpo");
   require_type(options, "cpo_alpha", simpo || type == "cpo", "cpo and simpo");
@@ -185,8 +199,11 @@ void check_preference_options(const Options& options) {
   require_type(options, "ref_model", dpo || kto, "dpo and kto: the other types have no reference model");
   require_type(options, "ref_quant_bits", dpo || kto, "dpo and kto: the other types have no reference model");
   require_type(options, "precompute_ref_log_probs", dpo || kto, "dpo and kto: the other types have no reference model");
-  refuse_beside(options, "packing", "a row is one answer");
-  refuse_beside(options, "padding_free", "chosen and rejected answers are rows of one batch");
+  if (options.flag("packing"))
+    throw options.refuse("packing",
+                         "--packing does not go with --stage rlhf: batches are counted in pairs, or labelled answers, "
+                         "and packed rows have any number of them",
+                         "Use --padding_free true, which leaves no padding either");
   if (options.flag("from_scratch"))
     throw options.refuse("from_scratch",
                          "--from_scratch does not go with --stage rlhf: preferences move a model that "

@@ -291,18 +291,25 @@ std::int64_t RunData::row_tokens(std::int64_t tokens, int ranks) const {
 }
 
 void RunData::set_flat_tokens(plan::RunSpec& spec) const {
-  const auto most = [&](const io::TokenStream& stream, std::int64_t rows) {
-    return std::max(spec.tokens, exec::padded_tokens(stream.packed()->longest_together(rows), rows * spec.tokens,
+  using Sequences = io::PackedStream::Sequences;
+  const auto most = [&](const io::TokenStream& stream, std::int64_t samples, Sequences of) {
+    const std::int64_t limit = samples * (of.end - of.first) * spec.tokens;
+    return std::max(spec.tokens, exec::padded_tokens(stream.packed()->longest_together(samples, of), limit,
                                                      spec.model->tensor_ranks));
+  };
+  const Sequences all{0, spec.sequences};
+  const auto evaluated = [&](const io::TokenStream& stream) {
+    const std::int64_t tokens = most(stream, spec.eval_rows(), all);
+    return spec.needs_kl ? std::max(tokens, most(stream, spec.eval_rows(), {1, 2})) : tokens;
   };
   spec.flat_tokens = spec.flat_eval_tokens = 0;
   if (train->packed() == nullptr)
     return log::info("data      --padding_free: texts are one stream, of which nothing is padded");
   const bool trains = spec.purpose == plan::Purpose::train;
-  spec.flat_tokens = most(*train, spec.batch.micro_batch);
-  spec.flat_eval_tokens = trains ? spec.tokens : most(*train, spec.eval_rows());
+  spec.flat_tokens = most(*train, spec.batch.micro_batch, all);
+  spec.flat_eval_tokens = trains && !spec.needs_kl ? spec.tokens : evaluated(*train);
   for (const ValidationSet& set : validation)
-    spec.flat_eval_tokens = std::max(spec.flat_eval_tokens, most(*set.tokens, spec.eval_rows()));
+    spec.flat_eval_tokens = std::max(spec.flat_eval_tokens, evaluated(*set.tokens));
 }
 
 bool RunData::weighted() const {

@@ -133,6 +133,8 @@ static kernels::PreferenceSpec preference_spec(const Options& options, const std
   spec.undesirable_weight = options.real("undesirable_weight");
   if (type == "simpo") spec.gamma = options.has("simpo_gamma") ? options.real("simpo_gamma") : 1.0;
   spec.mean = loss == "ipo" || loss == "simpo" || loss == "orpo" || loss == "sigmoid_norm";
+  spec.tail_weight = options.has("ld_alpha") ? options.real("ld_alpha") : 1.0;
+  spec.weighted = options.flag("use_weighting");
   spec.rewards_mean = spec.mean && type != "dpo";
   if (loss == "sft") spec.nll = 1;
   else if (type == "dpo") spec.nll = options.has("rpo_alpha") ? options.real("rpo_alpha") : 0.0;
@@ -305,6 +307,8 @@ std::string preference_line(const Options& options, const models::Model& model, 
     text += ", " + options.text("f_divergence_type");
     if (spec.divergence == kernels::Divergence::alpha_divergence) text += strfmt(" %g", spec.alpha);
   }
+  if (spec.tail_weight != 1) text += strfmt(", ld_alpha %g", spec.tail_weight);
+  if (spec.weighted) text += ", pairs weighted as in WPO";
   if (type == "simpo") text += strfmt(", gamma %g", spec.gamma);
   if (spec.desirable_weight != 1 || spec.undesirable_weight != 1)
     text += strfmt(", weights %g and %g", spec.desirable_weight, spec.undesirable_weight);

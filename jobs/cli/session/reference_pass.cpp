@@ -106,7 +106,7 @@ ModelConfig config_of_reference(const ReferencePass& of) {
 /// The reference model alone, without gradients; made when the first samples are not in the cache.
 class Pass {
  public:
-  explicit Pass(const ReferencePass& of) : of_(of) {}
+  Pass(const ReferencePass& of, const RunData& data) : of_(of), data_(data) {}
   [[nodiscard]] std::vector<double> sums(const io::PackedStream& samples) {
     if (!run_) start();
     return run_->sequence_log_probs(samples, evaluation_progress());
@@ -122,7 +122,7 @@ class Pass {
     if (const QuantFormat format = quantization_of_reference(of_.options, config.text, config.path);
         format != QuantFormat::none)
       models::quantize(model_, format, config.text);
-    models::set_loss(model_, models::sequence_log_probs());
+    models::set_loss(model_, models::sequence_log_probs(preference_spec(of_.options).tail_weight));
     plan::RunSpec spec;
     spec.purpose = plan::Purpose::evaluate;
     spec.model = &model_;
@@ -138,6 +138,7 @@ class Pass {
     spec.tokens = of_.run.tokens;
     spec.sequences = needs_kl(of_.options) ? 2 : of_.run.sequences;  // of labelled samples, also those of the KL
     spec.packed = of_.run.packed;
+    if (of_.run.flat_tokens > 0) data_.set_flat_tokens(spec);
     spec.loss_weights = of_.run.loss_weights;
     spec.nvme_path = of_.run.nvme_path;
     run_ = std::make_unique<infer::Inference>(of_.world, infer::InferenceOptions{.run = spec});
@@ -148,6 +149,7 @@ class Pass {
   }
 
   const ReferencePass& of_;
+  const RunData& data_;
   models::Model model_;
   std::unique_ptr<infer::Inference> run_;
 };
@@ -167,7 +169,8 @@ std::string reference_stamp(const Options& options, const models::Model& model, 
 void precompute_reference(const ReferencePass& of, RunData& data) {
   World& world = of.world;
   const std::string directory = reference_directory(of.options, of.config.directory);
-  Pass pass(of);
+  Pass pass(of, data);
+  const double tail_weight = preference_spec(of.options).tail_weight;
   for (const auto& samples : data.packed) {
     const auto count = static_cast<std::size_t>(samples->count().samples * samples->sequences());
     std::uint64_t key = 0;
@@ -175,6 +178,8 @@ void precompute_reference(const ReferencePass& of, RunData& data) {
     const std::string found = world.text_of_rank_0([&] {
       key = hash64(name_of(of.run.model->dtype), reference_form);
       key = hash64(name_of(format_of_reference(of.options, *of.run.model, of.config)), key);
+      if (tail_weight != 1) key = hash64(strfmt("ld_alpha %a", tail_weight), key);
+      if (of.run.flat_tokens > 0) key = hash64("padding_free", key);  // other sums, to the last digits
       key = token_hash(*samples, directory_stamp(directory, key));
       path = cache_directory(of.options) + strfmt("/reference-%016lx.bin", key);
       return read_cache(path, key, count);

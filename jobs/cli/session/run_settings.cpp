@@ -82,6 +82,8 @@ static void add_dpo_settings(const Options& options, const kernels::PreferenceSp
   if (divergence == "alpha_divergence") json["f_alpha_divergence_coef"] = spec.alpha;
   json["loss_weights"] = options.has("loss_weights") ? options.list("loss_weights") : std::vector<std::string>{};
   json["ref_quant_bits"] = given_text(options, "ref_quant_bits");
+  json["ld_alpha"] = spec.tail_weight;
+  json["use_weighting"] = spec.weighted;
 }
 
 nlohmann::ordered_json text_settings(const Options& options, std::int64_t micro_batch) {

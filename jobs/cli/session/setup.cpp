@@ -284,11 +284,11 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.optional_integer("per_device_eval_batch_size").value_or(0);
   spec.packed = options.flag("packing") || options.flag("padding_free");
-  if (options.flag("padding_free")) {
-    spec.flat_tokens = spec.batch.micro_batch * spec.tokens;
-    spec.flat_eval_tokens = spec.eval_rows() * spec.tokens;
-  }
   set_preferences(spec, options);
+  if (options.flag("padding_free")) {
+    spec.flat_tokens = spec.train_sequences() * spec.tokens;
+    spec.flat_eval_tokens = spec.eval_sequences() * spec.tokens;
+  }
   const train::OptimizerOptions optimizer = optimizer_options(options);
   spec.states = train::optimizer_states(optimizer);
   (void)param_rates(options, model, optimizer.weight_decay);  // refuses what the run would refuse

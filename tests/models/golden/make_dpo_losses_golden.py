@@ -3,10 +3,13 @@
 """Makes preferences/losses.txt beside this script, as golden.txt: the other losses of TRL's DPO and CPO trainers, and several at once.
 ms-swift's rpo_alpha is TRL's loss "sft" with that weight.
 
-    python3 make_dpo_losses_golden.py     # after make_preferences_golden.py, whose model, reference and rows it takes
+    python3 make_dpo_losses_golden.py [RUN ...]     # after make_preferences_golden.py, whose model, reference and rows it takes
+
+RUN ...: new runs, which are added at the end of the file.
 """
 import json
 import os
+import sys
 
 import transformers
 
@@ -36,6 +39,12 @@ RUNS = {
     "cpo_hinge": {"rlhf_type": "cpo", "loss_type": "hinge", "beta": 0.2, "cpo_alpha": 0.5},
     "cpo_ipo": {"rlhf_type": "cpo", "loss_type": "ipo", "beta": 0.3, "cpo_alpha": 0.5},
     "cpo_label_smoothing": {"rlhf_type": "cpo", "beta": 0.2, "cpo_alpha": 0.5, "label_smoothing": 0.1},
+    "dpo_ld_alpha": {**DPO, "ld_alpha": 0.4, "beta": 0.1},
+    "dpo_ld_alpha_ipo": {"rlhf_type": "dpo", "loss_type": "ipo", "ld_alpha": 0.3, "beta": 0.2, "adapters": "adapter"},
+    "dpo_ld_alpha_aot": {**DPO, "loss_type": "aot sft", "ld_alpha": 0.0, "beta": 0.1, **TOGETHER},
+    "dpo_weighted": {**DPO, "use_weighting": "true", "loss_type": "sigmoid apo_down", "loss_weights": "20.0 10.0", "beta": 0.1},
+    "dpo_weighted_ld_alpha": {**DPO, "use_weighting": "true", "ld_alpha": 0.6, "loss_type": "bco_pair sigmoid_norm", "loss_weights": "15.0 25.0",
+                              "beta": 0.3},
 }
 
 
@@ -49,7 +58,8 @@ def main():
     tokenizer = transformers.AutoTokenizer.from_pretrained(shared.CHAT)
     tokenizer.pad_token = "<|endoftext|>"
     pairs, valid = read("pairs.jsonl"), read("valid.jsonl")
-    shared.write_golden("losses.txt", {run: shared.train(run, pairs, valid, tokenizer) for run in RUNS})
+    chosen = sys.argv[1:]
+    shared.write_golden("losses.txt", {run: shared.train(run, pairs, valid, tokenizer) for run in chosen or RUNS}, append=bool(chosen))
 
 
 if __name__ == "__main__":

@@ -147,7 +147,8 @@ def train(run, data, valid, tokenizer):
         if "adapters" in options:
             model = PeftModel.from_pretrained(model, os.path.join(FOLDER, "adapter"), is_trainable=True)
         ref = transformers.Qwen2ForCausalLM.from_pretrained(os.path.join(FOLDER, "ref")) if "ref_model" in options else None
-        shared.update({name: options[name] for name in ("f_divergence_type", "f_alpha_divergence_coef") if name in options})
+        shared.update({name: options[name] for name in ("f_divergence_type", "f_alpha_divergence_coef", "ld_alpha") if name in options})
+        shared["use_weighting"] = options.get("use_weighting") == "true"
         base, config, extra = DPOTrainer, DPOConfig(loss_type=kinds, loss_weights=weights, **shared), {"ref_model": ref}
     elif options["rlhf_type"] == "orpo":
         base, extra, config = ORPOTrainer, {}, ORPOConfig(**shared)
@@ -171,11 +172,11 @@ def train(run, data, valid, tokenizer):
             "eval": {"loss": evaluation["eval_loss"], **{name: evaluation["eval_" + name] for name in names}}}
 
 
-def write_golden(file, golden, *notes):
+def write_golden(file, golden, *notes, append=False):
     """Writes the runs {name: {options, per_device_train_batch_size, steps, eval}}, a figure a line, below the versions and the notes."""
     versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "peft")}
-    with open(os.path.join(FOLDER, file), "w") as out:
-        for note in [", ".join(f"{name} {version}" for name, version in versions.items()), *notes]:
+    with open(os.path.join(FOLDER, file), "a" if append else "w") as out:
+        for note in [] if append else [", ".join(f"{name} {version}" for name, version in versions.items()), *notes]:
             out.write(f"# {note}\n")
         for run, record in golden.items():
             options = " ".join(f"--{name} {value}" for name, value in record["options"].items())

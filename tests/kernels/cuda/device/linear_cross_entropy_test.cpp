@@ -55,6 +55,7 @@ struct Problem {
         weighted(with_weights),
         dx(Shape{s.n, s.c}, T(7.0F)),
         dweight(normals_of<float>(s.v * s.c, 3), Shape{s.v, s.c}),
+        squares(Shape{s.n}, 7.0),
         host_workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
         workspace(cuda::linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
         scale(sizeof(double)) {
@@ -82,7 +83,8 @@ struct Problem {
                           .loss_scale = &loss_scale,
                           .dx = dx.on_host(),
                           .dweight = dweight.on_host(),
-                          .accumulate = accumulate},
+                          .accumulate = accumulate,
+                          .log_sum_squares = squares.on_host()},
                          host_stream);
   }
   void on_device(LossSums* sums, bool accumulate, StreamView stream) {
@@ -106,8 +108,14 @@ struct Problem {
                           .weights = weighted ? row_weights.on_device() : TensorView{},
                           .logits = logits,
                           .sums = sums,
-                          .workspace = workspace.view()},
+                          .workspace = workspace.view(),
+                          .log_sum_squares = squares.on_device()},
                          stream);
+  }
+  void expect_squares() {
+    const std::vector<double> device = squares.download();
+    for (std::size_t i = 0; i < device.size(); ++i)
+      EXPECT_NEAR(device[i], squares.host()[i], std::is_same_v<T, float> ? 2e-5 : 0.1) << i;
   }
   double loss_scale = 1.0 / 7;
   LogitRules logits = {};
@@ -118,6 +126,7 @@ struct Problem {
   bool weighted;
   HostDeviceTensor<T> dx;
   HostDeviceTensor<float> dweight;
+  HostDeviceTensor<double> squares;
   Workspace host_workspace;
   DeviceMemory workspace, scale;
 };
@@ -149,6 +158,7 @@ TYPED_TEST(CudaHeadLoss, IsTheHosts) {
       stream.synchronize();
       EXPECT_EQ(bytes_of(p.dx.download()), bytes_of(dx));
       EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(dweight));
+      p.expect_squares();
       const LossSums thrice = device.read();
       EXPECT_EQ(thrice.tokens, 3 * sums.tokens);
       ExactSum expected;
@@ -172,6 +182,7 @@ TYPED_TEST(CudaHeadLoss, ScaleAndSoftCapOfLogitsAsTheHosts) {
     stream.synchronize();
     EXPECT_NEAR(device.read().loss.value(), host.loss.value(), 2 * loss_tolerance<T> * (1 + host.loss.value()));
     EXPECT_EQ(device.read().loss.value(), evaluated.read().loss.value());
+    p.expect_squares();
     EXPECT_LE(device_error(p.dx), 4 * tolerance<T>) << logits.scale << " " << logits.soft_cap;
     EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
   }

@@ -15,8 +15,8 @@ struct Sums {
 };
 
 /// Whether every kind has the host's figures; the sums of a sequence are added in another order.
-TEST(CudaPreferenceLoss, AsOnTheHost) {
-  TESSERA_NEEDS_DEVICE();
+void expect_figures_of_the_host(bool end_to_end) {
+  const Shape shape = end_to_end ? Shape{1, rows * tokens} : Shape{rows, tokens};
   std::vector<float> log_probs(rows * tokens);
   std::vector<std::int32_t> targets(rows * tokens, 1);
   std::vector<double> reference(rows);
@@ -25,9 +25,13 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
     if (i % 7 == 3 || i % tokens > 280) targets[i] = ignore_index, log_probs[i] = 0;
   }
   for (std::size_t r = 0; r < reference.size(); ++r) reference[r] = -2.0 - uniform(2, r);
-  HostDeviceTensor<float> p(log_probs, Shape{rows, tokens}), w(Shape{rows, tokens}, 5.0F),
-      nll(std::vector<float>(rows, 0.25F), Shape{rows});
-  HostDeviceTensor<std::int32_t> t(targets, Shape{rows, tokens});
+  HostDeviceTensor<float> p(log_probs, shape), w(shape, 5.0F), nll(std::vector<float>(rows, 0.25F), Shape{rows});
+  HostDeviceTensor<std::int32_t> t(targets, shape),
+      e(std::vector<std::int32_t>{250, 600, 900, 1300, 1500, 1790}, Shape{rows});
+  HostDeviceTensor<double> q(std::vector<double>(rows * tokens, -0.001), shape);
+  const SequenceRows on_host_rows{p.on_host(), t.on_host(), end_to_end ? e.on_host() : TensorView{}, q.on_host()};
+  const SequenceRows on_device_rows{p.on_device(), t.on_device(), end_to_end ? e.on_device() : TensorView{},
+                                    q.on_device()};
   HostDeviceTensor<double> r(reference, Shape{rows}), s(Shape{rows}, 0.0), scratch(Shape{2, rows}, 0.0),
       matched(Shape{rows}, 0.0);
   DeviceMemory memory(sizeof(Sums));
@@ -43,19 +47,22 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
     if (kind == PreferenceKind::hinge) args.spec.divergence = Divergence::forward_kl;
     if (kind == PreferenceKind::ipo) args.spec.divergence = Divergence::alpha_divergence;
     if (kind == PreferenceKind::robust) args.spec.divergence = Divergence::js_divergence;
+    if (kind == PreferenceKind::sigmoid || kind == PreferenceKind::aot) args.spec.tail_weight = 0.3;
+    args.spec.weighted = kind == PreferenceKind::bco_pair;
     Sums host, device;
     PreferenceLossArgs here = args, there = args;
-    here.rows = {p.on_host(), t.on_host()};
+    here.rows = on_host_rows;
     here.nll_weights = nll.on_host(), here.weights = w.on_host(), here.sums = &host.loss, here.metrics = host.metrics;
-    there.rows = {p.on_device(), t.on_device()};
+    there.rows = on_device_rows;
     there.nll_weights = nll.on_device(), there.weights = w.on_device();
     there.sums = &on_device->loss, there.metrics = on_device->metrics;
     if (kind != PreferenceKind::orpo) here.reference_sums = r.on_host(), there.reference_sums = r.on_device();
     if (args.spec.sorted()) {
       here.matched = matched.on_host(), there.matched = matched.on_device();
-      match_sorted({kind, here.rows, here.reference_sums, scratch.on_host(), here.matched}, host_stream);
+      const double tail = args.spec.tail_weight;
+      match_sorted({kind, here.rows, here.reference_sums, scratch.on_host(), here.matched, tail}, host_stream);
       const DeviceStream stream;
-      match_sorted({kind, there.rows, there.reference_sums, scratch.on_device(), there.matched}, stream.view());
+      match_sorted({kind, there.rows, there.reference_sums, scratch.on_device(), there.matched, tail}, stream.view());
     }
     fill_now(test_device(), on_device, 0, sizeof(Sums));
     preference_loss(here, host_stream);
@@ -77,25 +84,13 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
     const PreferenceSpec spec{.kind = kind, .beta = 0.4, .desirable_weight = 1.5};
     Sums host, device;
     fill_now(test_device(), on_device, 0, sizeof(Sums));
-    labelled_loss({spec,
-                   {p.on_host(), t.on_host()},
-                   r.on_host(),
-                   labels.on_host(),
-                   kl.on_host(),
-                   w.on_host(),
-                   &host.loss,
-                   host.metrics},
-                  host_stream);
+    labelled_loss(
+        {spec, on_host_rows, r.on_host(), labels.on_host(), kl.on_host(), w.on_host(), &host.loss, host.metrics},
+        host_stream);
     {
       const DeviceStream stream;
-      labelled_loss({spec,
-                     {p.on_device(), t.on_device()},
-                     r.on_device(),
-                     labels.on_device(),
-                     kl.on_device(),
-                     w.on_device(),
-                     &on_device->loss,
-                     on_device->metrics},
+      labelled_loss({spec, on_device_rows, r.on_device(), labels.on_device(), kl.on_device(), w.on_device(),
+                     &on_device->loss, on_device->metrics},
                     stream.view());
     }
     copy_now(test_device(), &device, on_device, sizeof device);
@@ -105,13 +100,19 @@ TEST(CudaPreferenceLoss, AsOnTheHost) {
     const std::vector<float> weights = w.download();
     for (std::size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(weights[i], w.host()[i], 1e-6) << i;
   }
-  sum_sequences({{p.on_host(), t.on_host()}, s.on_host()}, host_stream);
+  sum_sequences({on_host_rows, s.on_host(), 0.25}, host_stream);
   {
     const DeviceStream stream;
-    sum_sequences({{p.on_device(), t.on_device()}, s.on_device()}, stream.view());
+    sum_sequences({on_device_rows, s.on_device(), 0.25}, stream.view());
   }
   const std::vector<double> sums = s.download();
   for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(sums[i], s.host()[i], 1e-12);
+}
+
+TEST(CudaPreferenceLoss, AsOnTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  expect_figures_of_the_host(/*end_to_end=*/false);
+  expect_figures_of_the_host(/*end_to_end=*/true);
 }
 
 }  // namespace

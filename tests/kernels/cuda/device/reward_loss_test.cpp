@@ -54,6 +54,7 @@ TYPED_TEST(CudaRewardLoss, AsOnTheHost) {
   copy_now(test_device(), &device, on_device, sizeof device);
   EXPECT_EQ(last.download(), last.host());
   EXPECT_EQ(last.host()[0], tokens - 1);
+  EXPECT_EQ(last.host()[1], tokens);  // all of its two tokens pad, or are the first one
   const std::vector<double> score = scores.download();
   for (std::size_t r = 0; r < score.size(); ++r) EXPECT_NEAR(score[r], scores.host()[r], 1e-9) << r;
   EXPECT_NEAR(device.loss.loss.value(), host.loss.loss.value(), 1e-9);
