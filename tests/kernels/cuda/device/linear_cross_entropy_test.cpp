@@ -115,7 +115,7 @@ struct Problem {
   void expect_squares() {
     const std::vector<double> device = squares.download();
     for (std::size_t i = 0; i < device.size(); ++i)
-      EXPECT_NEAR(device[i], squares.host()[i], std::is_same_v<T, float> ? 2e-5 : 0.1) << i;
+      EXPECT_NEAR(device[i], squares.host()[i], (std::is_same_v<T, float> ? 2e-5 : 0.1)) << i;
   }
   double loss_scale = 1.0 / 7;
   LogitRules logits = {};
