@@ -39,12 +39,13 @@ struct Workspace {
            part(block_rows, sizeof(LossRow)) + part_alignment;
   }
   Workspace(const TensorView& view, const LossBlocks& cut, std::int64_t vocab) {
-    auto next = static_cast<std::uintptr_t>(
-        round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), part_alignment));
+    auto* next = static_cast<std::byte*>(view.data);
+    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(next));
+    next += round_up(address, part_alignment) - address;
     const auto take = [&](std::int64_t n, std::size_t element) {
-      const auto at = next;
-      next += static_cast<std::uintptr_t>(round_up(n * static_cast<std::int64_t>(element), part_alignment));
-      return reinterpret_cast<void*>(at);
+      void* const at = next;
+      next += round_up(n * static_cast<std::int64_t>(element), part_alignment);
+      return at;
     };
     logits = static_cast<A*>(take(cut.rows * vocab, sizeof(A)));
     chunk_max = static_cast<A*>(take(cut.chunks * cut.rows, sizeof(A)));
