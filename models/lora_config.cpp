@@ -70,11 +70,12 @@ class LoraConfigReader {
     return value->get<std::string>();
   }
   double number(const char* key, double absent, double least, double most) {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    const double found = value->is_number() ? value->get<double>() : std::nan("");
+    used_.insert(key);
+    if (!json_.contains(key)) return absent;
+    const Json& value = json_.at(key);
+    const double found = value.is_number() ? value.get<double>() : std::nan("");
     if (!(found >= least && found <= most))
-      refuse(key, "is " + value->dump(), strfmt("Expected %.12g to %.12g", least, most));
+      refuse(key, "is " + value.dump(), strfmt("Expected %.12g to %.12g", least, most));
     return found;
   }
   bool flag(const char* key) {

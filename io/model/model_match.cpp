@@ -3,6 +3,7 @@
 
 #include "io/model/model_match.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "io/file/file.hpp"
@@ -40,15 +41,18 @@ class Mismatches {
 
 class Matcher {
  public:
-  Matcher(std::span<const TensorInfo> tensors, std::span<const ParamSpec> params, ModelPart part)
-      : tensors_(tensors), params_(params), part_(part) {
+  using UseOf = std::function<TensorUse(const std::string&)>;
+
+  Matcher(std::span<const TensorInfo> tensors, std::span<const ParamSpec> params, const UseOf& use, ModelPart part)
+      : tensors_(tensors), params_(params), use_(use), part_(part) {
     result_.params.resize(params.size());
     for (std::size_t i = 0; i < params.size(); ++i) index_.emplace(params[i].name, i);
   }
 
-  void add(int tensor, const TensorUse& use) {
-    if (use.ignored()) return;
+  void add(int tensor) {
     const TensorInfo& info = tensors_[static_cast<std::size_t>(tensor)];
+    const TensorUse use = use_(std::string(info.name));
+    if (use.ignored()) return;
     if (!use.same_as.empty()) {
       const auto at = index_.find(use.same_as);
       TESSERA_ASSERT(at != index_.end(), "a copy of %s", use.same_as.c_str());
@@ -87,12 +91,34 @@ class Matcher {
                        (base ? " does not match its config.json:" : " is an adapter of another model:");
     text += missing.text("missing") + unexpected_.text("unexpected") + wrong_.text("wrong");
     text.pop_back();
-    throw Error(
-        ExitCode::data, text, {},
-        base ? "Give the config.json that belongs to these weights" : "Give the base model that it was trained from");
+    if (!base) throw Error(ExitCode::data, text, {}, "Give the base model that it was trained from");
+    const std::string other = other_prefix();
+    throw Error(ExitCode::data, text, {}, other.empty() ? "Give the config.json that belongs to these weights" : other);
   }
 
  private:
+  /// What to do if all names would be known with another prefix; "" if they would not.
+  [[nodiscard]] std::string other_prefix() const {
+    const std::string tensor(tensors_.empty() ? "" : tensors_.front().name);
+    for (std::size_t at = tensor.find('.'); at != std::string::npos; at = tensor.find('.', at + 1))
+      if (const std::string prefix = tensor.substr(0, at + 1); all_known(prefix, ""))
+        return "Each name has " + quote_name(prefix) + " before it, of a wrapper: save the model that is inside it";
+    const std::string& param = params_.empty() ? "" : params_.front().name;
+    if (const std::size_t at = param.find('.'); at != std::string::npos && all_known("", param.substr(0, at + 1)))
+      return "The names are those of a model without a head, which lack " + quote_name(param.substr(0, at + 1)) +
+             ": load it with transformers' AutoModelForCausalLM and save that";
+    return {};
+  }
+  /// Whether each name is one of this model's, with `old_prefix` replaced.
+  [[nodiscard]] bool all_known(const std::string& old_prefix, const std::string& new_prefix) const {
+    return std::all_of(tensors_.begin(), tensors_.end(), [&](const TensorInfo& info) {
+      if (!info.name.starts_with(old_prefix)) return false;
+      const TensorUse use = use_(new_prefix + std::string(info.name.substr(old_prefix.size())));
+      return use.ignored() || index_.contains(use.same_as) ||
+             (!use.parts.empty() && std::all_of(use.parts.begin(), use.parts.end(),
+                                                [&](const std::string& part) { return index_.contains(part); }));
+    });
+  }
   void check(const TensorInfo& info, const Shape& shape) {
     if (!same_shape(info.shape, shape))
       wrong_.add(quote_name(info.name) + " is " + shape_text(info.shape) + ", not " + shape.str());
@@ -101,6 +127,7 @@ class Matcher {
 
   std::span<const TensorInfo> tensors_;
   std::span<const ParamSpec> params_;
+  const UseOf& use_;
   ModelPart part_;
   std::map<std::string, std::size_t> index_;
   ModelMatch result_;
@@ -118,8 +145,8 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 ModelMatch match_model(std::span<const TensorInfo> tensors, const std::string& source,
                        std::span<const ParamSpec> params, const std::function<TensorUse(const std::string&)>& use,
                        ModelPart part) {
-  Matcher matcher(tensors, params, part);
-  for (std::size_t i = 0; i < tensors.size(); ++i) matcher.add(static_cast<int>(i), use(std::string(tensors[i].name)));
+  Matcher matcher(tensors, params, use, part);
+  for (std::size_t i = 0; i < tensors.size(); ++i) matcher.add(static_cast<int>(i));
   return matcher.finish(source);
 }
 

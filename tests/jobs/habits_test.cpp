@@ -70,7 +70,9 @@ TEST(Steps, AShareOfWarmupIsRightWithEverySchedule) {
     for (const char* growth : {"linear", "log"})
       for (const std::int64_t total : {1, 9, 20, 101}) {
         const auto schedule = [&](const char* option, const std::string& value) {
-          return lr_schedule(options_of({"--lr_scheduler_type", kind, "--warmup_type", growth, option, value}), total);
+          return lr_schedule(
+              options_of({"--lr_scheduler_type", kind, "--min_lr", "0", "--warmup_type", growth, option, value}),
+              total);
         };
         const auto number = static_cast<std::int64_t>(std::ceil(0.15 * static_cast<double>(total)));
         const train::LrSchedule share = schedule("--warmup_steps", "0.15"),

@@ -95,6 +95,17 @@ TEST(LoraTargets, Experts) {
             5U);
 }
 
+TEST(LoraConfig, NullIsNoNumber) {
+  const std::string rest = R"("target_modules": ["q_proj"]})";
+  EXPECT_EQ(models::parse_lora_config(R"({"r": 4, )" + rest, "test").alpha, 8);  // PEFT's default
+  for (const char* key : {"r", "lora_alpha", "lora_dropout"}) try {
+      (void)models::parse_lora_config(std::string(R"({")") + key + R"(": null, )" + rest, "test");
+      ADD_FAILURE() << key;
+    } catch (const Error& error) {
+      EXPECT_NE(error.line().find(std::string(key) + " is null"), std::string::npos) << error.line();
+    }
+}
+
 /// As names, of which PEFT with transformers 5 makes those of its fused parameters; no dense MLP has them.
 TEST(LoraTargets, ExpertsInPeftsConfig) {
   const auto written = [](const LoraSpec& spec) {

@@ -154,10 +154,9 @@ ModelConfig read_model_config(const Options& options, World* world) {
   const bool named = (options.commands & for_inference) != 0 && options.has("checkpoint");
   const bool checkpoint = named || ((options.commands & for_inference) != 0 && options.has("model") &&
                                     io::exists(options.text("model") + "/" + io::manifest_name));
-  if (named && options.has("model")) {
+  if (named && options.has("model"))
     throw Error(ExitCode::usage, "--checkpoint and --model both name a model",
                 option_sources(options, {"checkpoint", "model"}), "Keep one of the two");
-  }
   const bool by_adapter = !checkpoint && !options.has("model") && options.has("adapters");
   if (!checkpoint && !by_adapter && !options.has("model")) {
     throw Error(ExitCode::usage, "no model is given", "--model",
@@ -203,9 +202,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
     }
     make_reward_config(options, config, world == nullptr ? PadToken::any : PadToken::of_tokenizer);
   };
-  if (world == nullptr) {
-    read_all();
-  } else {
+  if (world == nullptr) read_all();
+  else {
     world->run_on_rank_0(read_all);
     config.new_score = world->broadcast(config.new_score ? std::string("yes") : std::string()) == "yes";
     config.path = world->broadcast(config.path);
@@ -339,13 +337,15 @@ train::LrSchedule lr_schedule(const Options& options, double total_steps) {
       options.value("min_lr").source.precedence == options.value("min_lr_rate").source.precedence)
     throw Error(ExitCode::usage, "--min_lr and --min_lr_rate both give the final learning rate",
                 option_sources(options, {"min_lr", "min_lr_rate"}), "Keep one of the two");
+  if (lr.kind == train::LrSchedule::Kind::cosine_with_min_lr && !options.given("min_lr") && !options.has("min_lr_rate"))
+    throw options.refuse("lr_scheduler_type", "cosine_with_min_lr without a final learning rate",
+                         "Add --min_lr or --min_lr_rate; to end at 0, use cosine");
   const bool by_rate = options.has("min_lr_rate") &&
                        options.value("min_lr_rate").source.precedence > options.value("min_lr").source.precedence;
   lr.min_lr = by_rate ? options.real("min_lr_rate") * lr.learning_rate : options.real("min_lr");
-  if (lr.min_lr > lr.learning_rate) {
+  if (lr.min_lr > lr.learning_rate)
     throw options.refuse("min_lr", strfmt("min_lr %g is above the learning rate %g", lr.min_lr, lr.learning_rate),
                          "Lower it");
-  }
   lr.total_steps = total_steps;
   lr.warmup = options.text("warmup_type") == "log" ? train::LrSchedule::Warmup::log : train::LrSchedule::Warmup::linear;
   // The number that a DeepSpeed schedule has by default yields to a ratio that someone wrote.
