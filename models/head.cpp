@@ -196,8 +196,7 @@ double Head::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const auto rows = static_cast<double>(all.batch * all.tokens);
   return 2.0 * rows * static_cast<double>(vocabulary_.largest()) * static_cast<double>(channels_) *
              ((wanted[weight_] ? 1.0 : 0.0) + (through_weight ? 1.0 : 0.0)) +
-         (lora_ ? rows * lora_->backward_flops_per_row(wanted.with_dx(through_weight)) : 0.0) +
-         (vocabulary_.is_split() ? forward_flops(shape) : 0.0);
+         (lora_ ? rows * lora_->backward_flops_per_row(wanted.with_dx(through_weight)) : 0.0);
 }
 
 }  // namespace tessera::models

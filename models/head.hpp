@@ -53,6 +53,10 @@ class Head final : public Module {
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   /// For evaluation. Training does the forward work in backward, or in stages twice; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  /// Logits of a part of the vocabulary: its loss needs the statistics of all parts.
+  [[nodiscard]] double repeated_flops(BatchShape shape) const override {
+    return vocabulary_.is_split() ? forward_flops(shape) : 0.0;
+  }
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
   /// From now on a score of each sequence (reward models): the weight is one row, "score.weight" with initial values of
   /// this standard deviation, in the place of its own in `model`, or behind the others where it was tied. Before

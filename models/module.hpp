@@ -191,7 +191,10 @@ class Module {
   [[nodiscard]] virtual double recompute_flops(BatchShape shape, bool keeps) const {
     return (void)keeps, forward_flops(shape);
   }
-  /// FLOPs of backward for these gradients. By default as one GEMM: forward's for dx, and forward's for the parameters.
+  /// FLOPs of forward that backward repeats whatever is kept.
+  [[nodiscard]] virtual double repeated_flops(BatchShape shape) const { return (void)shape, 0.0; }
+  /// FLOPs of backward for these gradients, without repeated ones. By default as one GEMM: forward's for dx, and
+  /// forward's for the parameters.
   [[nodiscard]] virtual double backward_flops(BatchShape shape, const Wanted& wanted) const {
     return (wanted.dx() && wanted.any_param()   ? 2.0
             : wanted.dx() || wanted.any_param() ? 1.0

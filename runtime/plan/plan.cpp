@@ -161,11 +161,15 @@ void price(RunPlan& plan) {
   if (spec.kl_passes() > 0)
     costs.flops_per_step += models::forward_flops(*spec.model, tokens, tokens * static_cast<double>(spec.tokens));
   // Nothing before the first backward is recomputed.
-  for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m)
-    if (const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)]; plan.train.recomputes(m))
-      costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(m)]->recompute_flops(
-          {spec.batch.global_batch * spec.sequences * spec.row_ranks(), spec.tokens / spec.row_ranks()},
-          use.saves && use.saves_again);
+  const models::BatchShape shape{spec.batch.global_batch * spec.sequences * spec.row_ranks(),
+                                 spec.tokens / spec.row_ranks()};
+  for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m) {
+    const models::Module& module = *spec.model->modules[static_cast<std::size_t>(m)];
+    const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)];
+    if (plan.train.recomputes(m))
+      costs.recompute_flops_per_step += module.recompute_flops(shape, use.saves && use.saves_again);
+    if (spec.purpose == Purpose::train) costs.recompute_flops_per_step += module.repeated_flops(shape);
+  }
 }
 
 /// Refuses a run whose exact sums could overflow.

@@ -296,6 +296,9 @@ TEST(Tensor, BytesAreThoseOfTheFormula) {
       const std::int64_t bytes = 2 * 2 * 2 * row_length * (rows + statistics) * (ranks - 1) / ranks;
       EXPECT_EQ(static_cast<std::int64_t>(plan.costs.exchange.within_node + plan.costs.exchange.across_nodes), bytes);
       before = trainer.exchange_traffic(Axis::tensor);
+      // The head's logits, of the larger parts of 37 tokens, are computed twice.
+      const int logits = (37 + ranks - 1) / ranks * ranks;
+      EXPECT_EQ(plan.costs.recompute_flops_per_step, 2.0 * 2 * 2 * row_length * 20 * logits);
     };
     Variant copying = tensor_variant(ranks, ranks);
     copying.copies = true;
