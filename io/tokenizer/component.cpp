@@ -14,7 +14,7 @@ const nlohmann::ordered_json nothing;
 }
 
 Error Component::refuse(const std::string& what) const {
-  return Error(ExitCode::data, "the tokenizer's " + name_ + " " + what, where_,
+  return Error(ExitCode::data, (name_.empty() ? "the tokenizer " : "the tokenizer's " + name_ + " ") + what, where_,
                "What is read is in docs/formats.md, tokenizer.json; or tokenize elsewhere and give .bin files");
 }
 

@@ -3,12 +3,16 @@
 
 #include "io/tokenizer/other_kinds.hpp"
 
+#include <filesystem>
+
 #include "io/file/file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::io {
 
 namespace {
+
+constexpr const char* word_pieces = "vocab.txt";
 
 /// ModelProto's first field: the first piece, whose first fields are its text and its score.
 bool is_sentencepiece(std::string_view content) {
@@ -32,12 +36,6 @@ bool is_tiktoken(std::string_view content) {
 
 }  // namespace
 
-std::string tokenizer_conversion(const std::string& directory) {
-  return "Make its tokenizer.json: python3 -c 'from transformers import AutoTokenizer; "
-         "AutoTokenizer.from_pretrained(\"" +
-         directory + "\").save_pretrained(\"" + directory + "\")'";
-}
-
 std::string tokenization_elsewhere(const std::string& directory) {
   return "Tokenize elsewhere: python3 -c 'import numpy, sys; from transformers import AutoTokenizer; "
          "t = AutoTokenizer.from_pretrained(\"" +
@@ -49,10 +47,20 @@ std::string tokenization_elsewhere(const std::string& directory) {
 }
 
 std::string unread_tokenizer(const std::string& directory) {
-  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken",
-                           "tiktoken.model", "tekken.json", "vocab.json", "vocab.txt", "tokenizer_config.json"})
+  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model",
+                           "tekken.json", "vocab.json", word_pieces})
     if (exists(directory + "/" + name)) return name;
-  return "";
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+    if (entry.path().extension() == ".tiktoken") return entry.path().filename().string();
+  return exists(directory + "/tokenizer_config.json") ? "tokenizer_config.json" : "";
+}
+
+std::string tokenizer_conversion(const std::string& directory) {
+  if (unread_tokenizer(directory) == word_pieces) return tokenization_elsewhere(directory);  // with one it is not read
+  return "Make its tokenizer.json: python3 -c 'from transformers import AutoTokenizer; "
+         "AutoTokenizer.from_pretrained(\"" +
+         directory + "\").save_pretrained(\"" + directory + "\")'";
 }
 
 void refuse_other_tokenizers(std::string_view content, const std::string& file) {

@@ -23,6 +23,12 @@ class PreTokenizer {
   [[nodiscard]] BpeModel::Alphabet alphabet() const {
     return byte_level_ ? BpeModel::Alphabet::bytes : BpeModel::Alphabet::characters;
   }
+  /// Of byte-level BPE: whether a space is put before a text.
+  [[nodiscard]] std::optional<bool> adds_prefix_space() const {
+    return byte_level_ ? std::optional<bool>(prefix_space_) : std::nullopt;
+  }
+  /// Whether this is all that transformers' LlamaTokenizer does, with these arguments of its constructor.
+  [[nodiscard]] bool is_llama_tokenizers(bool add_prefix_space, bool legacy) const;
   /// Asks the model, once, at which characters no merge can cross.
   void learn(const BpeModel& model);
   /// True if a newline between two non-space characters always ends a piece.

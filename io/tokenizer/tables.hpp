@@ -14,8 +14,9 @@
 namespace tessera::io {
 
 struct TokenizerTables {
-  /// From a tokenizer.json's text. Throws Error (data) as TextTokenizer::parse does.
-  TokenizerTables(std::string_view json, const std::string& where);
+  /// From a tokenizer.json's text, and tokens that are added if it does not have them (TokenizerConfig::tokens). Throws
+  /// Error (data) as TextTokenizer::parse does.
+  TokenizerTables(std::string_view json, const std::string& where, const std::vector<AddedToken>& more = {});
 
   [[nodiscard]] const AddedToken* added(std::int32_t id) const;
   [[nodiscard]] bool has(std::int32_t id) const { return added(id) != nullptr || model.vocabulary().has(id); }
@@ -35,7 +36,7 @@ struct TokenizerTables {
   bool is_splittable = false;
 
  private:
-  void read_added_tokens(const Component& node);
+  void read_added_tokens(const Component& node, const std::vector<AddedToken>& more);
 };
 
 }  // namespace tessera::io

@@ -7,6 +7,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/tokenizer/configured_tokens.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/other_kinds.hpp"
@@ -30,6 +31,25 @@ void join(const TokenizerTables& tables, std::int32_t id, Special special, Token
   else joiner.push_token(added != nullptr ? added->content : tables.model.vocabulary().token(id), out);
 }
 
+/// transformers takes add_prefix_space of tokenizer_config.json; the file's is read here.
+void require_prefix(const TokenizerConfig& config, const TokenizerTables& tables, const std::string& file) {
+  const std::optional<bool> wanted = config.flag("add_prefix_space"), read = tables.pre_tokenizer.adds_prefix_space();
+  if (config.own_class().empty() || !wanted || !read || *wanted == *read) return;
+  const auto text = [](bool flag) { return flag ? "true" : "false"; };
+  throw Error(ExitCode::data,
+              strfmt("add_prefix_space is %s, and %s in tokenizer_config.json, which transformers takes for a %s",
+                     text(*read), text(*wanted), config.own_class().c_str()),
+              file, "Set both alike");
+}
+
+std::string difference_of(const TokenizerConfig& config, const TokenizerTables& tables) {
+  if (config.own_class() != "LlamaTokenizer" || config.reads_tokenizer_json() || tables.decoder.byte_level()) return {};
+  const bool prefix = config.flag("add_prefix_space").value_or(true), legacy = config.flag("legacy").value_or(false);
+  if (tables.normalizer.empty() && tables.pre_tokenizer.is_llama_tokenizers(prefix, legacy)) return {};
+  return "transformers 5 gives LlamaTokenizer a pipeline of its own in place of that of tokenizer.json, which is read "
+         "here as by transformers 4: texts behind special tokens, or which begin with spaces, may have other ids there";
+}
+
 void encode_with(const TokenizerTables& tables, Encoder& encoder, std::string_view text, Special special,
                  std::vector<std::int32_t>& ids) {
   const auto& [before, behind] = tables.post_processor;
@@ -44,7 +64,10 @@ TextTokenizer TextTokenizer::load(const std::string& path) {
   const std::string found = file_at(path), file = found.empty() ? path : found;
   const std::string json = is_vocab(file) ? tokenizer_json_of(directory_of(file)) : read_text(file, largest_file);
   refuse_other_tokenizers(json, file);
-  TextTokenizer tokenizer = parse(json, file);
+  const TokenizerConfig config(directory_of(file));
+  TextTokenizer tokenizer(std::make_shared<const TokenizerTables>(json, file, config.tokens()));
+  require_prefix(config, tokenizer.tables(), file);
+  tokenizer.difference_ = difference_of(config, tokenizer.tables());
   DocumentIds ids =
       read_document_ids(directory_of(file), [&](std::string_view token) { return tokenizer.id_of(token); });
   tokenizer.bos_id_ = ids.bos;

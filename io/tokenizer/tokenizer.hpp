@@ -55,6 +55,8 @@ class TextTokenizer {
   [[nodiscard]] bool is_special(std::int32_t id) const;
   /// "byte-level BPE, GPT-2 split, 50257 tokens".
   [[nodiscard]] std::string describe() const;
+  /// Where transformers 5 is known to read the files otherwise, in words; "": nowhere.
+  [[nodiscard]] const std::string& difference() const { return difference_; }
   /// A hash of everything that the ids depend on.
   [[nodiscard]] std::uint64_t hash() const;
 
@@ -65,6 +67,7 @@ class TextTokenizer {
   std::shared_ptr<const TokenizerTables> tables_;
   std::vector<std::int32_t> eos_ids_;
   std::optional<std::int32_t> bos_id_;
+  std::string difference_;
 };
 
 /// Encodes much text with a bounded cache of words. One thread at a time: use one encoder for each thread. Linear in

@@ -11,6 +11,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/tokenizer/configured_tokens.hpp"
 #include "io/tokenizer/other_kinds.hpp"
 
 namespace tessera::io {
@@ -25,12 +26,6 @@ SortedJson object_in(const std::string& path, bool required = false) {
   SortedJson parsed = SortedJson::parse(read_text(path, largest_table), nullptr, false);
   if (!parsed.is_object()) throw Error(ExitCode::data, "this is not a JSON object", path, "Fetch the file again");
   return parsed;
-}
-
-/// A token's text: a string, or an object with "content"; "" for null.
-std::string content_of(const SortedJson& token) {
-  const SortedJson& text = token.is_object() && token.contains("content") ? token["content"] : token;
-  return text.is_string() ? text.get<std::string>() : std::string();
 }
 
 enum class TokenizerClass : unsigned char { gpt2, qwen2 };
@@ -72,10 +67,10 @@ class VocabMerges {
   }
 
   TokenizerClass find_class() const {
-    std::string name = content_of(settings_.value("tokenizer_class", SortedJson()));
+    std::string name = text_of_token(settings_.value("tokenizer_class", SortedJson()));
     const std::string to_do = tokenizer_conversion(directory_);
     if (name.empty()) {
-      const std::string type = content_of(object_in(directory_ + "/config.json").value("model_type", SortedJson()));
+      const std::string type = text_of_token(object_in(directory_ + "/config.json").value("model_type", SortedJson()));
       if (type == "gpt2") return TokenizerClass::gpt2;
       if (type.starts_with("qwen2") || type.starts_with("qwen3")) return TokenizerClass::qwen2;
       throw Error(ExitCode::data,
@@ -106,7 +101,7 @@ class VocabMerges {
   [[nodiscard]] std::vector<std::string> special_tokens() const {
     std::vector<std::string> all;
     const auto take = [&](const SortedJson& token) {
-      if (std::string content = content_of(token); !content.empty()) all.push_back(std::move(content));
+      if (std::string content = text_of_token(token); !content.empty()) all.push_back(std::move(content));
     };
     for (const SortedJson* from : {&settings_, &specials_}) {
       for (const char* key :
@@ -129,7 +124,7 @@ class VocabMerges {
       if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != id.npos)
         throw Error(ExitCode::data, "added_tokens_decoder has an id that is none: " + quote_name(id), directory_,
                     "Fetch tokenizer_config.json again");
-      add(std::stoll(id), content_of(token), token);
+      add(std::stoll(id), text_of_token(token), token);
     }
     const SortedJson added = object_in(directory_ + "/added_tokens.json");
     for (const auto& [content, id] : added.items()) {
@@ -139,11 +134,7 @@ class VocabMerges {
                     "Fetch the file again");
       add(id.get<std::int64_t>(), content, {{"normalized", !is_special(content)}, {"special", is_special(content)}});
     }
-    for (const std::string& content : specials)
-      if (!ids_.contains(content) && !add_special(content))
-        throw Error(ExitCode::data,
-                    "the special token " + quote_name(content) + " is neither in vocab.json nor an added token",
-                    directory_, "Fetch tokenizer_config.json and added_tokens.json too");
+    for (const std::string& content : specials) (void)add_special(content);  // others: TokenizerConfig::tokens
     (void)add_special("<|endoftext|>");  // both classes have it where nothing is named
   }
 
@@ -168,7 +159,7 @@ class VocabMerges {
   /// GPT-2's add_bos_token puts the token before every text.
   [[nodiscard]] SortedJson post_processor() const {
     const std::string bos =
-        content_of(settings_.value("bos_token", specials_.value("bos_token", SortedJson("<|endoftext|>"))));
+        text_of_token(settings_.value("bos_token", specials_.value("bos_token", SortedJson("<|endoftext|>"))));
     if (class_ == TokenizerClass::qwen2 || !flag("add_bos_token"))
       return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}, {"use_regex", true}};
     const auto id = ids_.find(bos);

@@ -27,6 +27,8 @@ void expect_refusal(const std::string& family, const std::string& pointer, const
 }
 
 TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
+  expect_refusal("qwen2", "/version", "2.0", "the tokenizer's version is \"2.0\", where 1.0 is known");
+  expect_refusal("qwen2", "/more", 1, "the tokenizer has the key \"more\", which is not known");
   expect_refusal("qwen2", "/normalizer", {{"type", "NFKD"}},
                  "the tokenizer's normalizer is \"NFKD\", which is not supported [t.json]");
   expect_refusal("qwen2", "/normalizer/extra", 1, "\"extra\"");

@@ -308,6 +308,69 @@ TEST(Tokenizer, ReadsWhatEndsADocument) {
   EXPECT_FALSE(TextTokenizer::exists(folder / "nowhere"));
 }
 
+/// As transformers 5.24 does; "<|extra|>" gets the id behind all others.
+TEST(Tokenizer, FilesBesideItAddTokens) {
+  test::TempDir folder;
+  folder.file("tokenizer.json", io::read_text(data("qwen2.tokenizer.json")));
+  const TextTokenizer plain = TextTokenizer::load(folder.path());
+  const std::int32_t id = plain.vocab_size();
+  const std::string listed =
+      strfmt(R"({"added_tokens_decoder": {"%d": {"content": "<|extra|>", "special": true}}})", id);
+  const auto joined = [&](const TextTokenizer& of) {
+    Ids ids = of.encode("a", Special::without);
+    ids.push_back(id);
+    const Ids behind = of.encode("b", Special::without);
+    ids.insert(ids.end(), behind.begin(), behind.end());
+    return ids;
+  };
+  for (const std::string& config : std::vector<std::string>{listed, R"({"additional_special_tokens": ["<|extra|>"]})",
+                                                            R"({"extra_special_tokens": {"x": "<|extra|>"}})",
+                                                            R"({"pad_token": "<|extra|>", "eos_token": "<|im_end|>"})",
+                                                            R"({"image_token": {"content": "<|extra|>"}})"}) {
+    folder.file("tokenizer_config.json", config);
+    const TextTokenizer more = TextTokenizer::load(folder.path());
+    EXPECT_EQ(more.encode("a<|extra|>b", Special::without), joined(more)) << config;
+    EXPECT_EQ(more.encode("<|im_start|>c", Special::without), plain.encode("<|im_start|>c", Special::without));
+    EXPECT_TRUE(more.is_special(id)) << config;
+    EXPECT_EQ(more.vocab_size(), id + 1);
+    EXPECT_NE(more.hash(), plain.hash());
+  }
+  folder.file("tokenizer_config.json", "{}");
+  EXPECT_EQ(TextTokenizer::load(folder.path()).hash(), plain.hash());
+  folder.file("added_tokens.json", strfmt(R"({"<|extra|>": %d})", id));
+  EXPECT_EQ(TextTokenizer::load(folder.path()).encode("a<|extra|>b", Special::without), joined(plain));
+  folder.file("tokenizer_config.json", R"({"added_tokens_decoder": {}})");  // which the others are read without
+  EXPECT_EQ(TextTokenizer::load(folder.path()).hash(), plain.hash());
+  for (const char* other : {"5", "4000"}) {
+    folder.file("tokenizer_config.json",
+                strfmt(R"({"added_tokens_decoder": {"%s": {"content": "<|extra|>"}}})", other));
+    test::expect_error(ExitCode::data, strfmt("gives \"<|extra|>\" the id %s", other),
+                       [&] { (void)TextTokenizer::load(folder.path()); });
+  }
+}
+
+TEST(Tokenizer, DifferencesOfTransformersClasses) {
+  test::TempDir folder;
+  const auto load = [&](const char* family, const char* config) {
+    folder.file("tokenizer.json", io::read_text(data(std::string(family) + ".tokenizer.json")));
+    folder.file("tokenizer_config.json", config);
+    return TextTokenizer::load(folder.path());
+  };
+  constexpr const char *llama = R"({"tokenizer_class": "LlamaTokenizerFast"})",
+                       *legacy = R"({"tokenizer_class": "LlamaTokenizer", "legacy": true})";
+  EXPECT_NE(load("llama2", llama).difference(), "");
+  EXPECT_NE(load("metaspace", legacy).difference(), "");
+  EXPECT_EQ(load("metaspace", llama).difference(), "");
+  EXPECT_EQ(load("llama2", R"({"tokenizer_class": "PreTrainedTokenizerFast"})").difference(), "");
+  EXPECT_EQ(load("llama3", llama).difference(), "");  // byte-level: read as it is
+  folder.file("config.json", R"({"model_type": "mixtral"})");
+  EXPECT_EQ(load("llama2", llama).difference(), "");
+  EXPECT_NO_THROW(load("gpt2", R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": false})"));
+  EXPECT_NO_THROW(load("gpt2", R"({"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": true})"));
+  test::expect_error(ExitCode::data, "add_prefix_space is false, and true in tokenizer_config.json",
+                     [&] { (void)load("gpt2", R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})"); });
+}
+
 /// Writes vocab.json, merges.txt and what tokenizer_config.json says about added tokens, from a tokenizer.json.
 void write_parts(const test::TempDir& folder, const std::string& family, const std::string& name_of_class) {
   const Json whole = Json::parse(io::read_text(data(family + ".tokenizer.json")));

@@ -120,6 +120,8 @@ std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, 
                                                         const std::string& model_directory) {
   std::shared_ptr<const io::TextTokenizer> tokenizer;
   world.run_and_agree([&] { tokenizer = read_tokenizer(options, model_directory); });
+  if (tokenizer != nullptr && !tokenizer->difference().empty() && world.rank() == 0)
+    log::warn(77, tokenizer->difference());
   world.require_equal("the tokenizer", tokenizer == nullptr ? "bytes" : strfmt("%016lx", tokenizer->hash()));
   return tokenizer;
 }
