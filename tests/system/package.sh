@@ -45,7 +45,7 @@ env -u LD_LIBRARY_PATH ldd "$tessera" | grep 'libtessera_' | grep -v "$work/else
 
 # The wheel: in it, under the names that they are loaded by, are the libraries of the system but for MPI's.
 wheel=
-if command -v patchelf python3 > /dev/null; then
+if command -v patchelf > /dev/null && command -v python3 > /dev/null; then
   python3 "$source/jobs/packaging/wheel.py" "$archive" "$work" > log 2>&1 || fail "wheel.py: exit $?"
   wheel=$(echo tessera-*-py3-none-manylinux_*.whl)
   [ -s "$wheel" ] || fail "no wheel: $(ls)"
