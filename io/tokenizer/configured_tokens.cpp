@@ -13,22 +13,22 @@ namespace tessera::io {
 
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
-Json object_at(const std::string& path) {
-  if (!exists(path)) return Json::object();
-  Json parsed = Json::parse(read_text(path), nullptr, false);
+SortedJson object_at(const std::string& path) {
+  if (!exists(path)) return SortedJson::object();
+  SortedJson parsed = SortedJson::parse(read_text(path), nullptr, false);
   if (!parsed.is_object()) throw Error(ExitCode::data, "this is not a JSON object", path, "Fetch the file again");
   return parsed;
 }
 
-bool flag_of(const Json& token, const char* key, bool absent) {
+bool flag_of(const SortedJson& token, const char* key, bool absent) {
   const auto found = token.find(key);
   return found != token.end() && found->is_boolean() ? found->get<bool>() : absent;
 }
 
 /// Of a text, or of an object as transformers writes an AddedToken.
-AddedToken read_token(const Json& token, bool special) {
+AddedToken read_token(const SortedJson& token, bool special) {
   AddedToken read{.content = text_of_token(token), .id = -1, .special = special};
   if (!token.is_object()) return read;
   read.special = special || flag_of(token, "special", false);
@@ -51,8 +51,8 @@ constexpr const char* named[] = {"bos_token", "eos_token", "unk_token", "sep_tok
 
 }  // namespace
 
-std::string text_of_token(const Json& token) {
-  const Json& text = token.is_object() && token.contains("content") ? token["content"] : token;
+std::string text_of_token(const SortedJson& token) {
+  const SortedJson& text = token.is_object() && token.contains("content") ? token["content"] : token;
   return text.is_string() ? text.get<std::string>() : std::string();
 }
 
@@ -65,10 +65,10 @@ TokenizerConfig::TokenizerConfig(const std::string& directory)
 }
 
 std::vector<AddedToken> TokenizerConfig::tokens() const {
-  Json settings = settings_;
+  SortedJson settings = settings_;
   if (specials_.is_object()) settings.update(specials_);
   std::vector<AddedToken> specials;
-  const auto take = [&](const Json& token) {
+  const auto take = [&](const SortedJson& token) {
     if (AddedToken read = read_token(token, /*special=*/true); !read.content.empty())
       specials.push_back(std::move(read));
   };
@@ -78,7 +78,7 @@ std::vector<AddedToken> TokenizerConfig::tokens() const {
     if (key.ends_with("_token") && std::ranges::find(named, key) == std::end(named)) take(token);
   for (const char* key : {"extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens"})
     if (settings.contains(key) && settings[key].is_structured())
-      for (const Json& token : settings[key]) take(token);
+      for (const SortedJson& token : settings[key]) take(token);
 
   std::map<std::int32_t, AddedToken> listed;  // by id
   if (const auto found = settings.find("added_tokens_decoder"); found != settings.end() && found->is_object())
@@ -108,8 +108,8 @@ std::string TokenizerConfig::own_class() const {
 }
 
 bool TokenizerConfig::reads_tokenizer_json() const {
-  const Json config = object_at(directory_ + "/config.json");
-  const std::string type = text_of_token(config.value("model_type", Json()));
+  const SortedJson config = object_at(directory_ + "/config.json");
+  const std::string type = text_of_token(config.value("model_type", SortedJson()));
   // Of the families here, those that TOKENIZER_MAPPING_NAMES of tokenization_auto.py has with TokenizersBackend.
   constexpr const char* types[] = {"mistral", "mixtral", "mistral3", "phi3", "granite", "olmo2"};
   return std::ranges::find(types, type) != std::end(types);

@@ -12,6 +12,8 @@ namespace tessera::io {
 
 namespace {
 
+constexpr std::size_t ids_at_once = 4096;  // for which memory is made before there are so many
+
 /// Divides ascending offsets of a text among its parts, in order.
 class OffsetsWithin {
  public:
@@ -150,15 +152,20 @@ void Encoder::section(std::string_view text, Normalizer::Position position, bool
   OffsetsWithin within(offsets, prepared);
   const std::size_t count = ids_before_->size() + offsets.size();
   pieces_.start(prepared);
+  std::size_t used = ids.size();
   const char* const end = prepared.data() + prepared.size();
   for (const char* at = prepared.data(); at != end;) {
     const char* const stop = pieces_.next();
     const std::string_view word(at, static_cast<std::size_t>(stop - at));
-    const std::size_t before = ids.size();
-    piece(word, ids);
-    if (within.any()) count_in_piece(word, within.take(word), std::span(ids).subspan(before), before);
+    // A piece has no more ids than bytes.
+    if (const std::size_t most = word.size() + LongWords::most_ids; ids.size() - used < most)
+      ids.resize(used + most + ids_at_once);
+    const std::size_t added = piece(word, ids.data() + used);
+    if (within.any()) count_in_piece(word, within.take(word), std::span(ids).subspan(used, added), used);
+    used += added;
     at = stop;
   }
+  ids.resize(used);
   ids_before_->resize(count, ids.size());
 }
 
@@ -180,22 +187,27 @@ void Encoder::count_in_piece(std::string_view text, std::span<const std::size_t>
   }
 }
 
-void Encoder::piece(std::string_view text, std::vector<std::int32_t>& ids) {
-  const bool cached = cache_ && text.size() <= WordCache::longest_word;
-  WordCache::Key key;
-  if (cached) {
-    key = WordCache::key_of(text);
-    const std::span<const std::int32_t> known = cache_->find(key);
-    if (!known.empty()) {
-      for (const std::int32_t id : known) ids.push_back(id);  // usually one or two
-      return;
-    }
-  }
+template <class Cache>
+std::size_t Encoder::cached_piece(std::string_view text, Cache& cache, std::int32_t* ids) {
+  const typename Cache::Key key = Cache::key_of(text);
+  if (const std::size_t count = cache.find(key, ids)) return count;
+  const std::size_t count = merged_piece(text, ids);
+  cache.put(key, word_);
+  return count;
+}
+
+std::size_t Encoder::merged_piece(std::string_view text, std::int32_t* ids) {
   bool done = false;
   tables_.model.symbols(text, word_, done);
   if (!done) merger_.merge(word_);
-  ids.insert(ids.end(), word_.begin(), word_.end());
-  if (cached) cache_->put(key, word_);
+  std::copy(word_.begin(), word_.end(), ids);
+  return word_.size();
+}
+
+std::size_t Encoder::piece(std::string_view text, std::int32_t* ids) {
+  if (cache_ && text.size() <= ShortWords::longest) return cached_piece(text, cache_->short_words, ids);
+  if (cache_ && text.size() <= LongWords::longest) return cached_piece(text, cache_->long_words, ids);
+  return merged_piece(text, ids);
 }
 
 }  // namespace tessera::io

@@ -33,7 +33,12 @@ class Encoder {
                      Offsets offsets);
   void section(std::string_view text, Normalizer::Position position, bool first, std::vector<std::int32_t>& ids,
                Offsets offsets);
-  void piece(std::string_view text, std::vector<std::int32_t>& ids);
+  /// Writes the ids of a piece, and returns how many they are; places behind them, up to LongWords::most_ids in all,
+  /// may be written too.
+  std::size_t piece(std::string_view text, std::int32_t* ids);
+  template <class Cache>
+  std::size_t cached_piece(std::string_view text, Cache& cache, std::int32_t* ids);
+  std::size_t merged_piece(std::string_view text, std::int32_t* ids);
   /// Offsets in a piece that made ids [first, end).
   void count_in_piece(std::string_view text, std::span<const std::size_t> offsets, std::span<const std::int32_t> ids,
                       std::size_t first);
@@ -41,7 +46,11 @@ class Encoder {
   const TokenizerTables& tables_;
   WordMerger merger_;
   PieceReader pieces_;
-  std::optional<WordCache> cache_;
+  struct Caches {
+    ShortWords short_words;
+    LongWords long_words;
+  };
+  std::optional<Caches> cache_;
   std::vector<std::int32_t> word_;
   std::vector<Section> sections_, parts_;
   std::string normalized_, prepared_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short words by a search over all pairs for each merge, long ones with a heap; both do the same merges in the same
-// order.
+// Short words by a search over all pairs for each merge (a minimum, which compilers vectorize), long ones with a heap;
+// both do the same merges in the same order.
 
 #include "io/tokenizer/merges.hpp"
 
@@ -13,7 +13,6 @@ namespace tessera::io {
 
 namespace {
 constexpr std::size_t longest_short_word = 32;
-constexpr std::uint32_t no_rank = std::numeric_limits<std::uint32_t>::max();
 }  // namespace
 
 void Merges::resize(std::size_t slots) {
@@ -38,35 +37,58 @@ void Merges::add(std::int32_t left, std::int32_t right, Merge merge) {
   while (slots_[at].key != free && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
   if (slots_[at].key == free) ++count_;
   slots_[at] = {key, merge};
+  highest_ = std::max(highest_, merge.rank);
 }
 
 void WordMerger::merge(std::vector<std::int32_t>& ids) {
   if (ids.size() < 2) return;
-  if (ids.size() <= longest_short_word) merge_short(ids);
+  const bool fits = merges_.ranks_below((std::uint32_t{1} << 31) / longest_short_word);  // rank and place, in 31 bits
+  if (ids.size() <= longest_short_word && fits) merge_short(ids);
   else merge_long(ids);
 }
 
 void WordMerger::merge_short(std::vector<std::int32_t>& ids) {
-  std::array<Merge, longest_short_word> pairs;  // pairs[i]: what ids i and i + 1 become
-  std::size_t n = ids.size();
-  const auto pair_at = [&](std::size_t i) {
-    const Merge* found = merges_.find(ids[i], ids[i + 1]);
-    return found != nullptr ? *found : Merge{no_rank, -1};
+  if (ids.size() <= longest_short_word / 2) merge_within<longest_short_word / 2>(ids);
+  else merge_within<longest_short_word>(ids);
+}
+
+template <std::size_t size>
+void WordMerger::merge_within(std::vector<std::int32_t>& ids) {
+  constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();
+  std::array<std::int32_t, size> keys;  // of the pair that begins at a place: rank, then place; none: it does not merge
+  std::array<std::int32_t, size> made;  // what it becomes
+  std::array<std::uint8_t, size + 1> after, before;  // the places of the ids behind and before one
+  keys.fill(none);
+  const std::size_t n = ids.size();
+  const auto consider = [&](std::size_t left, std::size_t right) {
+    const Merge* found = merges_.find(ids[left], ids[right]);
+    keys[left] = found != nullptr ? static_cast<std::int32_t>(found->rank * size + left) : none;
+    if (found != nullptr) made[left] = found->id;
   };
-  for (std::size_t i = 0; i + 1 < n; ++i) pairs[i] = pair_at(i);
-  for (;;) {
-    std::size_t best = 0;
-    for (std::size_t i = 1; i + 1 < n; ++i)
-      if (pairs[i].rank < pairs[best].rank) best = i;
-    if (n < 2 || pairs[best].rank == no_rank) break;
-    ids[best] = pairs[best].id;
-    for (std::size_t i = best + 1; i + 1 < n; ++i) ids[i] = ids[i + 1];
-    for (std::size_t i = best + 1; i + 2 < n; ++i) pairs[i] = pairs[i + 1];
-    --n;
-    if (best > 0) pairs[best - 1] = pair_at(best - 1);
-    if (best + 1 < n) pairs[best] = pair_at(best);
+  for (std::size_t i = 0; i < n; ++i) {
+    after[i] = static_cast<std::uint8_t>(i + 1);
+    before[i + 1] = static_cast<std::uint8_t>(i);
+    if (i + 1 < n) consider(i, i + 1);
   }
-  ids.resize(n);
+  for (;;) {
+    std::int32_t least = none;
+    for (std::size_t i = 0; i < size; ++i) least = keys[i] < least ? keys[i] : least;
+    if (least == none) break;
+    const auto at = static_cast<std::size_t>(least) % size;
+    const std::size_t gone = after[at], behind = after[gone];
+    ids[at] = made[at];
+    ids[gone] = -1;
+    keys[gone] = none;
+    after[at] = static_cast<std::uint8_t>(behind);
+    if (behind < n) {
+      before[behind] = static_cast<std::uint8_t>(at);
+      consider(at, behind);
+    } else {
+      keys[at] = none;
+    }
+    if (at > 0) consider(before[at], at);
+  }
+  std::erase(ids, -1);
 }
 
 void WordMerger::consider(std::int32_t left, std::int32_t right) {

@@ -30,6 +30,7 @@ class Merges {
     }
   }
   [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] bool ranks_below(std::uint32_t bound) const { return highest_ < bound; }
 
  private:
   static constexpr std::uint64_t free = ~std::uint64_t{0};  // not a pair of ids, which are not negative
@@ -47,6 +48,7 @@ class Merges {
   void resize(std::size_t slots);  // a power of two
   std::vector<Slot> slots_;
   std::size_t count_ = 0;
+  std::uint32_t highest_ = 0;
 };
 
 /// Applies merges to words; reuses its memory.
@@ -59,6 +61,8 @@ class WordMerger {
 
  private:
   void merge_short(std::vector<std::int32_t>& ids);
+  template <std::size_t size>
+  void merge_within(std::vector<std::int32_t>& ids);
   void merge_long(std::vector<std::int32_t>& ids);
   struct Symbol {
     std::int32_t id = 0, before = 0, after = 0;  // id -1: merged into the one before
