@@ -169,8 +169,9 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   try {
     io::write_text(file("STATUS"), "running\n");
     if (continues && fs::exists(log)) {
-      const std::string before = io::read_text(log, std::size_t{1} << 40), kept = records_to_keep(before, run);
-      if (kept != before) io::write_text(log, kept);  // renamed into place
+      // Renamed into place, also without a change: a process of the earlier run that was stopped, or cut off, while it
+      // wrote goes on in the old file.
+      io::write_text(log, records_to_keep(io::read_text(log, std::size_t{1} << 40), run));
     }
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
   if (!continues && fs::exists(log)) remove_records(path_);
