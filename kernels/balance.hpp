@@ -18,7 +18,23 @@ struct BalanceArgs {
   /// 1 / samples of the global batch.
   const double* loss_scale = nullptr;
   std::int64_t samples = 0;  // of the micro-batch, where the loss is a mean over these, and not over valid tokens; or 0
+  /// (2) f64: CountTokensArgs::out, where several ranks have the micro-batch's tokens; absent: those of `fields`.
+  TensorView counted = {};
 };
+
+/// Numbers of tokens, of which the sum over ranks that share a micro-batch is the micro-batch's.
+struct CountTokensArgs {
+  TokenFields fields;  // targets present
+  TensorView out;      // (2) f64, written: tokens that are no padding, and valid targets
+};
+void count_tokens(const CountTokensArgs& args, StreamView stream);
+
+/// The sum of statistics, in the order of the parts.
+struct SumStatisticsArgs {
+  TensorView parts;  // (parts, N) f64
+  TensorView sum;    // (N) f64, written
+};
+void sum_statistics(const SumStatisticsArgs& args, StreamView stream);
 
 /// d(coefficient·weight·loss)/dP of each token. The choices are constants, so it is the same for all tokens and layers.
 struct BalanceGradientArgs {

@@ -55,6 +55,8 @@
     &A::dlogits)                                                                                                     \
   X(combine_rows, CombineArgs, &A::x, &A::weights, &A::dispatch, &A::y)                                              \
   X(combine_weights_backward, CombineWeightsBackwardArgs, &A::a, &A::b, &A::weights, &A::dispatch, &A::dweights)     \
+  X(count_tokens, CountTokensArgs, &A::fields, &A::out)                                                              \
+  X(sum_statistics, SumStatisticsArgs, &A::parts, &A::sum)                                                           \
   X(balance_gradient, BalanceGradientArgs, &A::of, &A::out)                                                          \
   X(add_balance_losses, BalanceSumsArgs, &A::of, &A::gradient_scale, &A::sums)                                       \
   X(accumulate_norm, AccumulateNormArgs, &A::unit, &A::all, &A::flag)                                                \

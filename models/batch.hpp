@@ -98,6 +98,9 @@ struct Batch {
   TensorView loss_weights;
   /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
   TensorView router;
+  /// (2) fp64, behind `router` in memory: kernels::CountTokensArgs::out. Where ranks share the rows or have parts of
+  /// matrices, the head writes it, and then both are of all of them; absent: they do not.
+  TensorView counted;
   DropoutState dropout;  // of adapters; train only
   int tensor_rank = 0;   // which part of divided matrices this rank has (split_tensors)
   /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
@@ -172,11 +175,15 @@ inline constexpr std::array<BatchFieldInfo, 16> batch_fields = {
      {BatchField::part_targets, "part_targets", DType::i32, &Batch::part_targets, BatchFieldInfo::Per::part_token},
      {BatchField::sequence_ends, "sequence_ends", DType::i32, &Batch::sequence_ends, BatchFieldInfo::Per::sequence}}};
 
-/// Positions and targets, which tell what is padding. Results never depend on padding.
-[[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch) { return {batch.positions, batch.targets}; }
+/// Positions and targets, which tell what is padding. Results never depend on padding. packed: BatchShape::packed;
+/// ranks that share other rows have positions too.
+[[nodiscard]] inline kernels::TokenFields token_fields(const Batch& batch, bool packed) {
+  if (!packed) return {{}, batch.targets};
+  return {batch.row_positions ? batch.row_positions : batch.positions, batch.targets, batch.row_begins};
+}
 /// Inputs of the balance losses, once all layers have routed.
-[[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
-  return {batch.router, token_fields(batch), batch.loss_scale, batch.samples};
+[[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch, bool packed) {
+  return {batch.router, token_fields(batch, packed), batch.loss_scale, batch.samples, batch.counted};
 }
 
 }  // namespace tessera::models

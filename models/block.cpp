@@ -12,10 +12,10 @@ Block::Block(BlockParts parts) : parts_(std::move(parts)) {
 
 void Block::split(const TensorSplit& over) {
   for (Residual& residual : parts_.residuals) residual.split(over);
-  last_stage_ = static_cast<int>(stages().stages.size()) - 1;
+  last_stage_ = static_cast<int>(stages(Phase::train).stages.size()) - 1;
 }
 
-ModuleStages Block::stages() const {
+ModuleStages Block::stages(Phase /*phase*/) const {
   ModuleStages all = parts_.residuals.front().stages();
   for (std::size_t i = 1; i < parts_.residuals.size() && is_split(); ++i) {
     const ModuleStages more = parts_.residuals[i].stages();
@@ -59,7 +59,7 @@ std::string Block::context_refusal(ContextShare share) const {
 
 void Block::set_context(ContextShare share) {
   for (Residual& residual : parts_.residuals) residual.set_context(share);
-  last_stage_ = std::max(0, static_cast<int>(stages().stages.size()) - 1);
+  last_stage_ = std::max(0, static_cast<int>(stages(Phase::train).stages.size()) - 1);
 }
 
 Block::Saved Block::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {

@@ -32,7 +32,7 @@ class Block final : public Module {
   void split(const TensorSplit& over) override;
   /// Those of the first branch; the second one is in the last. Of branches that are split those of all: the last of one
   /// and the first of the next are one stage.
-  [[nodiscard]] ModuleStages stages() const override;
+  [[nodiscard]] ModuleStages stages(Phase phase) const override;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args) const override;

@@ -11,8 +11,6 @@ void share_rows(Model& model, int ranks, std::optional<ContextKind> kind) {
   const auto refuse = [](const std::string& what, const char* hint) {
     throw Error(ExitCode::usage, "--context_parallel_size is not built " + what, "context_parallel_size", hint);
   };
-  if (model.router.layers > 0)
-    refuse("for mixtures of experts, whose balance loss is of whole micro-batches", "Drop --context_parallel_size");
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences)
     refuse("for losses over sequences, such as those of preferences", "Drop --context_parallel_size");
   const auto refusal = [&](ContextKind of) {

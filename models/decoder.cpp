@@ -160,7 +160,8 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
                                                       .tied_to = c.tied ? 0 : -1,
                                                       .weight = head,
                                                       .std = c.initializer_range,
-                                                      .logits = c.logits},
+                                                      .logits = c.logits,
+                                                      .router = m.router.num_statistics()},
                                              m.params));
   if (c.tied) m.aliases[head] = {.parts = {}, .shape = {}, .same_as = table};
   return m;

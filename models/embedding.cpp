@@ -34,7 +34,7 @@ void Embedding::split(const TensorSplit& over) {
   if (lora_) lora_->split(over);
 }
 
-ModuleStages Embedding::stages() const {
+ModuleStages Embedding::stages(Phase /*phase*/) const {
   if (!vocabulary_.is_split()) return {};
   return {.values = {{"partial rows", false}, {"rows", false}},
           .stages = {{{}, {0}}, {{1}, {}}},

@@ -31,7 +31,7 @@ class Embedding final : public Module {
   [[nodiscard]] bool backward_reads_params() const override { return lora_.has_value(); }
   void adapt(AdapterMaker& adapters) override;
   void split(const TensorSplit& over) override;
-  [[nodiscard]] ModuleStages stages() const override;
+  [[nodiscard]] ModuleStages stages(Phase phase) const override;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args) const override;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <ranges>
 
+#include "models/tensor_split.hpp"
+
 namespace tessera::models {
 
 void GroupedLinear::add(const std::vector<LinearSpec>& specs, ParamList& params) {
@@ -40,6 +42,31 @@ void GroupedLinear::adapt(AdapterMaker& adapters) {
     if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups}, in_,
                                                   part.out, order_ == WeightOrder::in_out))
       part.lora.emplace(*positions, in_, part.out, adapters.spec());
+}
+
+void GroupedLinear::split_outputs(const TensorSplit& over) {
+  out_ = 0;
+  for (Part& part : parts_) {
+    if (part.lora) part.lora->split_outputs(over, {});
+    out_ += part.out = over.part(part.out, "outputs of an expert's matrix");
+    divide(part, over, 0);
+  }
+}
+
+void GroupedLinear::split_inputs(const TensorSplit& over) {
+  in_ = over.part(in_, "inputs of an expert's matrix");
+  for (Part& part : parts_) {
+    if (part.lora) part.lora->split_inputs(over);
+    divide(part, over, 1);
+  }
+}
+
+void GroupedLinear::divide(const Part& part, const TensorSplit& over, int dim) const {
+  TESSERA_ASSERT(order_ == WeightOrder::out_in && part.weights.step > 0);
+  for (std::int64_t e = 0; e < part.weights.groups; ++e) {
+    if (over.is_quantized(part.weights.at(e))) TensorSplit::refuse("for quantized experts");
+    over.divide(part.weights.at(e), dim);
+  }
 }
 
 std::optional<kernels::GroupMatrices> GroupedLinear::joined(std::span<const TensorView> views) const {

@@ -23,6 +23,10 @@ class GroupedLinear {
   /// Gives every group its adapters, if they are chosen for them: all groups have one, or none. Once, after the last
   /// group.
   void adapt(AdapterMaker& adapters);
+  /// As Linear's, of every group: each of the weights that read the same rows has a part of its own outputs. Not of
+  /// fused ones, and not of quantized ones.
+  void split_outputs(const TensorSplit& over);
+  void split_inputs(const TensorSplit& over);
 
   struct Args {
     std::span<const TensorView> params;
@@ -57,6 +61,7 @@ class GroupedLinear {
     GroupParams weights;
     std::optional<LoraBranch> lora;
   };
+  void divide(const Part& part, const TensorSplit& over, int dim) const;
   [[nodiscard]] double weight_flops(const Part& part) const {
     return 2.0 * static_cast<double>(in_) * static_cast<double>(part.out);
   }

@@ -16,6 +16,7 @@ void apply(const kernels::LogitRules& rules, const TensorView& logits, StreamVie
 
 Head::Head(const HeadSpec& spec, ParamList list)
     : vocabulary_{spec.vocab},
+      router_(spec.router),
       channels_(spec.channels),
       norm_(spec.norm, list),
       logits_(spec.logits),
@@ -77,6 +78,7 @@ std::size_t Head::workspace_bytes(BatchShape shape, DType dtype, Phase phase) co
 }
 
 void Head::forward(const ForwardArgs& args) const {
+  if (args.phase == Phase::train && counts_router()) pass_router(args);
   if (vocabulary_.is_split()) return forward_stage(args);
   switch (args.phase) {
     case Phase::train: return;  // backward gets x
@@ -138,6 +140,7 @@ void Head::normalize_last(const ForwardArgs& args, const TensorView& normed) con
 
 void Head::backward(const BackwardArgs& args) const {
   if (vocabulary_.is_split()) return backward_stage(args);
+  if (args.stage > 0) return;  // of statistics, which have no gradient
   ScratchAllocator allocator(args.workspace);
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   const Gradients grads = args.grads();

@@ -7,6 +7,10 @@
 // (TokenStatistics; in generation the logits themselves); and the loss of this rank's tokens from what all parts say.
 // Its values are 0 the norm's output, 1 that of all tokens, 2 the statistics of this part, 3 those of all parts, of
 // this rank's tokens.
+//
+// As the last module it also sums the routing statistics of a mixture of experts over the ranks that share rows
+// (head_router.cpp): in training it has two stages at least, and the last two values are the statistics of this rank
+// and those of all ranks, which have no gradient.
 
 #include <optional>
 
@@ -27,6 +31,7 @@ struct HeadSpec {
   double std = 0.02;   // of its initial values
   kernels::LogitRules logits = {};
   std::shared_ptr<const Loss> loss = cross_entropy();
+  std::int64_t router = 0;  // RouterInfo::num_statistics
 };
 
 /// Makes logits of x·Wᵀ, in place.
@@ -42,8 +47,9 @@ class Head final : public Module {
   [[nodiscard]] bool forward_reads_params(Phase phase) const override {
     return phase != Phase::train || vocabulary_.is_split();
   }
+  void set_context(ContextShare share) override { context_ranks_ = share.ranks; }
   void split(const TensorSplit& over) override;
-  [[nodiscard]] ModuleStages stages() const override;
+  [[nodiscard]] ModuleStages stages(Phase phase) const override;
   [[nodiscard]] std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t value_gradient_bytes(int value, BatchShape shape, DType dtype) const override;
   void forward(const ForwardArgs& args) const override;
@@ -84,12 +90,22 @@ class Head final : public Module {
   /// The norm's output of each row's last token.
   void normalize_last(const ForwardArgs& args, const TensorView& normed) const;
 
+  // head_router.cpp
+  [[nodiscard]] bool counts_router() const { return router_ > 0 && (context_ranks_ > 1 || vocabulary_.is_split()); }
+  [[nodiscard]] bool sums_router() const { return router_ > 0 && context_ranks_ > 1; }
+  /// The value of this rank's statistics; the next one is of all ranks'.
+  [[nodiscard]] int router_value() const { return vocabulary_.is_split() ? 4 : 0; }
+  void add_router_exchange(ModuleStages& stages) const;
+  [[nodiscard]] std::size_t router_bytes(int value, BatchShape shape) const;
+  void pass_router(const ForwardArgs& args) const;
+
   // head_stages.cpp
   struct StageScratch {
     LoraBranch::Half low;      // of all tokens
     TensorView loss, lora;     // bytes
     TensorView dnormed, norm;  // (B·T, C), a sum over the ranks rounded; bytes
   };
+  [[nodiscard]] ModuleStages vocabulary_stages() const;
   [[nodiscard]] StageScratch stage_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
                                            Phase phase) const;
   void forward_stage(const ForwardArgs& args) const;
@@ -109,6 +125,8 @@ class Head final : public Module {
                                                           const TensorView& x, const StageScratch& w) const;
 
   VocabularyParts vocabulary_;
+  int context_ranks_ = 1;
+  std::int64_t router_;
   std::int64_t channels_;
   bool scores_ = false;
   Norm norm_;

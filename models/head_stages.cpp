@@ -18,7 +18,13 @@ void Head::split(const TensorSplit& over) {
   if (lora_) lora_->split_vocabulary(over);
 }
 
-ModuleStages Head::stages() const {
+ModuleStages Head::stages(Phase phase) const {
+  ModuleStages all = vocabulary_stages();
+  if (phase == Phase::train && sums_router()) add_router_exchange(all);
+  return all;
+}
+
+ModuleStages Head::vocabulary_stages() const {
   if (!vocabulary_.is_split()) return {};
   constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter,
                  swap = ExchangeKind::all_to_all;
@@ -28,6 +34,7 @@ ModuleStages Head::stages() const {
 }
 
 std::size_t Head::value_bytes(int value, BatchShape shape, DType dtype) const {
+  if (value >= router_value()) return router_bytes(value, shape);
   const std::int64_t own = own_rows(shape), all = all_rows(shape);
   if (value < 2) return static_cast<std::size_t>((value == 0 ? own : all) * channels_) * size_of(dtype);
   if (!shape.whole) return static_cast<std::size_t>(all) * sizeof(kernels::TokenStatistics);

@@ -13,9 +13,9 @@
 
 namespace tessera::models {
 
-void LoraBranch::split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections) {
+void LoraBranch::split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections) {
   out_ = over.part(out_, "outputs of an adapter");
-  over.divide(b_.first, 0, std::move(sections));
+  for (std::int64_t e = 0; e < b_.groups; ++e) over.divide(b_.at(e), 0, sections);
 }
 
 void LoraBranch::split_vocabulary(const TensorSplit& over) {
@@ -34,7 +34,7 @@ void LoraBranch::split_inputs(const TensorSplit& over) {
                "the inputs of a matrix",
                dropout_, parts_, kernels::dropout_columns, in_),
         "tensor_parallel_size, lora_dropout", "Add --lora_dropout 0, or choose a smaller --tensor_parallel_size");
-  over.divide(a_.first, 1);
+  for (std::int64_t e = 0; e < a_.groups; ++e) over.divide(a_.at(e), 1);
 }
 
 TensorView LoraBranch::own_b(const Args& args) const { return own_rows(at(args.params, b_.first), args); }

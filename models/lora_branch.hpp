@@ -35,7 +35,7 @@ class LoraBranch {
 
   /// With the Linear's: B has a part of the outputs, or A one of the inputs; the other one is replicated, and what each
   /// rank adds to its gradient is a part of a sum.
-  void split_outputs(const TensorSplit& over, std::vector<std::int64_t> sections);
+  void split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections);
   void split_inputs(const TensorSplit& over);
   /// Of a head, whose outputs are a vocabulary.
   void split_vocabulary(const TensorSplit& over);

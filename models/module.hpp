@@ -158,7 +158,7 @@ class Module {
   virtual void split(const TensorSplit& over) { (void)over; }
   /// Over RankGroup::tensor, what they gather and scatter in training is with BatchShape::whole copied and reduced, and
   /// what they send to one another (all_to_all) is gathered.
-  [[nodiscard]] virtual ModuleStages stages() const { return {}; }
+  [[nodiscard]] virtual ModuleStages stages(Phase phase) const { return (void)phase, ModuleStages(); }
   virtual void forward(const ForwardArgs& args) const = 0;
   /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
   /// loss, even if no gradient is wanted.
@@ -208,6 +208,8 @@ struct RouterInfo {
   int layers = 0;  // with experts
   std::int64_t experts = 0;
   double balance = 0;  // coefficient of the balance loss; 0: the loss is measured, not trained on
+  /// Numbers of Batch::router.
+  [[nodiscard]] std::int64_t num_statistics() const { return layers * 2 * experts; }
 
   /// Number of balance losses of a step: of all layers together, then of each; 0 without experts.
   [[nodiscard]] int num_losses() const { return layers > 0 ? layers + 1 : 0; }

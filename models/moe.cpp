@@ -9,6 +9,7 @@
 #include "kernels/bias.hpp"
 #include "kernels/group_bias.hpp"
 #include "kernels/swiglu.hpp"
+#include "models/tensor_split.hpp"
 
 namespace tessera::models {
 
@@ -44,6 +45,13 @@ void MoeMlp::adapt(AdapterMaker& adapters) {
   if (fused_) return;  // PEFT adapts tensors, and routers that are no Linears, by target_parameters alone
   router_.adapt(adapters, AdapterMaker::Kind::router);
   for (GroupedLinear* linear : {&gate_up_, &down_}) linear->adapt(adapters);
+}
+
+void MoeMlp::split(const TensorSplit& over) {
+  if (fused_) TensorSplit::refuse("for experts whose weights are one tensor (gpt-oss, Llama 4)");
+  hidden_ = over.part(hidden_, "numbers of an expert's intermediate size");
+  gate_up_.split_outputs(over);
+  down_.split_inputs(over);
 }
 
 MoeMlp::Saved MoeMlp::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
@@ -90,15 +98,16 @@ std::size_t MoeMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) 
 
 namespace {
 
-/// (E) fp64 of the layer: counts (0) or sums of probabilities (1); absent if not wanted.
-TensorView statistic(const Batch* batch, int layer, int which) {
-  if (batch == nullptr || !batch->router) return {};
-  const TensorView row = batch->router.rows(layer, 1);
+/// (E) fp64 of the layer: counts (0) or sums of probabilities (1); absent if not wanted. A recompute leaves what
+/// forward has written, since ranks that share rows have summed it.
+TensorView statistic(const ForwardArgs& args, int layer, int which) {
+  if (args.batch == nullptr || !args.batch->router || args.recompute) return {};
+  const TensorView row = args.batch->router.rows(layer, 1);
   return row.reshape({2, row.shape[2]}).rows(which, 1).reshape({row.shape[2]});
 }
 
-kernels::TokenFields fields_of(const Batch* batch) {
-  return batch != nullptr ? token_fields(*batch) : kernels::TokenFields{};
+kernels::TokenFields fields_of(const Batch* batch, BatchShape shape) {
+  return batch != nullptr ? token_fields(*batch, shape.packed) : kernels::TokenFields{};
 }
 
 }  // namespace
@@ -115,9 +124,9 @@ void MoeMlp::route(const ForwardArgs& args, const Saved& s, const Scratch& w) co
                   .experts = s.experts,
                   .weights = s.weights,
                   .weigh = weigh_,
-                  .counts = statistic(args.batch, layer_, 0),
-                  .sums = statistic(args.batch, layer_, 1),
-                  .fields = fields_of(args.batch)},
+                  .counts = statistic(args, layer_, 0),
+                  .sums = statistic(args, layer_, 1),
+                  .fields = fields_of(args.batch, args.shape)},
                  args.stream);
 }
 
@@ -169,12 +178,12 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   activate(s.gate_up, w, args.stream);
   apply(down_, product, w.product ? 0 : gate_up_.out(), w.rows);
   add_bias(args, down_bias_, w.dispatch.offsets, w.rows);
-  if (residual.data != args.y.data) copy(residual, args.y, args.stream);
+  if (residual && residual.data != args.y.data) copy(residual, args.y, args.stream);
   kernels::combine_rows({.x = w.rows,
                          .weights = weighs_inputs_ ? TensorView{} : s.weights,
                          .dispatch = w.dispatch,
                          .y = args.y,
-                         .accumulate = true},
+                         .accumulate = static_cast<bool>(residual)},
                         args.stream);
 }
 
@@ -193,7 +202,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                            .weights = s.weights,
                            .weigh = weigh_,
                            .balance = balance_gradient(args, w),
-                           .fields = fields_of(args.batch),
+                           .fields = fields_of(args.batch, args.shape),
                            .dlogits = w.dlogits},
                           args.stream);
   const Linear::BackwardArgs router{.params = args.params,
@@ -310,10 +319,12 @@ void MoeMlp::backward_weighed(const BackwardArgs& args, const Saved& s, const Sc
   gate_up_.backward_params(part(w.inputs));
 }
 
+/// Of the ranks that have parts of the experts the first one adds it: a sum over them follows.
 TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) const {
-  if (balance_ == 0) return {};
+  if (balance_ == 0 || (args.batch && args.batch->tensor_rank > 0)) return {};
   TESSERA_ASSERT(args.batch && args.batch->router, "a balance loss without Batch::router");
-  kernels::balance_gradient({.of = balance_of(*args.batch), .coefficient = balance_, .out = w.dprobs}, args.stream);
+  kernels::balance_gradient(
+      {.of = balance_of(*args.batch, args.shape.packed), .coefficient = balance_, .out = w.dprobs}, args.stream);
   return w.dprobs;
 }
 

@@ -41,6 +41,8 @@ class MoeMlp final : public Sublayer {
   MoeMlp(const MoeMlpSpec& spec, ParamList& params);
 
   void adapt(AdapterMaker& adapters) override;
+  /// A rank has a part of every expert's width, and the whole router, of all tokens. Refuses fused experts.
+  void split(const TensorSplit& over) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;
@@ -104,7 +106,7 @@ class MoeMlp final : public Sublayer {
   void backward_weighed(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 
-  std::int64_t channels_, hidden_, top_k_;
+  std::int64_t channels_, hidden_, top_k_;  // hidden_: of what a rank has
   kernels::ExpertWeights weigh_;
   bool weighs_inputs_;
   int layer_;

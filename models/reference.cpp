@@ -22,7 +22,7 @@ class ReferenceModule final : public Module {
   std::span<const int> params() const override { return params_; }
   bool forward_reads_params(Phase phase) const override { return inner_->forward_reads_params(phase); }
   bool backward_reads_params() const override { return false; }
-  ModuleStages stages() const override { return inner_->stages(); }
+  ModuleStages stages(Phase phase) const override { return inner_->stages(phase); }
   std::size_t value_bytes(int value, BatchShape shape, DType dtype) const override {
     return inner_->value_bytes(value, shape, dtype);
   }

@@ -13,6 +13,11 @@ void SharedExpert::adapt(AdapterMaker& adapters) {
   experts_->adapt(adapters);
 }
 
+void SharedExpert::split(const TensorSplit& over) {
+  mlp_->split(over);
+  experts_->split(over);
+}
+
 SharedExpert::Saved SharedExpert::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   Saved s;
   s.mlp = allocator.take(mlp_->saved_bytes(shape, dtype));

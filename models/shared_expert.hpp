@@ -17,6 +17,7 @@ class SharedExpert final : public Sublayer {
       : mlp_(std::move(mlp)), experts_(std::move(experts)), channels_(channels) {}
 
   void adapt(AdapterMaker& adapters) override;
+  void split(const TensorSplit& over) override;
   void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] SavedBytes saved_bytes(BatchShape shape, DType dtype) const override;

@@ -35,8 +35,9 @@ class Sublayer {
     return value_bytes(value, shape, dtype);
   }
   /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
-  /// memory of residual, but of MoeMlp. `saved` and `kept` have saved_bytes; outside training `saved` is scratch of the
-  /// same size. Of one with stages, the first reads x, and the last adds the residual and writes y.
+  /// memory of residual, but of MoeMlp. Of one that is split there is no residual. `saved` and `kept` have saved_bytes;
+  /// outside training `saved` is scratch of the same size. Of one with stages, the first reads x, and the last adds the
+  /// residual and writes y.
   virtual void forward(const ForwardArgs& args, const TensorView& residual) const = 0;
   /// x, dy and dx are rows (B·T, C); dx is overwritten and may be x, never dy. dx and dparams may be absent, as in
   /// Module::backward, but dy is not overwritten. Of one with stages, the last reads dy, and the first reads x and

@@ -51,7 +51,6 @@ void Sublayer::split(const TensorSplit&) { TensorSplit::refuse("for layers of th
 void split_tensors(Model& model, int ranks) {
   TESSERA_ASSERT(ranks >= 1 && model.tensor_ranks == 1 && model.context.ranks == 1, "%d ranks", ranks);
   if (ranks == 1) return;
-  if (model.router.layers > 0) TensorSplit::refuse("for mixtures of experts");
   if (!model.reference.empty() || model.num_metrics > 0 || model.writes_sequences || model.score >= 0)
     TensorSplit::refuse("for losses over sequences, such as those of preferences");
   model.keep_whole_flops();

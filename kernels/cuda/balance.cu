@@ -11,24 +11,55 @@ struct Fields {
   PaddingMap padding;
   const std::int32_t* targets;
   std::int64_t numel, samples;
-  const double* loss_scale;
+  const double *loss_scale, *counted;
 };
 
 Fields fields_of(const BalanceArgs& of) {
-  return {padding_of(of.fields), data_of<std::int32_t>(of.fields.targets), of.fields.targets.numel(), of.samples,
-          of.loss_scale};
+  return {padding_of(of.fields), data_of<std::int32_t>(of.fields.targets),      of.fields.targets.numel(), of.samples,
+          of.loss_scale,         of.counted ? of.counted.as<double>() : nullptr};
+}
+
+struct TokenCount {
+  std::int64_t tokens, valid;  // no padding; with a target
+};
+
+/// For every thread of the block.
+__device__ TokenCount count(const PaddingMap& map, const std::int32_t* targets, std::int64_t numel) {
+  std::int64_t padding = 0, valid = 0;
+  for (std::int64_t i = threadIdx.x; i < numel; i += group_block) {
+    padding += map.has(i) ? 1 : 0;
+    valid += targets[i] != ignore_index ? 1 : 0;
+  }
+  const std::int64_t tokens = numel - ThreadGroup<group_block>::sum(padding);
+  return {tokens, ThreadGroup<group_block>::sum(valid)};
 }
 
 /// Counted tokens and the weight of the micro-batch, for every thread of the block.
 __device__ double count(const Fields& w, std::int64_t& tokens) {
-  std::int64_t padding = 0, valid = 0;
-  for (std::int64_t i = threadIdx.x; i < w.numel; i += group_block) {
-    padding += w.padding.has(i) ? 1 : 0;
-    valid += w.targets[i] != ignore_index ? 1 : 0;
+  if (w.counted != nullptr) {
+    tokens = static_cast<std::int64_t>(w.counted[0]);
+    return w.counted[1] * *w.loss_scale;
   }
-  tokens = w.numel - ThreadGroup<group_block>::sum(padding);
-  const std::int64_t targets = ThreadGroup<group_block>::sum(valid);
-  return static_cast<double>(w.samples > 0 ? w.samples : targets) * *w.loss_scale;
+  const TokenCount counted = count(w.padding, w.targets, w.numel);
+  tokens = counted.tokens;
+  return static_cast<double>(w.samples > 0 ? w.samples : counted.valid) * *w.loss_scale;
+}
+
+__global__ void __launch_bounds__(group_block)
+    count_tokens_kernel(const PaddingMap map, const std::int32_t* targets, std::int64_t numel, double* out) {
+  const TokenCount counted = count(map, targets, numel);
+  if (threadIdx.x != 0) return;
+  out[0] = static_cast<double>(counted.tokens);
+  out[1] = static_cast<double>(counted.valid);
+}
+
+__global__ void __launch_bounds__(group_block)
+    sum_statistics_kernel(const double* parts, std::int64_t num_parts, std::int64_t n, double* sum) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * group_block + threadIdx.x;
+  if (i >= n) return;
+  double all = parts[i];
+  for (std::int64_t p = 1; p < num_parts; ++p) all += parts[p * n + i];
+  sum[i] = all;
 }
 
 __global__ void __launch_bounds__(group_block)
@@ -59,6 +90,20 @@ __global__ void __launch_bounds__(group_block)
 }
 
 }  // namespace
+
+void count_tokens(const CountTokensArgs& args, StreamView stream) {
+  const TensorView& targets = args.fields.targets;
+  count_tokens_kernel<<<1, group_block, 0, stream_of(stream)>>>(padding_of(args.fields), data_of<std::int32_t>(targets),
+                                                                targets.numel(), args.out.as<double>());
+  check_launch("count_tokens");
+}
+
+void sum_statistics(const SumStatisticsArgs& args, StreamView stream) {
+  const std::int64_t n = args.sum.numel();
+  sum_statistics_kernel<<<blocks_for(n, group_block), group_block, 0, stream_of(stream)>>>(
+      args.parts.as<double>(), args.parts.shape[0], n, args.sum.as<double>());
+  check_launch("sum_statistics");
+}
 
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream) {
   gradient_kernel<<<1, group_block, 0, stream_of(stream)>>>(table_of(args.of.router), fields_of(args.of),

@@ -2,6 +2,8 @@
 // The balance loss on the host.
 #include "kernels/balance.hpp"
 
+#include <algorithm>
+
 #include "kernels/balance_formulas.hpp"
 #include "kernels/host/ops.hpp"
 
@@ -24,8 +26,7 @@ struct Counted {
   double share = 0;         // valid tokens, or samples
 };
 
-Counted count(const BalanceArgs& of) {
-  const TokenFields& fields = of.fields;
+Counted count(const TokenFields& fields) {
   const PaddingMap padding = padding_of(fields);
   const auto* targets = fields.targets.as<std::int32_t>();
   std::int64_t tokens = fields.targets.numel(), valid = 0;
@@ -33,10 +34,35 @@ Counted count(const BalanceArgs& of) {
     tokens -= padding.has(i) ? 1 : 0;
     valid += targets[i] != ignore_index ? 1 : 0;
   }
-  return {tokens, static_cast<double>(of.samples > 0 ? of.samples : valid)};
+  return {tokens, static_cast<double>(valid)};
+}
+
+Counted count(const BalanceArgs& of) {
+  if (of.counted) {
+    const auto* all = of.counted.as<double>();
+    return {static_cast<std::int64_t>(all[0]), all[1]};
+  }
+  Counted counted = count(of.fields);
+  if (of.samples > 0) counted.share = static_cast<double>(of.samples);
+  return counted;
 }
 
 }  // namespace
+
+void count_tokens(const CountTokensArgs& args) {
+  const Counted counted = count(args.fields);
+  args.out.as<double>()[0] = static_cast<double>(counted.tokens);
+  args.out.as<double>()[1] = counted.share;
+}
+
+void sum_statistics(const SumStatisticsArgs& args) {
+  const auto* parts = args.parts.as<double>();
+  auto* const sum = args.sum.as<double>();
+  const std::int64_t n = args.sum.numel();
+  std::copy_n(parts, n, sum);
+  for (std::int64_t p = 1; p < args.parts.shape[0]; ++p)
+    for (std::int64_t i = 0; i < n; ++i) sum[i] += parts[p * n + i];
+}
 
 void balance_gradient(const BalanceGradientArgs& args) {
   const RouterTable table = table_of(args.of.router);

@@ -25,14 +25,15 @@ enum class ExchangeKind : unsigned char {
   return kind == ExchangeKind::reduce_scatter || kind == ExchangeKind::all_reduce;
 }
 
-/// A value that stages pass to one another. kept: backward reads it too.
+/// A value that stages pass to one another. kept: backward reads it too. constant: it has no gradient, and an exchange
+/// of it, into another one, is of forward alone.
 struct StageValue {
   std::string name;
-  bool kept = false;
+  bool kept = false, constant = false;
 };
 
 /// The values (by index) that the forward of a stage reads and writes. Its backward reads the gradients of what it has
-/// written, and writes those of what it has read.
+/// written, and writes those of what it has read, if they are not constant.
 struct ModuleStage {
   std::vector<int> reads, writes;
 };

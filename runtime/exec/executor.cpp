@@ -216,6 +216,8 @@ models::Batch Executor::batch(const BoundSchedule& program, int micro, int insta
   }
   if (program.router != nullptr)
     batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
+  if (program.router != nullptr && parts_.plan->spec.row_ranks() > 1)
+    batch.counted = {program.router + model.router.num_statistics(), Shape{2}, device_};
   return batch;
 }
 
@@ -348,13 +350,18 @@ void Executor::backward(BoundSchedule& program, int i) {
   dequantize(program, i);
   step.module->backward(args);
   if (step.y == nullptr && instruction.part == 0)
-    add_balance(program, batch);  // the first backward: all layers have chosen their experts
+    add_balance(program, batch, shape);  // the first backward: all layers have chosen their experts
 }
 
-void Executor::add_balance(const BoundSchedule& program, const models::Batch& batch) {
+/// Of the ranks that share the rows, or have parts of matrices, the first one adds it: each has the losses of them
+/// all.
+void Executor::add_balance(const BoundSchedule& program, const models::Batch& batch, const models::BatchShape& shape) {
   if (program.router == nullptr || program.block->extra.empty()) return;
+  const plan::RunSpec& spec = parts_.plan->spec;
+  const Mesh& mesh = spec.strategy.mesh;
+  if (mesh.coordinate(spec.rank, Axis::context) > 0 || mesh.coordinate(spec.rank, Axis::tensor) > 0) return;
   const StepPointers pointers = backend_->pointers(program);
-  kernels::add_balance_losses({.of = models::balance_of(batch),
+  kernels::add_balance_losses({.of = models::balance_of(batch, shape.packed),
                                .gradient_scale = pointers.gradient_scale,
                                .unit = StepBlock::balance_unit,
                                .sums = pointers.extra},

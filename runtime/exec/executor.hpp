@@ -211,7 +211,7 @@ class Executor {
   void move_activations(const BoundSchedule& program, int instruction);
   /// Of an activation between two stages of a module.
   void exchange(const BoundSchedule& program, int instruction);
-  void add_balance(const BoundSchedule& program, const models::Batch& batch);
+  void add_balance(const BoundSchedule& program, const models::Batch& batch, const models::BatchShape& shape);
   /// As the modules of a model instance see it (shard::Instruction::instance).
   [[nodiscard]] models::Batch batch(const BoundSchedule& program, int micro, int instance);
   /// Where a pass of generation writes its logits, (rows, V).

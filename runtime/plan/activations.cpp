@@ -245,8 +245,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   if (model.score < 0)
     slots.push_back(own_slot({SlotUse::logits}, "logits", Category::buffers,
                              static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))));
-  if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
-    slots.push_back(own_slot({SlotUse::router}, "router", Category::buffers, statistics * sizeof(double)));
+  if (const auto statistics = static_cast<std::size_t>(model.router.num_statistics()); statistics > 0)
+    slots.push_back(own_slot({SlotUse::router}, "router", Category::buffers,
+                             (statistics + (spec.row_ranks() > 1 ? 2 : 0)) * sizeof(double)));
   return slots;
 }
 

@@ -101,7 +101,9 @@ void add_value_slots(RunPlan& plan) {
       const models::Module& module = module_of(model, in);
       const auto add = [&](const std::vector<int>& values, const auto& bytes) {
         for (std::size_t v = 0; v < values.size(); ++v)
-          add_or_grow(plan.slots, schedule->slots[static_cast<std::size_t>(values[v])].id, bytes(static_cast<int>(v)));
+          if (values[v] >= 0)
+            add_or_grow(plan.slots, schedule->slots[static_cast<std::size_t>(values[v])].id,
+                        bytes(static_cast<int>(v)));
       };
       add(slots.values, [&](int v) { return module.value_bytes(v, shape, model.dtype); });
       add(slots.value_gradients, [&](int v) { return module.value_gradient_bytes(v, shape, model.dtype); });

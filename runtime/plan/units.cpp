@@ -189,7 +189,7 @@ static ExchangeKind of_whole(ExchangeKind kind) {
 }
 
 static void add_stages(const models::Module& module, models::Phase phase, const Mesh& mesh, shard::ModuleUse& use) {
-  models::ModuleStages of = module.stages();
+  models::ModuleStages of = module.stages(phase);
   for (models::ModuleStages::Exchange& exchange : of.exchanges)
     if (phase == models::Phase::logits && exchange.over == models::RankGroup::tensor)
       exchange.forward = of_whole(exchange.forward);

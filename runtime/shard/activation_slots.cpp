@@ -45,7 +45,8 @@ class ActivationPlacer {
     for (int v = 0; v < static_cast<int>(use.values.size()); ++v) {
       const bool own = m >= first_ && use.values[at(v)].kept && !again;
       slots.values.push_back(slot({SlotUse::value, own ? m : -1, v}));
-      if (m >= first_) slots.value_gradients.push_back(slot({SlotUse::value_gradient, -1, v}));
+      if (m >= first_)
+        slots.value_gradients.push_back(use.values[at(v)].constant ? -1 : slot({SlotUse::value_gradient, -1, v}));
     }
     if (m < first_) return slots;
     if (use.saves && !(s_.offloads_activations && use.offloads)) slots.saved = slot({SlotUse::saved, m});

@@ -13,7 +13,7 @@ namespace tessera::shard {
 /// - saved: a slot for each module; what recomputes leave again, one slot for all.
 /// - the gradient of an input: one slot for all.
 /// - values of stages: a slot for each number, which modules use in turn; for each module, of those that backward reads
-///   and no recompute makes again. Their gradients: a slot for each number.
+///   and no recompute makes again. Their gradients: a slot for each number; none of constant ones.
 /// Inputs and saved activations that are offloaded are left to ActivationStages.
 void place_activations(const ScheduleInput& input, ScheduleKind kind, Schedule& schedule);
 

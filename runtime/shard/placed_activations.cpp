@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/shard/placed_activations.hpp"
 
+#include <ranges>
+
 namespace tessera::shard {
 
 PlacedActivations::PlacedActivations(const Schedule& schedule, UseOrder& order)
@@ -85,8 +87,11 @@ void PlacedActivations::pass_values(const Instruction& in) {
   for (const auto* values : {&stage.reads, &stage.writes})
     for (const int v : *values)
       if (use.values[at(v)].kept) read(slots.values[at(v)], value(v), "a value that it reads");
-  for (const int v : stage.writes) read(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it reads");
-  for (const int v : stage.reads) write(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it writes");
+  const auto differs = [&](int v) { return !use.values[at(v)].constant; };
+  for (const int v : stage.writes | std::views::filter(differs))
+    read(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it reads");
+  for (const int v : stage.reads | std::views::filter(differs))
+    write(slots.value_gradients[at(v)], gradient_of(v), "a gradient that it writes");
 }
 
 void PlacedActivations::exchange(const Instruction& in) {

@@ -200,6 +200,7 @@ std::vector<Instruction> stages_of(const ModuleUse& use, const Instruction& of) 
     const int exchanges = static_cast<int>(use.exchanges.size());
     for (int i = 0; i < exchanges; ++i) {
       const int e = backward ? exchanges - 1 - i : i;  // one at the same place may exchange the result of another
+      if (backward && use.values[at(use.exchanges[at(e)].from)].constant) continue;
       if (use.exchanges[at(e)].after == (backward ? part - 1 : part)) {
         Instruction in{.op = Op::exchange, .stream = StreamId::exchange, .module = of.module};
         in.part = e;

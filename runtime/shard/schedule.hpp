@@ -173,7 +173,7 @@ struct ActivationSlots {
   int saved = -1;                            // ModuleUse::saves
   int recomputed = -1;                       // ModuleUse::saves_again
   int gradient = -1;                         // of its input
-  std::vector<int> values, value_gradients;  // ModuleUse::values
+  std::vector<int> values, value_gradients;  // ModuleUse::values; the gradient of a constant one: -1
   friend bool operator==(const ActivationSlots&, const ActivationSlots&) = default;
 };
 

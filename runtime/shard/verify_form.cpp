@@ -113,6 +113,8 @@ class Form {
         return refuse("has an exchange between no stages, or of no value");
       ++readers[at(e.from)], ++writers[at(e.to)], written_in[at(e.to)] = e.after;
       if (is_sum(e.forward) && m.values[at(e.from)].kept) refuse("keeps a value that an exchange sums");
+      if (m.values[at(e.from)].constant != m.values[at(e.to)].constant)
+        refuse("exchanges a value without a gradient into one with it, or the reverse");
     }
     if (std::ranges::any_of(writers, [](int n) { return n != 1; })) refuse("has a value that not one stage writes");
     if (std::ranges::any_of(readers, [](int n) { return n != 1; })) refuse("has a value that not one stage reads");
@@ -254,7 +256,7 @@ class Form {
       const int own = use.values[at(v)].kept && trains && !again ? m : -1;
       has_slot(true, of.values[at(v)], {SlotUse::value, own, v}, {}, use.values[at(v)].name + " of " + use.name);
       if (trains)
-        has_slot(true, of.value_gradients[at(v)], {SlotUse::value_gradient, -1, v}, {},
+        has_slot(!use.values[at(v)].constant, of.value_gradients[at(v)], {SlotUse::value_gradient, -1, v}, {},
                  "the gradient of " + use.values[at(v)].name + " of " + use.name);
     }
   }

@@ -23,6 +23,25 @@ TEST(Padding, IsADocumentOfOneTokenWithoutATarget) {
     EXPECT_FALSE(padding_of({.positions = {}, .targets = packed.fields.targets}).has(t));
 }
 
+/// Of a row of eight that ranks share, each with two ranges of two: a document of several tokens that crosses the
+/// border of a part is no padding, though its first token has no target.
+TEST(Padding, IsToldByThePositionsOfWholeRows) {
+  std::vector<std::int32_t> positions = {0, 0, 1, 2, 0, 0, 0, 1}, targets = {ignore_index, ignore_index, 1, 2};
+  const auto has = [&](std::array<std::int64_t, 2> begins, std::int64_t t) {
+    return padding_of({view(positions, {1, 8}), view(targets, {1, 4}), begins}).has(t);
+  };
+  EXPECT_TRUE(has({0, 6}, 0));
+  EXPECT_FALSE(has({0, 6}, 1)) << "its document goes on in another part";
+  EXPECT_FALSE(has({0, 6}, 2));
+  EXPECT_TRUE(has({4, 2}, 0) && has({4, 2}, 1));
+  EXPECT_FALSE(has({4, 2}, 2));
+  std::vector<std::int32_t> two_rows = positions;
+  two_rows.insert(two_rows.end(), {0, 1, 0, 0, 0, 1, 2, 3});
+  std::vector<std::int32_t> none(8, ignore_index);
+  const PaddingMap map = padding_of({view(two_rows, {2, 8}), view(none, {2, 4}), {2, 4}});
+  for (std::int64_t t = 0; t < 8; ++t) EXPECT_EQ(map.has(t), t == 2 || t == 3 || t == 4 || t == 5) << t;
+}
+
 TEST(Padding, IsRoutedAndNotCounted) {
   Packed packed;
   const std::int64_t n = 8, e = 5, k = 2;
@@ -85,6 +104,21 @@ TEST(Balance, LossesGradientAndWeightByHand) {
   balance_gradient({.of = of, .coefficient = 0.5, .out = view(slopes)}, host_stream);
   const double factor = 0.5 * 5 * loss_scale * 3 / (14 * 14);
   EXPECT_LE(relative_error(slopes, std::vector<double>{factor * 10, factor * 4, 0}), 1e-15);
+
+  // Of two ranks that share the micro-batch: the same from what each has counted.
+  std::vector<double> counted = {7, 5}, parts = {3, 2, 4, 3}, sum(2);
+  sum_statistics({.parts = view(parts, {2, 2}), .sum = view(sum)}, host_stream);
+  EXPECT_EQ(sum, counted);
+  count_tokens({.fields = packed.fields, .out = view(sum)}, host_stream);
+  EXPECT_EQ(sum, counted);
+  BalanceArgs shared{table, {.positions = {}, .targets = view(packed.targets, {2, 4})}, &loss_scale};
+  shared.counted = view(counted);
+  std::vector<std::int64_t> same = {0, 100, 0};
+  add_balance_losses({.of = shared, .gradient_scale = &gradient_scale, .unit = unit, .sums = same.data()}, host_stream);
+  EXPECT_EQ(same, sums);
+  std::vector<double> slopes_of_shared(e);
+  balance_gradient({.of = shared, .coefficient = 0.5, .out = view(slopes_of_shared)}, host_stream);
+  EXPECT_EQ(slopes_of_shared, slopes);
 
   // Of a loss over samples: three of 50.
   BalanceArgs samples = of;

@@ -95,7 +95,9 @@ struct Packed {
     }
   }
   [[nodiscard]] BatchShape shape() const {
-    return {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(ids.size() / rows.size())};
+    BatchShape shape{static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(ids.size() / rows.size())};
+    shape.packed = true;
+    return shape;
   }
 };
 

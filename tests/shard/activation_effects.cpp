@@ -84,7 +84,8 @@ void Machine::complete_values(Rank& r, const Instruction& in) {
     for (const int v : stage.writes)
       if (in.op != Op::backward) leave(r, in, slots.values[at(v)], in.module, first_stage_value + 2 * v);
     for (const int v : stage.reads)
-      if (in.op == Op::backward) leave(r, in, slots.value_gradients[at(v)], in.module, first_stage_value + 2 * v + 1);
+      if (in.op == Op::backward && !use.values[at(v)].constant)
+        leave(r, in, slots.value_gradients[at(v)], in.module, first_stage_value + 2 * v + 1);
   }
   if (in.op == Op::forward && is_last_stage(in) && in.module + 1 < static_cast<int>(s_.modules_of(in.instance).size()))
     leave(r, in, s_.output_slot(in), in.module + 1, input_of(in));
@@ -105,9 +106,12 @@ void Machine::begin_stage_values(Rank& r, const Instruction& in) {
     expect(r, in, slot, in.module, name);
     reads(values(r, in, slot, name));
   };
+  const auto passes = [&](int v) { return !back || !use.values[at(v)].constant; };
   for (const int v : back ? stage.writes : stage.reads)
-    reads_value((back ? slots.value_gradients : slots.values)[at(v)], first_stage_value + 2 * v + (back ? 1 : 0));
+    if (passes(v))
+      reads_value((back ? slots.value_gradients : slots.values)[at(v)], first_stage_value + 2 * v + (back ? 1 : 0));
   for (const int v : back ? stage.reads : stage.writes) {
+    if (!passes(v)) continue;
     const int name = first_stage_value + 2 * v + (back ? 1 : 0);
     writes(values(r, in, (back ? slots.value_gradients : slots.values)[at(v)], name));
   }

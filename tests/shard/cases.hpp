@@ -122,6 +122,18 @@ inline void exchange_vocabulary(shard::ScheduleInput& in, AxisSet axes) {
   head.forward_units = head.backward_units;
 }
 
+/// The head sums the routing statistics of a mixture of experts over the ranks that share rows: what has no gradient is
+/// exchanged in forward alone. Behind its own stages, if it has any.
+inline void exchange_router(shard::ScheduleInput& in, AxisSet axes) {
+  shard::ModuleUse& head = in.modules.back();
+  if (head.stages.empty()) head.stages.resize(2);
+  const int own = static_cast<int>(head.values.size());
+  head.values.insert(head.values.end(), {{"router", false, true}, {"all routers", false, true}});
+  head.stages[0].writes.push_back(own);
+  head.stages[1].reads.push_back(own + 1);
+  head.exchanges.push_back({{0, own, own + 1, ExchangeKind::all_gather, ExchangeKind::copy}, in.mesh.used(axes)});
+}
+
 /// Blocks of five stages with four exchanges, as a layer has them under tensor parallelism.
 inline void exchange_tokens(shard::ScheduleInput& in, AxisSet axes) {
   constexpr auto gather = ExchangeKind::all_gather, scatter = ExchangeKind::reduce_scatter;

@@ -154,6 +154,28 @@ TEST(Exchanges, ACopyWaitsForNobody) {
   EXPECT_FALSE(knows_peer(ExchangeKind::copy));
 }
 
+/// What has no gradient is exchanged in forward alone, and the first backward is of the stage that has read it.
+TEST(Exchanges, OfConstantsHaveNoBackward) {
+  ScheduleInput in = schedule_input({.num_blocks = 1, .tied = false}, make_strategy("1", 2, 0, 2), 1);
+  exchange_router(in, Axis::shard);
+  const Schedule s = build_train(in);
+  EXPECT_EQ(broken_exchange(s), "safe");
+  EXPECT_EQ(std::ranges::count(s.list, Op::exchange, &Instruction::op), 1);
+  EXPECT_EQ(s.backward_slots.back().value_gradients, (std::vector<int>{-1, -1}));
+  const std::string lines = exchange_lines(s);
+  EXPECT_NE(lines.find("forward  head/1  m0  on compute  after exchange head:all routers m0\n"
+                       "backward  head/1  m0"),
+            std::string::npos)
+      << lines;
+  Schedule early = build_train(in);
+  instruction(early, "forward head/1 m0").after.clear();
+  EXPECT_EQ(broken_exchange(early),
+            "forward head/1 m0 is not ordered after exchange head:all routers m0, which uses a value that it reads");
+  in.modules.back().values[0].constant = false;
+  EXPECT_EQ(broken_exchange(build_train(in)),
+            "module head exchanges a value without a gradient into one with it, or the reverse");
+}
+
 TEST(Exchanges, OfReferenceModelsHaveAGroupToo) {
   ScheduleInput in =
       schedule_input({.num_blocks = 1, .reference = ModelShape::Reference::base}, make_strategy("1", 2, 0, 2), 1);

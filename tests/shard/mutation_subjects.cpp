@@ -119,6 +119,16 @@ void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them
     exchange_heads(in, Axis::shard);
     add_train(out, strfmt("%s, heads for tokens, %s", word, name_of(recompute)), in);
   }
+  // The head sums routing statistics over these ranks, before the first backward.
+  for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective}) {
+    if (!all_of_them && count++ % 3 != 0) continue;
+    ScheduleInput in = schedule_input({.num_blocks = 2}, make_strategy(word, 4, 0, 2), 2);
+    in.policy.recompute = recompute;
+    save_activations(in);
+    exchange_heads(in, Axis::shard);
+    exchange_router(in, Axis::shard);
+    add_train(out, strfmt("%s, heads for tokens, experts, %s", word, name_of(recompute)), in);
+  }
   // Layers whose matrices the ranks of the tensor axis share, with their parts of embedding and head.
   for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective}) {
     if (!all_of_them && count++ % 3 != 0) continue;
@@ -140,6 +150,7 @@ void add_exchanges(std::vector<Subject>& out, const char* word, bool all_of_them
       unit.policy = unit.name.starts_with("h.") ? UnitPolicy(in.policy) : replicated(in.policy, in.mesh);
     save_activations(in);
     exchange_tokens_and_heads(in, Axis::tensor, Axis::shard);
+    if (recompute == Recompute::full) exchange_vocabulary(in, Axis::tensor), exchange_router(in, Axis::shard);
     add_train(out, strfmt("%s, parts of matrices and rows, %s", word, name_of(recompute)), in);
   }
   // Replicas of groups of the tensor ranks alone: units of parts are all-reduced over the axes of what follows a

@@ -222,7 +222,7 @@ class Mutants {
         for (std::size_t v = 0; !(s_.*table).empty() && v < ((s_.*table)[k].*values).size(); ++v)
           for (int other = 0; other < static_cast<int>(s_.slots.size()); ++other) {
             const int old = ((s_.*table)[k].*values)[v];
-            if (other == old || !same_use(s_.slots[at(old)], s_.slots[at(other)])) continue;
+            if (old < 0 || other == old || !same_use(s_.slots[at(old)], s_.slots[at(other)])) continue;
             Mutant& mutant = add("values", strfmt("value %zu of %zu in slot %d instead of %d", v, k, other, old), {});
             ((mutant.schedule.*table)[k].*values)[v] = other;
           }

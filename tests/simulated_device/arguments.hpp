@@ -77,6 +77,7 @@ inline void take(Dispatch& dispatch) {
 inline void take(BalanceArgs& of) {
   take(of.router);
   take(of.fields);
+  take(of.counted);
   take(of.loss_scale);
 }
 

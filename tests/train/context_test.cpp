@@ -360,7 +360,6 @@ TEST(ContextKinds, RefuseWhatTheyCannotDivide) {
   EXPECT_THAT(refusal(
                   4, [](auto& o) { o.run.tokens = 12; }, models::ContextKind::gather),
               HasSubstr("max_length 12 / (2 * context_parallel_size 4) = 1, and 4 tokens are left"));
-  EXPECT_THAT(chosen({experts_config, 2, {}}), HasSubstr("for mixtures of experts"));
   EXPECT_THAT(refusal(2, [](auto& o) { o.run.strategy.policy.reproducible = true; }), HasSubstr("--reproducible"));
   EXPECT_THAT(refusal(2, [](auto& o) { o.run.packed = true, o.run.flat_tokens = o.run.flat_eval_tokens = 64; }),
               HasSubstr("--padding_free"));

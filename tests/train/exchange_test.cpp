@@ -26,7 +26,7 @@ class MixRows final : public models::Module {
   std::size_t workspace_bytes(models::BatchShape, DType, models::Phase) const override { return 0; }
   double forward_flops(models::BatchShape shape) const override { return 3.0 * static_cast<double>(numel(shape)); }
 
-  models::ModuleStages stages() const override {
+  models::ModuleStages stages(models::Phase /*phase*/) const override {
     using enum ExchangeKind;
     constexpr auto data = models::RankGroup::data;
     if (way_ == Way::gather)

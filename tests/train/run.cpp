@@ -187,6 +187,11 @@ Outcome run(const RunInput& input, const Variant& variant) {
           if (world.rank() != 0) continue;
           outcome.losses.push_back(report.loss);
           outcome.norms.push_back(report.grad_norm);
+          if (input.model->router.layers > 0) {
+            outcome.aux_losses.push_back(report.aux_loss);
+            const std::span<const double> layers = trainer.layer_aux_losses();
+            outcome.aux_losses.insert(outcome.aux_losses.end(), layers.begin(), layers.end());
+          }
           const double squares = std::inner_product(of_units.begin(), of_units.end(), of_units.begin(), 0.0);
           if (!report.skipped && !(std::abs(std::sqrt(squares) - report.grad_norm) <= 1e-12 * report.grad_norm))
             throw std::runtime_error("the norms of the units do not make up that of the gradient");

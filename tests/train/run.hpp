@@ -100,6 +100,7 @@ struct Variant {
 
 struct Outcome {
   std::vector<double> losses, norms;
+  std::vector<double> aux_losses;  // of experts: of each step, of all layers together and then of each
   std::vector<std::int64_t> tokens;
   // Unsharded, in canonical order: after the last step; of the last step (of frozen parameters 0).
   std::vector<float> params, grads;

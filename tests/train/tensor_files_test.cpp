@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "tests/io/files.hpp"
+#include "tests/train/experts_configs.hpp"
 #include "tests/train/tensor_runs.hpp"
 
 namespace tessera::test {
@@ -57,6 +58,7 @@ TEST(TensorFiles, ACheckpointHasTheBytesOfOneRanksAndAnyMeshContinuesIt) {
                                        {"two key and value heads", tensor_config("qwen2", 2)},
                                        {"phi3", tensor_config("phi3", 4, R"(, "pad_token_id": 0)")},
                                        {"tied", tensor_config("qwen3", 4, R"(, "tie_word_embeddings": true)")},
+                                       {"experts", experts_like("mixtral")},
                                        {"gpt2", config_json({.hidden = 24, .heads = 4})}}) {
     const TempDir folder(TempDir::Storage::memory);
     const auto path = [&](const char* name, int step) { return folder / strfmt("%s/checkpoint-%d", name, step); };
