@@ -17,6 +17,7 @@
 #include <limits>
 #include <mutex>
 
+#include "io/model/model_match.hpp"
 #include "io/model/safetensors_index.hpp"
 #include "tests/io/files.hpp"
 
