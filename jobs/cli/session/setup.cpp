@@ -27,6 +27,7 @@
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/weights.hpp"
+#include "models/architectures.hpp"
 #include "models/config_keys.hpp"
 #include "models/quantize.hpp"
 #include "models/tensor_split.hpp"
@@ -227,6 +228,13 @@ void warn_of_config(const ModelConfig& config) {
   if (!list.empty())
     log::warn(74, config.path + " has keys that are not known here and not read: " + list +
                       ". If one of them changes what the model computes, another model is computed here");
+  std::string classes;
+  for (const std::string& name : models::other_architectures(config.text))
+    classes += (classes.empty() ? "\"" : ", \"") + name + "\"";
+  if (!classes.empty())
+    log::warn(78, "\"architectures\" of " + config.path + " has " + classes +
+                      ", which is no class of a language model that is known here: the model is read as a causal " +
+                      "language model");
 }
 
 models::Model make_inference_model(const Options& options, const ModelConfig& config, DType dtype) {
