@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "models/architectures.hpp"
 #include "models/family.hpp"
 #include "models/wrappers.hpp"
 #include "runtime/base/error.hpp"
@@ -39,6 +40,7 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "interleave_moe_layer_step",
                                           "intermediate_size",
                                           "intermediate_size_mlp",
+                                          "is_causal",
                                           "is_encoder_decoder",
                                           "layer_norm_epsilon",
                                           "layer_types",
@@ -68,6 +70,7 @@ constexpr std::string_view read_keys[] = {"activation_function",
                                           "original_max_position_embeddings",
                                           "output_router_logits",
                                           "partial_rotary_factor",
+                                          "per_layer_config",
                                           "pruned_heads",
                                           "quantization_config",
                                           "query_pre_attn_scalar",
@@ -98,6 +101,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "_attn_implementation_autoset",
                                            "_attn_implementation_internal",
                                            "_commit_hash",
+                                           "_flash_attn_2_enabled",
                                            "_name_or_path",
                                            "_sliding_window_pattern",  // of transformers' own object
                                            "architectures",
@@ -164,6 +168,7 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "temperature",
                                            "tf_legacy_loss",
                                            "tie_encoder_decoder",
+                                           "tie_last_hidden_states",
                                            "tokenizer_class",
                                            "top_k",
                                            "top_p",
@@ -177,6 +182,9 @@ constexpr std::string_view other_keys[] = {"_attn_implementation",
                                            "use_bfloat16",
                                            "use_cache"};
 
+/// Of released models, which say with false what is so here; with true they are not known.
+constexpr std::string_view known_as_false[] = {"lm_head_bias", "rope_interleaved", "use_mrope"};
+
 /// Of models of text and images: of other parts than the text.
 constexpr std::string_view wrapper_keys[] = {
     "boi_token_index",      "eoi_token_index",       "image_token_id",
@@ -187,6 +195,50 @@ constexpr std::string_view wrapper_keys[] = {
 
 /// Those that no family but the readers minds: without effect alone.
 constexpr std::string_view harmless_where_unread[] = {"max_window_layers", "quantization_config"};
+
+/// Keys of which transformers takes null as it takes a missing key: in these families, or in all but these. A null of
+/// any other key that a family reads is refused.
+struct NullRule {
+  std::string_view key;
+  std::string_view families = {};  // "llama mistral"; none: all families
+  bool others = false;             // all but those
+};
+constexpr bool all_but = true;
+constexpr NullRule null_rules[] = {{"add_cross_attention", "gpt2", all_but},
+                                   {"attention_bias", "mistral"},
+                                   {"attention_chunk_size"},
+                                   {"attention_dropout", "gpt2 llama gemma2 gemma3_text"},
+                                   {"attn_logit_softcapping"},
+                                   {"attn_pdrop", "gpt2", all_but},
+                                   {"embd_pdrop", "gpt2 phi3", all_but},
+                                   {"experts_per_token"},
+                                   {"final_logit_softcapping"},
+                                   {"head_dim", "llama mistral mixtral"},
+                                   {"hidden_act", "gemma2 gemma3_text"},
+                                   {"is_encoder_decoder"},
+                                   {"layer_types"},
+                                   {"mlp_bias", "mistral"},
+                                   {"mlp_only_layers"},
+                                   {"moe_layers"},
+                                   {"n_ctx"},
+                                   {"n_inner"},
+                                   {"no_rope_layers"},
+                                   {"num_key_value_heads"},  // refused where it has no default
+                                   {"original_max_position_embeddings", "phi3", all_but},
+                                   {"partial_rotary_factor", "phi3", all_but},
+                                   {"per_layer_config"},
+                                   {"pruned_heads"},
+                                   {"quantization_config"},
+                                   {"resid_pdrop", "gpt2 phi3", all_but},
+                                   {"rope_parameters"},
+                                   {"rope_scaling"},
+                                   {"sliding_window"},
+                                   {"use_bidirectional_attention"},
+                                   {"use_sliding_window", "qwen2 qwen3 qwen3_moe smollm3", all_but}};
+
+/// The same of the objects of RoPE.
+constexpr std::string_view rope_nulls[] = {"attention_factor", "beta_fast",      "beta_slow", "factor",
+                                           "mscale",           "mscale_all_dim", "type"};
 
 /// Of the objects "rope_parameters" and "rope_scaling", whatever their type.
 constexpr std::string_view rope_keys[] = {"attention_factor",
@@ -218,11 +270,50 @@ bool has_key(const std::string_view (&keys)[N], const std::string& key) {
   return std::ranges::find(keys, key) != std::end(keys);
 }
 
+bool takes_null(const std::string& family, const std::string& key) {
+  const auto names = [&](std::string_view families) {
+    return (" " + std::string(families) + " ").find(" " + family + " ") != std::string::npos;
+  };
+  return std::ranges::any_of(null_rules, [&](const NullRule& rule) {
+    return rule.key == key && (rule.families.empty() || names(rule.families) != rule.others);
+  });
+}
+
+/// Refuses a null that transformers refuses too, or does not take as it takes a missing key.
+void refuse_nulls(const ConfigReader& config) {
+  const std::string family = config.text("model_type");
+  const auto refuse = [&](const ConfigReader& object, const std::string& key) {
+    object.refuse(key, "is null, which transformers does not take in models of \"" + family + "\"",
+                  "Write the value, or leave the key out if it is the default");
+  };
+  for (const std::string& key : config.read_nulls())
+    if (has_key(read_keys, key) && !takes_null(family, key)) refuse(config, key);
+  for (const char* name : {"rope_parameters", "rope_scaling"})
+    for (const std::string& key : config.object(name).read_nulls())
+      if (!has_key(rope_nulls, key)) refuse(config.object(name), key);
+  for (const char* layers : rope_layers)
+    for (const ConfigReader of = config.object("rope_parameters").object(layers);
+         const std::string& key : of.read_nulls())
+      if (!has_key(rope_nulls, key)) refuse(of, key);
+}
+
+/// Refuses what is something else in models of any family.
+void refuse_generic_keys(const ConfigReader& config) {
+  refuse_other_tasks(config);
+  if (config.is_null("is_causal"))
+    config.refuse("is_causal", "is null, which transformers reads as false", "Remove it");
+  config.require("is_causal", true, "attention to later tokens");
+  constexpr const char* layers = "per_layer_config";
+  if (config.has(layers) && !has_no_value(config.json().at(layers)))
+    config.refuse(layers, "is set: layers that have a config of their own are not supported");
+}
+
 }  // namespace
 
-void refuse_other_families_keys(const ConfigReader& config) {
+void refuse_unsupported_keys(const ConfigReader& config) {
+  refuse_generic_keys(config);
   for (const std::string& key : config.unread())
-    if (has_key(read_keys, key) && !has_key(harmless_where_unread, key))
+    if (has_key(read_keys, key) && !has_key(harmless_where_unread, key) && config.json().at(key) != false)
       config.refuse(key, "is set, which is not supported in models of \"" + config.text("model_type") + "\"",
                     "Remove it if it has no effect");
   for (const char* name : {"rope_parameters", "rope_scaling"})
@@ -232,6 +323,7 @@ void refuse_other_families_keys(const ConfigReader& config) {
   for (const char* layers : rope_layers)
     for (const ConfigReader of = config.object("rope_parameters").object(layers); const std::string& key : of.unread())
       if (!has_key(rope_keys, key)) of.refuse(key, "is set, which is not supported", "Remove it if it has no effect");
+  if (!is_text_part(config.text("model_type"))) refuse_nulls(config);
 }
 
 std::string dropout_of(const ConfigReader& config) {
@@ -249,15 +341,16 @@ std::vector<std::string> unknown_config_keys(const std::string& config_json) {
   const std::string family = json.at("model_type").get<std::string>();
   if (find_family(family) == nullptr) return unknown;
   const bool wraps = is_text_part(family);
+  const auto is_unknown = [](const std::string& key, const nlohmann::json& value) {
+    return !has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key) &&
+           !(value == false && has_key(known_as_false, key));
+  };
   if (wraps && json.contains("text_config") && json.at("text_config").is_object())
     for (const auto& [key, value] : json.at("text_config").items())
-      if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key) &&
-          !(key.ends_with("_token_id") && has_key(wrapper_keys, key)))
+      if (is_unknown(key, value) && !(key.ends_with("_token_id") && has_key(wrapper_keys, key)))
         unknown.push_back("text_config." + key);
   for (const auto& [key, value] : json.items()) {
-    if (!has_no_value(value) && !has_key(read_keys, key) && !has_key(other_keys, key) &&
-        !(wraps && has_key(wrapper_keys, key)))
-      unknown.push_back(key);
+    if (is_unknown(key, value) && !(wraps && has_key(wrapper_keys, key))) unknown.push_back(key);
     if ((key != "rope_parameters" && key != "rope_scaling") || !value.is_object()) continue;
     for (const std::string_view inner : unread_rope_keys)
       if (value.contains(std::string(inner))) unknown.push_back(key + "." + std::string(inner));

@@ -52,7 +52,7 @@ void ConfigReader::refuse(const std::string& name, const std::string& what, cons
 }
 
 bool has_no_value(const nlohmann::json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
+  return value.is_null() || (value.is_structured() && value.empty()) ||
          (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
@@ -166,6 +166,13 @@ std::vector<std::string> ConfigReader::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : json_.items())
     if (!has_no_value(value) && !asked_->contains(prefix_ + key)) keys.push_back(key);
+  return keys;
+}
+
+std::vector<std::string> ConfigReader::read_nulls() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_.items())
+    if (value.is_null() && asked_->contains(prefix_ + key)) keys.push_back(key);
   return keys;
 }
 

@@ -11,7 +11,7 @@
 
 namespace tessera::models {
 
-/// Null, false, or an empty string, list or object.
+/// Null, or an empty string, list or object.
 [[nodiscard]] bool has_no_value(const nlohmann::json& value);
 
 // Far above any real model, and so low that products of them do not overflow.
@@ -50,6 +50,8 @@ class ConfigReader {
   [[nodiscard]] bool has_value_of(const ConfigReader& other, const std::string& name) const;
   /// The keys with a value that nobody has asked for, sorted.
   [[nodiscard]] std::vector<std::string> unread() const;
+  /// The keys that are null and have been asked for, sorted.
+  [[nodiscard]] std::vector<std::string> read_nulls() const;
 
   /// Throws Error (usage) if `name` has another value than `allowed` or null, which the model would compute
   /// differently.

@@ -25,7 +25,7 @@ void refuse_windows(const ConfigReader& config) {
 void parse_windows(const ConfigReader& config, const WindowRule& rule, DecoderConfig& c) {
   const std::int64_t window = parse_window(config, rule);
   const std::vector<std::string> types = config.texts("layer_types");
-  if (!types.empty() && static_cast<std::int64_t>(types.size()) != c.layers)
+  if (config.has("layer_types") && static_cast<std::int64_t>(types.size()) != c.layers)
     config.refuse("layer_types", strfmt("has %zu entries, and \"num_hidden_layers\" is %ld", types.size(), c.layers));
   for (std::int64_t i = 0; i < c.layers; ++i) {
     bool slides = window > 0 && (rule.layers == nullptr || rule.layers(i));
@@ -66,9 +66,6 @@ void refuse_unsupported_decoder(const ConfigReader& config, const DecoderDefault
 }
 
 std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
-  if (defaults.head_dim > 0 && config.is_null("head_dim"))
-    config.refuse("head_dim", "is null, which transformers does not take in this family",
-                  strfmt("Write the number, or leave it out if it is %ld", defaults.head_dim));
   if (config.has("head_dim") || defaults.head_dim > 0) return config.integer({"head_dim"}, 2, 4096, defaults.head_dim);
   if (c.hidden % c.heads != 0)
     config.refuse(

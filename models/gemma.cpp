@@ -36,7 +36,7 @@ DecoderConfig parse_gemma(const ConfigReader& config, DecoderDefaults defaults, 
   c.norms = DecoderConfig::Norms::both;
   c.norm_offset = 1;
   c.embedding_scale = embedding_scale(c.hidden, dtype);
-  c.attention_scale = 1 / std::sqrt(config.number("query_pre_attn_scalar", 1e-3, 1e6, 256));
+  c.attention_scale = 1 / std::sqrt(static_cast<double>(config.integer({"query_pre_attn_scalar"}, 1, max_width, 256)));
   return c;
 }
 

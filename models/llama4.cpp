@@ -38,17 +38,19 @@ std::vector<std::int64_t> expert_layers(const ConfigReader& config, std::int64_t
 
 /// Whether a layer attends in chunks.
 bool has_chunks(const ConfigReader& config, const DecoderConfig& c) {
-  const bool chunked = !config.is_null("attention_chunk_size");
   const std::vector<std::string> types = config.texts("layer_types");
-  if (types.empty()) return chunked && std::ranges::any_of(c.layer, &DecoderLayer::rotates);
-  if (static_cast<std::int64_t>(types.size()) != c.layers)
+  const bool typed = config.has("layer_types");
+  if (typed && static_cast<std::int64_t>(types.size()) != c.layers)
     config.refuse("layer_types", strfmt("has %zu entries, and \"num_hidden_layers\" is %ld", types.size(), c.layers));
   for (const std::string& type : types)
     if (type != "full_attention" && type != "chunked_attention")
       config.refuse("layer_types", "has \"" + type + "\", which is not supported",
                     "Supported: full_attention, chunked_attention");
-  const bool some = std::ranges::find(types, "chunked_attention") != types.end();
-  if (some && !chunked) config.refuse("layer_types", "has \"chunked_attention\", and \"attention_chunk_size\" is null");
+  const bool some = typed ? std::ranges::find(types, "chunked_attention") != types.end()
+                          : std::ranges::any_of(c.layer, &DecoderLayer::rotates);
+  if (some && config.is_null("attention_chunk_size"))
+    config.refuse("attention_chunk_size", "is null, and some layers attend in chunks",
+                  "Write their length, or give \"layer_types\" that are all \"full_attention\"");
   return some;
 }
 

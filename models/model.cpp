@@ -95,7 +95,7 @@ Model make(const std::string& config_json, const std::string& source, DType dtyp
     Model model = family->make(config, dtype);
     if (model.dropout.empty()) model.dropout = dropout_of(config);
     if (has_score(config_json)) make_score(model, config);
-    refuse_other_families_keys(config);
+    refuse_unsupported_keys(config);
     return model;
   }
   std::string known;

@@ -24,6 +24,8 @@ std::vector<double> plain(std::int64_t head_dim, double theta) {
 /// has one of its own that a missing number is taken for, it is refused.
 std::int64_t original_length(const ConfigReader& config, const ConfigReader& scaling, const RopeShape& shape) {
   const char* const key = "original_max_position_embeddings";
+  if (config.is_null(key))
+    config.refuse(key, "is null, which transformers does not take with this type of RoPE", "Leave it out");
   const bool is_fixed = config.has(key) || shape.original > 0;
   const std::int64_t outer =
       config.integer({key}, 2, std::int64_t{1} << 24, shape.original > 0 ? shape.original : shape.max_tokens);

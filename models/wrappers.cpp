@@ -3,6 +3,7 @@
 // M-RoPE takes one position three times for text, and is then RoPE.
 #include "models/wrappers.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -42,6 +43,9 @@ constexpr std::string_view other_parts[] = {
     "vision_tower.",       "vision_model.",       "multi_modal_projector.",       "visual.",
     "model.vision_tower.", "model.vision_model.", "model.multi_modal_projector.", "model.visual."};
 
+/// Types of texts whose class in transformers has no "tie_word_embeddings".
+constexpr std::string_view without_tied[] = {"qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"};
+
 /// Takes M-RoPE away from an object of RoPE.
 void without_mrope(ConfigJson& text, const char* key) {
   if (!text.contains(key) || !text.at(key).is_object()) return;
@@ -55,7 +59,7 @@ void without_mrope(ConfigJson& text, const char* key) {
 /// Fills in what the class of the wrapper's text takes for a missing number, where its family's takes another.
 void add_defaults(ConfigJson& text, const Wrapper& wrapper) {
   const auto add = [&](const char* key, const ConfigJson& value) {
-    if (!text.contains(key) || text.at(key).is_null()) text[key] = value;
+    if (!text.contains(key)) text[key] = value;
   };
   const auto has_theta = [&](const char* key) {
     return text.contains(key) && text.at(key).is_object() && text.at(key).contains("rope_theta");
@@ -63,7 +67,16 @@ void add_defaults(ConfigJson& text, const Wrapper& wrapper) {
   if (wrapper.theta > 0 && !has_theta("rope_parameters") && !has_theta("rope_scaling"))
     add("rope_theta", wrapper.theta);
   if (wrapper.norm_eps > 0) add("rms_norm_eps", wrapper.norm_eps);
-  if (wrapper.family == std::string_view("qwen2")) add("max_window_layers", 80);
+  // Nulls that transformers takes here, and not in models of the family.
+  const auto drop_null = [&](const char* key) {
+    if (text.contains(key) && text.at(key).is_null()) text.erase(key);
+  };
+  const bool of_qwen2 = wrapper.family == std::string_view("qwen2");
+  if (of_qwen2 || wrapper.family == std::string_view("qwen3_moe")) drop_null("head_dim");
+  if (of_qwen2) {
+    for (const char* key : {"attention_dropout", "max_window_layers", "use_sliding_window"}) drop_null(key);
+    add("max_window_layers", 80);
+  }
   if (wrapper.family == std::string_view("gemma3_text"))  // the released configs say only what is no default
     for (const auto& [key, value] : {std::pair{"vocab_size", 262208},
                                      {"hidden_size", 2304},
@@ -85,6 +98,17 @@ ConfigJson tied_of(const ConfigJson& all, const ConfigJson& text, const Wrapper&
   return !outer.is_null() ? outer : !inner.is_null() ? inner : ConfigJson(wrapper.tied);
 }
 
+/// Refuses null, which transformers refuses too, or takes for false, unless the class of the text has no such key.
+void refuse_tied_nulls(const ConfigReader& config, const Wrapper& wrapper) {
+  const auto refuse = [](const ConfigReader& of) {
+    if (of.is_null("tie_word_embeddings"))
+      of.refuse("tie_word_embeddings", "is null, which is no missing key for transformers", "Write true or false");
+  };
+  refuse(config);
+  if (std::ranges::find(without_tied, wrapper.text_type) == std::end(without_tied))
+    refuse(config.object("text_config"));
+}
+
 /// The config of the text, as that of a model of its family.
 ConfigJson text_config(const ConfigReader& config, const Wrapper& wrapper) {
   const ConfigJson& all = config.json();
@@ -102,6 +126,7 @@ ConfigJson text_config(const ConfigReader& config, const Wrapper& wrapper) {
   if (!is_flat && config.object("text_config").has("quantization_config"))
     config.object("text_config")
         .refuse("quantization_config", "is set, which is not supported", "Move it beside \"text_config\"");
+  refuse_tied_nulls(config, wrapper);
   text["tie_word_embeddings"] = tied_of(all, text, wrapper);
   for (const char* key : {"rope_parameters", "rope_scaling"})
     if (wrapper.family != std::string_view("mistral")) without_mrope(text, key);
@@ -146,14 +171,17 @@ Model make_text_part(const ConfigReader& config, DType dtype) {
   const ConfigReader text(text_config(config, *wrapper).dump(), config.source() + ": text_config");
   if (config.has("text_config")) check_outer_rope(config, text.json());
   mark_read(config, text.json());
-  if (std::string_view(wrapper->family).starts_with("qwen3"))  // transformers' class has no windows
+  if (std::string_view(wrapper->family).starts_with("qwen3")) {  // transformers' class has no windows
     text.require("use_sliding_window", false, "attention in a sliding window");
+    if (text.is_null("layer_types"))
+      text.refuse("layer_types", "is null, which transformers does not take", "Remove it");
+  }
   if (wrapper->family == std::string_view("gemma3_text") && text.has("final_logit_softcapping"))
     text.refuse("final_logit_softcapping", "is set, and transformers' class of the whole model does not read it",
                 "Set it to null");
   Model model = wrapper->make(text, dtype);
   model.dropout = dropout_of(text);
-  refuse_other_families_keys(text);
+  refuse_unsupported_keys(text);
   model.family = wrapper->name;
   return model;
 }

@@ -11,6 +11,7 @@
 #include "jobs/cli/commands/plan_axes.hpp"
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/config_warnings.hpp"
 #include "jobs/cli/session/data_source.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
@@ -43,13 +44,36 @@ TEST(ModelConfig, KeysThatAreNotKnownAreNamed) {
     EXPECT_THAT(models::unknown_config_keys(model_preset_config(preset)), testing::IsEmpty()) << preset;
   const std::string text =
       R"({"model_type": "llama", "logit_scale": 2, "rope_interleaved": true, "mine": [], "off": false, "none": null})";
-  EXPECT_THAT(models::unknown_config_keys(text), testing::ElementsAre("logit_scale", "rope_interleaved"));
+  EXPECT_THAT(models::unknown_config_keys(text), testing::ElementsAre("logit_scale", "off", "rope_interleaved"));
+  EXPECT_THAT(models::unknown_config_keys(
+                  R"({"model_type": "llama", "is_decoder": false, "use_mrope": false, "rope_interleaved": false})"),
+              testing::IsEmpty());
+  EXPECT_THAT(models::unknown_config_keys(R"({"model_type": "gemma3", "text_config": {"off": false}})"),
+              testing::ElementsAre("text_config.off"));
   EXPECT_THAT(models::unknown_config_keys(R"({"model_type": "other", "logit_scale": 2})"), testing::IsEmpty());
   testing::internal::CaptureStderr();
   warn_of_config({.text = text, .path = "d/config.json", .directory = "d", .adapter = {}});
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::HasSubstr("W074: d/config.json has keys that are not known here and not read: \"logit_scale\", "
-                                 "\"rope_interleaved\". If"));
+                                 "\"off\", \"rope_interleaved\". If"));
+}
+
+TEST(ModelConfig, ClassesThatAreNoLanguageModelsAreNamed) {
+  const auto warnings = [](const std::string& keys) {
+    testing::internal::CaptureStderr();
+    warn_of_config({.text = "{" + keys + "}", .path = "d/config.json", .directory = "d", .adapter = {}});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warnings(R"("model_type": "mistral", "architectures": ["MistralModel", "Other", "MistralForCausalLM"])"),
+              testing::HasSubstr("W078: \"architectures\" of d/config.json has \"MistralModel\", \"Other\", which"));
+  EXPECT_THAT(warnings(R"("model_type": "gemma3_text", "architectures": ["Gemma3ForConditionalGeneration"])"),
+              testing::HasSubstr("W078"));
+  for (const char* keys : {R"("model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"])",
+                           R"("model_type": "gpt2", "architectures": ["GPT2LMHeadModel"])",
+                           R"("model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"])",
+                           R"("model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"])",
+                           R"("model_type": "qwen2", "architectures": null)", R"("model_type": "qwen2")"})
+    EXPECT_EQ(warnings(keys), "") << keys;
 }
 
 using testing::HasSubstr;

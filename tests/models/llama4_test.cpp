@@ -81,7 +81,7 @@ TEST(Llama4, RowsAreNoLongerThanWhatChunksAndScaledQueriesLeaveAlone) {
                         {{{"no_rope_layers", {1, 1, 1, 1}}}, 8192, "attention_chunk_size"},
                         {untuned, 8192, "attention_chunk_size"},
                         {both(untuned, {{"attention_chunk_size", 50}}), 50, "attention_chunk_size"},
-                        {both(untuned, whole), 131072, nullptr},
+                        {both(untuned, both(whole, full)), 131072, nullptr},
                         {both(untuned, full), 131072, nullptr},
                         {{{"max_position_embeddings", 4096}}, 4096, nullptr}};
   for (const Case& c : cases) {
@@ -94,6 +94,8 @@ TEST(Llama4, RowsAreNoLongerThanWhatChunksAndScaledQueriesLeaveAlone) {
               HasSubstr("\"sliding_attention\", which is not supported"));
   EXPECT_THAT(error_with("layer_types", {"full_attention"}), HasSubstr("has 1 entries"));
   json c = small();
+  EXPECT_THAT(error_with("attention_chunk_size", nullptr),
+              HasSubstr("\"attention_chunk_size\" is null, and some layers"));
   c.update({{"attention_chunk_size", nullptr}, {"layer_types", std::vector<std::string>(4, "chunked_attention")}});
   EXPECT_THAT(error_with("attention_chunk_size", 0), HasSubstr("\"attention_chunk_size\" is 0, not between"));
   EXPECT_THROW((void)make(c.dump(), "config"), Error);

@@ -17,6 +17,7 @@
 #include "jobs/cli/options/model_cache.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/best_checkpoint.hpp"
+#include "jobs/cli/session/config_warnings.hpp"
 #include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/param_groups.hpp"
@@ -216,17 +217,6 @@ ModelConfig read_model_config(const Options& options, World* world) {
     log::info("adapter   its base model is " + config.directory + " (" + config.adapter.source() + ")");
   if (world != nullptr) warn_of_config(config);
   return config;
-}
-
-void warn_of_config(const ModelConfig& config) {
-  constexpr std::size_t most = 12;
-  const std::vector<std::string> keys = models::unknown_config_keys(config.text);
-  std::string list;
-  for (std::size_t i = 0; i < std::min(keys.size(), most); ++i) list += (i > 0 ? ", \"" : "\"") + keys[i] + "\"";
-  if (keys.size() > most) list += strfmt(" and %zu more", keys.size() - most);
-  if (!list.empty())
-    log::warn(74, config.path + " has keys that are not known here and not read: " + list +
-                      ". If one of them changes what the model computes, another model is computed here");
 }
 
 models::Model make_inference_model(const Options& options, const ModelConfig& config, DType dtype) {

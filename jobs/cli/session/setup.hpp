@@ -30,10 +30,6 @@ struct ModelConfig {
 /// From --model, --shape or --checkpoint; rank 0 reads and broadcasts (`world` null: reads here). Throws Error (usage:
 /// none is given; data).
 [[nodiscard]] ModelConfig read_model_config(const Options& options, World* world);
-/// W074: keys of the config that are not known (models/config_keys.hpp). read_model_config says it where there is a
-/// `world`.
-void warn_of_config(const ModelConfig& config);
-
 /// The model that `generate` and `eval` run, with the adapters of the config.
 [[nodiscard]] models::Model make_inference_model(const Options& options, const ModelConfig& config,
                                                  DType dtype = DType::f32);

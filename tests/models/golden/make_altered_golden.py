@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes altered.json beside this script: of the models in the folders here, with one key of config.json altered at a time, three logits
-of transformers, or "error" where it refuses. Keys are those of the file and of transformers' class of the config, also in objects.
+of transformers, or "error" where it refuses. Keys are those of the file and of transformers' class of the config, also in objects. Each
+is altered, and then each is null; behind them are keys of all classes.
 
     python3 make_altered_golden.py     # needs torch, transformers 5, safetensors
 """
@@ -69,6 +70,30 @@ def alterations(config, full, path=()):
             yield (*path, key), other
 
 
+def nulls(config, full):
+    """Every key of the model, or of its text, as null; and what transformers reads in all or some classes."""
+    path = ("text_config",) if "text_config" in config else ()
+    text, of = (config["text_config"], full["text_config"]) if path else (config, full)
+    for key in sorted({*text, *of, "layer_types"}):
+        if key not in (*LEFT_OUT, "use_cache") and not key.startswith(("_", "summary_")) and not key.endswith("_token_id"):
+            yield (*path, key), None
+    for rope in ("rope_parameters", "rope_scaling"):
+        for key, value in text.get(rope, {}).items() if isinstance(text.get(rope), dict) else ():
+            yield (*path, rope, key), None
+            if isinstance(value, dict):
+                yield from (((*path, rope, key, inner), None) for inner in value)
+    yield from (((*path, "is_causal"), value) for value in (None, False, True))
+    yield (*path, "per_layer_config"), {"0": {"rms_norm_eps": 0.5}}
+    yield (*path, "per_layer_config"), {}
+    if config["model_type"] != "gpt2":
+        yield (*path, "layer_types"), []
+    if "query_pre_attn_scalar" in of:
+        yield (*path, "query_pre_attn_scalar"), 0.5
+    if path:
+        yield ("is_causal",), False
+        yield ("tie_word_embeddings",), None
+
+
 def logits_of(folder, config, ids):
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
@@ -97,7 +122,7 @@ def main():
             ids = torch.tensor([[(7 * i * i + 3 * i + 5) % config.get("text_config", config)["vocab_size"] for i in range(15)]])
             rows = [[None, None, logits_of(folder, config, ids)]]
             assert rows[0][2] != "error", name
-            for path, value in alterations(config, full):
+            for path, value in (*alterations(config, full), *nulls(config, full)):
                 other = copy.deepcopy(config)
                 at = other
                 for key in path[:-1]:
