@@ -11,6 +11,7 @@
 #include "jobs/cli/commands/plan_tiers.hpp"
 #include "jobs/cli/session/checkpoint_defaults.hpp"
 #include "jobs/cli/session/checkpointing.hpp"
+#include "jobs/cli/session/config_warnings.hpp"
 #include "jobs/cli/session/default_precision.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"

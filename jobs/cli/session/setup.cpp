@@ -28,7 +28,6 @@
 #include "jobs/cli/session/strategy.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/weights.hpp"
-#include "models/config_keys.hpp"
 #include "models/quantize.hpp"
 #include "models/tensor_split.hpp"
 #include "runtime/base/log.hpp"
