@@ -15,6 +15,7 @@
 #include "jobs/cli/options/unsupported.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/strategy.hpp"
+#include "tests/io/files.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs::other_tools {
@@ -200,8 +201,8 @@ TEST(TrainingArguments, Blocks) {
               "--fsdp", "full_shard", "--fsdp_config", R"({"activation_checkpointing": true, "version": 2})"})
           .options;
   EXPECT_DOUBLE_EQ(lr_schedule(options, 10).min_lr, 3e-5);
-  expect_error(ExitCode::usage, "cosine_with_min_lr without a final learning rate", [] {
-    (void)lr_schedule(options_of({"--lr_scheduler_type", "cosine_with_min_lr"}), 10);
+  test::expect_error(ExitCode::usage, "cosine_with_min_lr without a final learning rate", [] {
+    (void)lr_schedule(parsed({"train", "--lr_scheduler_type", "cosine_with_min_lr"}).options, 10);
   });
   EXPECT_EQ(options.text("gradient_checkpointing"), "full");
   EXPECT_EQ(options_of_yaml("lr_scheduler_kwargs:\n  min_lr: 1e-6\n").real("min_lr"), 1e-6);
