@@ -41,7 +41,7 @@ std::vector<std::string> other_architectures(const std::string& config_json) {
     return others;
   for (const auto& entry : json.at(architectures_key)) {
     const std::string name = entry.is_string() ? entry.get<std::string>() : std::string();
-    if (!name.empty() && !ends_with_one(name, language_models) &&
+    if (!name.empty() && !ends_with_one(name, language_models) && !ends_with_one(name, other_tasks) &&
         !(is_text_part(family) && name.ends_with(of_text_and_images)))
       others.push_back(name);
   }

@@ -72,6 +72,7 @@ TEST(ModelConfig, ClassesThatAreNoLanguageModelsAreNamed) {
                            R"("model_type": "gpt2", "architectures": ["GPT2LMHeadModel"])",
                            R"("model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"])",
                            R"("model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"])",
+                           R"("model_type": "qwen2", "architectures": ["Qwen2ForTokenClassification"])",  // refused
                            R"("model_type": "qwen2", "architectures": null)", R"("model_type": "qwen2")"})
     EXPECT_EQ(warnings(keys), "") << keys;
 }
