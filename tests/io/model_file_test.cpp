@@ -316,7 +316,7 @@ TEST(ModelFile, NamesWithAnotherPrefixHaveAHint) {
     std::vector<io::TensorInfo> tensors;
     for (const std::string& name : names) tensors.push_back({.name = name, .shape = dims, .type = "F32"});
     try {
-      (void)io::match_model(tensors, "m", of, same);
+      (void)io::match_model(tensors, "m", of, fused_use);
     } catch (const Error& error) { return error.line(); }
     return std::string();
   };
