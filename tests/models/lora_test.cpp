@@ -96,7 +96,7 @@ TEST(LoraTargets, Experts) {
 }
 
 TEST(LoraConfig, NullIsNoNumber) {
-  const std::string rest = R"("target_modules": ["q_proj"]})";
+  const std::string rest = R"("peft_type": "LORA", "target_modules": ["q_proj"]})";
   EXPECT_EQ(models::parse_lora_config(R"({"r": 4, )" + rest, "test").alpha, 8);  // PEFT's default
   for (const char* key : {"r", "lora_alpha", "lora_dropout"}) try {
       (void)models::parse_lora_config(std::string(R"({")") + key + R"(": null, )" + rest, "test");
