@@ -20,7 +20,9 @@ class PadTokenOf : public testing::Test {
   /// pad_token_id of the reward model's config, with this tokenizer_config.json.
   std::int64_t operator()(const std::string& tokenizer_config) const {
     (void)folder_.file("tokenizer_config.json", tokenizer_config);
-    ModelConfig config{.text = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "pad_token_id": 5})",
+    ModelConfig config{.text = strfmt(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+                                          "pad_token_id": 5, "vocab_size": %d})",
+                                      vocab_),
                        .path = folder_ / "config.json",
                        .directory = folder_.path(),
                        .adapter = {}};
@@ -44,6 +46,7 @@ class PadTokenOf : public testing::Test {
     expect_error(ExitCode::data, why, [&] { (void)(*this)(tokenizer_config); });
   }
   TempDir folder_;
+  int vocab_ = 1024;
 };
 
 TEST_F(PadTokenOf, TheTokenizerElseTheModel) {
@@ -56,9 +59,10 @@ TEST_F(PadTokenOf, TheTokenizerElseTheModel) {
   const std::int64_t end = pad_token(R"({"pad_token": "<|im_end|>"})");
   EXPECT_NE(end, 5);
   EXPECT_EQ(pad_token(R"({"pad_token": null, "eos_token": {"content": "<|im_end|>"}})"), end);
-  refused(R"({"pad_token": "<pad>", "eos_token": "<|im_end|>"})",
-          "pad_token \"<pad>\" is not a token of the tokenizer");
-  refused(R"({"eos_token": {"content": "</s>"}})", "eos_token \"</s>\" is not a token of the tokenizer");
+  refused(R"({"pad_token": "<pad>", "eos_token": "<|im_end|>"})", "pad_token \"<pad>\" is not a token of the model");
+  refused(R"({"eos_token": {"content": "</s>"}})", "eos_token \"</s>\" is not a token of the model");
+  vocab_ = 1025;
+  EXPECT_EQ(pad_token(R"({"pad_token": "<pad>", "eos_token": "<|im_end|>"})"), 1024) << "added";
   refused(R"({"pad_token": 3})", "pad_token is neither a string nor an object with its content");
   refused("{", "it is no JSON object");
 }
@@ -69,7 +73,7 @@ TEST_F(PadTokenOf, ARewardModelThatIsAnotherThanTheTokenizersIsNamed) {
   EXPECT_EQ(warnings(end, R"({"pad_token": "<|im_end|>"})"), 0);
   EXPECT_EQ(warnings(end, R"({"eos_token": "<|im_end|>"})"), 0);
   EXPECT_EQ(warnings(end + 1, R"({"pad_token": "<|im_end|>"})"), 1) << "W096";
-  EXPECT_EQ(warnings(end, R"({"pad_token": "<pad>"})"), 1) << "W096 of a token that the tokenizer does not have";
+  EXPECT_EQ(warnings(end, R"({"pad_token": "<pad>"})"), 1) << "W096 of a token that is added";
 }
 
 }  // namespace

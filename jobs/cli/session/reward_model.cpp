@@ -62,20 +62,24 @@ void warn_of_pad_token(const Options& options, const ModelConfig& config) {
                          pad ? std::to_string(*pad).c_str() : "none of its tokens"));
 }
 
-/// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json. As in TRL, one that the tokenizer
-/// names and does not have is refused.
+/// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json. One that is added to the tokenizer
+/// and that the model's vocabulary has no place for is refused: transformers would not load such a model.
 std::int64_t pad_token(const Options& options, const ModelConfig& config) {
   const std::string directory = tokenizer_directory(options, config.directory),
                     path = directory + "/tokenizer_config.json";
   const nlohmann::json tokenizer = tokenizer_config(path);
+  const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json size = json.is_object() ? json.value("vocab_size", nlohmann::json()) : nlohmann::json();
   for (const char* name : {"pad_token", "eos_token"}) {
     const std::string text = token_text(tokenizer, name, path);
     if (text.empty() || !io::TextTokenizer::exists(directory)) continue;
-    if (const auto id = io::TextTokenizer::load(directory).id_of(text)) return *id;
-    throw Error(ExitCode::data, strfmt("%s \"%s\" is not a token of the tokenizer", name, text.c_str()), path,
-                "Name one of its tokens: a reward model's score is of the last token before the one that pads");
+    const std::int64_t id = io::TextTokenizer::load(directory).id_of(text).value_or(-1);  // all that it names it has
+    if (id >= 0 && !(size.is_number_integer() && id >= size.get<std::int64_t>())) return id;
+    throw Error(ExitCode::data,
+                strfmt("%s \"%s\" is not a token of the model, whose vocabulary has %s", name, text.c_str(),
+                       size.dump().c_str()),
+                path, "Name one of its tokens: a reward model's score is of the last token before the one that pads");
   }
-  const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
   for (const char* key : {"pad_token_id", "eos_token_id"}) {
     if (!json.is_object() || !json.contains(key)) continue;
     const nlohmann::json& id = json.at(key).is_array() && !json.at(key).empty() ? json.at(key).front() : json.at(key);
