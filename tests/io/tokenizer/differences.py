@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ids and decoded texts of the pipelines of families.py, beside Hugging Face's `tokenizers`, on texts made by seed and on real ones.
-#   pip install tokenizers==0.23.3 && python tests/io/tokenizer/differences.py PROGRAM [--texts N] [--real DIR ...] [--only NAME ...]
+#   pip install tokenizers==0.23.3 && python tests/io/tokenizer/differences.py PROGRAM [--texts N] [--real DIR ...] [--only NAME ...] [--published DIR]
 # PROGRAM is the target tokenizer_differences (differences.cpp). Every tokenizer.json of the folder is compared, and those of families.py that it lacks. Exits with 1 if any differs.
+# --published: those that published.py wrote there, in their place.
 import argparse
 import json
 import os
@@ -24,6 +25,7 @@ arguments.add_argument("--texts", type=int, default=5000, help="texts made by se
 arguments.add_argument("--real", nargs="*", default=[str(families.root)], help="folders whose text files are cut into texts")
 arguments.add_argument("--most_real", type=int, default=5000)
 arguments.add_argument("--only", nargs="*")
+arguments.add_argument("--published", type=pathlib.Path)
 arguments.add_argument("--seed", type=int, default=1)
 given = arguments.parse_args()
 
@@ -59,14 +61,15 @@ def steps_of(path):
 different = 0
 rng = random.Random(given.seed)
 real = real_texts(rng)
-for name in given.only or families.families:
-    path = here / (name + ".tokenizer.json")
+known = sorted(p.name for p in given.published.iterdir()) if given.published else families.families
+for name in given.only or known:
+    path = given.published / name / "tokenizer.json" if given.published else here / (name + ".tokenizer.json")
     with tempfile.TemporaryDirectory() as folder:
         if not path.exists():
             path = pathlib.Path(folder) / "tokenizer.json"
             path.write_text(families.compact(families.families[name](), False))
         tokenizer = Tokenizer.from_file(str(path))
-        if any(s.get("type") == "ByteLevel" for s in steps_of(path)):  # where pieces end shows in every other id
+        if not given.published and any(s.get("type") == "ByteLevel" for s in steps_of(path)):  # where pieces end shows in every other id
             joined = families.with_pairs(Tokenizer.from_file(str(path)), [b for b in range(256) if b not in (0xC0, 0xC1, *range(0xF5, 0x100))])
             path = pathlib.Path(folder) / "joined.json"
             path.write_text(families.compact(joined, False))
