@@ -19,7 +19,7 @@ std::size_t group_of(std::int64_t length) {
 /// Calls f(first token, length) for every document, and for every piece of padding.
 template <class F>
 void each_document(const PackedTokens& packed, const F& f) {
-  const PaddingMap padding{packed.positions, packed.targets, packed.tokens, packed.tokens};
+  const PaddingMap padding(packed.positions, packed.targets, packed.tokens);
   for (std::int64_t row = 0; row < packed.rows; ++row) {
     const std::int64_t end = (row + 1) * packed.tokens;
     for (std::int64_t first = row * packed.tokens, last = first; first < end; first = last) {

@@ -15,12 +15,18 @@ struct TokenFields {
   /// of whole rows: a document may cross the border of a part.
   TensorView positions;
   TensorView targets;  // (B, T) int32, ignore_index: no loss; absent: no padding
-  /// Where in their row the two halves begin of the T tokens, if positions are of longer rows.
+  /// Where in their row the two chunks of T/2 tokens begin (zigzag), if positions are of longer rows.
   std::array<std::int64_t, 2> row_begins = {0, 0};
 };
 
 /// Padding is a document of a single token without a target: it fills up a row, and no result depends on it.
 struct PaddingMap {
+  /// No token is padding.
+  PaddingMap() = default;
+  /// Of rows of `row_tokens` each.
+  PaddingMap(const std::int32_t* of_positions, const std::int32_t* of_targets, std::int64_t row_tokens)
+      : positions(of_positions), targets(of_targets), row(row_tokens), whole(row_tokens) {}
+
   const std::int32_t *positions = nullptr, *targets = nullptr;  // null: no token is padding
   std::int64_t row = 1, whole = 1;                              // T; tokens of the rows of positions
   std::int64_t begins[2] = {0, 0};                              // TokenFields::row_begins
@@ -42,10 +48,7 @@ struct PaddingMap {
 };
 [[nodiscard]] inline PaddingMap padding_of(const TokenFields& fields) {
   if (!fields.positions || !fields.targets) return {};
-  PaddingMap map;
-  map.positions = fields.positions.as<std::int32_t>();
-  map.targets = fields.targets.as<std::int32_t>();
-  map.row = fields.targets.shape[-1];
+  PaddingMap map(fields.positions.as<std::int32_t>(), fields.targets.as<std::int32_t>(), fields.targets.shape[-1]);
   map.whole = fields.positions.shape[-1];
   map.begins[0] = fields.row_begins[0];
   map.begins[1] = fields.row_begins[1];

@@ -102,7 +102,8 @@ class Matcher {
     const std::string tensor(tensors_.empty() ? "" : tensors_.front().name);
     for (std::size_t at = tensor.find('.'); at != std::string::npos; at = tensor.find('.', at + 1))
       if (const std::string prefix = tensor.substr(0, at + 1); all_known(prefix, ""))
-        return "Each name has " + quote_name(prefix) + " before it, of a wrapper: save the model that is inside it";
+        return "Every name begins with " + quote_name(prefix) +
+               ", as a wrapper (DataParallel, torch.compile) writes it: save the model that is inside it";
     const std::string& param = params_.empty() ? "" : params_.front().name;
     if (const std::size_t at = param.find('.'); at != std::string::npos && all_known("", param.substr(0, at + 1)))
       return "The names are those of a model without a head, which lack " + quote_name(param.substr(0, at + 1)) +

@@ -15,8 +15,8 @@ struct DocumentIds {
 };
 
 /// Of generation_config.json, else config.json (bos_token_id, eos_token_id), else tokenizer_config.json (bos_token,
-/// eos_token, which `id_of` looks up). Throws Error (data): a file that is not a JSON object, an
-/// id that is not an integer.
+/// eos_token, which `id_of` looks up). Throws Error (data): a file that is not a JSON object, an id that is not an
+/// integer, a token that is no text.
 [[nodiscard]] DocumentIds read_document_ids(const std::string& directory,
                                             const std::function<std::optional<std::int32_t>(std::string_view)>& id_of);
 

@@ -58,7 +58,7 @@ void PreTokenizer::add_metaspace(const Component& node) {
   split_at_mark_ = node.flag("split", true);
 }
 
-bool PreTokenizer::is_llama_tokenizers(bool add_prefix_space, bool legacy) const {
+bool PreTokenizer::is_llama_pipeline(bool add_prefix_space, bool legacy) const {
   const Scheme scheme = !add_prefix_space ? Scheme::never : legacy ? Scheme::always : Scheme::first;
   return metaspace_ && mark_ == lower_block && !split_at_mark_ && scheme_ == scheme;
 }

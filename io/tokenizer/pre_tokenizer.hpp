@@ -28,7 +28,7 @@ class PreTokenizer {
     return byte_level_ ? std::optional<bool>(prefix_space_) : std::nullopt;
   }
   /// Whether this is all that transformers' LlamaTokenizer does, with these arguments of its constructor.
-  [[nodiscard]] bool is_llama_tokenizers(bool add_prefix_space, bool legacy) const;
+  [[nodiscard]] bool is_llama_pipeline(bool add_prefix_space, bool legacy) const;
   /// Asks the model, once, at which characters no merge can cross.
   void learn(const BpeModel& model);
   /// True if a newline between two non-space characters always ends a piece.

@@ -3,14 +3,15 @@
 
 #include "io/tokenizer/tokenizer.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
-#include "io/tokenizer/configured_tokens.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/other_kinds.hpp"
+#include "io/tokenizer/tokenizer_config.hpp"
 #include "io/tokenizer/vocab_merges.hpp"
 
 namespace tessera::io {
@@ -34,18 +35,26 @@ void join(const TokenizerTables& tables, std::int32_t id, Special special, Token
 /// transformers takes add_prefix_space of tokenizer_config.json; the file's is read here.
 void require_prefix(const TokenizerConfig& config, const TokenizerTables& tables, const std::string& file) {
   const std::optional<bool> wanted = config.flag("add_prefix_space"), read = tables.pre_tokenizer.adds_prefix_space();
-  if (config.own_class().empty() || !wanted || !read || *wanted == *read) return;
+  if (!config.class_has_pipeline() || !wanted || !read || *wanted == *read) return;
   const auto text = [](bool flag) { return flag ? "true" : "false"; };
   throw Error(ExitCode::data,
               strfmt("add_prefix_space is %s, and %s in tokenizer_config.json, which transformers takes for a %s",
-                     text(*read), text(*wanted), config.own_class().c_str()),
+                     text(*read), text(*wanted), config.tokenizer_class().c_str()),
               file, "Set both alike");
 }
 
+/// Whether transformers 5 reads a tokenizer.json of this model_type as it is, whatever the class: of the families here,
+/// those that TOKENIZER_MAPPING_NAMES of tokenization_auto.py has with TokenizersBackend.
+bool is_read_as_it_is(const std::string& model_type) {
+  constexpr const char* model_types[] = {"mistral", "mixtral", "mistral3", "phi3", "granite", "olmo2"};
+  return std::ranges::find(model_types, model_type) != std::end(model_types);
+}
+
 std::string difference_of(const TokenizerConfig& config, const TokenizerTables& tables) {
-  if (config.own_class() != "LlamaTokenizer" || config.reads_tokenizer_json() || tables.decoder.byte_level()) return {};
+  if (config.tokenizer_class() != "LlamaTokenizer" || is_read_as_it_is(config.model_type())) return {};
+  if (tables.decoder.byte_level()) return {};
   const bool prefix = config.flag("add_prefix_space").value_or(true), legacy = config.flag("legacy").value_or(false);
-  if (tables.normalizer.empty() && tables.pre_tokenizer.is_llama_tokenizers(prefix, legacy)) return {};
+  if (tables.normalizer.empty() && tables.pre_tokenizer.is_llama_pipeline(prefix, legacy)) return {};
   return "transformers 5 gives LlamaTokenizer a pipeline of its own in place of that of tokenizer.json, which is read "
          "here as by transformers 4: texts behind special tokens, or which begin with spaces, may have other ids there";
 }

@@ -11,8 +11,8 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
-#include "io/tokenizer/configured_tokens.hpp"
 #include "io/tokenizer/other_kinds.hpp"
+#include "io/tokenizer/tokenizer_config.hpp"
 
 namespace tessera::io {
 
@@ -21,8 +21,7 @@ namespace {
 using SortedJson = nlohmann::json;  // sorted: an ordered one takes quadratic time for a vocabulary
 constexpr std::size_t largest_table = std::size_t{256} << 20;
 
-SortedJson object_in(const std::string& path, bool required = false) {
-  if (!required && !exists(path)) return SortedJson::object();
+SortedJson read_vocabulary(const std::string& path) {
   SortedJson parsed = SortedJson::parse(read_text(path, largest_table), nullptr, false);
   if (!parsed.is_object()) throw Error(ExitCode::data, "this is not a JSON object", path, "Fetch the file again");
   return parsed;
@@ -33,10 +32,7 @@ enum class TokenizerClass : unsigned char { gpt2, qwen2 };
 class VocabMerges {
  public:
   explicit VocabMerges(std::string directory)
-      : directory_(std::move(directory)),
-        settings_(object_in(directory_ + "/tokenizer_config.json")),
-        specials_(object_in(directory_ + "/special_tokens_map.json")),
-        vocab_(object_in(directory_ + "/vocab.json", /*required=*/true)) {
+      : directory_(std::move(directory)), config_(directory_), vocab_(read_vocabulary(directory_ + "/vocab.json")) {
     class_ = find_class();
     read_added();
   }
@@ -49,7 +45,7 @@ class VocabMerges {
     for (auto& [id, token] : added_) made["added_tokens"].push_back(std::move(token));
     made["normalizer"] = qwen2 ? SortedJson{{"type", "NFC"}} : SortedJson(nullptr);
     const SortedJson bytes = {{"type", "ByteLevel"},
-                              {"add_prefix_space", flag("add_prefix_space")},
+                              {"add_prefix_space", config_.flag("add_prefix_space").value_or(false)},
                               {"trim_offsets", true},
                               {"use_regex", !qwen2}};
     made["pre_tokenizer"] = qwen2 ? SortedJson{{"type", "Sequence"}, {"pretokenizers", {split(), bytes}}} : bytes;
@@ -61,16 +57,11 @@ class VocabMerges {
   }
 
  private:
-  [[nodiscard]] bool flag(const char* key) const {
-    const auto found = settings_.find(key);
-    return found != settings_.end() && found->is_boolean() && found->get<bool>();
-  }
-
   TokenizerClass find_class() const {
-    std::string name = text_of_token(settings_.value("tokenizer_class", SortedJson()));
+    std::string name = config_.tokenizer_class();
     const std::string to_do = tokenizer_conversion(directory_);
     if (name.empty()) {
-      const std::string type = text_of_token(object_in(directory_ + "/config.json").value("model_type", SortedJson()));
+      const std::string type = config_.model_type();
       if (type == "gpt2") return TokenizerClass::gpt2;
       if (type.starts_with("qwen2") || type.starts_with("qwen3")) return TokenizerClass::qwen2;
       throw Error(ExitCode::data,
@@ -78,8 +69,8 @@ class VocabMerges {
                   "tokenizer vocab.json and merges.txt are of",
                   directory_, to_do);
     }
-    for (const char* ending : {"Fast", "Tokenizer"})
-      if (name.ends_with(ending)) name.resize(name.size() - std::string_view(ending).size());
+    if (constexpr std::string_view ending = "Tokenizer"; name.ends_with(ending))
+      name.resize(name.size() - ending.size());
     if (name == "GPT2") return TokenizerClass::gpt2;
     if (name == "Qwen2") return TokenizerClass::qwen2;
     throw Error(ExitCode::data,
@@ -88,62 +79,30 @@ class VocabMerges {
                 directory_, to_do);
   }
 
-  void add(std::int64_t id, const std::string& content, SortedJson flags) {
-    SortedJson token = {{"id", id}, {"content", content}};
-    for (const char* name : {"single_word", "lstrip", "rstrip", "normalized", "special"})
-      token[name] = flags.is_object() && flags.contains(name) && flags[name].is_boolean() && flags[name].get<bool>();
-    if (!added_.emplace(id, std::move(token)).second)
-      throw Error(ExitCode::data, strfmt("two added tokens have the id %ld", id), directory_, "Fetch the files again");
-    ids_[content] = id;
-  }
-
-  /// Every special token that the configuration names, in its order.
-  [[nodiscard]] std::vector<std::string> special_tokens() const {
-    std::vector<std::string> all;
-    const auto take = [&](const SortedJson& token) {
-      if (std::string content = text_of_token(token); !content.empty()) all.push_back(std::move(content));
-    };
-    for (const SortedJson* from : {&settings_, &specials_}) {
-      for (const char* key :
-           {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-        if (const auto found = from->find(key); found != from->end()) take(*found);
-      for (const char* key : {"additional_special_tokens", "extra_special_tokens"})
-        if (const auto found = from->find(key); found != from->end() && found->is_array())
-          for (const SortedJson& token : *found) take(token);
-    }
-    return all;
-  }
-
   void read_added() {
-    const std::vector<std::string> specials = special_tokens();
-    const auto is_special = [&](const std::string& content) {
-      return std::find(specials.begin(), specials.end(), content) != specials.end();
-    };
-    const SortedJson listed = settings_.value("added_tokens_decoder", SortedJson::object());
-    for (const auto& [id, token] : listed.items()) {
-      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != id.npos)
-        throw Error(ExitCode::data, "added_tokens_decoder has an id that is none: " + quote_name(id), directory_,
-                    "Fetch tokenizer_config.json again");
-      add(std::stoll(id), text_of_token(token), token);
-    }
-    const SortedJson added = object_in(directory_ + "/added_tokens.json");
-    for (const auto& [content, id] : added.items()) {
-      if (ids_.contains(content)) continue;
-      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > 0x7FFFFFFFu)
-        throw Error(ExitCode::data, quote_name(content) + " has no id", directory_ + "/added_tokens.json",
-                    "Fetch the file again");
-      add(id.get<std::int64_t>(), content, {{"normalized", !is_special(content)}, {"special", is_special(content)}});
-    }
-    for (const std::string& content : specials) (void)add_special(content);  // others: TokenizerConfig::tokens
-    (void)add_special("<|endoftext|>");  // both classes have it where nothing is named
+    for (const AddedToken& token : config_.tokens())
+      if (token.id >= 0) add(token);
+      else add_known(token);                                   // others get their ids behind the vocabulary
+    add_known({.content = "<|endoftext|>", .special = true});  // both classes have it where nothing is named
   }
 
-  /// False if the vocabulary does not have it.
-  bool add_special(const std::string& content) {
-    const auto found = vocab_.find(content);
-    if (ids_.contains(content) || found == vocab_.end() || !found->is_number_integer()) return false;
-    add(found->get<std::int64_t>(), content, {{"special", true}});
-    return true;
+  void add(const AddedToken& token) {
+    added_.emplace(token.id, SortedJson{{"id", token.id},
+                                        {"content", token.content},
+                                        {"single_word", token.single_word},
+                                        {"lstrip", token.lstrip},
+                                        {"rstrip", token.rstrip},
+                                        {"normalized", token.normalized},
+                                        {"special", token.special}});
+    ids_[token.content] = token.id;
+  }
+
+  /// With its id in vocab.json, if it is there and not yet added.
+  void add_known(AddedToken token) {
+    const auto found = vocab_.find(token.content);
+    if (ids_.contains(token.content) || found == vocab_.end() || !found->is_number_integer()) return;
+    token.id = found->get<std::int32_t>();
+    add(token);
   }
 
   static SortedJson split() {
@@ -158,10 +117,10 @@ class VocabMerges {
 
   /// GPT-2's add_bos_token puts the token before every text.
   [[nodiscard]] SortedJson post_processor() const {
-    const std::string bos =
-        text_of_token(settings_.value("bos_token", specials_.value("bos_token", SortedJson("<|endoftext|>"))));
-    if (class_ == TokenizerClass::qwen2 || !flag("add_bos_token"))
+    if (class_ == TokenizerClass::qwen2 || !config_.flag("add_bos_token").value_or(false))
       return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}, {"use_regex", true}};
+    std::string bos = config_.token("bos_token");
+    if (bos.empty()) bos = "<|endoftext|>";
     const auto id = ids_.find(bos);
     if (id == ids_.end())
       throw Error(ExitCode::data, "add_bos_token is set, and there is no bos_token", directory_,
@@ -186,10 +145,11 @@ class VocabMerges {
   }
 
   std::string directory_;
-  SortedJson settings_, specials_, vocab_;
+  TokenizerConfig config_;
+  SortedJson vocab_;
   TokenizerClass class_ = TokenizerClass::gpt2;
-  std::map<std::int64_t, SortedJson> added_;  // by id
-  std::map<std::string, std::int64_t> ids_;   // of added tokens
+  std::map<std::int32_t, SortedJson> added_;  // by id
+  std::map<std::string, std::int32_t> ids_;   // of added tokens
 };
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "io/file/file.hpp"
-#include "io/file/text_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/tokenizer_config.hpp"
 #include "jobs/cli/session/preferences.hpp"
 #include "models/score_head.hpp"
 #include "runtime/base/log.hpp"
@@ -17,25 +17,6 @@
 namespace tessera::jobs {
 
 namespace {
-
-/// tokenizer_config.json of a directory, or null. Throws Error (data): it is no JSON object.
-nlohmann::json tokenizer_config(const std::string& path) {
-  if (!io::exists(path)) return nullptr;
-  nlohmann::json json = nlohmann::json::parse(io::read_text(path, 64U << 20), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw Error(ExitCode::data, "it is no JSON object", path);
-  return json;
-}
-
-/// The text of a token of tokenizer_config.json: a string, or an object with its content; "": there is none. Throws
-/// Error (data): it is something else.
-std::string token_text(const nlohmann::json& config, const char* name, const std::string& path) {
-  if (!config.is_object() || !config.contains(name)) return "";
-  const nlohmann::json& given = config.at(name);
-  const nlohmann::json& token = given.is_object() && given.contains("content") ? given.at("content") : given;
-  if (!token.is_null() && !token.is_string())
-    throw Error(ExitCode::data, std::string(name) + " is neither a string nor an object with its content", path);
-  return token.is_null() ? "" : token.get<std::string>();
-}
 
 /// Where the tokenizer is.
 std::string tokenizer_directory(const Options& options, const std::string& model_directory) {
@@ -48,9 +29,8 @@ std::string tokenizer_directory(const Options& options, const std::string& model
 /// W096: a reward model's scores are of the tokens before its own pad token, and another program pads with the
 /// tokenizer's.
 void warn_of_pad_token(const Options& options, const ModelConfig& config) {
-  const std::string directory = tokenizer_directory(options, config.directory),
-                    path = directory + "/tokenizer_config.json";
-  const std::string text = token_text(tokenizer_config(path), "pad_token", path);
+  const std::string directory = tokenizer_directory(options, config.directory);
+  const std::string text = io::TokenizerConfig(directory).token("pad_token");
   if (text.empty() || !io::TextTokenizer::exists(directory)) return;
   const std::optional<std::int32_t> pad = io::TextTokenizer::load(directory).id_of(text);
   const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
@@ -65,20 +45,20 @@ void warn_of_pad_token(const Options& options, const ModelConfig& config) {
 /// TRL's: the tokenizer's pad_token, else its eos_token; else those of config.json. One that is added to the tokenizer
 /// and that the model's vocabulary has no place for is refused: transformers would not load such a model.
 std::int64_t pad_token(const Options& options, const ModelConfig& config) {
-  const std::string directory = tokenizer_directory(options, config.directory),
-                    path = directory + "/tokenizer_config.json";
-  const nlohmann::json tokenizer = tokenizer_config(path);
+  const std::string directory = tokenizer_directory(options, config.directory);
+  const io::TokenizerConfig tokenizer(directory);
   const auto json = nlohmann::json::parse(config.text, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json size = json.is_object() ? json.value("vocab_size", nlohmann::json()) : nlohmann::json();
   for (const char* name : {"pad_token", "eos_token"}) {
-    const std::string text = token_text(tokenizer, name, path);
+    const std::string text = tokenizer.token(name);
     if (text.empty() || !io::TextTokenizer::exists(directory)) continue;
     const std::int64_t id = io::TextTokenizer::load(directory).id_of(text).value_or(-1);  // all that it names it has
     if (id >= 0 && !(size.is_number_integer() && id >= size.get<std::int64_t>())) return id;
     throw Error(ExitCode::data,
                 strfmt("%s \"%s\" is not a token of the model, whose vocabulary has %s", name, text.c_str(),
                        size.dump().c_str()),
-                path, "Name one of its tokens: a reward model's score is of the last token before the one that pads");
+                directory + "/tokenizer_config.json",
+                "Name one of its tokens: a reward model's score is of the last token before the one that pads");
   }
   for (const char* key : {"pad_token_id", "eos_token_id"}) {
     if (!json.is_object() || !json.contains(key)) continue;
