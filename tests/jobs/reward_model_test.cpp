@@ -64,7 +64,7 @@ TEST_F(PadTokenOf, TheTokenizerElseTheModel) {
   vocab_ = 1025;
   EXPECT_EQ(pad_token(R"({"pad_token": "<pad>", "eos_token": "<|im_end|>"})"), 1024) << "added";
   refused(R"({"pad_token": 3})", "pad_token is neither a string nor an object with its content");
-  refused("{", "it is no JSON object");
+  refused("{", "this is not a JSON object");
 }
 
 TEST_F(PadTokenOf, ARewardModelThatIsAnotherThanTheTokenizersIsNamed) {
