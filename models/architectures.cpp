@@ -23,6 +23,14 @@ bool ends_with_one(const std::string& name, const std::string_view (&ends)[N]) {
   return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
+/// The object of a config.json whose model_type is known; an empty one for others.
+nlohmann::json known_config(const std::string& config_json) {
+  auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const bool is_known = json.is_object() && json.contains("model_type") && json.at("model_type").is_string() &&
+                        find_family(json.at("model_type").get<std::string>()) != nullptr;
+  return is_known ? json : nlohmann::json::object();
+}
+
 }  // namespace
 
 void refuse_other_tasks(const ConfigReader& config) {
@@ -33,12 +41,10 @@ void refuse_other_tasks(const ConfigReader& config) {
 }
 
 std::vector<std::string> other_architectures(const std::string& config_json) {
-  const auto json = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = known_config(config_json);
   std::vector<std::string> others;
-  if (!json.is_object() || !json.contains("model_type") || !json.at("model_type").is_string()) return others;
+  if (!json.contains(architectures_key) || !json.at(architectures_key).is_array()) return others;
   const std::string family = json.at("model_type").get<std::string>();
-  if (find_family(family) == nullptr || !json.contains(architectures_key) || !json.at(architectures_key).is_array())
-    return others;
   for (const auto& entry : json.at(architectures_key)) {
     const std::string name = entry.is_string() ? entry.get<std::string>() : std::string();
     if (!name.empty() && !ends_with_one(name, language_models) && !ends_with_one(name, other_tasks) &&
@@ -46,6 +52,16 @@ std::vector<std::string> other_architectures(const std::string& config_json) {
       others.push_back(name);
   }
   return others;
+}
+
+std::vector<std::string> classes_beside_model(const std::string& config_json) {
+  const nlohmann::json json = known_config(config_json), map = json.value("auto_map", nlohmann::json());
+  std::vector<std::string> classes;
+  if (!map.is_object()) return classes;
+  for (const auto& [key, name] : map.items())
+    if ((key == "AutoConfig" || key.starts_with("AutoModel")) && name.is_string())
+      classes.push_back(name.get<std::string>());
+  return classes;
 }
 
 }  // namespace tessera::models

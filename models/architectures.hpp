@@ -17,4 +17,8 @@ void refuse_other_tasks(const ConfigReader& config);
 /// Such a model is read as a causal language model. Empty for a text that make refuses.
 [[nodiscard]] std::vector<std::string> other_architectures(const std::string& config_json);
 
+/// The classes beside the model, "modeling_x.XForCausalLM", which "auto_map" names for a config or a model (AutoConfig,
+/// AutoModel…) and which transformers takes where it is told to trust them. Empty for a text that make refuses.
+[[nodiscard]] std::vector<std::string> classes_beside_model(const std::string& config_json);
+
 }  // namespace tessera::models

@@ -51,6 +51,10 @@ bool is_read_as_it_is(const std::string& model_type) {
 }
 
 std::string difference_of(const TokenizerConfig& config, const TokenizerTables& tables) {
+  if (const std::string code = config.class_beside_it(); !code.empty())
+    return "\"auto_map\" of tokenizer_config.json names " + quote_name(code) +
+           ", of code beside the tokenizer, which is never run: ids are those of the tokenizer's own files. "
+           "transformers runs that code where it is told to trust it";
   if (config.tokenizer_class() != "LlamaTokenizer" || is_read_as_it_is(config.model_type())) return {};
   if (tables.decoder.byte_level()) return {};
   const bool prefix = config.flag("add_prefix_space").value_or(true), legacy = config.flag("legacy").value_or(false);

@@ -150,6 +150,15 @@ bool TokenizerConfig::class_has_pipeline() const {
   return !name.empty() && name != "PreTrainedTokenizer" && name != "TokenizersBackend";
 }
 
+std::string TokenizerConfig::class_beside_it() const {
+  const SortedJson map = settings_.value("auto_map", SortedJson());
+  const SortedJson names = map.is_object() ? map.value("AutoTokenizer", SortedJson()) : map;
+  std::string taken;  // of a list, which has the one in Python and then the one of `tokenizers`, the latter
+  for (const SortedJson& name : names)
+    if (name.is_string()) taken = name.get<std::string>();
+  return taken;
+}
+
 std::string TokenizerConfig::model_type() const { return string_under(model_, "model_type"); }
 
 std::optional<bool> TokenizerConfig::flag(const char* key) const {

@@ -29,6 +29,9 @@ class TokenizerConfig {
   [[nodiscard]] std::string tokenizer_class() const;
   /// Whether that class gives a tokenizer a pipeline of its own.
   [[nodiscard]] bool class_has_pipeline() const;
+  /// The class that "auto_map" names in code beside the tokenizer ("tokenization_x.XTokenizer"), which transformers
+  /// takes where it is told to trust it; "" if none is named.
+  [[nodiscard]] std::string class_beside_it() const;
   /// model_type of config.json; "" if none is named.
   [[nodiscard]] std::string model_type() const;
   [[nodiscard]] std::optional<bool> flag(const char* key) const;

@@ -3,6 +3,9 @@
 
 #include "io/tokenizer/tokenizer_config.hpp"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <filesystem>
 
 #include "io/tokenizer/tokenizer.hpp"
@@ -94,6 +97,13 @@ TEST(TokenizerConfig, DifferencesOfTransformersClasses) {
   EXPECT_EQ(load("llama3", llama).difference(), "");  // byte-level: read as it is
   folder.file("config.json", R"({"model_type": "mixtral"})");
   EXPECT_EQ(load("llama2", llama).difference(), "");
+  for (const char* code : {R"({"AutoTokenizer": "tokenization_x.XTokenizer"})",
+                           R"({"AutoTokenizer": ["tokenization_x.XTokenizer", null]})",
+                           R"(["tokenization_x.X", "tokenization_x.XTokenizer"])"})
+    EXPECT_THAT(load("qwen2", strfmt(R"({"auto_map": %s})", code).c_str()).difference(),
+                testing::HasSubstr("names \"tokenization_x.XTokenizer\", of code beside the tokenizer"));
+  for (const char* none : {"null", "{}", "[null, null]", R"({"AutoProcessor": "processing_x.XProcessor"})"})
+    EXPECT_EQ(load("qwen2", strfmt(R"({"auto_map": %s})", none).c_str()).difference(), "") << none;
   EXPECT_NO_THROW(load("gpt2", R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": false})"));
   EXPECT_NO_THROW(load("gpt2", R"({"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": true})"));
   test::expect_error(ExitCode::data, "add_prefix_space is false, and true in tokenizer_config.json",

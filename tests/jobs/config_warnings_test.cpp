@@ -45,12 +45,13 @@ TEST(ModelConfig, KeysThatAreNotKnownAreNamed) {
                                  "\"off\", \"rope_interleaved\". If"));
 }
 
+std::string warnings(const std::string& keys) {
+  testing::internal::CaptureStderr();
+  warn_of_config({.text = "{" + keys + "}", .path = "d/config.json", .directory = "d", .adapter = {}});
+  return testing::internal::GetCapturedStderr();
+}
+
 TEST(ModelConfig, ClassesThatAreNoLanguageModelsAreNamed) {
-  const auto warnings = [](const std::string& keys) {
-    testing::internal::CaptureStderr();
-    warn_of_config({.text = "{" + keys + "}", .path = "d/config.json", .directory = "d", .adapter = {}});
-    return testing::internal::GetCapturedStderr();
-  };
   EXPECT_THAT(warnings(R"("model_type": "mistral", "architectures": ["MistralModel", "Other", "MistralForCausalLM"])"),
               testing::HasSubstr("W078: \"architectures\" of d/config.json has \"MistralModel\", \"Other\", which"));
   EXPECT_THAT(warnings(R"("model_type": "gemma3_text", "architectures": ["Gemma3ForConditionalGeneration"])"),
@@ -62,6 +63,19 @@ TEST(ModelConfig, ClassesThatAreNoLanguageModelsAreNamed) {
                            R"("model_type": "qwen2", "architectures": ["Qwen2ForTokenClassification"])",  // refused
                            R"("model_type": "qwen2", "architectures": null)", R"("model_type": "qwen2")"})
     EXPECT_EQ(warnings(keys), "") << keys;
+}
+
+TEST(ModelConfig, CodeBesideTheModelIsNamed) {
+  EXPECT_THAT(warnings(R"("model_type": "phi3", "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config",
+                          "AutoModelForCausalLM": "other/repo--modeling_phi3.Phi3ForCausalLM",
+                          "AutoTokenizer": ["tokenization.Slow", null]})"),
+              testing::HasSubstr("W079: \"auto_map\" of d/config.json names \"configuration_phi3.Phi3Config\", "
+                                 "\"other/repo--modeling_phi3.Phi3ForCausalLM\", of code beside the model"));
+  EXPECT_THAT(warnings(R"("model_type": "qwen2", "auto_map": {"AutoModel": "modeling.QwenModel"})"),
+              testing::HasSubstr("W079"));
+  for (const char* map : {"null", "{}", R"(["modeling.QwenModel"])", R"({"AutoModel": null})",
+                          R"({"AutoTokenizer": "tokenization.Slow", "AutoProcessor": "processing.Processor"})"})
+    EXPECT_EQ(warnings(std::string(R"("model_type": "qwen2", "auto_map": )") + map), "") << map;
 }
 
 }  // namespace
