@@ -166,5 +166,25 @@ TEST_F(TokenCache, TextOfACommandIsRemovedOnceItsTokensAreThere) {
   EXPECT_EQ(text_files(), 1);
 }
 
+TEST(BytesAsTokens, AreRefusedWhereOneStandsForAnImage) {
+  const test::TempDir folder;
+  const Options options = parsed({"train", "--model", folder.path(), "--tokenizer", "bytes", "--stage", "pt"}).options;
+  const auto with = [&](const std::string& keys) {
+    (void)folder.file("config.json", "{" + keys + "}");
+    require_bytes(options, folder.path(), 131072);
+  };
+  for (const char* key : {"image_token_id", "image_token_index", "video_token_id"})
+    for (const char* family : {"mistral3", "qwen2_vl"}) {
+      const std::string start = strfmt(R"("model_type": "%s", "%s": )", family, key);
+      test::expect_error(ExitCode::usage, "each byte is a token, and token 10 stands for an image",
+                         [&] { with(start + "10"); });
+      test::expect_error(ExitCode::usage, "token 255 stands for an image", [&] { with(start + "255"); });
+      for (const char* other : {"256", "151655", "null"}) EXPECT_NO_THROW(with(start + other)) << other;
+      for (const char* none : {"-1", "1.0", "\"10\"", "[10]", "4294967306"})
+        test::expect_error(ExitCode::data, std::string(key) + " is not a token id", [&] { with(start + none); });
+    }
+  EXPECT_NO_THROW(with(R"("model_type": "mistral", "image_token_index": 10)"));  // of text alone
+}
+
 }  // namespace
 }  // namespace tessera::jobs

@@ -71,9 +71,18 @@ expect 'equal     40 tensors, every element' log
 "$mpirun" -n 2 "$tessera" train --model mxfp4-hf "${common[@]}" --max_steps 2 --output_dir mxfp4-again > log 2>&1 || fail "training of the converted model ended with $?"
 cmp mxfp4-run/model.safetensors mxfp4-again/model.safetensors || fail "MXFP4 and its bf16 give other models"
 
-# The text part of models of text and images: their names and other tensors stay.
+# The text part of models of text and images: their names and other tensors stay. The token of images of this mistral3 is a newline.
+for command in "train ${common[*]} --max_steps 1 --output_dir none --model" "generate --tokenizer bytes --prompt line --model"; do
+  code=0
+  # shellcheck disable=SC2086
+  "$tessera" $command "$golden/wrapped/mistral3" > log 2>&1 || code=$?
+  [ $code = 2 ] || fail "exit $code of $command"
+  expect 'each byte is a token, and token 10 stands for an image' log
+done
+cp -r "$golden/wrapped" wrapped
+sed -i 's/"image_token_index": 10/"image_token_index": 300/' wrapped/mistral3/config.json
 for name in gemma3 llama4 mistral3 qwen2_5_vl qwen3_vl qwen3_vl_moe; do
-  "$mpirun" -n 3 "$tessera" train --model "$golden/wrapped/$name" "${common[@]}" --max_steps 2 --global_batch_size 3 --per_device_train_batch_size 1 \
+  "$mpirun" -n 3 "$tessera" train --model "wrapped/$name" "${common[@]}" --max_steps 2 --global_batch_size 3 --per_device_train_batch_size 1 \
     --save_steps 2 --save_dtype bfloat16 --output_dir $name-run > log 2>&1 || fail "training of $name ended with $?"
   expect "the text part of $name is trained; other tensors are copied to the saved model" log
   "$mpirun" -n 2 "$tessera" convert --in $name-run/checkpoint-2 --to hf --dtype bf16 --out $name-converted > log 2>&1 || fail "a checkpoint of $name to a model ended with $?"

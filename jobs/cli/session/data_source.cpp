@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "io/chat/chat_template.hpp"
@@ -38,8 +39,11 @@ std::vector<std::int32_t> image_tokens(const std::string& model_directory) {
   if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string()) return tokens;
   if (!models::is_text_part(config.at("model_type").get<std::string>())) return tokens;
   for (const char* key : {"image_token_id", "image_token_index", "video_token_id"})
-    if (config.contains(key) && config.at(key).is_number_integer())
-      tokens.push_back(config.at(key).get<std::int32_t>());
+    if (const auto id = config.find(key); id != config.end() && !id->is_null()) {
+      if (!id->is_number_integer() || *id < 0 || *id > std::numeric_limits<std::int32_t>::max())
+        throw Error(ExitCode::data, std::string(key) + " is not a token id", path, "Fetch the file again");
+      tokens.push_back(id->get<std::int32_t>());
+    }
   return tokens;
 }
 

@@ -22,7 +22,8 @@ namespace tessera::jobs {
 [[nodiscard]] std::vector<io::DataFile> files_of(const Options& options, const char* option);
 /// --columns. Throws Error (usage).
 [[nodiscard]] io::Columns columns_of(const Options& options);
-/// The tokens that stand for images and videos in the text part of a model; none: of another model.
+/// The tokens that stand for images and videos in the text part of a model; none: of another model. Throws Error (data)
+/// for one that is no id.
 [[nodiscard]] std::vector<std::int32_t> image_tokens(const std::string& model_directory);
 /// The first id that is one of `images`; nothing: none is.
 [[nodiscard]] std::optional<std::int32_t> image_token_of(std::span<const std::int32_t> ids,

@@ -98,8 +98,13 @@ void refuse_without_tokenizer(const Options& options, const std::string& directo
 }
 
 void require_bytes(const Options& options, const std::string& model_directory, std::int64_t vocab) {
-  if (options.text("tokenizer") != "auto") return;
   constexpr std::int64_t all_bytes = 256;
+  for (const std::int32_t image : image_tokens(model_directory))
+    if (image < all_bytes)
+      throw Error(
+          ExitCode::usage, strfmt("without a tokenizer each byte is a token, and token %d stands for an image", image),
+          model_directory + "/config.json", "Name the model's tokenizer.json or its directory by --tokenizer PATH");
+  if (options.text("tokenizer") != "auto") return;
   if (!model_directory.empty() && was_trained_on_bytes(model_directory)) return;
   if (vocab == all_bytes && (model_directory.empty() || io::unread_tokenizer(model_directory).empty())) return;
   refuse_without_tokenizer(options, model_directory);

@@ -23,9 +23,10 @@ namespace tessera::jobs {
 /// Collective: the same on every rank; throws Error (usage) on every rank if the ranks read different ones.
 [[nodiscard]] std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world,
                                                                       const std::string& model_directory);
-/// Throws Error (usage) where read_tokenizer found no tokenizer, and the model is not one of bytes: neither --tokenizer
-/// bytes is given, nor has the model of `model_directory` been trained so (args.json), nor are the 256 bytes its
+/// For text where read_tokenizer found no tokenizer. Throws Error (usage) unless the model is one of bytes: --tokenizer
+/// bytes is given, or the model of `model_directory` has been trained so (args.json), or the 256 bytes are its
 /// vocabulary (`vocab`) in a directory without any file of a tokenizer. Says what converts the files that are there.
+/// Throws Error (usage) too where a byte's token stands for an image or a video.
 void require_bytes(const Options& options, const std::string& model_directory, std::int64_t vocab);
 /// Throws Error (usage): no tokenizer was found in `directory`; with what converts the files that are there.
 [[noreturn]] void refuse_without_tokenizer(const Options& options, const std::string& directory);
