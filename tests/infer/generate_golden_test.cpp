@@ -10,6 +10,7 @@
 #include "io/file/text_file.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/infer/inference.hpp"
+#include "tests/models/golden_folders.hpp"
 
 namespace tessera::test {
 namespace {
@@ -43,7 +44,7 @@ std::vector<infer::Completion> generate(const models::Model& model, const std::s
         options.run.cache_tokens = shape.cache_tokens;
         infer::Inference inference(world, options);
         io::read_model(world, directory, model.params, inference.plan().layout, inference.shards(),
-                       [&](const std::string& name) { return models::canonical_name(model, name); });
+                       [&](const std::string& name) { return models::tensor_use(model, name); });
         inference.parameters_loaded();
         const auto report = inference.generate(request);
         if (world.rank() == 0) made = report.completions;
@@ -52,7 +53,7 @@ std::vector<infer::Completion> generate(const models::Model& model, const std::s
   return made;
 }
 
-class GenerateGolden : public testing::TestWithParam<const char*> {};
+class GenerateGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(GenerateGolden, GreedyTokensAreThoseOfTransformers) {
   const std::string directory = directory_of(GetParam());
@@ -76,10 +77,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfTransformers) {
   EXPECT_GT(stopped, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GenerateGolden,
-                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3",
-                                         "qwen3-untied", "mistral", "qwen3-window", "phi3", "olmo2", "smollm3",
-                                         "granite", "gemma2", "gemma3", "gpt-oss", "llama4"),
+INSTANTIATE_TEST_SUITE_P(Models, GenerateGolden, testing::ValuesIn(golden_folders(TESSERA_GOLDEN, "generate.json")),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

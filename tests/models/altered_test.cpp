@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
 
 #include "golden.hpp"
@@ -97,17 +96,6 @@ TEST(AlteredConfigs, AreRefusedOrComputeWhatTransformersDoes) {
   for (const models::Family& family : models::families()) EXPECT_TRUE(families.contains(family.name)) << family.name;
   EXPECT_GT(computed, 300);
   EXPECT_GT(refused, 100);
-}
-
-/// docs/models.md has a row for each, in the same order.
-TEST(Families, AreThoseOfTheirPage) {
-  std::ifstream page(std::string(TESSERA_TEST_DATA) + "/../../docs/models.md");
-  std::vector<std::string> rows, names;
-  for (std::string line; std::getline(page, line);)
-    if (line.starts_with("| `") && line.find("` |") != line.npos && line.find("`model_type`") == line.npos)
-      rows.push_back(line.substr(3, line.find("` |") - 3));
-  for (const models::Family& family : models::families()) names.emplace_back(family.name);
-  EXPECT_EQ(rows, names);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "gemm_counter.hpp"
 #include "golden.hpp"
+#include "golden_folders.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/balance.hpp"
 #include "runner.hpp"
@@ -93,7 +94,7 @@ struct Trial {
   std::vector<double> balance;
 };
 
-class GoldenRun : public testing::TestWithParam<const char*> {};
+class GoldenRun : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenRun, FirstStepMatches) {
   Trial run(GetParam(), Trial::micro_batch(GetParam(), 6));
@@ -197,10 +198,7 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenRun,
-                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3",
-                                         "qwen3-untied", "qwen3-moe", "qwen3-moe-fused", "mixtral", "mistral",
-                                         "qwen3-window", "phi3", "phi3-long", "olmo2", "smollm3", "granite", "gemma2",
-                                         "gemma3", "gpt-oss", "llama4"),
+                         testing::ValuesIn(golden_folders(std::string(TESSERA_TEST_DATA) + "/golden", "golden.json")),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

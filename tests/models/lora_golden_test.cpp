@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "golden.hpp"
+#include "golden_folders.hpp"
 #include "models/lora_config.hpp"
 #include "models/lora_files.hpp"
 #include "runner.hpp"
@@ -39,9 +40,17 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 
 /// A golden directory, and the folder of its adapter.
 struct AdapterCase {
-  const char* model;
-  const char* folder = "lora";
+  std::string model, folder;
 };
+
+std::vector<AdapterCase> adapter_cases() {
+  std::vector<AdapterCase> cases;
+  for (const char* folder : {"lora", "lora-experts"})
+    for (const std::string& model :
+         golden_folders(std::string(TESSERA_TEST_DATA) + "/golden", std::string(folder) + "/lora.json"))
+      cases.push_back({model, folder});
+  return cases;
+}
 
 class GoldenAdapter : public testing::TestWithParam<AdapterCase> {};
 
@@ -91,21 +100,11 @@ TEST_P(GoldenAdapter, HasPeftsLogitsMergedOrNot) {
   EXPECT_LT(largest_difference(runner.logits(shape, prompt), ours), 1e-5 * size);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenAdapter,
-                         testing::Values(AdapterCase{"tiny"}, AdapterCase{"llama"}, AdapterCase{"qwen2"},
-                                         AdapterCase{"qwen3"}, AdapterCase{"qwen3-moe"}, AdapterCase{"mixtral"},
-                                         AdapterCase{"qwen3-untied"}, AdapterCase{"mistral"}, AdapterCase{"phi3"},
-                                         AdapterCase{"olmo2"}, AdapterCase{"smollm3"}, AdapterCase{"granite"},
-                                         AdapterCase{"gemma2"}, AdapterCase{"gemma3"}, AdapterCase{"gpt-oss"},
-                                         AdapterCase{"llama4"}, AdapterCase{"llama3-rope"},
-                                         AdapterCase{"qwen3-moe-fused"}, AdapterCase{"qwen3-moe", "lora-experts"},
-                                         AdapterCase{"mixtral", "lora-experts"},
-                                         AdapterCase{"qwen3-moe-fused", "lora-experts"}),
-                         [](const auto& param_info) {
-                           std::string name = std::string(param_info.param.model) + "_" + param_info.param.folder;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Families, GoldenAdapter, testing::ValuesIn(adapter_cases()), [](const auto& param_info) {
+  std::string name = param_info.param.model + "_" + param_info.param.folder;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 }  // namespace
 }  // namespace tessera::test
