@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ids and decoded texts of the pipelines of families.py, beside Hugging Face's `tokenizers`, on texts made by seed and on real ones.
-#   pip install tokenizers==0.23.3 && python tests/io/tokenizer/differences.py PROGRAM [--texts N] [--real DIR ...] [--only NAME ...] [--published DIR]
+#   pip install tokenizers==0.23.3 && python tests/io/tokenizer/differences.py PROGRAM [--texts N] [--real DIR ...] [--most_real N] [--only NAME ...] [--published DIR]
 # PROGRAM is the target tokenizer_differences (differences.cpp). Every tokenizer.json of the folder is compared, and those of families.py that it lacks. Exits with 1 if any differs.
 # --published: those that published.py wrote there, in their place.
 import argparse
+import gettext
+import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +14,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import zlib
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from tokenizers import Tokenizer  # noqa: E402  (reads the variable)
@@ -22,21 +26,36 @@ here = pathlib.Path(__file__).resolve().parent
 arguments = argparse.ArgumentParser()
 arguments.add_argument("program")
 arguments.add_argument("--texts", type=int, default=5000, help="texts made by seed, for each tokenizer")
-arguments.add_argument("--real", nargs="*", default=[str(families.root)], help="folders whose text files are cut into texts")
-arguments.add_argument("--most_real", type=int, default=5000)
+arguments.add_argument("--real", nargs="*", default=[str(families.root)], help="folders whose text files, also .gz and .mo, are cut into texts")
+arguments.add_argument("--most_real", type=int, default=5000, help="of these, for each tokenizer")
+arguments.add_argument("--most_of_file", type=int, default=10)
 arguments.add_argument("--only", nargs="*")
 arguments.add_argument("--published", type=pathlib.Path)
 arguments.add_argument("--seed", type=int, default=1)
 given = arguments.parse_args()
 
 
+def text_of(path):
+    """Of a translation catalog (.mo) its messages; nothing of a binary file."""
+    try:
+        if path.suffix == ".mo":
+            with path.open("rb") as catalog:
+                return "\n".join(m for m in gettext.GNUTranslations(catalog)._catalog.values() if isinstance(m, str))
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read(1 << 20)
+    except (OSError, EOFError, ValueError, LookupError, zlib.error):  # damaged, or of another form
+        return ""
+    return "" if b"\0" in content else content.decode("utf-8", "replace")
+
+
 def real_texts(rng):
-    files = [f for d in given.real for e in ("md", "py", "cpp", "hpp", "json", "txt", "rst", "yaml", "sh") for f in pathlib.Path(d).rglob("*." + e)]
-    rng.shuffle(files)
+    folders = [sorted(f for f in pathlib.Path(d).rglob("*") if f.is_file() and "/." not in f"/{f.relative_to(d)}") for d in given.real]
+    for files in folders:
+        rng.shuffle(files)
     texts = []
-    for f in files:
-        text = f.read_bytes()[:1 << 20].decode("utf-8", "replace")
-        while text and len(texts) < given.most_real:
+    for f in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*folders))):  # of each folder as many
+        text, most = text_of(f), min(given.most_real, len(texts) + given.most_of_file)
+        while text and len(texts) < most:
             size = int(2 ** rng.uniform(4, 13))
             texts.append(text[:size])
             text = text[size * rng.randint(1, 8):]
