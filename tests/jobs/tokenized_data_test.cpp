@@ -166,6 +166,17 @@ TEST_F(TokenCache, TextOfACommandIsRemovedOnceItsTokensAreThere) {
   EXPECT_EQ(text_files(), 1);
 }
 
+TEST_F(TokenCache, CodeBesideTheTokenizerIsNamedByEveryCommand) {
+  for (const char* command : {"train", "eval", "generate"}) {
+    config(strfmt(R"({"auto_map": {"AutoTokenizer": ["code.Of_%s", null]}})", command));
+    const Options options = parsed({command, "--model", folder.path()}).options;
+    testing::internal::CaptureStderr();
+    (void)read_tokenizer(options, folder.path());
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr(strfmt("W077: \"auto_map\" of tokenizer_config.json names \"code.Of_%s\"", command)));
+  }
+}
+
 TEST(BytesAsTokens, AreRefusedWhereOneStandsForAnImage) {
   const test::TempDir folder;
   const Options options = parsed({"train", "--model", folder.path(), "--tokenizer", "bytes", "--stage", "pt"}).options;

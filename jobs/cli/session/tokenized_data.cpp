@@ -118,15 +118,15 @@ std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, 
                          io::unread_tokenizer(path).empty()
                              ? "Give auto, bytes, a directory with a tokenizer.json, or such a file"
                              : io::tokenizer_conversion(path));
-  return std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
+  auto tokenizer = std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
+  if (!tokenizer->difference().empty()) log::warn(77, tokenizer->difference());
+  return tokenizer;
 }
 
 std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world,
                                                         const std::string& model_directory) {
   std::shared_ptr<const io::TextTokenizer> tokenizer;
   world.run_and_agree([&] { tokenizer = read_tokenizer(options, model_directory); });
-  if (tokenizer != nullptr && !tokenizer->difference().empty() && world.rank() == 0)
-    log::warn(77, tokenizer->difference());
   world.require_equal("the tokenizer", tokenizer == nullptr ? "bytes" : strfmt("%016lx", tokenizer->hash()));
   return tokenizer;
 }

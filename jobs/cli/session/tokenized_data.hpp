@@ -17,7 +17,8 @@
 namespace tessera::jobs {
 
 /// By --tokenizer: a PATH's; with `auto` that of `model_directory`, or null if it has none that can be read or its
-/// model was trained on bytes (args.json); null for `bytes`. Throws Error (usage: there is none at PATH; data).
+/// model was trained on bytes (args.json); null for `bytes`. W077: transformers reads it otherwise. Throws Error
+/// (usage: there is none at PATH; data).
 [[nodiscard]] std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options,
                                                                       const std::string& model_directory);
 /// Collective: the same on every rank; throws Error (usage) on every rank if the ranks read different ones.
