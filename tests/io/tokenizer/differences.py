@@ -102,6 +102,6 @@ for name in given.only or known:
                 wrong += 1
                 if wrong <= 3:
                     print("  %r\n    %s\n    %s" % (text[:200], expected[:40], ids[:40] if isinstance(ids, list) else ids))
-    print("%-12s %6d texts, %d differ" % (name, len(texts), wrong), flush=True)
+    print("%-18s %6d texts, %d differ" % (name, len(texts), wrong), flush=True)
     different += wrong
 sys.exit(different > 0)
