@@ -6,6 +6,7 @@
 #include <yaml.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
@@ -158,7 +159,10 @@ const ConfigNode* ConfigNode::find(const std::string& key) const {
 
 ConfigNode parse_yaml(const std::string& text, const std::string& source) {
   if (text.size() > max_config_bytes) throw yaml_error(source, 1, strfmt("longer than %zu bytes", max_config_bytes));
-  return YamlReader(text, source).document();
+  // libyaml counts a byte order mark as a column, so that the lines below the first would be indented less.
+  constexpr std::string_view mark = "\xEF\xBB\xBF";
+  const bool marked = text.starts_with(mark);
+  return YamlReader(marked ? text.substr(mark.size()) : text, source).document();
 }
 
 ConfigNode read_config(const std::string& path) {

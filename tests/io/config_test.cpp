@@ -43,6 +43,12 @@ TEST(Yaml, ATableOfOptions) {
   EXPECT_EQ(root.entries.front().first, "model");
 }
 
+TEST(Yaml, AByteOrderMarkIsNoIndentation) {
+  const auto root = yaml("\xEF\xBB\xBFseed: 1\r\nmax_length: 2\r\n");
+  EXPECT_EQ(root.find("seed")->text, "1");
+  EXPECT_EQ(root.find("max_length")->text, "2");
+}
+
 TEST(Yaml, EmptyFilesAreEmptyTables) {
   for (const char* text : {"", "\n", "# only words\n", "---\n", "--- ~\n...\n"}) {
     EXPECT_EQ(yaml(text).kind, Kind::map) << text;
