@@ -32,12 +32,14 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
       throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", which has no checksums", {},
                   "Name a checkpoint, or a directory with checkpoints");
     const io::VerifyReport report = io::verify_checkpoint(world, located.path, threads_of(call.options()));
-    num_damaged += report.num_damaged;
+    num_damaged += report.num_damaged + (located.skipped.empty() ? 0 : 1);
+    if (!located.skipped.empty()) damaged += (damaged.empty() ? "" : ", ") + located.skipped;
     if (report.num_damaged > 0) damaged += (damaged.empty() ? "" : ", ") + located.path;
     all.push_back({{"path", located.path},
                    {"whole", report.num_damaged == 0},
                    {"bytes", report.bytes},
                    {"seconds", report.seconds},
+                   {"skipped", located.skipped},
                    {"damage", report.damage}});
     if (json) continue;
     for (const std::string& line : report.damage) log::info("damage    " + line);
@@ -57,9 +59,10 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
 io::LocatedPath locate(World& world, const std::string& path) {
   const std::string found = world.text_of_rank_0([&] {
     const io::LocatedPath located = io::recognize(path);
-    return std::to_string(static_cast<int>(located.kind)) + located.path;
+    return std::to_string(static_cast<int>(located.kind)) + located.path + '\0' + located.skipped;
   });
-  return {static_cast<io::PathKind>(found[0] - '0'), found.substr(1)};
+  const std::size_t end = found.find('\0');
+  return {static_cast<io::PathKind>(found[0] - '0'), found.substr(1, end - 1), found.substr(end + 1)};
 }
 
 std::optional<std::regex> grep_pattern(const Options& options) {

@@ -218,7 +218,14 @@ TEST(Recognize, ByNamesAndFirstBytes) {
   const auto is = [&](const std::string& path, PathKind kind) {
     EXPECT_EQ(static_cast<int>(recognize(folder / path).kind), static_cast<int>(kind)) << path;
   };
-  EXPECT_EQ(recognize(folder / "run").path, folder / "run/v10-20260101-000000/checkpoint-7");
+  testing::internal::CaptureStderr();
+  const LocatedPath run = recognize(folder / "run");
+  const std::string warned = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(run.path, folder / "run/v10-20260101-000000/checkpoint-7");
+  EXPECT_EQ(run.skipped, folder / "run/v10-20260101-000000/checkpoint-8");
+  EXPECT_NE(warned.find("warning W026: " + run.skipped + " is incomplete and is skipped: E130"), std::string::npos)
+      << warned;
+  EXPECT_EQ(recognize(folder / "run/v2-20260101-000000").skipped, "");
   is("run/v2-20260101-000000", PathKind::checkpoint);
   is("hf", PathKind::model);
   is("hf/model.safetensors", PathKind::safetensors);
