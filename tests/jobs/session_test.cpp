@@ -312,7 +312,7 @@ TEST(Resume, MaxStepsBehindTheCheckpointAreRefused) {
 }
 
 TEST(Best, IsRecordedWhereASaveWritesIt) {
-  const BestCheckpoint best{{"eval_loss", false}, 4.02, 4, "out/checkpoint-4"};
+  const BestCheckpoint best{{"eval_loss", false}, 4.02, 4, "out/checkpoint-4", "0badf00d"};
   const BestCheckpoint before{{"eval_loss", false}, 4.35, 2, "out/checkpoint-2"};
   Progress progress{.step = 4, .samples = 32, .tokens = 100};
   progress.schedule = ScheduleState{};
@@ -323,6 +323,7 @@ TEST(Best, IsRecordedWhereASaveWritesIt) {
   progress.best = best;
   EXPECT_EQ(with_best(without, best), training_text(progress, {}, options));
   EXPECT_EQ(with_best(older, best), training_text(progress, {}, options));
+  EXPECT_EQ(best_from_json(to_json(best), "here").validation, "0badf00d");
   progress.schedule.reset();
   const std::string old_program = training_text(progress, {}, options);
   progress.best.reset();
@@ -333,17 +334,17 @@ TEST(Best, IsRecordedWhereASaveWritesIt) {
 
 TEST(Best, ThatIsLostIsNotPrintedBeforeItsCheckpointIsTaken) {
   const test::TempDir folder;
-  const BestCheckpoint best{{"eval_loss", false}, 4.02, 4, ""};
+  const BestCheckpoint best{{"eval_loss", false}, 4.02, 4, "", "0badf00d"};
   io::Manifest manifest;
   manifest.run_metadata = "{}";
-  const auto find = [&](const std::vector<std::string>& more) {
+  const auto find = [&](const std::vector<std::string>& more, const std::string& validation = "0badf00d") {
     std::vector<std::string> arguments = {"train"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Options options = parsed(arguments).options;
     FoundBest found;
     testing::internal::CaptureStderr();
     run_local(2, [&](World& world) {
-      const FoundBest mine = find_best(world, options, manifest, folder / "checkpoint-6", best);
+      const FoundBest mine = find_best(world, options, manifest, folder / "checkpoint-6", best, validation);
       if (world.rank() == 0) found = mine;
     });
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
@@ -358,6 +359,10 @@ TEST(Best, ThatIsLostIsNotPrintedBeforeItsCheckpointIsTaken) {
   EXPECT_EQ(found.lost, "");
   ASSERT_TRUE(found.best.has_value());
   EXPECT_EQ(found.best->path, folder / "checkpoint-4");
+  const FoundBest of_other_data = find({"--metric_for_best_model", "loss"}, "0badf00e");
+  EXPECT_FALSE(of_other_data.best.has_value());
+  EXPECT_THAT(of_other_data.lost, HasSubstr("checkpoint-4 by eval_loss, was chosen on other validation data"));
+  EXPECT_TRUE(find({"--metric_for_best_model", "loss"}, "").best.has_value()) << "a run that evaluates nothing";
   EXPECT_THAT(find({"--metric_for_best_model", "ppl"}).lost, HasSubstr("chosen by another metric than eval_ppl"));
 }
 

@@ -64,6 +64,8 @@ cmp out/model.safetensors other/model.safetensors || fail "a run resumed elsewhe
 expect "^best      $work/parts/checkpoint-$best " log
 run --output_dir other --resume_from_checkpoint auto --load_best_model_at_end --metric_for_best_model loss
 expect 'W032: .*was chosen by another metric than eval_loss' log
+run --output_dir other_data --resume_from_checkpoint parts/checkpoint-$best --load_best_model_at_end --eval_max_batches 1
+expect "W032: .*checkpoint-$best by eval_far_loss, was chosen on other validation data" log
 
 # The last step was saved and not evaluated (a signal cut the evaluation short): the resume does it, and that step counts.
 later=(--metric_for_best_model near_loss --learning_rate 1e-3)

@@ -25,7 +25,9 @@ void TrainRun::read_candidate(const io::CheckpointReader& reader, const std::str
       options_, checkpoint_defaults(manifest, path),
       {trainer_options_.run.batch.global_batch, tessera::name_of(trainer_options_.run.strategy.policy.param_dtype)},
       path);
-  const FoundBest found = progress_.best ? find_best(world_, options_, manifest, path, *progress_.best) : FoundBest{};
+  const FoundBest found = progress_.best
+                              ? find_best(world_, options_, manifest, path, *progress_.best, data_identity_.validation)
+                              : FoundBest{};
   progress_.best = found.best;
   lost_best_ = found.lost;
   length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);

@@ -69,22 +69,25 @@ bool is_better(const BestMetric& metric, double value, const std::optional<BestC
 }
 
 Json to_json(const BestCheckpoint& best) {
-  return {{"metric", best.metric.name},
-          {"greater_is_better", best.metric.greater_is_better},
-          {"value", best.value},
-          {"global_step", best.step}};
+  Json json = {
+      {"metric", best.metric.name}, {"greater_is_better", best.metric.greater_is_better}, {"value", best.value}};
+  if (!best.validation.empty()) json["validation_crc32c"] = best.validation;
+  json["global_step"] = best.step;
+  return json;
 }
 
 BestCheckpoint best_from_json(const Json& json, const std::string& source) {
   const auto is = [&](const char* key, auto kind) { return json.contains(key) && (json.at(key).*kind)(); };
   if (!json.is_object() || !is("metric", &Json::is_string) || !is("greater_is_better", &Json::is_boolean) ||
-      !is("value", &Json::is_number) || !is("global_step", &Json::is_number_integer))
+      !is("value", &Json::is_number) || !is("global_step", &Json::is_number_integer) ||
+      (json.contains("validation_crc32c") && !is("validation_crc32c", &Json::is_string)))
     throw Error(ExitCode::data, source + " has a malformed record of the best checkpoint (\"training\".best)", {},
                 "Start a new run from it with --model");
   return {{json.at("metric").get<std::string>(), json.at("greater_is_better").get<bool>()},
           json.at("value").get<double>(),
           json.at("global_step").get<std::int64_t>(),
-          {}};
+          {},
+          json.value("validation_crc32c", "")};
 }
 
 std::string with_best(const std::string& training, const BestCheckpoint& best) {

@@ -30,6 +30,7 @@ struct BestCheckpoint {
   double value = 0;
   std::int64_t step = 0;
   std::string path;
+  std::string validation = {};  // DataIdentity::validation of the evaluation; "": an older program did not record it
 };
 /// NaN is never better; an equal value is not.
 [[nodiscard]] bool is_better(const BestMetric& metric, double value, const std::optional<BestCheckpoint>& best);

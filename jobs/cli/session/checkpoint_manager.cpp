@@ -149,7 +149,8 @@ void CheckpointManager::finish(const Progress& progress) {
 /// The best checkpoint once that of `step` is on disk.
 std::optional<BestCheckpoint> CheckpointManager::best_with(std::int64_t step) const {
   if (!metric_ || evaluated_step_ != step || !is_better(*metric_, evaluated_value_, best_)) return best_;
-  return BestCheckpoint{*metric_, evaluated_value_, step, parts_.output->file(io::checkpoint_name(step))};
+  return BestCheckpoint{*metric_, evaluated_value_, step, parts_.output->file(io::checkpoint_name(step)),
+                        parts_.data.validation};
 }
 
 void CheckpointManager::evaluated(std::int64_t step, double value) {

@@ -25,22 +25,36 @@ std::string samples_word(const RunData& data, const Options& options) {
   const std::string truncation = truncation_word(options, data.train->masked());
   return packing_word(options) + (truncation == "split" ? "" : ", " + truncation);
 }
+
+/// Continues a checksum with tokens at the beginning, in the middle and at the end, and with the selected rows.
+std::uint32_t crc_of(std::uint32_t crc, const io::TokenStream& tokens) {
+  constexpr std::int64_t most = 65536;
+  const std::int64_t size = tokens.size(), n = std::min(most, size);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+  for (const std::int64_t first : {std::int64_t{0}, (size - n) / 2, size - n}) {
+    tokens.read(first, n, ids.data());
+    crc = io::crc32c(crc, std::as_bytes(std::span(ids)));
+  }
+  if (const std::uint64_t selection = tokens.selection(); selection != 0)
+    crc = io::crc32c(crc, std::as_bytes(std::span(&selection, 1)));
+  return crc;
+}
+
+std::string validation_checksum(const RunData& data, const Options& options) {
+  if (data.validation.empty()) return "";
+  std::uint32_t crc = 0;
+  for (const ValidationSet& set : data.validation) {
+    const std::int64_t numbers[] = {set.tokens->size(), set.count.samples, options.integer("eval_max_batches")};
+    crc = crc_of(io::crc32c(crc, std::as_bytes(std::span(numbers))), *set.tokens);
+  }
+  return strfmt("%08x", crc);
+}
 }  // namespace
 
 DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length) {
-  constexpr std::int64_t most = 65536;
-  DataIdentity id{data.train->size(),          data.train_count.samples,        max_length,
-                  data_seed(options),          options.flag("dataset_shuffle"), 0,
-                  samples_word(data, options), options.flag("group_by_length")};
-  const std::int64_t n = std::min(most, id.tokens);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
-  for (const std::int64_t first : {std::int64_t{0}, (id.tokens - n) / 2, id.tokens - n}) {
-    data.train->read(first, n, ids.data());
-    id.crc = io::crc32c(id.crc, std::as_bytes(std::span(ids)));
-  }
-  if (const std::uint64_t selection = data.train->selection(); selection != 0)
-    id.crc = io::crc32c(id.crc, std::as_bytes(std::span(&selection, 1)));
-  return id;
+  return {data.train->size(),          data.train_count.samples,        max_length,
+          data_seed(options),          options.flag("dataset_shuffle"), crc_of(0, *data.train),
+          samples_word(data, options), options.flag("group_by_length"), validation_checksum(data, options)};
 }
 
 nlohmann::ordered_json optimizer_settings(const train::OptimizerOptions& optimizer) {
@@ -220,7 +234,7 @@ void require_max_steps(const Options& options, std::int64_t step, const std::str
 }
 
 FoundBest find_best(World& world, const Options& options, const io::Manifest& manifest, const std::string& directory,
-                    const BestCheckpoint& best) {
+                    const BestCheckpoint& best, const std::string& validation) {
   const std::optional<BestMetric> metric = best_metric(options);
   if (!metric) return {};
   const std::string path = world.text_of_rank_0([&] {
@@ -233,16 +247,18 @@ FoundBest find_best(World& world, const Options& options, const io::Manifest& ma
     return std::string();
   });
   const bool same = metric->name == best.metric.name && metric->greater_is_better == best.metric.greater_is_better;
-  if (!path.empty() && same) {
+  const bool same_data = best.validation.empty() || validation.empty() || best.validation == validation;
+  if (!path.empty() && same && same_data) {
     BestCheckpoint found = best;
     found.path = path;
     return {found, ""};
   }
-  return {std::nullopt,
-          strfmt("the best checkpoint so far, %s by %s, ", io::checkpoint_name(best.step).c_str(),
-                 best.metric.name.c_str()) +
-              (same ? "is not beside " + directory : "was chosen by another metric than " + metric->name) +
-              ": it does not count any more"};
+  return {std::nullopt, strfmt("the best checkpoint so far, %s by %s, ", io::checkpoint_name(best.step).c_str(),
+                               best.metric.name.c_str()) +
+                            (!same        ? "was chosen by another metric than " + metric->name
+                             : !same_data ? "was chosen on other validation data"
+                                          : "is not beside " + directory) +
+                            ": it does not count any more"};
 }
 
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now) {

@@ -40,6 +40,7 @@ struct DataIdentity {
   std::uint32_t crc = 0;         // of tokens at the beginning, in the middle and at the end
   std::string packing = "none";  // or the strategy
   bool by_length = false;        // --group_by_length
+  std::string validation = {};   // checksum of what an evaluation reads; "": nothing. It may change
 };
 [[nodiscard]] DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length);
 
@@ -79,9 +80,11 @@ struct FoundBest {
   std::string lost;                    // why there is none, for W032; "" where nothing asks for one
 };
 /// Collective. The best checkpoint so far, as a checkpoint at `directory` records it (`best`): beside that one, or
-/// where the manifest says. None: it is at neither, or was chosen by another metric. Prints nothing.
+/// where the manifest says. None: it is at neither, or was chosen by another metric, or on other validation data than
+/// this run's (DataIdentity::validation). Prints nothing.
 [[nodiscard]] FoundBest find_best(World& world, const Options& options, const io::Manifest& manifest,
-                                  const std::string& directory, const BestCheckpoint& best);
+                                  const std::string& directory, const BestCheckpoint& best,
+                                  const std::string& validation);
 
 /// Throws Error (usage) naming the states that the checkpoint lacks, unless it has none at all (its load says so).
 void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now);
