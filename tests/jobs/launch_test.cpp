@@ -137,8 +137,12 @@ TEST(MpirunOptions, OnesThatAreNotKnownAreNamed) {
               ElementsAre("-n", "2", "--tune", "file", "-H", "a"));
   EXPECT_EQ(read({"-n"}).unknown, "-n");
   EXPECT_EQ(read({"--mca", "btl"}).unknown, "--mca");
-  EXPECT_EQ(read({"-N", "two"}).unknown, "");
-  EXPECT_THAT(read({"-N", "two"}).given, ElementsAre("-N", "two")) << "mpirun says what is wrong with it";
+}
+
+TEST(MpirunOptions, NumbersOfRanksAreAtLeastOne) {
+  for (const char* option : {"-n", "--np", "-c", "-N", "-npernode"})
+    for (const char* value : {"0", "-1", "two", "2.5", ""})
+      EXPECT_THROW((void)read({option, value}), Error) << option << " " << value;
 }
 
 TEST(MpirunOptions, AreRepeatedForTheQuery) {

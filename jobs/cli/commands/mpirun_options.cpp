@@ -93,6 +93,12 @@ const MpirunOption* find_mpirun_option(const std::string& word) {
   return found == known_options.end() ? nullptr : found;
 }
 
+/// The number of ranks that a text asks for; none if it is no number of at least 1.
+std::optional<int> rank_count(const std::string& text) {
+  const std::optional<std::int64_t> count = parse_integer(text);
+  return count && *count >= 1 && *count <= 1 << 20 ? std::optional<int>(static_cast<int>(*count)) : std::nullopt;
+}
+
 }  // namespace
 
 MpirunOptions read_mpirun_options(const std::vector<std::string>& words, char* const* environment) {
@@ -114,8 +120,12 @@ MpirunOptions read_mpirun_options(const std::vector<std::string>& words, char* c
     const auto begin = words.begin() + static_cast<std::ptrdiff_t>(i), end = begin + 1 + option->values;
     const std::string value = option->values > 0 ? words[i + 1] : "";
     i += 1 + static_cast<std::size_t>(option->values);
-    if (option->effect == Effect::per_node && parse_integer(value).value_or(0) > 0) {
-      options.per_node = static_cast<int>(*parse_integer(value));
+    const bool counts = option->effect == Effect::ranks || option->effect == Effect::per_node;
+    if (counts && !rank_count(value))  // mpirun takes 0 for a rank on each slot, and says nothing
+      throw Error(ExitCode::usage, "launch: " + *begin + " " + value + ": expected a number of ranks, at least 1",
+                  "command line", "Give a number, or leave it out for a rank on each slot of the hosts");
+    if (option->effect == Effect::per_node) {
+      options.per_node = rank_count(value);
       continue;
     }
     options.given.insert(options.given.end(), begin, end);
@@ -140,20 +150,20 @@ std::string take_torchrun_variables(MpirunOptions& options, bool several) {
     const char* text = std::getenv(name);
     if (text == nullptr || *text == '\0') continue;
     const std::string said = std::string(name) + "=" + text;
-    const std::optional<std::int64_t> count = parse_integer(text);
-    if (!count || *count < 1 || *count > 1 << 20)
+    const std::optional<int> count = rank_count(text);
+    if (!count)
       throw Error(ExitCode::usage, "launch: " + said + ": expected the number of ranks of a node", "environment",
                   "Give a number, or unset it and give -n");
     const std::string asked = options.ranks      ? "-n " + *options.ranks
                               : options.per_node ? "-N " + std::to_string(*options.per_node)
                                                  : "";
     if (options.binds || !options.unknown.empty() || !asked.empty()) {
-      if (options.ranks == std::to_string(*count) || options.per_node == static_cast<int>(*count)) return "";
+      if (options.ranks == std::to_string(*count) || options.per_node == count) return "";
       return said + " is not read: " +
              (asked.empty() ? "other options say where the ranks run" : asked + " says how many ranks there are");
     }
     if (many_hosts) {
-      options.per_node = static_cast<int>(*count);
+      options.per_node = count;
     } else {
       options.ranks = std::to_string(*count);
       for (auto* words : {&options.given, &options.for_query}) words->insert(words->end(), {"-n", *options.ranks});

@@ -19,6 +19,7 @@ struct MpirunOptions {
 };
 
 /// Reads mpirun's options, and its parameters in the environment (OMPI_MCA_…). What mpirun would refuse is `unknown`.
+/// Throws Error (usage) if the number of ranks is none, or below 1.
 [[nodiscard]] MpirunOptions read_mpirun_options(const std::vector<std::string>& words, char* const* environment);
 
 /// Takes the number of ranks per node from NPROC_PER_NODE, torchrun's variable, if no option says it: -n on one host,
