@@ -135,6 +135,8 @@ TEST(Parse, ValuesAreChecked) {
   EXPECT_THAT(error_line({"train", "--from_scratch=maybe"}), HasSubstr("true or false"));
   EXPECT_THAT(error_line({"train", "--profile_steps", "9:3"}), HasSubstr("A:B"));
   EXPECT_THAT(error_line({"train", "--max_length"}), HasSubstr("expected an integer of at least 1"));
+  for (const char* size : {"device_memory", "max_shard_size", "checkpoint_file_size"})
+    EXPECT_THAT(error_line({"train", std::string("--") + size, "0"}), HasSubstr("expected a size above 0"));
   EXPECT_THAT(error_line({"train", "--shard_group_size", "0"}), HasSubstr("shard_group_size"));
   EXPECT_THAT(error_line({"train", "--forward_prefetch", "BACKWARD"}), HasSubstr("number of units"));
 }

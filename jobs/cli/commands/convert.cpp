@@ -86,8 +86,6 @@ ConvertRequest read_request(const Options& options, World& world) {
                 "--to: command line", "Convert it --to hf");
   if (request.to_native && request.dtype && *request.dtype != DType::f32)
     throw options.refuse("dtype", "a checkpoint holds its master weights in fp32", "Drop --dtype, or convert --to hf");
-  if (request.target.max_file_bytes == 0)
-    throw options.refuse("max_shard_size", "--max_shard_size is 0", "Use 5GB, for example");
   world.run_on_rank_0(
       [&] { request.lock = std::make_unique<io::OutputLock>(request.in, request.out, request.target.replace); });
   return request;

@@ -47,7 +47,7 @@ const OptionSpec tool_table[] = {
      .min = 1, .max = 1048576},
     {.name = "device_memory", .type = Type::size, .values = "BYTES", .group = "Plan",
      .help = "memory that a rank may use; plan also prints the largest micro-batch that fits",
-     .commands = for_plan | for_train | for_config | for_inference},
+     .commands = for_plan | for_train | for_config | for_inference, .min = 1},
     {.name = "print_schedule", .type = Type::flag, .default_value = "false", .group = "Plan",
      .help = "print the verified schedules as text: what is gathered once before the first step, and the step", .commands = for_plan | for_config},
     {.name = "explain", .type = Type::flag, .default_value = "false", .group = "Plan",

@@ -18,7 +18,7 @@ const OptionSpec run_table[] = {
      .equivalents = "HF --run_name"},
     {.name = "max_shard_size", .type = Type::size, .default_value = "5GB", .group = "Run",
      .help = "largest file of a saved model; a larger model is split, with an index",
-     .equivalents = "HF save_pretrained(max_shard_size)", .commands = for_runs | for_convert},
+     .equivalents = "HF save_pretrained(max_shard_size)", .commands = for_runs | for_convert, .min = 1},
     {.name = "save_model", .type = Type::flag, .default_value = "true", .group = "Run",
      .help = "write config.json and model.safetensors at the end"},
     {.name = "save_dtype", .type = Type::choice, .default_value = "auto",
@@ -59,7 +59,8 @@ const OptionSpec run_table[] = {
      .group = "Checkpoints",
      .help = "if a checkpoint cannot be written: end the run (exit 3), or log a warning and continue training"},
     {.name = "checkpoint_file_size", .type = Type::size, .default_value = "32GiB", .group = "Checkpoints",
-     .help = "split a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert},
+     .help = "split a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert,
+     .min = 1},
     {.name = "checkpoint_io", .type = Type::choice, .default_value = "direct", .values = "direct|mpio",
      .group = "Checkpoints",
      .help = "how ranks write a checkpoint's files, with the same bytes: each its own ranges past the page cache, or "

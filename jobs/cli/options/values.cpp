@@ -155,7 +155,12 @@ std::string expected_value(const OptionSpec& spec, const std::string& text) {
           number ? static_cast<double>(*number) >= spec.min : share.has_value() && *share > 0 && *share < 1;
       return good ? "" : expected(spec, "an integer") + ", or a share of all steps between 0 and 1";
     }
-    case Type::size: return parse_size(text) ? "" : "a size such as 512MiB or 5GB";
+    case Type::size: {
+      const auto value = parse_size(text);
+      const bool positive = std::isfinite(spec.min);
+      if (value && (!positive || static_cast<double>(*value) >= spec.min)) return "";
+      return positive ? "a size above 0 such as 512MiB or 5GB" : "a size such as 512MiB or 5GB";
+    }
     case Type::duration: {
       const auto value = parse_duration(text);
       return value && *value >= (std::isfinite(spec.min) ? spec.min : 0.0) ? "" : "a time above 0 such as 90s or 1h30m";
