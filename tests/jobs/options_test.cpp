@@ -125,6 +125,11 @@ TEST(Parse, OptionsOfOtherCommandsAreNamed) {
   EXPECT_THAT(error_line({"convert", "--model", "a"}), HasSubstr("Use --in."));
 }
 
+TEST(Parse, OneDashIsNamed) {
+  EXPECT_THAT(error_line({"train", "-lr", "3"}),
+              HasSubstr("unknown option -lr [command line]. Options begin with two"));
+}
+
 TEST(Parse, ValuesAreChecked) {
   EXPECT_THAT(error_line({"train", "--max_length", "12x"}), HasSubstr("an integer of at least 1"));
   EXPECT_THAT(error_line({"train", "--max_length", "0"}), HasSubstr("at least 1"));

@@ -28,6 +28,9 @@ std::string instead_of(const OptionSpec& spec, unsigned commands) {
 
 [[noreturn]] void unknown(const std::string& dashes, const std::string& name, unsigned commands) {
   const OptionSpec* elsewhere = find_option(name);
+  if (elsewhere != nullptr && (elsewhere->commands & commands) != 0)
+    throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + dashes + name, "command line",
+                        "Options begin with two dashes: --" + name);
   if (elsewhere != nullptr) {
     std::string takers;
     for (const CommandSpec& command : command_table()) {
