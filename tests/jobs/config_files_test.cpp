@@ -70,6 +70,11 @@ TEST_F(Precedence, UnknownKeysAndVariablesAreErrors) {
   EXPECT_THAT(error_line({"train", (directory_ / "nothing.yaml").string()}, ExitCode::data), HasSubstr("nothing.yaml"));
 }
 
+TEST_F(Precedence, AModelsConfigIsNoFileOfOptions) {
+  const std::string model = file("config.json", R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 256})");
+  EXPECT_THAT(error_line({"train", model}), HasSubstr("the config.json of a model, not a file of options"));
+}
+
 TEST_F(Precedence, DeepSpeedFileOnTheCommandLine) {
   const std::string ds =
       file("ds.json", R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", "gradient_clipping": 0.5,

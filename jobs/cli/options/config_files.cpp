@@ -240,6 +240,9 @@ void Options::read_included(const std::string& path, int including, const std::s
     throw Error(ExitCode::usage, "the name of a configuration file is not UTF-8", io::utf8::repaired(path),
                 "Rename it");
   const io::ConfigNode root = io::read_config(path);
+  if (const io::ConfigNode* of_a_model = root.find("architectures"); of_a_model != nullptr)
+    throw Error(ExitCode::usage, "this is the config.json of a model, not a file of options",
+                path + ":" + std::to_string(of_a_model->line), "Give it with --model, or convert its directory");
   ConfigFileReader reader(*this, path, including - 1);
   if (block.empty()) reader.read_top(root);
   else reader.read_block(block, root, block);
