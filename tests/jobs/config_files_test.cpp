@@ -70,6 +70,20 @@ TEST_F(Precedence, UnknownKeysAndVariablesAreErrors) {
   EXPECT_THAT(error_line({"train", (directory_ / "nothing.yaml").string()}, ExitCode::data), HasSubstr("nothing.yaml"));
 }
 
+TEST_F(Precedence, TwoNamesOfAnOptionInOneSourceMustAgree) {
+  const std::string differ = file("differ.yaml", "lr: 1e-3\nlearning_rate: 2e-3\n");
+  EXPECT_THAT(error_line({"train", differ}),
+              HasSubstr("--learning_rate is 1e-3, and it is also 2e-3 [" + differ + ":1; " + differ + ":2]"));
+  const std::string blocks = file("blocks.json", R"({"per_device_train_batch_size": 3,
+    "train_micro_batch_size_per_gpu": 2})");
+  EXPECT_THAT(error_line({"train", blocks}), HasSubstr("--per_device_train_batch_size is 3, and it is also 2"));
+  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_SEQ_LEN=1", "TESSERA_MAX_LENGTH=2"}),
+              HasSubstr("[environment TESSERA_SEQ_LEN; environment TESSERA_MAX_LENGTH]"));
+  const std::string agree = file("agree.yaml", "lr: 1e-3\nlearning_rate: 0.001\n");
+  EXPECT_EQ(parsed({"train", agree}).options.real("learning_rate"), 0.001);
+  EXPECT_EQ(parsed({"train", "--lr", "1", "--learning_rate", "2"}).options.real("learning_rate"), 2);
+}
+
 TEST_F(Precedence, AModelsConfigIsNoFileOfOptions) {
   const std::string model = file("config.json", R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 256})");
   EXPECT_THAT(error_line({"train", model}), HasSubstr("the config.json of a model, not a file of options"));
@@ -287,6 +301,11 @@ TEST(Strategies, EveryNameAndContradictions) {
               HasSubstr("FSDP's name for one, or a DeepSpeed FILE.json"));
   EXPECT_THAT(error_line({"train", "--zero_stage", "4"}),
               HasSubstr("--zero_stage 4: expected 0, 1, 2 or 3 [command line]"));
+}
+
+TEST(Env, OptionsAreNotSetByVariablesOfAFile) {
+  EXPECT_THAT(error_line_of_yaml("env: {TESSERA_MAX_STEPS: 3}\n"),
+              AllOf(HasSubstr("env.TESSERA_MAX_STEPS has no effect"), HasSubstr("an option of the file: max_steps")));
 }
 
 TEST(Env, SetsVariablesThatAreNotSet) {

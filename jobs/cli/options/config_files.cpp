@@ -176,6 +176,9 @@ void ConfigFileReader::read_env(const io::ConfigNode& node) {
   if (node.kind != io::ConfigNode::Kind::map)
     refuse(node, "env: expected a block of variables", "Write NAME: value below it");
   for (const auto& [name, child] : node.entries) {
+    if (is_option_variable(name))
+      refuse(child, "env." + name + " has no effect: such variables are read before the files",
+             "Write it as an option of the file: " + canonical_spelling(name.substr(8)));
     const bool set_already = std::getenv(name.c_str()) != nullptr;
     if (!set_already) ::setenv(name.c_str(), scalar(child, "env." + name).c_str(), 0);
     if (set_already) note(child, "env." + name, Outcome::harmless, "set in the environment");

@@ -81,13 +81,16 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
   return item;
 }
 
-/// Options that other options or keys set, too: two of the same precedence must not differ. (Of the same option twice
-/// on the command line, the last wins.)
+/// An option that two names or keys of the same precedence set (lr and learning_rate in a file, TESSERA_LR beside
+/// TESSERA_LEARNING_RATE) must not differ. On the command line the last wins, but where other options set it, too.
 void require_agreement(const OptionSpec& spec, const Value& before, const std::vector<std::string>& items,
                        const Source& source) {
-  if (!is_named("offload_activations offload_optimizer offload_params nvme_path", spec.name)) return;
-  const bool repeated = source.precedence == precedence::command_line && source.text == before.source.text;
-  if (source.precedence != before.source.precedence || repeated || items == before.items) return;
+  if (source.precedence != before.source.precedence || source.precedence < precedence::file || items == before.items)
+    return;
+  const bool set_by_others = is_named("offload_activations offload_optimizer offload_params nvme_path", spec.name);
+  if (source.precedence == precedence::command_line && (!set_by_others || source.text == before.source.text)) return;
+  if (items.size() == 1 && before.items.size() == 1)
+    if (const auto a = parse_real(items[0]), b = parse_real(before.items[0]); a && b && *a == *b) return;
   throw RefusedOption(
       RefusedOption::Group::contradiction,
       strfmt("--%s is %s, and it is also %s", spec.name, before.items.front().c_str(), items.front().c_str()),
@@ -275,14 +278,17 @@ void Options::assign_other_tools(const std::string& name, const std::vector<std:
                            std::string("mapped to ") + option.target + " " + request.value, option.target});
 }
 
+bool is_option_variable(const std::string& name) {
+  return name.starts_with("TESSERA_") && !name.starts_with("TESSERA_TEST_") && name != "TESSERA_ISA";
+}
+
 void Options::read_environment(char** environment) {
-  static constexpr const char* not_options[] = {"TESSERA_ISA"};
   for (char** entry = environment == nullptr ? ::environ : environment; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::size_t equals = text.find('=');
-    if (equals == std::string::npos || text.rfind("TESSERA_", 0) != 0 || text.rfind("TESSERA_TEST_", 0) == 0) continue;
+    if (equals == std::string::npos) continue;
     const std::string variable = text.substr(0, equals);
-    if (std::find(std::begin(not_options), std::end(not_options), variable) != std::end(not_options)) continue;
+    if (!is_option_variable(variable)) continue;
     const std::string name = canonical_spelling(variable.substr(8));
     const Source source{precedence::environment, "environment " + variable};
     const OptionSpec* spec = find_option(name);

@@ -34,6 +34,9 @@ struct Source {
 /// Where two options that contradict each other come from: "command line", or "run.yaml:3; run.yaml:7".
 [[nodiscard]] std::string both_sources(const Source& a, const Source& b);
 
+/// Whether an environment variable of this name is read as an option: TESSERA_SEED.
+[[nodiscard]] bool is_option_variable(const std::string& name);
+
 struct Value {
   std::vector<std::string> items;  // several for a list only; empty: not set
   Source source;
