@@ -82,6 +82,21 @@ std::string refused(const F& body) {
   return "";
 }
 
+TEST(Setup, SchedulesLongerThanTheRunAreNamed) {
+  const auto cut = [](std::vector<std::string> arguments, double steps) {
+    return cut_schedule(lr_schedule(options_of(std::move(arguments)), steps));
+  };
+  EXPECT_THAT(cut({"--warmup_steps", "100", "--learning_rate", "3e-4"}, 3),
+              HasSubstr("the warm-up has 100 steps, and the run 3: the learning rate ends at 6e-06 and never reaches"));
+  EXPECT_NE(cut({"--warmup_steps", "3"}, 3), "");
+  EXPECT_EQ(cut({"--warmup_steps", "2"}, 3), "");
+  EXPECT_EQ(cut({"--warmup_steps", "0"}, 1), "");
+  EXPECT_THAT(cut({"--lr_scheduler_type", "wsd", "--warmup_steps", "2", "--lr_decay_steps", "100"}, 6),
+              HasSubstr("the decay has 100 steps, and 4 are left behind the warm-up"));
+  EXPECT_EQ(cut({"--lr_scheduler_type", "wsd", "--warmup_steps", "2", "--lr_decay_steps", "4"}, 6), "");
+  EXPECT_EQ(cut({"--lr_scheduler_type", "cosine", "--lr_decay_steps", "100"}, 6), "");
+}
+
 TEST(Setup, Optimizers) {
   const auto of = [](std::vector<std::string> arguments) {
     return optimizer_options(options_of(std::move(arguments)));

@@ -160,10 +160,10 @@ class Launched {
     while (!(status = reap())) {
       timespec second{1, 0};
       const int number = ::sigtimedwait(&taken, nullptr, &second);
-      if (number > 0 && number != SIGCHLD) take(number);
-      else if (number < 0 && request_ && !ended_at_)
-        ::kill(mpirun_, SIGUSR1);  // mpirun may have been starting its ranks
       look_for_ranks();
+      if (number > 0 && number != SIGCHLD) take(number);
+      else if (number < 0 && request_ && !ended_at_ && !alone_since_)  // mpirun that has no more ranks dies of it
+        ::kill(mpirun_, SIGUSR1);                                      // it may have been starting its ranks
       if (ended_at_ && Clock::now() - *ended_at_ > time_to_end) ::kill(mpirun_, SIGKILL);
     }
     output_.finish();

@@ -162,6 +162,7 @@ void TrainRun::start() {
     warn_of_replaced_run(world_, options_);
     read_parameters();
   }
+  if (const std::string cut = cut_schedule(trainer_options_.lr); !cut.empty()) log::warn(82, cut);
   const std::int64_t samples = length_.next(0, trainer_options_.run.batch.global_batch);
   kernel_choices_ =
       choose_gpu_kernels({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), samples}});

@@ -349,6 +349,16 @@ train::LrSchedule lr_schedule(const Options& options, double total_steps) {
   return lr;
 }
 
+std::string cut_schedule(const train::LrSchedule& lr) {
+  if (lr.warmup_steps > 0 && lr.warmup_steps >= lr.total_steps)
+    return strfmt("the warm-up has %g steps, and the run %g: the learning rate ends at %g and never reaches %g",
+                  lr.warmup_steps, lr.total_steps, lr.rate(lr.total_steps - 1), lr.learning_rate);
+  const double left = lr.total_steps - lr.warmup_steps;
+  if (lr.kind == train::LrSchedule::Kind::wsd && lr.decay_steps > left)
+    return strfmt("the decay has %g steps, and %g are left behind the warm-up: it takes these", lr.decay_steps, left);
+  return {};
+}
+
 train::OptimizerOptions optimizer_options(const Options& options) {
   const std::string optim = options.text("optim");
   const bool sgd = optim == "sgd";

@@ -112,6 +112,9 @@ struct RunLength {
 
 /// `total_steps`: a whole number, unless the run goes on with another batch (LrSchedule).
 [[nodiscard]] train::LrSchedule lr_schedule(const Options& options, double total_steps);
+/// For W082: that the run ends within the warm-up, or that the decay of `wsd` is longer than what is left behind the
+/// warm-up; "" if neither.
+[[nodiscard]] std::string cut_schedule(const train::LrSchedule& lr);
 
 /// The optimizer and its options, without OptimizerOptions::rates, which need a model; those of another optimizer are
 /// not read. Throws Error (usage): --nesterov without momentum.
