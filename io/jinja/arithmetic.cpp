@@ -153,6 +153,29 @@ bool ordered(Runtime& runtime, Comparison op, const Value& a, const Value& b) {
                "' and '" + b.type_name() + "'");
 }
 
+/// The text of a string, with HTML's characters escaped unless it is safe.
+std::string html_escaped(const Value& string) {
+  if (string.as<Text>().safe) return string.text();
+  std::string out;
+  for (const char c : string.text()) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '\'': out += "&#39;"; break;
+      case '"': out += "&#34;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+/// a + b of strings. As with MarkupSafe, a safe one makes the whole safe.
+Value sum_of_strings(Runtime& runtime, const Value& a, const Value& b) {
+  if (a.as<Text>().safe || b.as<Text>().safe) return runtime.safe_string(html_escaped(a) + html_escaped(b));
+  return runtime.string(a.text() + b.text());
+}
+
 }  // namespace
 
 Value calculate(Runtime& runtime, Operator op, const Value& a, const Value& b) {
@@ -161,7 +184,7 @@ Value calculate(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   refuse_undefined(runtime, b);
   if (a.is_integral() && b.is_integral()) return integers(runtime, op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return reals(runtime, op, a.number(), b.number());
-  if (op == Operator::add && a.is(Kind::string) && b.is(Kind::string)) return runtime.string(a.text() + b.text());
+  if (op == Operator::add && a.is(Kind::string) && b.is(Kind::string)) return sum_of_strings(runtime, a, b);
   if (op == Operator::add && a.is_sequence() && a.kind() == b.kind()) {
     std::vector<Value> out = a.items();
     out.insert(out.end(), b.items().begin(), b.items().end());

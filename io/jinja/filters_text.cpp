@@ -171,6 +171,8 @@ Value filter_string(Runtime& runtime, const Value& self, Bound&) {
   return self.is(Kind::string) ? self : runtime.string(text_of(runtime, self));
 }
 
+Value filter_safe(Runtime& runtime, const Value& self, Bound&) { return runtime.safe_string(text_of(runtime, self)); }
+
 constexpr Builtin table_of_text_filters[] = {
     {"trim", "chars?", filter_trim},
     {"replace", "old new count?", filter_replace},
@@ -185,7 +187,7 @@ constexpr Builtin table_of_text_filters[] = {
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", filter_tojson},
     {"format", "* **", filter_format},
     {"string", "", filter_string},
-    {"safe", "", filter_string},
+    {"safe", "", filter_safe},
 };
 
 }  // namespace

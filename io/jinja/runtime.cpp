@@ -50,11 +50,22 @@ Value Runtime::object(Value::Kind kind, std::shared_ptr<Object> object) {
 }
 
 Value Runtime::string(std::string text) {
+  charge_text(text);
+  return object(Value::Kind::string, make_object<Text>(std::move(text)));
+}
+
+Value Runtime::safe_string(std::string text) {
+  charge_text(text);
+  auto made = make_object<Text>(std::move(text));
+  made->safe = true;
+  return object(Value::Kind::string, std::move(made));
+}
+
+void Runtime::charge_text(const std::string& text) {
   if (static_cast<std::int64_t>(text.size()) > options.max_output)
     fail("a string has more than " + std::to_string(options.max_output) + " bytes");
   charge(text.size());
   step(static_cast<std::int64_t>(text.size() / 256));
-  return object(Value::Kind::string, make_object<Text>(std::move(text)));
 }
 
 Value Runtime::list(std::vector<Value> items) {

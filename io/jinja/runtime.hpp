@@ -34,6 +34,7 @@ class Runtime {
 
   /// New values; they count their memory. Throw TemplateError: too large, nested too deeply.
   [[nodiscard]] Value string(std::string text);
+  [[nodiscard]] Value safe_string(std::string text);
   [[nodiscard]] Value list(std::vector<Value> items);
   [[nodiscard]] Value tuple(std::vector<Value> items);
   [[nodiscard]] Value dict(std::shared_ptr<Dict> dict);
@@ -57,6 +58,7 @@ class Runtime {
   static constexpr int max_depth = 1500;
 
  private:
+  void charge_text(const std::string& text);
   [[noreturn]] void too_many_steps() const;
   [[noreturn]] void too_deep() const;
 

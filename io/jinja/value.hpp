@@ -107,6 +107,7 @@ struct Text : Object {
   explicit Text(std::string text);
   std::string bytes;   // UTF-8
   std::size_t length;  // code points; equal to the bytes if all are ASCII
+  bool safe = false;   // what `safe` answers: + escapes the other text
 };
 
 struct Reason : Object {

@@ -49,6 +49,14 @@ TEST(Jinja, GenerationSpansCountCodePointsAndBytes) {
   EXPECT_EQ(out.generation[1].end, 5u);
 }
 
+TEST(Jinja, PlusEscapesBesideASafeText) {
+  EXPECT_EQ(rendered("{{ '<a>'|safe + s + '\\n'|safe + {'k': 1}|tojson }}", {{"s", "&<>'\"é"}}),
+            "<a>&amp;&lt;&gt;&#39;&#34;é\n{&#34;k&#34;: 1}");
+  EXPECT_EQ(rendered("{% set x = s + ('<' + 'b'|safe) %}{{ x }}{{ x ~ s }}{{ x|string + s }}", {{"s", "<"}}),
+            "&lt;&lt;b&lt;&lt;b<&lt;&lt;b&lt;");
+  EXPECT_EQ(rendered("{{ s|safe }}{{ [s|safe, s]|join }}{{ '{}'.format(s|safe) }}", {{"s", "<i>"}}), "<i><i><i><i>");
+}
+
 TEST(Jinja, TheClockIsGiven) {
   RenderOptions options;
   options.clock = [] { return std::chrono::system_clock::from_time_t(86400 * 200); };
