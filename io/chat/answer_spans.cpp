@@ -4,7 +4,9 @@
 #include "io/chat/answer_spans.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 
 #include "io/data/rows.hpp"
 
@@ -18,6 +20,7 @@ constexpr auto nowhere = std::string_view::npos;
 std::string marker(std::size_t answer) { return "\uE0A0tessera" + std::to_string(answer) + "\uE0A1"; }
 constexpr std::string_view marker_begin = "\uE0A0tessera";
 constexpr std::string_view end_of_thinking = "</think>";
+constexpr std::array keys_of_reasoning = {"reasoning_content", "thinking", "reasoning"};
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
@@ -88,12 +91,20 @@ RowError cannot_find_call(std::size_t message, std::string_view rendered) {
           quoted_begin(rendered) + ". Mark answers in the template with {% generation %}"};
 }
 
+/// Two answers share text.
+RowError cannot_part(std::size_t answer) {
+  return {
+      strfmt("the chat template prints answers %zu and %zu so that where one ends cannot be found. Mark answers in "
+             "the template with {%% generation %%}",
+             answer, answer + 1)};
+}
+
 /// A message with calls as it is, without its reasoning, without its content, and without both: a template prints less
 /// of it where other messages follow.
 std::vector<Json> less_and_less(const Json& message) {
   std::vector<Json> all = {message, message, message, message};
   for (const std::size_t without_reasoning : {1u, 3u})
-    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) all[without_reasoning].erase(key);
+    for (const char* key : keys_of_reasoning) all[without_reasoning].erase(key);
   for (const std::size_t without_content : {2u, 3u}) all[without_content]["content"] = "";
   return all;
 }
@@ -137,7 +148,7 @@ std::size_t empty_think(std::string_view answer) {
 
 std::string_view reasoning_of(const ConversationRow& row, std::size_t message) {
   const Json& one = row.messages[message];
-  for (const char* key : {"reasoning_content", "thinking", "reasoning"})
+  for (const char* key : keys_of_reasoning)
     if (const auto found = one.find(key); found != one.end() && found->is_string())
       if (const std::string_view text = trimmed(found->get_ref<const std::string&>()); !text.empty()) return text;
   std::string_view text = row.content(message);
@@ -156,14 +167,23 @@ AnswerSearch::AnswerSearch(const ConversationRow& row, std::string_view text, Tu
 
 std::vector<LossSpan> AnswerSearch::spans() const {
   if (text_.find(marker_begin) != nowhere) throw RowError{"the row has the characters that mark answers"};
-  bool calls = false;
-  for (std::size_t i = 0; i < row_.messages.size(); ++i) calls = calls || row_.calls(i) != nullptr;
-  try {
-    return search(Calls::dropped);
-  } catch (const RowError&) {
-    if (!calls) throw;
+  bool calls = false, reasoning = false;
+  for (std::size_t i = 0; i < row_.messages.size(); ++i) {
+    calls = calls || row_.calls(i) != nullptr;
+    reasoning = reasoning || (row_.role(i) == "assistant" && !reasoning_of(row_, i).empty());
   }
-  return search(Calls::kept);
+  std::optional<RowError> refused;
+  for (const bool calls_kept : {false, true}) {
+    for (const bool reasoning_kept : {false, true}) {
+      if ((calls_kept && !calls) || (reasoning_kept && !reasoning)) continue;
+      try {
+        return search({calls_kept, reasoning_kept});
+      } catch (const RowError& error) {
+        if (!refused || (calls_kept && !reasoning_kept)) refused = error;
+      }
+    }
+  }
+  throw RowError(*refused);
 }
 
 /// The length of the end of a turn that `rest` begins with: of what it has in common with the end of a conversation;
@@ -176,9 +196,57 @@ std::size_t AnswerSearch::turn_end(std::string_view rest) const {
   return rest.substr(other.size()).starts_with(begins) ? other.size() : 0;
 }
 
-std::vector<std::string> AnswerSearch::texts_between(const std::vector<std::size_t>& marked) const {
+/// Throws unless the template prints results of tools also without the calls before them (Gemma 4 does not).
+void AnswerSearch::require_results() const {
   Json messages = row_.messages;
-  for (std::size_t k = 0; k < marked.size(); ++k) messages[marked[k]] = {{"role", "assistant"}, {"content", marker(k)}};
+  std::vector<std::string> results;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    messages[i].erase("tool_calls");
+    if (row_.role(i) != "tool") continue;
+    results.push_back(marker(i + 1));
+    messages[i]["content"] = results.back();
+  }
+  if (results.empty()) return;
+  const std::string text = render_(messages, false);
+  for (const std::string& result : results)
+    if (text.find(result) == text.npos)
+      throw RowError{
+          "the chat template prints results of tools only with their calls. Mark answers in the template "
+          "with {% generation %}"};
+}
+
+Json AnswerSearch::marked_messages(const std::vector<std::size_t>& marked, Kept kept) const {
+  Json messages = row_.messages;
+  for (std::size_t k = 0; k < marked.size(); ++k) {
+    Json message = {{"role", "assistant"}, {"content", marker(k)}};
+    if (kept.reasoning) {
+      const std::string& content = row_.content(marked[k]);
+      if (const std::size_t at = content.rfind(end_of_thinking); at != content.npos) {
+        const std::size_t begin = content.find_first_not_of(" \t\r\n", at + end_of_thinking.size());
+        message["content"] = content.substr(0, begin) + marker(k);
+      }
+      for (const char* key : keys_of_reasoning)
+        if (const auto found = messages[marked[k]].find(key); found != messages[marked[k]].end()) message[key] = *found;
+    }
+    messages[marked[k]] = std::move(message);
+  }
+  return messages;
+}
+
+/// Where in `text`, the end of what is printed before message `to`, the messages [from, to) end; 0 if none is a call.
+std::size_t AnswerSearch::end_of_calls(const Json& messages, std::size_t from, std::size_t to,
+                                       std::string_view text) const {
+  bool calls = false;
+  for (std::size_t i = from; i < to; ++i) calls = calls || row_.role(i) == "assistant";
+  if (!calls) return 0;
+  const std::string before = render_(Json(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(to)), false);
+  const std::size_t end = end_of_longest_suffix(before, text, 0);
+  return end == nowhere ? 0 : end;
+}
+
+/// What the template prints before each marked message, up to the end of the generation prompt, and behind the last.
+std::vector<std::string> AnswerSearch::texts_before(const std::vector<std::size_t>& marked, Kept kept) const {
+  const Json messages = marked_messages(marked, kept);
   const std::string text = render_(messages, false);
   std::vector<std::string> between;
   std::size_t at = 0;
@@ -186,7 +254,19 @@ std::vector<std::string> AnswerSearch::texts_between(const std::vector<std::size
     const std::string mark = marker(k);
     const std::size_t found = text.find(mark, at);
     if (found == text.npos || text.find(mark, found + 1) != text.npos) throw cannot_mark(k, mark, text.substr(at));
-    between.push_back(text.substr(at, found - at));
+    const std::string_view own = std::string_view(text).substr(at, found - at);
+    const std::size_t prompt = turn_.prompt.empty() ? nowhere : own.rfind(turn_.prompt);
+    std::size_t end = found;
+    if (prompt != nowhere) {
+      end = at + prompt + turn_.prompt.size();
+      // That may be the prompt of a call that is not marked; then the answer begins behind the messages before it.
+      const std::size_t first = end_of_calls(messages, k == 0 ? 0 : marked[k - 1] + 1, marked[k], own);
+      if (prompt < first) end = at + first + common_tokens(turn_.prompt, own.substr(first));
+    } else if (const std::string_view reasoning = reasoning_of(row_, marked[k]);
+               kept.reasoning && !reasoning.empty() && own.find(reasoning) != nowhere) {
+      throw cannot_mark(k, mark, text.substr(at));  // it is printed, and is part of the answer
+    }
+    between.push_back(text.substr(at, end - at));
     at = found + mark.size();
   }
   between.push_back(text.substr(at));
@@ -194,13 +274,9 @@ std::vector<std::string> AnswerSearch::texts_between(const std::vector<std::size
 }
 
 /// The spans of these messages.
-std::vector<LossSpan> AnswerSearch::match(const std::vector<std::size_t>& marked) const {
+std::vector<LossSpan> AnswerSearch::match(const std::vector<std::size_t>& marked, Kept kept) const {
   if (marked.empty()) return {};
-  std::vector<std::string> between = texts_between(marked);
-  for (std::size_t k = 0; k < marked.size(); ++k) {  // an answer begins behind the generation prompt
-    const std::size_t at = turn_.prompt.empty() ? nowhere : between[k].rfind(turn_.prompt);
-    if (at != nowhere) between[k].resize(at + turn_.prompt.size());
-  }
+  const std::vector<std::string> between = texts_before(marked, kept);
   std::vector<LossSpan> spans;
   if (!text_.starts_with(between[0])) throw cannot_find(0, between[0], text_);
   std::size_t begin = between[0].size();
@@ -255,14 +331,17 @@ LossSpan AnswerSearch::find_call(std::size_t message, std::size_t from, std::siz
   throw cannot_find_call(message, rest);
 }
 
-std::vector<LossSpan> AnswerSearch::search(Calls calls) const {
+std::vector<LossSpan> AnswerSearch::search(Kept kept) const {
   std::vector<std::size_t> answers, marked;  // messages
+  bool called = false;
   for (std::size_t i = 0; i < row_.messages.size(); ++i) {
     if (row_.role(i) != "assistant") continue;
     answers.push_back(i);
-    if (calls == Calls::dropped || row_.calls(i) == nullptr) marked.push_back(i);
+    called = called || row_.calls(i) != nullptr;
+    if (!kept.calls || row_.calls(i) == nullptr) marked.push_back(i);
   }
-  const std::vector<LossSpan> found = match(marked);
+  if (called && !kept.calls) require_results();
+  const std::vector<LossSpan> found = match(marked, kept);
   std::vector<LossSpan> spans;
   std::size_t next = 0;  // of `marked`
   for (const std::size_t message : answers) {
@@ -273,6 +352,8 @@ std::vector<LossSpan> AnswerSearch::search(Calls calls) const {
     const std::size_t from = spans.empty() ? 0 : spans.back().end;
     spans.push_back(find_call(message, from, next < found.size() ? found[next].begin : text_.size()));
   }
+  for (std::size_t k = 1; k < spans.size(); ++k)
+    if (spans[k].begin < spans[k - 1].end) throw cannot_part(k);
   for (LossSpan& span : spans) span.begin += empty_think(text_.substr(span.begin, span.end - span.begin));
   return spans;
 }

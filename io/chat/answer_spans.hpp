@@ -24,8 +24,9 @@ using RenderMessages = std::function<std::string(const nlohmann::ordered_json& m
 
 /// Finds the answers of `row` in `text`. A second rendering, in which every answer is replaced by a marker, shows the
 /// text between answers; an answer is what stands between those texts, from the end of the generation prompt to the end
-/// of its turn. Where the template refuses a conversation without its tool calls, messages with calls stay, and their
-/// places are those at which renderings of the conversation's beginnings end, without and with the message.
+/// of its turn. Where that finds nothing, answers keep their reasoning beside the marker. Where the template refuses a
+/// conversation without its tool calls, or prints results only with calls, messages with calls stay, and their places
+/// are those at which renderings of the conversation's beginnings end, without and with the message.
 class AnswerSearch {
  public:
   AnswerSearch(const ConversationRow& row, std::string_view text, TurnText turn, RenderMessages render);
@@ -36,10 +37,18 @@ class AnswerSearch {
   [[nodiscard]] static std::string example();
 
  private:
-  enum class Calls : unsigned char { dropped, kept };
-  [[nodiscard]] std::vector<LossSpan> search(Calls calls) const;
-  [[nodiscard]] std::vector<std::string> texts_between(const std::vector<std::size_t>& marked) const;
-  [[nodiscard]] std::vector<LossSpan> match(const std::vector<std::size_t>& marked) const;
+  /// What a message whose text is replaced by a marker keeps.
+  struct Kept {
+    bool calls = false;      // messages with calls are not replaced
+    bool reasoning = false;  // what the message has of it
+  };
+  [[nodiscard]] std::vector<LossSpan> search(Kept kept) const;
+  void require_results() const;
+  [[nodiscard]] nlohmann::ordered_json marked_messages(const std::vector<std::size_t>& marked, Kept kept) const;
+  [[nodiscard]] std::size_t end_of_calls(const nlohmann::ordered_json& messages, std::size_t from, std::size_t to,
+                                         std::string_view text) const;
+  [[nodiscard]] std::vector<std::string> texts_before(const std::vector<std::size_t>& marked, Kept kept) const;
+  [[nodiscard]] std::vector<LossSpan> match(const std::vector<std::size_t>& marked, Kept kept) const;
   [[nodiscard]] LossSpan find_call(std::size_t message, std::size_t from, std::size_t to) const;
   [[nodiscard]] std::size_t turn_end(std::string_view rest) const;
 

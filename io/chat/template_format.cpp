@@ -46,6 +46,21 @@ std::vector<LossSpan> complement(const std::vector<LossSpan>& spans, std::size_t
   return rest;
 }
 
+/// One span for each of so many answers: where there are more, those that touch are parts of one (its end, for
+/// example).
+std::vector<jinja::Span> marked_answers(const std::vector<jinja::Span>& spans, std::size_t answers) {
+  std::vector<jinja::Span> joined;
+  for (const jinja::Span& span : spans) {
+    if (spans.size() > answers && !joined.empty() && joined.back().end_byte == span.begin_byte)
+      joined.back().end = span.end, joined.back().end_byte = span.end_byte;
+    else joined.push_back(span);
+  }
+  if (joined.size() != answers)
+    throw RowError{strfmt("the chat template marks %zu answers with {%% generation %%}, and the conversation has %zu",
+                          spans.size(), answers)};
+  return joined;
+}
+
 /// Removes a key that ConversationRow::unknown names from all messages.
 void remove_key(Json& messages, const std::string& path) {
   const std::string key = path.substr(path.rfind('.') + 1);
@@ -143,11 +158,9 @@ std::vector<LossSpan> TemplateFormat::answers(const ConversationRow& row, const 
   for (std::size_t i = row.messages.size(); i-- > 0;)
     if (row.role(i) == "assistant") ++answers, first = i;
   if (chat_.used(!row.tools.is_null()).marks_generation()) {
-    if (whole.generation.size() != answers)
-      throw RowError{strfmt("the chat template marks %zu answers with {%% generation %%}, and the conversation has %zu",
-                            whole.generation.size(), answers)};
+    const std::vector<jinja::Span> marked = marked_answers(whole.generation, answers);
     std::vector<LossSpan> spans;
-    for (const jinja::Span& span : whole.generation) {
+    for (const jinja::Span& span : marked) {
       const std::string_view answer =
           std::string_view(whole.text).substr(span.begin_byte, span.end_byte - span.begin_byte);
       spans.push_back({span.begin_byte + empty_think(answer), span.end_byte});

@@ -8,42 +8,15 @@
 #include "io/chat/template_format.hpp"
 #include "io/corpus/chat_turn.hpp"
 #include "io/data/rows.hpp"
+#include "tests/io/chat/made.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using io::LossRule;
-
-/// What the template makes of a row; `why` if the row is refused.
-struct Made {
-  std::string text, why;  // the parts with loss in brackets ⟦ ⟧
-  io::ChatText chat;
-};
-
-Made made_of(const std::string& text, const std::string& row, LossRule rule = LossRule::standard) {
-  Made made;
-  try {
-    const io::TemplateFormat format(
-        io::ChatTemplate::parse(text, "test", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}), rule, "");
-    std::int64_t repaired = 0;
-    Json parsed = io::parse_row(row, repaired);
-    const io::RowForm form = io::require_form(parsed);
-    made.chat = format.render(io::read_conversation(std::move(parsed), form));
-  } catch (const io::RowError& error) {
-    made.why = error.why;
-    return made;
-  }
-  std::size_t at = 0;
-  for (const io::LossSpan& span : made.chat.loss) {
-    made.text += made.chat.text.substr(at, span.begin - at) + (span.weight == 0 ? "⟦0:" : "⟦");
-    made.text += made.chat.text.substr(span.begin, span.end - span.begin) + "⟧";
-    at = span.end;
-  }
-  made.text += made.chat.text.substr(at);
-  return made;
-}
+using test::Made;
+using test::made_of;
 
 // Tools before the last question, calls alone in their turn, roles that alternate, identifiers of nine characters.
 constexpr const char* mistral = R"({{- bos_token }}
