@@ -191,6 +191,7 @@ jinja::Rendered ChatTemplate::render(const Conversation& conversation, const jin
     throw Error(ExitCode::data, "a conversation without messages", chosen.name());
   Json context = Json::object();
   for (const auto& [name, text] : special_tokens_) context[name] = text;
+  context["documents"] = conversation.documents;
   for (const auto& [name, value] : conversation.variables.items()) context[name] = value;
   Json& messages = context["messages"] = Json::array();
   for (const Json& message : conversation.messages) {
@@ -198,7 +199,6 @@ jinja::Rendered ChatTemplate::render(const Conversation& conversation, const jin
     messages.push_back(prepared_message(message));
   }
   context["tools"] = conversation.tools;
-  context["documents"] = conversation.documents;
   context["add_generation_prompt"] = conversation.add_generation_prompt;
   return chosen.render(context, options);
 }

@@ -17,7 +17,7 @@ struct Conversation {
   nlohmann::ordered_json tools = nullptr;      // an array of JSON schemas of functions, or null
   nlohmann::ordered_json documents = nullptr;  // an array of objects, or null
   bool add_generation_prompt = false;          // end with the header of an assistant's answer
-  /// More variables (`enable_thinking`, …); they take precedence over special tokens.
+  /// More variables (`enable_thinking`, …); they take precedence over special tokens and documents.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
 };
 

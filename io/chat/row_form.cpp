@@ -127,9 +127,14 @@ Json take_variables(Json& row) {
     variables = parse_json_text(variables.get_ref<const std::string&>()).value_or(Json::array({0}));
   if (variables.is_null()) return Json::object();
   if (!variables.is_object()) throw RowError{"\"chat_template_kwargs\" is not an object"};
-  for (const char* reserved : {"messages", "tools", "documents", "add_generation_prompt"})
+  for (const char* reserved : {"messages", "tools", "add_generation_prompt"})
     if (variables.contains(reserved))
       throw RowError{std::string("\"chat_template_kwargs\" sets \"") + reserved + "\", which is the conversation's"};
+  if (const auto documents = variables.find("documents"); documents != variables.end() && !documents->is_null()) {
+    const auto is_object = [](const Json& document) { return document.is_object(); };
+    if (!documents->is_array() || !std::all_of(documents->begin(), documents->end(), is_object))
+      throw RowError{"the \"documents\" of \"chat_template_kwargs\" are not a list of objects"};
+  }
   return variables;
 }
 

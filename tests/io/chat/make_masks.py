@@ -4,10 +4,22 @@
 The templates here mark answers with {% generation %}, and transformers gives the mask. The test uses the same templates
 without these marks. Run with transformers 5 in this directory.
 """
+import datetime
 import json
 import re
 
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+
+class Fixed(datetime.datetime):
+    """The day that the program has in rows of training data."""
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.datetime(2024, 7, 26, 12, 0, 0)
+
+
+chat_template_utils.datetime = Fixed
 
 CHATML_TOOLS = """
 {%- if tools %}
@@ -135,7 +147,114 @@ TEMPLATES = {
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<｜Assistant｜><think>\\n' }}{%- endif %}""",
 }
-PLAIN = {name: re.sub(r"\{%-? (end)?generation %\}", "", text) for name, text in TEMPLATES.items()}
+# With conversations of their own (MORE_ROWS), by one tokenizer each.
+MORE_TEMPLATES = {
+    "granite": """{%- if messages[0].role == 'system' %}
+    {%- set instruction = messages[0].content %}{%- set rest = messages[1:] %}
+{%- else %}
+    {%- set instruction = "Today: " + strftime_now('%B %d, %Y') + ". You answer." %}{%- set rest = messages %}
+    {%- if tools and documents %}{%- set instruction = instruction + " Call tools, and keep to the documents." %}
+    {%- elif tools %}{%- set instruction = instruction + " Call tools." %}
+    {%- elif documents %}{%- set instruction = instruction + " Keep to the documents." %}
+    {%- elif thinking %}{%- set instruction = instruction + "\nThink in <think>, answer in <response>." %}{%- endif %}
+    {%- if controls and 'citations' in controls %}{%- set instruction = instruction + '\nCite.' %}{%- endif %}
+{%- endif %}
+{{- '<|start_of_role|>system<|end_of_role|>' + instruction + '<|end_of_text|>
+' }}
+{%- if tools %}
+    {{- '<|start_of_role|>available_tools<|end_of_role|>' + tools | tojson(indent=4) + '<|end_of_text|>\n' }}
+{%- endif %}
+{%- for document in documents or [] %}
+    {{- '<|start_of_role|>document {"document_id": "' + document['doc_id'] | string + '"}<|end_of_role|>\n' }}
+    {{- document['text'] + '<|end_of_text|>\n' }}
+{%- endfor %}
+{%- for message in rest %}
+    {%- set name = 'tool_response' if message.role == 'tool' else message.role %}
+    {{- '<|start_of_role|>' + name + '<|end_of_role|>' }}
+    {%- if message.role == 'assistant' %}{%- generation %}
+        {{- message.content }}
+        {%- for call in message.tool_calls or [] %}
+            {{- '<|tool_call|>[' if loop.first else ', ' }}{{- call.function | tojson }}{{- ']' if loop.last }}
+        {%- endfor %}{{- '<|end_of_text|>\n' }}{%- endgeneration %}
+    {%- else %}{{- message.content + '<|end_of_text|>\n' }}{%- endif %}
+    {%- if loop.last and add_generation_prompt %}
+        {{- '<|start_of_role|>assistant' + (' ' + controls | tojson if controls else '') + '<|end_of_role|>' }}
+    {%- endif %}
+{%- endfor %}""",
+    "smollm3": """{%- if enable_thinking is not defined -%}{%- set enable_thinking = true -%}{%- endif -%}
+{%- set mode = "/think" if enable_thinking else "/no_think" -%}
+{{- "<|im_start|>system\n" -}}
+{%- if messages[0].role == "system" -%}
+    {%- set given = messages[0].content -%}
+    {%- if "/no_think" in given -%}{%- set mode = "/no_think" -%}
+    {%- elif "/think" in given -%}{%- set mode = "/think" -%}{%- endif -%}
+    {%- set wish = given.replace("/no_think", "").replace("/think", "").rstrip() -%}
+{%- endif -%}
+{%- if given is defined and "/system_override" in given -%}
+    {{- wish.replace("/system_override", "").rstrip() + "<|im_end|>\n" -}}
+{%- else -%}
+    {{- "## Metadata\n\nToday: " + strftime_now("%d %B %Y") + "\nMode: " + mode + "\n\n## Wishes\n\n" -}}
+    {{- (wish or "Answer.") + "\n\n" -}}
+    {%- if xml_tools or python_tools or tools -%}
+        {{- "### Tools\n\n" -}}
+        {%- set xml = namespace(text="<tools>\n") -%}
+        {%- for tool in xml_tools or tools or [] -%}
+            {%- set xml.text = xml.text ~ (tool | string) ~ "\n" -%}
+        {%- endfor -%}
+        {{- xml.text + "</tools>\n\n" -}}
+        {%- if python_tools -%}{{- "<code>\n" + python_tools | join("\n") + "\n</code>\n\n" -}}{%- endif -%}
+    {%- endif -%}
+    {{- "<|im_end|>\n" -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- set content = message.content if message.content is string else "" -%}
+    {%- if message.role == "user" -%}{{ "<|im_start|>user\n" + content + "<|im_end|>\n" }}
+    {%- elif message.role == "assistant" -%}
+        {{ "<|im_start|>assistant\n" + ("<think>\n\n</think>\n" if mode == "/no_think" else "") }}
+        {%- generation %}{{- content.lstrip("\n") + "<|im_end|>\n" }}{%- endgeneration %}
+    {%- elif message.role == "tool" -%}{{ "<|im_start|>user\n" + content + "<|im_end|>\n" }}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{ "<|im_start|>assistant\n" + ("<think>\n\n</think>\n" if mode == "/no_think" else "") }}
+{%- endif -%}""",
+    # One token begins a text and ends an answer; a new line only where something follows.
+    "olmo2": """{{ bos_token }}{% for message in messages %}
+{% if message['role'] in ['system', 'user'] %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '\n' }}
+{%- else %}{{ '<|assistant|>\n' }}{%- generation %}{{ message['content'] + bos_token }}{%- endgeneration %}
+{%- if not loop.last %}{{ '\n' }}{%- endif %}{% endif %}
+{% if loop.last and add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}{% endfor %}""",
+    "llama4": """{{- bos_token }}
+{%- if custom_tools is defined %}{%- set tools = custom_tools %}{%- endif %}
+{%- if not tools_in_user_message is defined %}{%- set tools_in_user_message = true %}{%- endif %}
+{%- macro header(role) %}{{- '<|header_start|>' + role + '<|header_end|>\n\n' }}{%- endmacro %}
+{%- macro listed() %}
+    {{- 'Answer with a call: {"name": name, "parameters": object}.\n\n' }}
+    {%- for tool in tools %}{{- tool | tojson(indent=4) + '\n\n' }}{%- endfor %}
+{%- endmacro %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set instruction = messages[0]['content'] | trim %}{%- set messages = messages[1:] %}
+    {{- header('system') + ('Environment: ipython\n' if tools is not none else '') }}
+    {%- if tools is not none and not tools_in_user_message %}{{- listed() }}{%- endif %}
+    {{- instruction + '<|eot|>' }}
+{%- endif %}
+{%- if tools_in_user_message and tools is not none %}
+    {{- header('user') + listed() + messages[0]['content'] | trim + '<|eot|>' }}{%- set messages = messages[1:] %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'tool' or message.role == 'ipython' %}
+        {{- header('ipython') + message.content | tojson + '<|eom|>' }}
+    {%- elif message.role == 'assistant' %}
+        {{- header('assistant') }}{%- generation %}
+        {%- if message['content'] is string %}{{- message['content'] }}{%- endif %}
+        {%- for call in message.tool_calls if call.function is defined %}
+            {{- '{"name": "' + call.function.name + '", "parameters": ' + call.function.arguments | tojson + '}' }}
+        {%- endfor %}{{- '<|eot|>' }}{%- endgeneration %}
+    {%- else %}{{- header(message['role']) + message['content'] + '<|eot|>' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- header('assistant') }}{%- endif %}""",
+}
+TEMPLATES_OF_ALL = {**TEMPLATES, **MORE_TEMPLATES}
+PLAIN = {name: re.sub(r"\{%-? (end)?generation %\}", "", text) for name, text in TEMPLATES_OF_ALL.items()}
 SPECIAL = {"qwen2": {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"},
            "llama3": {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"},
            "metaspace": {"bos_token": "<s>", "eos_token": "</s>"}}
@@ -183,6 +302,45 @@ ROWS = [
      [user("1+1?"), bot("I add.", tool_calls=[CALL]), {"role": "tool", "content": "2"}, bot("Two.")], [TOOL]),
 ]
 
+CALLS_OF_TWO = [{"type": "function", "function": {"name": "add", "arguments": {"a": n, "b": [n, None, "é\"\n"]}}}
+                for n in (1, 2)]
+TWO_CALLS = [user("1+1 and 2+2?"), bot("", tool_calls=CALLS_OF_TWO), {"role": "tool", "content": "2"},
+             {"role": "tool", "content": "4 \"é\""}, bot("2 and 4."), user("Again."), bot("No.")]
+THOUGHT = "<think>Count.</think><response>Four.</response>"
+DOCUMENTS = [{"doc_id": 1, "title": "A", "text": "Four ranks."}, {"doc_id": "b", "text": "Übung\n"}]
+
+
+def given(messages, tools=None, **variables):
+    row = {"messages": messages, **({"tools": tools} if tools else {})}
+    return {**row, "chat_template_kwargs": variables} if variables else row
+
+
+# Template: (tokenizer, numbers of ROWS, rows of its own)
+MORE_ROWS = {
+    "granite": ("qwen2", (0, 1, 2, 7, 8, 9, 10, 11, 12), [
+        given([user(Q), bot(A), user("And?"), bot("No.")], documents=DOCUMENTS),
+        given(TWO_CALLS, [TOOL], documents=DOCUMENTS[1:]),
+        given([system("s"), *TWO_CALLS], [TOOL, TOOL]),
+        given([user(Q), bot(THOUGHT), user("b"), bot(THOUGHT)], thinking=True),
+        given([user(Q), bot(A)], controls={"citations": True, "length": "long"}),
+        given([user(Q), bot("")])]),
+    "smollm3": ("qwen2", (0, 2, 8, 9, 10, 11), [
+        given([system("Be brief. /no_think"), user(Q), bot(A), user("b"), bot("\nn")]),
+        given([system("/think"), user(Q), bot("<think>\nhm\n</think>\n" + A)], enable_thinking=False),
+        given([user(Q + " /no_think"), bot(A), user("b"), bot("n")], enable_thinking=True),
+        given([user(Q), bot(A), user("b"), bot("n")], enable_thinking=False),
+        given([system("/system_override Only this. /no_think"), user(Q), bot(A)]),
+        given([user("1+1?"), bot('<tool_call>{"name": "add"}</tool_call>'), {"role": "tool", "content": "2"},
+               bot("Two.")], [TOOL]),
+        given([user(Q), bot(A)], xml_tools=[TOOL], python_tools=["def add(a):"], enable_thinking=False)]),
+    "olmo2": ("qwen2", (0, 1, 2, 7, 8, 9, 11), [given([user("<|endoftext|>"), bot(""), user("b"), bot(" n\n")])]),
+    "llama4": ("llama3", (0, 1, 2, 7, 8, 9, 11, 12), [
+        given(TWO_CALLS, [TOOL]),
+        given([system(" s "), *TWO_CALLS], [TOOL], tools_in_user_message=False),
+        given([system("s"), user(Q), bot(A), user("b"), bot("")], custom_tools=[TOOL]),
+        given(TWO_CALLS[:2])]),
+}
+
 
 def runs(mask):
     """First and last + 1 of each run of ones."""
@@ -209,26 +367,34 @@ def loss_of(mask, row, rule, answers):
     return loss
 
 
+def case_of(tokenizer, family, name, rule, row, messages, tools):
+    text, variables = TEMPLATES_OF_ALL[name], row.get("chat_template_kwargs", {})
+    made = tokenizer.apply_chat_template(messages, tools=tools, chat_template=text, return_dict=True,
+                                         return_assistant_tokens_mask=True, **variables)
+    plain = tokenizer.apply_chat_template(messages, tools=tools, chat_template=PLAIN[name], **variables)
+    assert plain["input_ids"] == made["input_ids"], name
+    answers = sum(m["role"] == "assistant" for m in messages)
+    return {"tokenizer": family, "template": name, "rule": rule, "row": json.dumps(row), "ids": made["input_ids"],
+            "loss": runs(loss_of(made["assistant_masks"], row, rule, answers))}
+
+
 def main():
     cases = []
+    tokenizers = {}
     for family in ("qwen2", "llama3", "metaspace"):
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=f"../tokenizer/{family}.tokenizer.json", **SPECIAL[family])
-        for name, text in TEMPLATES.items():
+        tokenizers[family] = tokenizer
+        for name in TEMPLATES:
             for number, (row, messages, tools) in enumerate(ROWS):
                 if tools and not name.startswith("qwen"):
                     continue
                 if name == "mistral" and messages[-1]["role"] == "user":
                     continue
-                kwargs = dict(tools=tools, chat_template=text, return_dict=True)
-                made = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True, **kwargs)
-                mask, answers = made["assistant_masks"], sum(m["role"] == "assistant" for m in messages)
-                plain = tokenizer.apply_chat_template(messages, tools=tools, chat_template=PLAIN[name])
-                assert plain["input_ids"] == made["input_ids"]
                 rules = ["default", "last_round", "all"] if family == "qwen2" and number in (3, 8) else ["default"]
-                for rule in rules:
-                    cases.append({"tokenizer": family, "template": name, "rule": rule, "row": json.dumps(row),
-                                  "ids": made["input_ids"],
-                                  "loss": runs(loss_of(mask, row, rule, answers))})
+                cases += [case_of(tokenizer, family, name, rule, row, messages, tools) for rule in rules]
+    for name, (family, numbers, own) in MORE_ROWS.items():
+        rows = [ROWS[number] for number in numbers] + [(row, row["messages"], row.get("tools")) for row in own]
+        cases += [case_of(tokenizers[family], family, name, "default", *row) for row in rows]
     golden = {"templates": PLAIN, "special_tokens": SPECIAL, "cases": cases}
     with open("masks.golden.json", "w", encoding="utf-8") as file:
         file.write(json.dumps(golden, separators=(",", ":"), ensure_ascii=False).replace('{"tokenizer"', '\n{"tokenizer"'))

@@ -327,5 +327,20 @@ TEST(ChatReasoning, ThatIsNotPrintedIsCounted) {
   EXPECT_FALSE(made_of(drops, row(R"("content": "<think>\n\n</think>\n\na")")).chat.lacks_reasoning) << "none to drop";
 }
 
+TEST(ChatDocuments, AreThoseOfTheRow) {
+  const std::string text =
+      "{% for d in documents or [] %}{{ '[' + d.text + ']' }}{% endfor %}"
+      "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}";
+  const auto row = [](const std::string& documents) {
+    return R"({"query": "q", "response": "a", "chat_template_kwargs": {"documents": )" + documents + "}}";
+  };
+  EXPECT_EQ(made_of(text, row(R"([{"text": "x"}, {"text": "y"}])")).text, "[x][y]<user>q<assistant>⟦a⟧");
+  EXPECT_EQ(made_of(text, row("null")).text, "<user>q<assistant>⟦a⟧");
+  for (const char* bad : {"[1]", "{}", "\"x\""})
+    EXPECT_EQ(made_of(text, row(bad)).why, "the \"documents\" of \"chat_template_kwargs\" are not a list of objects");
+  EXPECT_EQ(made_of(text.substr(text.find("{% for m")), row("[]")).chat.unread,
+            (std::vector<std::string>{"chat_template_kwargs.documents"}));
+}
+
 }  // namespace
 }  // namespace tessera
