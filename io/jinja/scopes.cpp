@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names and scopes before rendering: which variables a body hides from its surroundings.
 #include <functional>
+#include <map>
 #include <set>
 
 #include "io/jinja/syntax.hpp"
@@ -10,14 +11,19 @@ namespace {
 
 using StatementKind = Statement::Kind;
 
-/// One body with variables of its own. `known`: names it reads or sets, or gets as parameters.
+/// One body with variables of its own. `known`: names it reads or sets, or gets as parameters. `set`: those that are
+/// set at this point whatever branches were taken. `perhaps`: those that only some branches set.
 struct Frame {
   const Frame* around = nullptr;
   ScopeInfo* info = nullptr;
-  std::set<int> known;
+  std::set<int> known, set, perhaps;
   std::vector<Statement*> inner;  // statements with bodies of their own
 
   [[nodiscard]] bool knows(int id) const { return known.count(id) > 0 || (around && around->knows(id)); }
+  [[nodiscard]] bool may_lack(int id) const {
+    if (set.count(id) > 0) return false;
+    return perhaps.count(id) > 0 || (known.count(id) == 0 && around && around->may_lack(id));
+  }
 };
 
 class ScopeAnalysis {
@@ -113,9 +119,9 @@ class ScopeAnalysis {
   }
 
   void read_name(Frame& frame, int id) {
-    if (frame.knows(id)) return;
+    if (frame.knows(id) && !frame.may_lack(id)) return;
     frame.known.insert(id);
-    program_.resolved.push_back(id);
+    program_.resolved.insert(id);
   }
 
   void set(Frame& frame, const Target& target, bool conditional) {
@@ -126,9 +132,24 @@ class ScopeAnalysis {
 
   void set_name(Frame& frame, int id, bool conditional) {
     const bool outside = frame.around && frame.around->knows(id);
+    frame.set.insert(id);
     if (!frame.known.insert(id).second || outside || conditional) return;
     const std::string& name = program_.names[static_cast<std::size_t>(id)];
     frame.info->hidden.emplace_back(id, Value::undefined("'" + name + "' is undefined"));
+  }
+
+  void visit_branches(Frame& frame, const Statement& condition) {
+    const std::set<int> before = frame.set;
+    const bool has_else = condition.bodies.size() > condition.expressions.size();
+    std::map<int, std::size_t> branches;  // that set a name
+    for (const Block& branch : condition.bodies) {
+      frame.set = before;
+      visit(frame, branch, true);
+      for (const int id : frame.set) ++branches[id];
+    }
+    frame.set = before;
+    for (const auto& [id, count] : branches)
+      (has_else && count == condition.bodies.size() ? frame.set : frame.perhaps).insert(id);
   }
 
   void visit(Frame& frame, const Block& block, bool conditional) {
@@ -140,7 +161,7 @@ class ScopeAnalysis {
         set(frame, statement->targets[0], conditional);
       if (statement->kind == StatementKind::macro) set_name(frame, statement->id, conditional);
       if (statement->kind == StatementKind::condition) {
-        for (const Block& inner : statement->bodies) visit(frame, inner, true);
+        visit_branches(frame, *statement);
       } else if (!statement->bodies.empty() || statement->macro) {
         frame.inner.push_back(statement.get());
       }

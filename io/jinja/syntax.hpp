@@ -118,7 +118,7 @@ struct Program {
   Block body;
   ScopeInfo scope;
   bool marks_generation = false;
-  std::vector<int> resolved;                     // names that are read from the context
+  std::set<int> resolved;                        // names that are read from the context
   std::set<std::string, std::less<>> mentioned;  // names of attributes, and strings in expressions
 };
 

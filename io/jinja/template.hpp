@@ -72,7 +72,7 @@ class Template {
 
   /// True if the template has a {% generation %} block.
   [[nodiscard]] bool marks_generation() const;
-  /// True if the template reads a variable of this name that it does not set itself before.
+  /// True if the template reads a variable of this name that it does not set itself before, or sets only in a branch.
   [[nodiscard]] bool reads(std::string_view variable) const;
   /// True if an expression of the template has this name as an attribute or a string: it may read such a key of a
   /// value.

@@ -31,6 +31,18 @@ TEST(Jinja, VariablesOfALoopEndWithIt) {
             "3");
 }
 
+TEST(Jinja, AVariableThatABranchSetsIsRead) {
+  const auto reads = [](const std::string& text) { return Template::parse(text, "t").reads("x"); };
+  EXPECT_TRUE(reads("{% if y %}{% set x = y %}{% endif %}{{ x }}"));
+  EXPECT_TRUE(reads("{% if y %}{% set x = y %}{% elif z %}{% set x = z %}{% endif %}{% for i in x %}{% endfor %}"));
+  EXPECT_TRUE(reads("{% if y %}{% set x = y %}{% else %}{% endif %}{% for i in y %}{{ x }}{% endfor %}"));
+  EXPECT_TRUE(reads("{% if y %}{% if z %}{% set x = y %}{% endif %}{% else %}{% set x = z %}{% endif %}{{ x }}"));
+  EXPECT_FALSE(reads("{% if y %}{% set x = y %}{{ x }}{% endif %}"));
+  EXPECT_FALSE(reads("{% if y %}{% set x = y %}{% else %}{% set x = z %}{% endif %}{{ x }}"));
+  EXPECT_FALSE(reads("{% if y %}{% set x = y %}{% endif %}{% set x = z %}{{ x }}"));
+  EXPECT_FALSE(reads("{% set x = z %}{% if y %}{% set x = y %}{% endif %}{% for i in y %}{{ x }}{% endfor %}"));
+}
+
 TEST(Jinja, ANameThatIsSetLaterHidesTheContext) {
   EXPECT_EQ(rendered("{% for i in [1] %}{{ x }}|{% endfor %}{% set x = 2 %}{{ x }}", {{"x", 1}}), "|2");
   EXPECT_EQ(rendered("{{ x }}{% for i in [1] %}{{ x }}|{% endfor %}{% set x = 2 %}{{ x }}", {{"x", 1}}), "11|2");
