@@ -43,13 +43,6 @@ std::size_t common_tokens(std::string_view expected, std::string_view text) {
   return common.find_last_of(">] \t\n") + 1;  // npos: nothing
 }
 
-/// The token in brackets that a text begins with; empty if it begins with another character.
-std::string_view first_token(std::string_view text) {
-  if (text.empty() || (text[0] != '<' && text[0] != '[')) return {};
-  const std::size_t end = text.find(text[0] == '<' ? '>' : ']');
-  return end == nowhere ? std::string_view() : text.substr(0, end + 1);
-}
-
 /// Where in `text`, not before `from`, the longest end of `pattern` that it has ends; the first such place. By the Z
 /// function of both, reversed, with a byte between them that UTF-8 does not have.
 std::size_t end_of_longest_suffix(std::string_view pattern, std::string_view text, std::size_t from) {
@@ -129,6 +122,12 @@ struct Beginning {
 };
 
 }  // namespace
+
+std::string_view first_token(std::string_view text) {
+  if (text.empty() || (text[0] != '<' && text[0] != '[')) return {};
+  const std::size_t end = text.find(text[0] == '<' ? '>' : ']');
+  return end == nowhere ? std::string_view() : text.substr(0, end + 1);
+}
 
 std::string quoted_begin(std::string_view text) {
   constexpr std::size_t most = 80;

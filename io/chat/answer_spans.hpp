@@ -16,6 +16,7 @@ namespace tessera::io {
 struct TurnText {
   std::string prompt;   // the generation prompt: "<|im_start|>assistant\n"
   std::string closing;  // what ends the assistant's turn at the end of a conversation: "<|im_end|>\n"
+  std::string trailer;  // what begins another turn behind every conversation, asked for or not (Command R); mostly ""
 };
 
 /// The text of a conversation with these messages, and otherwise as the row's. Throws RowError: the template refuses
@@ -63,6 +64,8 @@ class AnswerSearch {
 [[nodiscard]] std::size_t empty_think(std::string_view answer);
 /// The reasoning of an assistant's message: under one of its keys, or before </think> in its content.
 [[nodiscard]] std::string_view reasoning_of(const ConversationRow& row, std::size_t message);
+/// The token in brackets that a text begins with; empty if it begins with another character.
+[[nodiscard]] std::string_view first_token(std::string_view text);
 /// The first characters of a text, in quotes, for errors.
 [[nodiscard]] std::string quoted_begin(std::string_view text);
 

@@ -61,6 +61,21 @@ std::vector<jinja::Span> marked_answers(const std::vector<jinja::Span>& spans, s
   return joined;
 }
 
+/// Where in `closing`, the text behind the last answer, another turn begins that the template prints at the end of
+/// every conversation; its size if there is none. `printed`: a conversation that goes on, up to the same answer;
+/// `behind`: the rest of it. A turn begins with the token that stands first in the text.
+std::size_t trailer_in(const std::string& closing, const std::string& printed, const std::string& behind) {
+  if (behind.starts_with(closing)) return closing.size();
+  std::size_t first = printed.find(first_token(closing)), begin = closing.size();
+  for (std::size_t at = 1; at < closing.size() && behind.starts_with(closing.substr(0, at)); ++at) {
+    const std::string_view token = first_token(std::string_view(closing).substr(at));
+    if (token.empty() || printed.find(token) >= first || !behind.ends_with(closing.substr(at))) continue;
+    first = printed.find(token);
+    begin = at;
+  }
+  return begin;
+}
+
 /// Removes a key that ConversationRow::unknown names from all messages.
 void remove_key(Json& messages, const std::string& path) {
   const std::string key = path.substr(path.rfind('.') + 1);
@@ -130,7 +145,18 @@ std::optional<TurnText> TemplateFormat::turn_around(const ConversationRow& row, 
   TurnText turn;
   if (without && with && with->starts_with(*without)) turn.prompt = with->substr(without->size());
   const std::size_t at = closed->rfind(AnswerSearch::example());
-  if (at != closed->npos) turn.closing = closed->substr(at + AnswerSearch::example().size());
+  if (at == closed->npos) return turn;
+  turn.closing = closed->substr(at + AnswerSearch::example().size());
+  messages.push_back({{"role", "user"}, {"content", "question"}});
+  if (const std::optional<std::string> longer = text(false)) {
+    const std::size_t answered = longer->rfind(AnswerSearch::example());
+    if (answered == longer->npos) return turn;
+    const std::size_t end = answered + AnswerSearch::example().size();
+    const std::size_t own = trailer_in(turn.closing, longer->substr(0, end), longer->substr(end));
+    turn.trailer = turn.closing.substr(own);
+    turn.closing.resize(own);
+    if (turn.prompt.empty()) turn.prompt = turn.trailer;  // the prompt of an answer, which is always printed
+  }
   return turn;
 }
 
@@ -171,8 +197,17 @@ std::vector<LossSpan> TemplateFormat::answers(const ConversationRow& row, const 
   std::optional<TurnText> turn = turn_;
   if (!turn || !row.variables.empty() || !row.tools.is_null())
     if (std::optional<TurnText> own = turn_around(row, first)) turn = std::move(own);
-  const AnswerSearch search(row, whole.text, turn.value_or(TurnText{}),
-                            [&](const Json& messages, bool prompt) { return rendered(row, messages, prompt).text; });
+  const TurnText around = turn.value_or(TurnText{});
+  const auto without_trailer = [&](const Json& messages, bool prompt) {
+    std::string text = rendered(row, messages, prompt).text;
+    const std::string end = around.trailer + (prompt && around.prompt != around.trailer ? around.prompt : "");
+    if (!around.trailer.empty() && text.ends_with(end))
+      text.replace(text.size() - end.size(), end.size(), prompt ? around.prompt : "");
+    return text;
+  };
+  std::string_view text = whole.text;
+  if (text.ends_with(around.trailer)) text.remove_suffix(around.trailer.size());
+  const AnswerSearch search(row, text, around, without_trailer);
   return search.spans();
 }
 

@@ -121,6 +121,41 @@ TEST(ChatTurns, WithReasoningThatThePromptOpens) {
   EXPECT_EQ(made_of(opened, R"({"query": "q", "response": "a"})").text, "<user>q<bot></think>⟦a<end>⟧");
 }
 
+// Every conversation ends in the beginning of another turn: of the system, or of the answer that is asked for.
+std::string with_trailer(const std::string& behind, const std::string& prompt) {
+  return R"({{- "<turn><system>Rules.<end>" }}
+{%- for m in messages %}
+    {{- "<turn><" + m.role + ">" }}
+    {%- if m.tool_calls %}{%- for c in m.tool_calls %}{{- "<call>" + c.function.name }}{%- endfor %}
+    {%- else %}{{- m.content + ("<stop>" if m.role == "assistant" else "") }}{%- endif %}{{- "<end>" }}
+{%- endfor %}
+{{- ")" + behind +
+         R"(" }}{%- if add_generation_prompt %}{{- ")" + prompt + R"(" }}{%- endif %})";
+}
+
+TEST(ChatTurns, BehindEveryConversationHaveNoLoss) {
+  for (const auto& [behind, prompt] : {std::pair("<turn><system>Act.<end>", "<turn><assistant>"),
+                                       std::pair("<turn><assistant>", ""), std::pair("<turn><assistant><think>", "")}) {
+    EXPECT_EQ(made_of(with_trailer(behind, prompt), R"({"query": "q", "response": "a", "history": [["x", "y"]]})").text,
+              std::string("<turn><system>Rules.<end><turn><user>x<end><turn><assistant>⟦y<stop><end>⟧<turn><user>q<end>"
+                          "<turn><assistant>⟦a<stop><end>⟧") +
+                  behind);
+    const Made made = made_of(with_trailer(behind, prompt), calls_twice);
+    EXPECT_EQ(made.why, "");
+    EXPECT_EQ(
+        made.text,
+        std::string("<turn><system>Rules.<end><turn><user>q<end><turn><assistant>⟦<call>f<end>⟧<turn><tool>secret"
+                    "<end><turn><assistant>⟦<call>g<call>h<end>⟧<turn><tool>secret<end><turn><tool>more<end><turn>"
+                    "<assistant>⟦a<stop><end>⟧<turn><user>r<end><turn><assistant>⟦b<stop><end>⟧") +
+            behind);
+  }
+  // The end of a text is no turn.
+  EXPECT_EQ(made_of("{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}{{ '<stop><eos>' }}",
+                    R"({"query": "q", "response": "a"})")
+                .text,
+            "<user>q<assistant>⟦a<stop><eos>⟧");
+}
+
 TEST(ChatMarks, OfOneAnswerMayBeSeveral) {
   const auto with = [](const std::string& between) {
     return "{% for m in messages %}{{ '<' + m.role + '>' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content "
