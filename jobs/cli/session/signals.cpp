@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 
 #include "io/scratch/scratch_file.hpp"
 #include "runtime/base/error.hpp"
@@ -53,15 +54,20 @@ long now_ms() {
 }
 
 /// In place, so that it works on a full disk too. "completed" stays, and "failed" with its first reason. True: a signal
-/// ends the run, which another rank may have written already.
+/// ends the run, which another rank may have written already; rank 0 puts its checkpoint in place of that rank's, which
+/// may have ended before a save did.
 bool write_failed(const char* name) {
-  static constexpr char by_signal[] = "failed\nby ";
+  constexpr std::string_view by_signal = "failed\nby ";
   const int descriptor = status_descriptor.load();
-  char there[sizeof by_signal - 1] = {};
-  if (descriptor < 0 || ::pread(descriptor, there, sizeof there, 0) < 1) return false;
-  if (there[0] != 'r') return std::memcmp(there, by_signal, sizeof there) == 0;
+  char text[64];
+  const ssize_t size = descriptor < 0 ? -1 : ::pread(descriptor, text, sizeof text, 0);
+  if (size < 1) return false;
+  const std::string_view there(text, static_cast<std::size_t>(size));
   SignalLine line;
-  line << "failed\nby " << name << " | last checkpoint: " << last_checkpoint.load() << "\n";
+  line << by_signal.data() << name << " | last checkpoint: ";
+  if (there[0] != 'r' && !(prints_end.load() && there.starts_with(std::string_view(line.text, line.size))))
+    return there.starts_with(by_signal);
+  line << last_checkpoint.load() << "\n";
   if (::pwrite(descriptor, line.text, line.size, 0) > 0)
     while (::ftruncate(descriptor, static_cast<off_t>(line.size)) != 0 && errno == EINTR) continue;
   return true;
