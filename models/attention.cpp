@@ -38,7 +38,7 @@ Attention::Attention(const AttentionSpec& spec, ParamList& params)
       qkv_(spec.qkv, params),
       out_(spec.out, params),
       qk_norm_rope_(spec.heads, params) {
-  TESSERA_ASSERT(qkv_.out() == qk_norm_rope_.width() && out_.in() == heads_ * head_dim_);
+  TESSERA_ASSERT(qkv_.out() == qk_norm_rope_.projected_width() && out_.in() == heads_ * head_dim_);
   if (rules_.sinks) sinks_ = params.add(*rules_.sinks);
 }
 
@@ -66,7 +66,7 @@ kernels::AttentionArgs Attention::kernel_args(std::span<const TensorView> params
 Attention::Saved Attention::saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.width()});
+  s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.projected_width()});
   s.out = allocator.kept().take(dtype, {rows, out_.in()});
   s.lse = allocator.kept().take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
   if (shape.saves_outputs) s.heads = qk_norm_rope_.outputs(allocator.kept(), shape, dtype, Phase::train);
@@ -109,23 +109,20 @@ void Attention::adapt(AdapterMaker& adapters) {
 }
 
 void Attention::split(const TensorSplit& over) {
-  if (sinks_ >= 0) TensorSplit::refuse("for attention with sinks");
-  if (qk_norm_rope_.is_joint()) TensorSplit::refuse("for norms over the heads of all ranks");
   const std::int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
   heads_ = over.part(heads_, "attention heads");
-  if (kv_heads_ < over.ranks() && over.ranks() % kv_heads_ == 0) {
-    qkv_.repeat_outputs(over, kv_heads_);
-    kv_heads_ = 1;
-  } else {
-    if (kv_heads_ % over.ranks() != 0)
-      throw Error(ExitCode::usage,
-                  strfmt("--tensor_parallel_size %d cannot divide %ld key and value heads", over.ranks(), kv_heads_),
-                  "tensor_parallel_size", strfmt("Choose a divisor or a multiple of %ld", kv_heads_));
-    kv_heads_ = over.part(kv_heads_, "key and value heads");
-    qkv_.split_outputs(over, {q, kv, kv});
-  }
+  const bool several_have_one = kv_heads_ < over.ranks() && over.ranks() % kv_heads_ == 0;
+  if (!several_have_one && kv_heads_ % over.ranks() != 0)
+    throw Error(ExitCode::usage,
+                strfmt("--tensor_parallel_size %d cannot divide %ld key and value heads", over.ranks(), kv_heads_),
+                "tensor_parallel_size", strfmt("Choose a divisor or a multiple of %ld", kv_heads_));
+  if (qk_norm_rope_.is_joint()) qkv_.split_last(over, several_have_one ? kv_heads_ : over.ranks());
+  else if (several_have_one) qkv_.repeat_outputs(over, kv_heads_);
+  else qkv_.split_outputs(over, {q, kv, kv});
+  kv_heads_ = several_have_one ? 1 : kv_heads_ / over.ranks();
+  if (sinks_ >= 0) over.divide(sinks_, 0);
   out_.split_inputs(over);
-  qk_norm_rope_.set_heads(heads_, kv_heads_);
+  qk_norm_rope_.split(heads_, kv_heads_);
 }
 
 SavedBytes Attention::saved_bytes(BatchShape shape, DType dtype) const {
@@ -296,16 +293,16 @@ QkNormRope::Args Attention::heads_args(const BackwardArgs& args, const QkNormRop
 
 void Attention::project_backward(const BackwardArgs& args, const ProjectBackward& of) const {
   const bool through_projections = through_heads(args.wanted());
-  qk_norm_rope_.backward(heads_args(args, of.heads), {.grads = args.grads(),
-                                                      .qkv = of.saved,
-                                                      .dqkv = of.dqkv,
-                                                      .write_dqkv = through_projections,
-                                                      .workspace = of.norm});
+  const TensorView dprojections = qk_norm_rope_.backward(heads_args(args, of.heads), {.grads = args.grads(),
+                                                                                      .qkv = of.saved,
+                                                                                      .dqkv = of.dqkv,
+                                                                                      .write_dqkv = through_projections,
+                                                                                      .workspace = of.norm});
   if (!through_projections) return;
   qkv_.backward({.params = args.params,
                  .grads = args.grads(),
                  .x = args.x,
-                 .dy = of.dqkv,
+                 .dy = dprojections,
                  .dx = args.dx,
                  .context = linear_context(of.lora, args.batch, Phase::train),
                  .stream = args.stream});

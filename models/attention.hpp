@@ -54,7 +54,7 @@ class Attention final : public Sublayer {
 
  private:
   struct Saved {
-    TensorView qkv;             // recomputed: (B·T, width), as QkNormRope::forward leaves it
+    TensorView qkv;             // recomputed: (B·T, projected_width), as QkNormRope::forward leaves it
     TensorView out;             // kept: (B·T, nh·d), before the projection
     TensorView lse;             // kept: (B, nh, T)
     QkNormRope::Outputs heads;  // with BatchShape::saves_outputs
@@ -98,7 +98,7 @@ class Attention final : public Sublayer {
   [[nodiscard]] TensorView take_lora(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] QkNormRope::Args heads_args(const BackwardArgs& args, const QkNormRope::Scratch& scratch) const;
   struct ProjectBackward {
-    TensorView saved, dqkv;  // dqkv (B·T, width): the gradient of the heads, then of the projections
+    TensorView saved, dqkv;  // dqkv (B·T, width): the gradient of the heads
     QkNormRope::Scratch heads;
     TensorView norm, lora;
   };
@@ -107,17 +107,18 @@ class Attention final : public Sublayer {
 
   // attention_stages.cpp: with ranks that share rows. T is here of a rank, and C·T of a row.
   struct StageSaved {
-    TensorView qkv;             // (B·T, width), with qk-norm, whose backward reads it
+    TensorView qkv;             // (B·T, projected_width), with qk-norm, whose backward reads it
     QkNormRope::Outputs heads;  // with BatchShape::saves_outputs
     TensorView out;             // (B, C·T, heads of this rank): of attention
     TensorView lse;             // (B, heads of this rank, C·T)
   };
   struct StageScratch {
     QkNormRope::Scratch heads;
-    TensorView rows;       // (B·T, width or nh·d): before the first exchange, or after the last; or a gradient of it
-    TensorView drows;      // the same, with `rows`
-    TensorView row, drow;  // (B, C·T, width of a part): of a row
-    TensorView out;        // (B, C·T, heads of this rank), or its gradient
+    TensorView rows;          // (B·T, projected_width or nh·d): before the first exchange, or after the last; or its
+                              // gradient (B·T, width or nh·d)
+    TensorView drows;         // the same, with `rows`
+    TensorView row, drow;     // (B, C·T, width of a part): of a row
+    TensorView out;           // (B, C·T, heads of this rank), or its gradient
     TensorView kernel, norm;  // bytes
     TensorView lora;          // bytes
   };
@@ -125,7 +126,10 @@ class Attention final : public Sublayer {
   [[nodiscard]] kernels::HeadParts parts_of_qkv() const { return {context_.ranks, heads_, kv_heads_, head_dim_}; }
   [[nodiscard]] kernels::HeadParts parts_of_out() const { return {context_.ranks, heads_, 0, head_dim_}; }
   [[nodiscard]] kernels::AttentionShape row_shape(BatchShape shape) const;
-  [[nodiscard]] kernels::AttentionArgs row_args(const Batch* batch, BatchShape shape, const TensorView& qkv) const;
+  /// Those of this rank's heads, or their gradients.
+  [[nodiscard]] TensorView own_sinks(const TensorView& sinks, const Batch* batch, BatchShape shape) const;
+  [[nodiscard]] kernels::AttentionArgs row_args(std::span<const TensorView> params, const Batch* batch,
+                                                BatchShape shape, const TensorView& qkv) const;
   [[nodiscard]] StageSaved stage_saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] StageScratch stage_scratch(ScratchAllocator& allocator, const StageSaved& s, BatchShape shape,
                                            DType dtype, Phase phase, int stage, Direction direction) const;
@@ -143,7 +147,7 @@ class Attention final : public Sublayer {
   // attention_gathered.cpp. Of StageSaved, `out` is (B·T, nh·d) and `lse` (B, 2, nh, T/2).
   struct GatherScratch {
     QkNormRope::Scratch heads;
-    TensorView qkv;                 // (B·T, width), or its gradient
+    TensorView qkv;                 // (B·T, projected_width), or the gradient of the heads (B·T, width)
     TensorView kv;                  // (B·T, 2·nk·d): the gradient of the first value, rounded
     TensorView row, drow;           // (B, C·T, 2·nk·d)
     TensorView second;              // (C·T, 2·nk·d): a row's gradient from the second chunk of the queries
@@ -152,6 +156,7 @@ class Attention final : public Sublayer {
   };
   /// One of the two chunks of a row that this rank has.
   struct RowChunk {
+    std::span<const TensorView> params;
     const Batch* batch;
     BatchShape shape;
     std::int64_t row;

@@ -98,7 +98,8 @@ kernels::AttentionShape Attention::chunk_shape(BatchShape shape) const {
           .keys = keys,
           .query_offset = keys - tokens,
           .window = rules_.window,
-          .soft_cap = rules_.soft_cap};
+          .soft_cap = rules_.soft_cap,
+          .sinks = sinks_ >= 0};
 }
 
 Attention::GatherScratch Attention::gather_scratch(ScratchAllocator& allocator, const StageSaved& s, BatchShape shape,
@@ -107,7 +108,7 @@ Attention::GatherScratch Attention::gather_scratch(ScratchAllocator& allocator, 
   const bool back = direction == Direction::backward;
   GatherScratch w;
   if (stage == 0) {
-    w.qkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
+    w.qkv = allocator.take(dtype, {rows, back ? qk_norm_rope_.width() : qk_norm_rope_.projected_width()});
     if (back && dtype != DType::f32) w.kv = allocator.take(dtype, {rows, kv_width()});
     w.heads = qk_norm_rope_.allocate(allocator, s.heads, shape, dtype, phase);
     if (back) w.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype, shape.device));
@@ -129,6 +130,7 @@ kernels::AttentionArgs Attention::chunk_args(const RowChunk& chunk, const Tensor
                                              const TensorView& row) const {
   const DType dtype = row.dtype;
   kernels::AttentionArgs args{.shape = chunk_shape(chunk.shape), .qkv = {}, .scale = scale_};
+  if (sinks_ >= 0) args.sinks = at(chunk.params, sinks_);
   args.shape.query_offset = chunk.batch->row_begins[static_cast<std::size_t>(chunk.index)];
   const std::int64_t kv = kv_heads_ * head_dim_, keys = args.shape.keys, first = chunk.row * keys * kv_width();
   args.qkv.q = {elements(queries, chunk.first_token() * out_.in(), args.shape.tokens * out_.in(), dtype), out_.in()};
@@ -159,7 +161,7 @@ void Attention::forward_gathered(const ForwardArgs& args, const TensorView& resi
               args.stream);
   for (std::int64_t b = 0; b < args.shape.batch; ++b)
     for (int h = 0; h < chunks; ++h) {
-      const RowChunk chunk{args.batch, args.shape, b, h};
+      const RowChunk chunk{args.params, args.batch, args.shape, b, h};
       kernels::attention_forward(
           {.of = chunk_args(chunk, args.values[2], w.row),
            .out = out.rows(chunk.first_token(), tokens),
@@ -213,10 +215,11 @@ void Attention::attend_gathered_backward(const BackwardArgs& args, const StageSa
                      row = keys * kv_width(), kv = kv_heads_ * head_dim_;
   copy_chunks({args.values[1], w.row, context_.ranks, args.shape.batch, args.shape.tokens, kv_width()}, Copy::into_rows,
               args.stream);
+  const TensorView dsinks = sinks_ >= 0 && args.wanted()[sinks_] ? args.grads()[sinks_] : TensorView{};
   for (std::int64_t b = 0; b < args.shape.batch; ++b) {
     const TensorView sum = elements(w.drow, b * row, row, dtype);
     for (int h = 0; h < chunks; ++h) {
-      const RowChunk chunk{args.batch, args.shape, b, h};
+      const RowChunk chunk{args.params, args.batch, args.shape, b, h};
       const TensorView to = h == 0 ? sum : elements(w.second, 0, row, dtype);
       kernels::QkvHeads dqkv;
       dqkv.q = {elements(args.value_gradients[2], chunk.first_token() * out_.in(), tokens * out_.in(), dtype),
@@ -228,6 +231,8 @@ void Attention::attend_gathered_backward(const BackwardArgs& args, const StageSa
                                    .out = elements(s.out, chunk.first_token() * out_.in(), tokens * out_.in(), dtype),
                                    .lse = elements(s.lse, chunk.first_token() * heads_, tokens * heads_, s.lse.dtype),
                                    .dqkv = dqkv,
+                                   .dsinks = dsinks,
+                                   .accumulate_dsinks = dsinks && (b > 0 || h > 0 || args.grads().adds(sinks_)),
                                    .workspace = w.kernel},
                                   args.stream);
     }

@@ -67,7 +67,6 @@ TensorView as_row(const TensorView& scratch, const TensorView& bytes, const kern
 }  // namespace
 
 std::string Attention::context_refusal(ContextShare share) const {
-  if (sinks_ >= 0) return "for attention with sinks";
   if (share.kind == ContextKind::gather || kernels::divides_heads({share.ranks, heads_, kv_heads_, head_dim_}))
     return "";
   return strfmt("of kind ulysses over %d ranks, which cannot divide %ld heads with %ld key and value heads",
@@ -103,12 +102,20 @@ kernels::AttentionShape Attention::row_shape(BatchShape shape) const {
           .head_dim = head_dim_,
           .longest = shape.packed ? shape.num_positions() : 0,
           .window = rules_.window,
-          .soft_cap = rules_.soft_cap};
+          .soft_cap = rules_.soft_cap,
+          .sinks = sinks_ >= 0};
 }
 
-kernels::AttentionArgs Attention::row_args(const Batch* batch, BatchShape shape, const TensorView& qkv) const {
+TensorView Attention::own_sinks(const TensorView& sinks, const Batch* batch, BatchShape shape) const {
+  const std::int64_t rank = batch->row_begins[0] / shape.tokens, heads = parts_of_qkv().part_heads();
+  return sinks.rows(rank * heads, heads);
+}
+
+kernels::AttentionArgs Attention::row_args(std::span<const TensorView> params, const Batch* batch, BatchShape shape,
+                                           const TensorView& qkv) const {
   kernels::AttentionArgs args{.shape = row_shape(shape), .qkv = {}, .scale = scale_};
   args.qkv = kernels::fused_qkv(args.shape, qkv);
+  if (sinks_ >= 0) args.sinks = own_sinks(at(params, sinks_), batch, shape);
   if (!shape.packed) return args;
   args.positions = batch->row_positions;
   if (batch->document_starts)
@@ -119,7 +126,7 @@ kernels::AttentionArgs Attention::row_args(const Batch* batch, BatchShape shape,
 Attention::StageSaved Attention::stage_saved(SavedAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   StageSaved s;
-  if (!qk_norm_rope_.in_place()) s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.width()});
+  if (!qk_norm_rope_.in_place()) s.qkv = allocator.recomputed().take(dtype, {rows, qk_norm_rope_.projected_width()});
   if (shape.saves_outputs) s.heads = qk_norm_rope_.outputs(allocator.kept(), shape, dtype, Phase::train);
   if (context_.kind == ContextKind::gather) {
     s.out = allocator.recomputed().take(dtype, {rows, out_.in()});
@@ -149,7 +156,8 @@ Attention::StageScratch Attention::stage_scratch(ScratchAllocator& allocator, co
                                          : kernels::attention_forward_workspace(row, dtype, shape.device));
     return w;
   }
-  w.rows = allocator.take(dtype, {rows, stage == 0 ? qk_norm_rope_.width() : out_.in()});
+  const std::int64_t of_heads = back ? qk_norm_rope_.width() : qk_norm_rope_.projected_width();
+  w.rows = allocator.take(dtype, {rows, stage == 0 ? of_heads : out_.in()});
   if (stage == 2 && back) w.drows = allocator.take(dtype, w.rows.shape);
   if (stage == 0) w.heads = qk_norm_rope_.allocate(allocator, s.heads, shape, dtype, phase);
   w.lora = take_lora(allocator, shape, dtype);
@@ -222,7 +230,8 @@ void Attention::attend_rows(const ForwardArgs& args, const StageSaved& s, const 
                    out = s.out ? s.out : as_row(w.out, args.values[2], parts_of_out(), args.shape, dtype);
   token_parts(parts_of_qkv(), args.shape, dtype).merge(args.values[1], row, args.stream);
   kernels::attention_forward(
-      {.of = row_args(args.batch, args.shape, row), .out = out, .lse = s.lse, .workspace = w.kernel}, args.stream);
+      {.of = row_args(args.params, args.batch, args.shape, row), .out = out, .lse = s.lse, .workspace = w.kernel},
+      args.stream);
   token_parts(parts_of_out(), args.shape, dtype).split(out, args.values[2], args.stream);
 }
 
@@ -262,12 +271,20 @@ void Attention::attend_rows_backward(const BackwardArgs& args, const StageSaved&
                    dout = as_row(w.out, args.value_gradients[2], of_out, args.shape, dtype);
   qkv.merge(args.values[1], row, args.stream);
   token_parts(of_out, args.shape, dtype).merge(args.value_gradients[2], dout, args.stream);
-  const kernels::AttentionArgs of = row_args(args.batch, args.shape, row);
+  const kernels::AttentionArgs of = row_args(args.params, args.batch, args.shape, row);
+  TensorView dsinks;  // 0 of other ranks' heads: the gradients of all are summed
+  const bool adds = sinks_ >= 0 && args.grads().adds(sinks_);
+  if (sinks_ >= 0 && args.wanted()[sinks_]) {
+    if (!adds) clear(args.grads()[sinks_], args.stream);
+    dsinks = own_sinks(args.grads()[sinks_], args.batch, args.shape);
+  }
   kernels::attention_backward({.of = of,
                                .dout = dout,
                                .out = s.out,
                                .lse = s.lse,
                                .dqkv = kernels::fused_qkv(of.shape, drow),
+                               .dsinks = dsinks,
+                               .accumulate_dsinks = adds && dsinks,
                                .workspace = w.kernel},
                               args.stream);
   qkv.split(drow, args.value_gradients[1], args.stream);

@@ -48,6 +48,15 @@ void FusedLinears::repeat_outputs(const TensorSplit& over, std::int64_t parts) {
   }
 }
 
+void FusedLinears::split_last(const TensorSplit& over, std::int64_t parts) {
+  TESSERA_ASSERT(linears_.size() > 1);
+  Linear& last = linears_.back();
+  out_ -= last.out();
+  if (parts < over.ranks()) last.repeat_outputs(over, parts);
+  else last.split_outputs(over);
+  out_ += last.out();
+}
+
 bool FusedLinears::may_join() const {
   return linears_.size() > 1 && linears_[0].order() == WeightOrder::out_in &&
          std::ranges::none_of(linears_, &Linear::is_adapted) && std::ranges::none_of(linears_, &Linear::is_repeated);

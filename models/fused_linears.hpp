@@ -25,6 +25,10 @@ class FusedLinears {
   /// There are several.
   void repeat_outputs(const TensorSplit& over, std::int64_t parts);
 
+  /// The last one alone is split, or repeated where `parts` are fewer than ranks. The others are replicated: every rank
+  /// computes all of their outputs, and gradients that are parts of sums over the ranks. There are several.
+  void split_last(const TensorSplit& over, std::int64_t parts);
+
   /// Linear::ForwardArgs, with y (N, out()): the columns of the first, then of the next.
   void forward(const Linear::ForwardArgs& args) const;
   /// Linear::BackwardArgs, with dy (N, out()). First all gradients that read x, then dx, which may be x.

@@ -37,19 +37,20 @@ void GroupedLinear::add_fused(const ParamSpec& weights, ParamList& params) {
 }
 
 void GroupedLinear::adapt(AdapterMaker& adapters) {
-  if (parts_[0].weights.step == 0) return;  // one parameter for all groups
+  if (is_fused()) return;
   for (Part& part : parts_)
     if (const auto positions = adapters.add_group({part.weights.first, part.weights.step, part.weights.groups}, in_,
                                                   part.out, order_ == WeightOrder::in_out))
       part.lora.emplace(*positions, in_, part.out, adapters.spec());
 }
 
-void GroupedLinear::split_outputs(const TensorSplit& over) {
+void GroupedLinear::split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections) {
   out_ = 0;
   for (Part& part : parts_) {
     if (part.lora) part.lora->split_outputs(over, {});
     out_ += part.out = over.part(part.out, "outputs of an expert's matrix");
-    divide(part, over, 0);
+    if (is_fused()) divide_fused(over, 2, sections);
+    else divide(part, over, 0);
   }
 }
 
@@ -57,12 +58,19 @@ void GroupedLinear::split_inputs(const TensorSplit& over) {
   in_ = over.part(in_, "inputs of an expert's matrix");
   for (Part& part : parts_) {
     if (part.lora) part.lora->split_inputs(over);
-    divide(part, over, 1);
+    if (is_fused()) divide_fused(over, 1, {});
+    else divide(part, over, 1);
   }
 }
 
+void GroupedLinear::divide_fused(const TensorSplit& over, int dim, const std::vector<std::int64_t>& sections) const {
+  const int weights = parts_[0].weights.first;
+  if (over.is_quantized(weights)) TensorSplit::refuse("for quantized experts");
+  over.divide(weights, dim, sections);
+}
+
 void GroupedLinear::divide(const Part& part, const TensorSplit& over, int dim) const {
-  TESSERA_ASSERT(order_ == WeightOrder::out_in && part.weights.step > 0);
+  TESSERA_ASSERT(order_ == WeightOrder::out_in);
   for (std::int64_t e = 0; e < part.weights.groups; ++e) {
     if (over.is_quantized(part.weights.at(e))) TensorSplit::refuse("for quantized experts");
     over.divide(part.weights.at(e), dim);

@@ -23,9 +23,9 @@ class GroupedLinear {
   /// Gives every group its adapters, if they are chosen for them: all groups have one, or none. Once, after the last
   /// group.
   void adapt(AdapterMaker& adapters);
-  /// As Linear's, of every group: each of the weights that read the same rows has a part of its own outputs. Not of
-  /// fused ones, and not of quantized ones.
-  void split_outputs(const TensorSplit& over);
+  /// As Linear's, of every group: each of the weights that read the same rows has a part of its own outputs; of a fused
+  /// one a part of each of the `sections` of its outputs, or without them of all. Not of quantized ones.
+  void split_outputs(const TensorSplit& over, const std::vector<std::int64_t>& sections = {});
   void split_inputs(const TensorSplit& over);
 
   struct Args {
@@ -61,7 +61,10 @@ class GroupedLinear {
     GroupParams weights;
     std::optional<LoraBranch> lora;
   };
+  /// Whether one parameter has all groups.
+  [[nodiscard]] bool is_fused() const { return parts_[0].weights.step == 0; }
   void divide(const Part& part, const TensorSplit& over, int dim) const;
+  void divide_fused(const TensorSplit& over, int dim, const std::vector<std::int64_t>& sections) const;
   [[nodiscard]] double weight_flops(const Part& part) const {
     return 2.0 * static_cast<double>(in_) * static_cast<double>(part.out);
   }

@@ -48,9 +48,11 @@ void MoeMlp::adapt(AdapterMaker& adapters) {
 }
 
 void MoeMlp::split(const TensorSplit& over) {
-  if (fused_) TensorSplit::refuse("for experts whose weights are one tensor (gpt-oss, Llama 4)");
-  hidden_ = over.part(hidden_, "numbers of an expert's intermediate size");
-  gate_up_.split_outputs(over);
+  const std::int64_t all = hidden_;
+  hidden_ = over.part(all, "numbers of an expert's intermediate size");
+  // Where gate and up are interleaved, columns that follow one another are of both.
+  gate_up_.split_outputs(over, fused_ && !limits_ ? std::vector{all, all} : std::vector<std::int64_t>());
+  if (gate_up_bias_ >= 0) over.divide(gate_up_bias_, 1);
   down_.split_inputs(over);
 }
 
@@ -177,7 +179,7 @@ void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const 
   if (!args.writes_y) return;
   activate(s.gate_up, w, args.stream);
   apply(down_, product, w.product ? 0 : gate_up_.out(), w.rows);
-  add_bias(args, down_bias_, w.dispatch.offsets, w.rows);
+  if (has_down_bias(args.batch)) add_bias(args, down_bias_, w.dispatch.offsets, w.rows);
   if (residual && residual.data != args.y.data) copy(residual, args.y, args.stream);
   kernels::combine_rows({.x = w.rows,
                          .weights = weighs_inputs_ ? TensorView{} : s.weights,
@@ -225,6 +227,11 @@ void MoeMlp::backward(const BackwardArgs& args) const {
 
 void MoeMlp::backward_down_bias(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
   if (down_bias_ < 0) return;
+  if (!has_down_bias(args.batch)) {
+    if (is_wanted(args.wanted(), down_bias_) && !args.grads().adds(down_bias_))
+      clear(args.grads()[down_bias_], args.stream);
+    return;
+  }
   if (through_product(args.wanted()) || through_router(args.wanted()))
     kernels::add_group_bias_weights(
         {.dispatch = w.dispatch, .bias = at(args.params, down_bias_), .dy = w.rows, .dweights = w.dweights},

@@ -96,6 +96,11 @@ class MoeMlp final : public Sublayer {
   void activate_backward(const TensorView& gate_up, const Scratch& w, StreamView stream) const;
   /// y plus its groups' biases, if there are any.
   void add_bias(const ForwardArgs& args, int bias, const TensorView& offsets, const TensorView& y) const;
+  /// Whether this rank adds the biases of the outputs: of a sum over ranks that have parts of the experts the first
+  /// one.
+  [[nodiscard]] bool has_down_bias(const Batch* batch) const {
+    return down_bias_ >= 0 && (batch == nullptr || batch->tensor_rank == 0);
+  }
   /// The gradients of the biases of the outputs, and what these add to dweights, from the rows of dy.
   void backward_down_bias(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;

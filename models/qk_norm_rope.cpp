@@ -7,7 +7,12 @@
 namespace tessera::models {
 
 QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
-    : heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim), rope_(spec.rope) {
+    : heads_(spec.heads),
+      kv_heads_(spec.kv_heads),
+      head_dim_(spec.head_dim),
+      projected_heads_(spec.heads),
+      projected_kv_heads_(spec.kv_heads),
+      rope_(spec.rope) {
   TESSERA_ASSERT(kv_heads_ > 0 && heads_ % kv_heads_ == 0 && head_dim_ > 0);
   TESSERA_ASSERT(!rope_ || rope_->width() <= head_dim_);
   if (!spec.norms) return;
@@ -42,6 +47,7 @@ QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, const Outp
     s.table =
         allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.num_positions(), rope_->width()});
   if (normed_ && weights_[0] < 0) s.zeros = allocator.take(dtype, {part(0).group});
+  if (projects_others()) s.all = allocator.take(dtype, {rows, projected_width()});
   s.outputs = shape.saves_outputs ? saved : outputs(allocator, shape, dtype, phase);
   return s;
 }
@@ -77,8 +83,22 @@ void QkNormRope::rotate(const Args& args, const TensorView& x, bool back) const 
   else kernels::rope(rotation, args.stream);
 }
 
+void QkNormRope::copy_own(const Args& args, const TensorView& all, const TensorView& own, Columns direction) const {
+  const int rank = args.batch != nullptr ? args.batch->tensor_rank : 0;
+  const auto copy = [&](std::int64_t in_all, std::int64_t in_own, std::int64_t count) {
+    const TensorView a = columns(all, in_all * head_dim_, count * head_dim_),
+                     b = columns(own, in_own * head_dim_, count * head_dim_);
+    if (direction == Columns::out_of_all) copy_columns(a, projected_width(), b, width(), args.stream);
+    else copy_columns(b, width(), a, projected_width(), args.stream);
+  };
+  // Ranks that are more than key and value heads have the same one as others.
+  const std::int64_t ranks = projected_heads_ / heads_, parts = projected_kv_heads_ / kv_heads_;
+  copy(rank * heads_, 0, heads_);
+  copy(projected_heads_ + rank * parts / ranks * kv_heads_, heads_, kv_heads_);
+}
+
 void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
-  const TensorView& heads = args.scratch.outputs.heads;
+  const TensorView& heads = projects_others() ? args.scratch.all : args.scratch.outputs.heads;
   if (args.scratch.zeros) clear(args.scratch.zeros, args.stream);
   for (const int which : {0, 1}) {
     const Part p = part(which);
@@ -88,12 +108,13 @@ void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
                                .rstd = args.scratch.outputs.rstd[which],
                                .eps = eps_,
                                .weight_offset = weight_offset_,
-                               .stride_x = width(),
-                               .stride_y = width()},
+                               .stride_x = projected_width(),
+                               .stride_y = projected_width()},
                               args.stream);
   }
-  const std::int64_t values = (heads_ + kv_heads_) * head_dim_, count = kv_heads_ * head_dim_;
-  copy_columns(columns(qkv, values, count), width(), columns(heads, values, count), width(), args.stream);
+  const TensorView& own = args.scratch.outputs.heads;
+  copy_columns(projected_v(qkv), projected_width(), own_v(own), width(), args.stream);
+  if (projects_others()) copy_own(args, heads, own, Columns::out_of_all);
 }
 
 TensorView QkNormRope::forward(const Args& args, const TensorView& qkv) const {
@@ -110,13 +131,19 @@ TensorView QkNormRope::recompute(const Args& args, const TensorView& qkv) const 
   return normed_ ? args.scratch.outputs.heads : qkv;  // rotated
 }
 
-void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
+TensorView QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
   rotate(args, back.dqkv, /*back=*/true);
-  if (!normed_ || (weights_[0] < 0 && !back.write_dqkv)) return;
+  if (!normed_ || (weights_[0] < 0 && !back.write_dqkv)) return back.dqkv;
+  const TensorView& gradient = projects_others() ? args.scratch.all : back.dqkv;
+  if (projects_others()) {  // of a rank's own heads: the sum over the ranks is that of all
+    clear(gradient, args.stream);
+    copy_own(args, gradient, back.dqkv, Columns::into_all);
+    copy_columns(own_v(back.dqkv), width(), projected_v(gradient), projected_width(), args.stream);
+  }
   if (args.scratch.zeros) clear(args.scratch.zeros, args.stream);
   for (const int which : {0, 1}) {
     const Part p = part(which);
-    const TensorView d = columns(back.dqkv, p.column, p.columns);
+    const TensorView d = columns(gradient, p.column, p.columns);
     kernels::rms_norm_backward({.dy = d,
                                 .x = columns(back.qkv, p.column, p.columns),
                                 .weight = weight(args, which),
@@ -126,11 +153,12 @@ void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
                                 .accumulate = weights_[which] >= 0 && back.grads.adds(weights_[which]),
                                 .workspace = back.workspace,
                                 .weight_offset = weight_offset_,
-                                .stride_dy = width(),
-                                .stride_x = width(),
-                                .stride_dx = width()},
+                                .stride_dy = projected_width(),
+                                .stride_x = projected_width(),
+                                .stride_dx = projected_width()},
                                args.stream);
   }
+  return gradient;
 }
 
 std::size_t QkNormRope::norm_workspace(DType dtype, Device device) const {

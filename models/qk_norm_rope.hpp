@@ -31,8 +31,10 @@ struct QkNormRopeSpec {
 class QkNormRope {
  public:
   QkNormRope(const QkNormRopeSpec& spec, ParamList& params);
-  /// It is of so many heads from now on, which have the weights that all have.
-  void set_heads(std::int64_t heads, std::int64_t kv_heads) {
+  /// A rank has so many of the heads from now on. A norm over all heads needs all of q and of k: the projections then
+  /// have all of these, and the rank's heads of v. Other norms have the same weight for every head.
+  void split(std::int64_t heads, std::int64_t kv_heads) {
+    if (!joint_) projected_heads_ = heads, projected_kv_heads_ = kv_heads;
     heads_ = heads;
     kv_heads_ = kv_heads;
   }
@@ -48,6 +50,8 @@ class QkNormRope {
   struct Scratch {
     TensorView table;  // cosines and sines
     TensorView zeros;  // (d): in place of weights, where a norm has none
+    /// (N, projected_width()), where a rank has some of the heads that a norm is over: its output, or its gradient.
+    TensorView all;
     Outputs outputs;
   };
   /// `saved`: outputs() in memory that is kept until backward, with BatchShape::saves_outputs.
@@ -58,13 +62,13 @@ class QkNormRope {
     Phase phase = Phase::train;
     BatchShape shape;
     std::span<const TensorView> params;
-    const Batch* batch = nullptr;  // positions
+    const Batch* batch = nullptr;  // positions, tensor_rank
     Scratch scratch;
     std::int64_t longest = 0;  // tokens of the longest sequence that the pass is a part of: Rope::frequencies
     StreamView stream = host_stream;
   };
-  /// Heads for attention from the projections `qkv` (N, width), columns q | k | v: rotated in place, or in
-  /// scratch.outputs.
+  /// Heads for attention (N, width) from the projections `qkv` (N, projected_width), columns q | k | v: rotated in
+  /// place, or in scratch.outputs.
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
   /// Whether forward changes `qkv`, rather than leaving the heads in scratch.
   [[nodiscard]] bool in_place() const { return !normed_; }
@@ -72,12 +76,13 @@ class QkNormRope {
   [[nodiscard]] TensorView recompute(const Args& args, const TensorView& qkv) const;
   struct BackwardArgs {
     Gradients grads;
-    TensorView qkv, dqkv;    // (N, width); dqkv: the gradient of the heads, turned into that of the projections
-    bool write_dqkv = true;  // false: only the norms' weights are wanted; dqkv is scratch afterwards
+    TensorView qkv;          // (N, projected_width)
+    TensorView dqkv;         // (N, width): the gradient of the heads; scratch afterwards
+    bool write_dqkv = true;  // false: only the norms' weights are wanted
     TensorView workspace;    // norm_workspace bytes
   };
-  /// Call after recompute.
-  void backward(const Args& args, const BackwardArgs& back) const;
+  /// The gradient of the projections (N, projected_width), in dqkv or in scratch. Call after recompute.
+  [[nodiscard]] TensorView backward(const Args& args, const BackwardArgs& back) const;
   /// Whether the gradient of a norm's weight is wanted.
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
     return weights_[0] >= 0 && (wanted[weights_[0]] || wanted[weights_[1]]);
@@ -85,16 +90,32 @@ class QkNormRope {
   [[nodiscard]] std::size_t norm_workspace(DType dtype, Device device) const;
 
   [[nodiscard]] std::int64_t width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
+  [[nodiscard]] std::int64_t projected_width() const {
+    return (projected_heads_ + projected_kv_heads_ + kv_heads_) * head_dim_;
+  }
 
  private:
-  /// Columns of the heads of q (0) and k (1), and the numbers that a norm is of: a head or all heads.
+  /// Columns of q (0) and k (1) in the projections, and the numbers that a norm is of: a head or all heads.
   struct Part {
     std::int64_t column, columns, group;
     [[nodiscard]] std::int64_t groups() const { return columns / group; }
   };
   [[nodiscard]] Part part(int which) const {
-    const std::int64_t columns = (which == 0 ? heads_ : kv_heads_) * head_dim_;
-    return {which == 0 ? 0 : heads_ * head_dim_, columns, joint_ ? columns : head_dim_};
+    const std::int64_t columns = (which == 0 ? projected_heads_ : projected_kv_heads_) * head_dim_;
+    return {which == 0 ? 0 : projected_heads_ * head_dim_, columns, joint_ ? columns : head_dim_};
+  }
+  /// Whether the projections have heads that are other ranks'.
+  [[nodiscard]] bool projects_others() const { return projected_heads_ != heads_; }
+  /// Copies the columns of this rank's heads of q and k: out of `all` (N, projected_width) to `own` (N, width), or
+  /// back.
+  enum class Columns : unsigned char { out_of_all, into_all };
+  void copy_own(const Args& args, const TensorView& all, const TensorView& own, Columns direction) const;
+  /// Those of v.
+  [[nodiscard]] TensorView projected_v(const TensorView& all) const {
+    return columns(all, (projected_heads_ + projected_kv_heads_) * head_dim_, kv_heads_ * head_dim_);
+  }
+  [[nodiscard]] TensorView own_v(const TensorView& own) const {
+    return columns(own, (heads_ + kv_heads_) * head_dim_, kv_heads_ * head_dim_);
   }
   void make_table(const Args& args) const;
   void rotate(const Args& args, const TensorView& x, bool back) const;
@@ -105,6 +126,7 @@ class QkNormRope {
   }
 
   std::int64_t heads_, kv_heads_, head_dim_;
+  std::int64_t projected_heads_, projected_kv_heads_;  // of q and k in the projections
   bool normed_ = false;
   int weights_[2] = {-1, -1};  // weights of the norms of q and k; -1: none
   double eps_ = 0, weight_offset_ = kernels::no_weight_offset;

@@ -26,7 +26,7 @@ Residual::Saved Residual::saved(SavedAllocator& allocator, BatchShape shape, DTy
 Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorView& saved_normed, BatchShape shape,
                                     DType dtype, Phase phase) const {
   Scratch s;
-  const Shape rows{shape.batch * shape.tokens, (norm_ ? norm_ : post_)->channels()};
+  const Shape rows{shape.batch * shape.tokens, channels()};
   const bool in_saved = norm_ && shape.saves_outputs;
   if (is_split()) s.normed = dtype == DType::f32 && !post_ ? TensorView{} : allocator.take(dtype, rows);
   else if (in_saved) s.normed = saved_normed;
@@ -41,9 +41,7 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, const TensorVie
   return s;
 }
 
-std::string Residual::context_refusal(ContextShare share) const {
-  return post_ ? "for models with norms after attention" : sublayer_->context_refusal(share);
-}
+std::string Residual::context_refusal(ContextShare share) const { return sublayer_->context_refusal(share); }
 
 void Residual::set_context(ContextShare share) {
   sublayer_->set_context(share);
@@ -85,7 +83,7 @@ void Residual::forward(const ForwardArgs& args) const {
   inner.y = s.inner;
   inner.writes_y = !has_statistics;  // it is kept
   sublayer_->forward(inner, /*residual=*/{});
-  if (!args.writes_y && has_statistics) return;
+  if (!is_last(args.stage) || (!args.writes_y && has_statistics)) return;
   normalize(*post_, s.inner, args.writes_y ? args.y : w.dinner, s.post);  // without y for its statistics
   if (args.writes_y) kernels::add({.x = args.x, .y = args.y}, args.stream);
 }
@@ -102,7 +100,7 @@ void Residual::backward(const BackwardArgs& args) const {
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, s.normed, args.shape, dtype, Phase::train);
 
-  if (post_)
+  if (post_ && is_last(args.stage))
     post_->backward({.params = args.params,
                      .grads = args.grads(),
                      .x = s.inner,

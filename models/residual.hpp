@@ -2,9 +2,9 @@
 #pragma once
 // Residual: y = x + post(f(norm(x))) for any sublayer f, with either norm or both. Two of them make a transformer
 // block. Where ranks have parts of the sublayer's matrices it has three stages: the norm, of this rank's tokens; the
-// sublayer, of all tokens; and the addition to x, of this rank's. Its values are 0 the norm's output, 1 that of all
-// tokens, 2 the sublayer's output before it is summed over the ranks, and 3 the sum, of this rank's tokens. A sublayer
-// with stages has these in the place of the second one, and its values follow.
+// sublayer, of all tokens; and the addition to x, of this rank's. Its values are 0 the norm's output, or x without one,
+// 1 that of all tokens, 2 the sublayer's output before it is summed over the ranks, and 3 the sum, of this rank's
+// tokens. A sublayer with stages has these in the place of the second one, and its values follow.
 
 #include <memory>
 #include <optional>
@@ -24,10 +24,10 @@ class Residual {
   }
 
   void adapt(AdapterMaker& adapters) { sublayer_->adapt(adapters); }
-  /// See Module. Refused with a norm after the sublayer, too.
+  /// See Module.
   [[nodiscard]] std::string context_refusal(ContextShare share) const;
   void set_context(ContextShare share);
-  /// Throws Error (usage): also without a norm before the sublayer.
+  /// Throws Error (usage): what the sublayer refuses.
   void split(const TensorSplit& over);
   [[nodiscard]] bool is_split() const { return tensor_ranks_ > 1; }
   [[nodiscard]] int num_values() const { return own_values + inner_values_; }  // of one that is split
@@ -78,6 +78,9 @@ class Residual {
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, const TensorView& saved_normed, BatchShape shape,
                                 DType dtype, Phase phase) const;
 
+  [[nodiscard]] std::int64_t channels() const { return (norm_ ? norm_ : post_)->channels(); }
+  /// Of the sublayer's stages: a norm after it reads what the last one writes.
+  [[nodiscard]] bool is_last(int stage) const { return stage + 1 == inner_stages_; }
   [[nodiscard]] bool norm_wanted(const Wanted& wanted) const { return norm_ && norm_->has_wanted(wanted); }
   /// The gradient of x that came through the sublayer, `w.normed`, is added to dy in dx.
   void add_input_gradient(const BackwardArgs& args, const Saved& s, const Scratch& w) const;

@@ -9,7 +9,6 @@
 namespace tessera::models {
 
 void Residual::split(const TensorSplit& over) {
-  if (!norm_) TensorSplit::refuse("for models without norms before attention");
   sublayer_->split(over);
   tensor_ranks_ = over.ranks();
 }
@@ -45,8 +44,7 @@ std::size_t Residual::value_bytes(int value, BatchShape shape, DType dtype) cons
   if (!is_split()) return sublayer_->value_bytes(value, shape, dtype);
   if (value >= own_values) return sublayer_->value_bytes(value - own_values, all_tokens(shape), dtype);
   const std::int64_t tokens = value == 1 || value == 2 ? all_tokens(shape).tokens : shape.tokens;
-  return static_cast<std::size_t>(shape.batch * tokens * norm_->channels()) *
-         (value == 3 ? sizeof(float) : size_of(dtype));
+  return static_cast<std::size_t>(shape.batch * tokens * channels()) * (value == 3 ? sizeof(float) : size_of(dtype));
 }
 
 std::size_t Residual::value_gradient_bytes(int value, BatchShape shape, DType dtype) const {
@@ -64,6 +62,7 @@ void Residual::forward_stage(const ForwardArgs& args) const {
   const bool has_statistics = args.recompute && args.kept;
   if (args.stage == 0) {
     const TensorView normed = as_rows(args.values[0], dtype, args.x.shape);
+    if (!norm_) return copy(args.x, normed, args.stream);
     if (has_statistics) return norm_->recompute(args.params, args.x, normed, s.norm, args.stream);
     return norm_->forward(args.params, args.x, normed, args.phase == Phase::train ? s.norm : Norm::Saved{},
                           args.stream);
@@ -71,7 +70,7 @@ void Residual::forward_stage(const ForwardArgs& args) const {
   if (args.stage <= inner_stages_) {
     ForwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
-    const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
+    const Shape rows{inner.shape.batch * inner.shape.tokens, channels()};
     const Batch batch = whole_rows(args.batch, args.shape);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.y = as_rows(args.values[2], dtype, rows);
@@ -120,7 +119,7 @@ void Residual::backward_stage(const BackwardArgs& args) const {
   if (args.stage > 0) {
     BackwardArgs inner = args;
     inner.shape = all_tokens(args.shape);
-    const Shape rows{inner.shape.batch * inner.shape.tokens, norm_->channels()};
+    const Shape rows{inner.shape.batch * inner.shape.tokens, channels()};
     const Batch batch = whole_rows(args.batch, args.shape);
     inner.x = as_rows(args.values[1], dtype, rows);
     inner.dy = as_rows(args.value_gradients[2], dtype, rows);

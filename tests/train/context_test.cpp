@@ -26,6 +26,21 @@ std::string context_config(int kv_heads, bool qk_norm = true, int heads = 4) {
       qk_norm ? "qwen3" : "llama", heads, kv_heads);
 }
 
+/// Norms after attention and MLP: with windows and soft caps; with QK norms and two RoPEs; over all heads of q and of
+/// k.
+std::vector<std::string> configs_with_norms_after() {
+  const auto like = [](const char* family, int hidden, const char* more) {
+    return strfmt(
+        R"({"model_type": "%s", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": %d, "num_hidden_layers": 2,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 26, "tie_word_embeddings": true%s})",
+        family, hidden, more);
+  };
+  return {like("gemma2", 20, R"(, "head_dim": 6, "sliding_window": 5, "query_pre_attn_scalar": 6)"),
+          like("gemma3_text", 20,
+               R"(, "head_dim": 6, "sliding_window": 5, "sliding_window_pattern": 2, "query_pre_attn_scalar": 6)"),
+          like("olmo2", 24, "")};
+}
+
 std::string with_window(std::string config) {
   config.insert(config.rfind('}'), R"(, "sliding_window": 5)");
   return config;
@@ -124,10 +139,22 @@ TEST_P(Context, WindowsCrossTheBordersOfParts) {
   for (const int ranks : {2, 4}) expect_near(one, run_context(config, context_variant(ranks, ranks), *rows), "window");
 }
 
+TEST_P(Context, NormsAfterSublayers) {
+  const RandomTokens random(800, 37);
+  const auto packed = documents();
+  for (const std::string& config : configs_with_norms_after())
+    for (const io::TokenStream* tokens : std::initializer_list<const io::TokenStream*>{&random, packed.get()}) {
+      const Outcome one = run_context(config, context_variant(1, 1), *tokens, 4);
+      for (const int ranks : {2, 4})
+        expect_near(one, run_context(config, context_variant(ranks, ranks), *tokens, 4), config);
+    }
+}
+
 TEST_P(Context, StrategiesAndMemoryChangeNoBit) {
   const RandomTokens tokens(800, 37);
-  const std::string config = context_config(1);
-  for (const int ranks : {2, 4}) {
+  const std::vector<std::string> after = configs_with_norms_after();
+  for (const auto& [config, ranks] :
+       {std::pair{context_config(1), 2}, {context_config(1), 4}, {after.front(), 2}, {after.back(), 2}}) {
     const Variant first = context_variant(4, ranks, "0");
     const Outcome of_first = run_context(config, first, tokens, 3);
     for (const char* strategy : {"2", "3"})

@@ -26,4 +26,10 @@ inline constexpr const char* llama4_config =
   "intermediate_size_mlp": 28, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
   "tie_word_embeddings": false})";
 
+/// Sinks, windows, biases, and fused experts with a clamped activation.
+inline constexpr const char* gpt_oss_config =
+    R"({"model_type": "gpt_oss", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 12,
+  "sliding_window": 5, "num_local_experts": 4, "num_experts_per_tok": 2, "rope_scaling": {"rope_type": "default"}})";
+
 }  // namespace tessera::test

@@ -134,6 +134,22 @@ TEST_P(ExpertsContext, FusedExperts) {
                       "llama4");
 }
 
+/// Of a rank's own heads, or of all.
+TEST_P(ExpertsContext, Sinks) {
+  const RandomTokens random(800, 37);
+  const auto packed = packed_rows();
+  for (const io::TokenStream* tokens : std::initializer_list<const io::TokenStream*>{&random, packed.get()}) {
+    const Outcome one = run_shared(gpt_oss_config, shared(1, 1), *tokens);
+    for (const int ranks : {2, 4})
+      expect_same_experts(one, run_shared(gpt_oss_config, shared(4, ranks), *tokens), strfmt("%d ranks", ranks));
+  }
+  const Outcome of_zero0 = run_shared(gpt_oss_config, shared(4, 2, "0"), random, 3);
+  Variant recomputing = shared(4, 2);
+  recomputing.recompute = true;
+  for (const Variant& v : {shared(4, 2), recomputing})
+    EXPECT_EQ(difference(of_zero0, run_shared(gpt_oss_config, v, random, 3)), "") << v.str();
+}
+
 TEST_P(ExpertsContext, In16Bits) {
   const RandomTokens tokens(800, 37);
   const std::string config = experts_like("mixtral");

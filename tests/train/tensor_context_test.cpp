@@ -45,7 +45,8 @@ TEST_P(TensorContext, OtherModelsAndPackedRows) {
   const auto rows = packed_rows();
   for (const std::string& config :
        {config_json({.hidden = 24, .heads = 4}), tensor_config("mistral", 2, R"(, "sliding_window": 5)"),
-        tensor_config("phi3", 4, R"(, "pad_token_id": 0)")})
+        tensor_config("phi3", 4, R"(, "pad_token_id": 0)"),
+        tensor_config("gemma2", 2, R"(, "sliding_window": 5, "query_pre_attn_scalar": 6)"), tensor_config("olmo2", 2)})
     expect_same_curve(run_both(config, both(1, 1, 1), *rows), run_both(config, both(8, 2, 2), *rows), config);
 }
 

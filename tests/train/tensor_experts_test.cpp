@@ -46,6 +46,23 @@ TEST(TensorExperts, TenStepsAreThoseOfOneRank) {
   }
 }
 
+/// All of a layer in one tensor: with biases, interleaved columns and sinks, and beside a shared expert.
+TEST(TensorExperts, FusedExperts) {
+  const RandomTokens random(800, 37);
+  const auto packed = packed_rows();
+  for (const char* config : {gpt_oss_config, llama4_config})
+    for (const io::TokenStream* tokens : std::initializer_list<const io::TokenStream*>{&random, packed.get()}) {
+      const Outcome one = run_experts(config, tensor_variant(1, 1), *tokens, 10);
+      for (const auto& [world, ranks] : {std::pair{2, 2}, {4, 4}, {4, 2}}) {
+        const Outcome other = run_experts(config, tensor_variant(world, ranks), *tokens, 10);
+        expect_same_experts(one, other, strfmt("%s, %d on %d", config, ranks, world));
+        EXPECT_EQ(one.generated, other.generated);
+      }
+      expect_same_experts(run_experts(config, tensor_variant(1, 1), *tokens),
+                          run_experts(config, with_context(tensor_variant(8, 2), 2), *tokens), "2 x 2 x 2");
+    }
+}
+
 TEST(TensorExperts, PackedAndPaddedRowsAreThoseOfOneRank) {
   const std::string config = experts_like("qwen3_moe", 4);
   for (const io::Packing packing : {io::Packing::sequential, io::Packing::padded}) {
@@ -59,8 +76,13 @@ TEST(TensorExperts, PackedAndPaddedRowsAreThoseOfOneRank) {
 
 TEST(TensorExperts, StrategiesAndMemoryChangeNoBit) {
   const RandomTokens tokens(800, 37);
-  const std::string config = experts_like("qwen3_moe");
-  for (const int context : {1, 2}) {
+  struct Case {
+    std::string config;
+    int context;
+  };
+  for (const Case& of : {Case{experts_like("qwen3_moe"), 1}, {experts_like("qwen3_moe"), 2}, {gpt_oss_config, 1}}) {
+    const auto& config = of.config;
+    const int context = of.context;
     const auto variant = [&](const char* strategy) { return with_context(tensor_variant(4, 2, strategy), context); };
     const Outcome of_first = run_experts(config, variant("0"), tokens, 3);
     const auto expect_bits = [&](const Variant& v) {

@@ -59,6 +59,9 @@ TEST(TensorFiles, ACheckpointHasTheBytesOfOneRanksAndAnyMeshContinuesIt) {
                                        {"phi3", tensor_config("phi3", 4, R"(, "pad_token_id": 0)")},
                                        {"tied", tensor_config("qwen3", 4, R"(, "tie_word_embeddings": true)")},
                                        {"experts", experts_like("mixtral")},
+                                       {"fused experts and sinks", gpt_oss_config},
+                                       {"fused experts beside a shared one", llama4_config},
+                                       {"olmo2", tensor_config("olmo2", 4)},
                                        {"gpt2", config_json({.hidden = 24, .heads = 4})}}) {
     const TempDir folder(TempDir::Storage::memory);
     const auto path = [&](const char* name, int step) { return folder / strfmt("%s/checkpoint-%d", name, step); };

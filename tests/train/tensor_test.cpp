@@ -23,7 +23,7 @@ TEST(Tensor, TenStepsAreThoseOfOneRank) {
 TEST(Tensor, FewerKeyAndValueHeadsThanRanks) {
   const RandomTokens tokens(800, 37);
   for (const auto& [family, kv_heads, ranks] :
-       {std::tuple{"llama", 1, 2}, {"qwen2", 1, 4}, {"qwen2", 2, 4}, {"qwen3", 1, 2}}) {
+       {std::tuple{"llama", 1, 2}, {"qwen2", 1, 4}, {"qwen2", 2, 4}, {"qwen3", 1, 2}, {"olmo2", 2, 4}}) {
     const std::string config = tensor_config(family, kv_heads);
     const Outcome one = run_tensor(config, tensor_variant(1, 1), tokens),
                   zero0 = run_tensor(config, tensor_variant(4, ranks, "0"), tokens);
@@ -44,7 +44,7 @@ TEST(Tensor, Gpt2) {
                     run_tensor(config, tensor_variant(4, 2), *packed, 4), "packed");
 }
 
-/// Biases, windows, fused matrices, norms after sublayers, soft caps, and none of these.
+/// Biases, windows, fused matrices, norms after sublayers alone, over all heads too, soft caps, and none of these.
 TEST(Tensor, Families) {
   const RandomTokens tokens(800, 37);
   for (const auto& [family, more] : {std::pair{"qwen2", ""},
@@ -52,6 +52,7 @@ TEST(Tensor, Families) {
                                      {"gemma3_text", R"(, "sliding_window": 5, "sliding_window_pattern": 2)"},
                                      {"mistral", R"(, "sliding_window": 5)"},
                                      {"phi3", R"(, "pad_token_id": 0)"},
+                                     {"olmo2", R"(, "attention_bias": true)"},
                                      {"smollm3", R"(, "no_rope_layer_interval": 2)"},
                                      {"granite", R"(, "residual_multiplier": 0.5, "embedding_multiplier": 3.0,
                                       "attention_multiplier": 0.4, "logits_scaling": 1.5)"},
@@ -87,8 +88,8 @@ void changes_no_bit(const std::string& config, const io::TokenStream& tokens) {
 
 TEST(Tensor, StrategiesAndMemoryChangeNoBit) {
   const RandomTokens tokens(800, 37);
-  for (const std::string& config :
-       {tensor_config("qwen3", 2), tensor_config("gemma2", 1, R"(, "sliding_window": 5)"), config_json({.heads = 4})})
+  for (const std::string& config : {tensor_config("qwen3", 2), tensor_config("gemma2", 1, R"(, "sliding_window": 5)"),
+                                    tensor_config("olmo2", 2), config_json({.heads = 4})})
     changes_no_bit(config, tokens);
 }
 
@@ -119,8 +120,14 @@ TEST(Tensor, AdaptersAndFrozenParameters) {
     models::split_tensors(model, ranks);
     return model;
   };
-  for (const auto& [family, which] :
-       {std::pair{"qwen3", -1}, {"phi3", -1}, {"qwen2", 0}, {"qwen2", 1}, {"qwen3", 3}, {"llama", 4}}) {
+  for (const auto& [family, which] : {std::pair{"qwen3", -1},
+                                      {"phi3", -1},
+                                      {"olmo2", -1},
+                                      {"qwen2", 0},
+                                      {"qwen2", 1},
+                                      {"qwen3", 3},
+                                      {"olmo2", 3},
+                                      {"llama", 4}}) {
     const models::Model alone = adapted(family, 1, which);
     const Outcome one = run({&alone, &tokens, 4, "", false, plan_is_exact}, tensor_variant(1, 1));
     for (const char* strategy : {"0", "3"}) {
@@ -163,6 +170,7 @@ TEST(Tensor, QuantizedBases) {
   const RandomTokens tokens(800, 37);
   for (const auto& [family, kv_heads, format] : {std::tuple{"qwen2", 2, QuantFormat::nf4},
                                                  {"llama", 4, QuantFormat::int8},
+                                                 {"olmo2", 2, QuantFormat::nf4},
                                                  {"gemma2", 2, QuantFormat::fp4_single}}) {
     const auto of = [&](int ranks) {
       models::Model model = models::make(tensor_config(family, kv_heads), "test");
@@ -268,6 +276,7 @@ TEST(Tensor, LossesOfEvaluationAndSamples) {
   for (const auto& [config, ranks] : {std::pair{tensor_config("llama", 2), 2},
                                       {tensor_config("qwen2", 2), 4},
                                       {config_json({.hidden = 24, .heads = 4}), 2},
+                                      {tensor_config("olmo2", 4), 4},
                                       {tensor_config("gemma2", 2, R"(, "sliding_window": 5)"), 2}}) {
     const models::Model alone = tensor_model(config, 1), split = tensor_model(config, ranks);
     const Outcome one = run({&alone, &tokens, 1, "", /*evaluate=*/true, {}}, tensor_variant(1, 1)),
