@@ -53,18 +53,18 @@ class NewestCheckpoint {
     return false;
   }
 
-  LocatedPath located{PathKind::checkpoint, {}, {}};
+  LocatedPath located;
   std::string problem;  // of located.skipped
 };
 
 LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
-  if (exists(path + "/" + manifest_name)) return {PathKind::checkpoint, path, {}};
+  if (exists(path + "/" + manifest_name)) return {PathKind::checkpoint, path};
   const bool model =
       prefer != Prefer::checkpoint && (exists(path + "/" + model_file_name) || exists(path + "/" + index_file_name));
-  if (model && prefer == Prefer::model) return {PathKind::model, path, {}};
+  if (model && prefer == Prefer::model) return {PathKind::model, path};
   // Named like a checkpoint, without a manifest: read_manifest reports that, or whose it is.
   const std::string name = fs::path(path).filename().string();
-  if (checkpoint_step(name) && !model) return {PathKind::checkpoint, path, {}};
+  if (checkpoint_step(name) && !model) return {PathKind::checkpoint, path};
   NewestCheckpoint newest;
   if (newest.find(path)) return newest.located;
   if (model) return {PathKind::model, path, newest.located.skipped};
@@ -74,7 +74,7 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
     if (prefer == Prefer::checkpoint)
       throw Error(ExitCode::data, "no checkpoint of this program in " + path + ", but a model in " + trainer, {},
                   "Start from its weights with --model " + trainer);
-    return {PathKind::model, trainer, {}};
+    return {PathKind::model, trainer};
   }
   if (const auto foreign = find_foreign_checkpoint(path)) throw foreign->error(path);
   if (!newest.problem.empty())
@@ -93,15 +93,15 @@ LocatedPath recognize_file(const std::string& path) {
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(size, head.size()));
   file.read_at(0, std::as_writable_bytes(std::span(head).first(n)));
   static constexpr unsigned char hdf5[] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-  if (n >= sizeof hdf5 && std::memcmp(head.data(), hdf5, sizeof hdf5) == 0) return {PathKind::hdf5, path, {}};
+  if (n >= sizeof hdf5 && std::memcmp(head.data(), hdf5, sizeof hdf5) == 0) return {PathKind::hdf5, path};
   std::int32_t magic = 0;
   std::memcpy(&magic, head.data(), sizeof magic);
-  if (magic == 20240520 || magic == 20240801) return {PathKind::tokens, path, {}};
-  if (path.ends_with(".index.json")) return {PathKind::index, path, {}};
-  if (path.ends_with(".safetensors") || (n > 8 && head[8] == '{')) return {PathKind::safetensors, path, {}};
-  if (fs::path(path).filename() == manifest_name) return {PathKind::checkpoint, directory_of(path), {}};
-  if (path.ends_with(".h5")) return {PathKind::hdf5, path, {}};
-  if (path.ends_with(".bin")) return {PathKind::tokens, path, {}};
+  if (magic == 20240520 || magic == 20240801) return {PathKind::tokens, path};
+  if (path.ends_with(".index.json")) return {PathKind::index, path};
+  if (path.ends_with(".safetensors") || (n > 8 && head[8] == '{')) return {PathKind::safetensors, path};
+  if (fs::path(path).filename() == manifest_name) return {PathKind::checkpoint, directory_of(path)};
+  if (path.ends_with(".h5")) return {PathKind::hdf5, path};
+  if (path.ends_with(".bin")) return {PathKind::tokens, path};
   throw Error(ExitCode::data, path + " is neither an HDF5 file, a safetensors file or index, nor a token file", {},
               "inspect, verify and diff know these, checkpoints, and model directories");
 }

@@ -19,8 +19,8 @@ enum class PathKind : unsigned char {
 
 struct LocatedPath {
   PathKind kind = PathKind::checkpoint;
-  std::string path;     // of a run's directory: its newest complete checkpoint
-  std::string skipped;  // the newest checkpoint, if that is incomplete or damaged; "" otherwise
+  std::string path = {};     // of a run's directory: its newest complete checkpoint
+  std::string skipped = {};  // the newest checkpoint, if that is incomplete or damaged; "" otherwise
 };
 
 /// A run's directory may hold both checkpoints and an exported model. `automatic`: the newest checkpoint, if there is

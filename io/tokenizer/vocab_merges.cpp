@@ -87,13 +87,14 @@ class VocabMerges {
   }
 
   void add(const AddedToken& token) {
-    added_.emplace(token.id, SortedJson{{"id", token.id},
-                                        {"content", token.content},
-                                        {"single_word", token.single_word},
-                                        {"lstrip", token.lstrip},
-                                        {"rstrip", token.rstrip},
-                                        {"normalized", token.normalized},
-                                        {"special", token.special}});
+    SortedJson entry = {{"id", token.id},          {"content", token.content}, {"single_word", token.single_word},
+                        {"lstrip", token.lstrip},  {"rstrip", token.rstrip},   {"normalized", token.normalized},
+                        {"special", token.special}};
+    if (const auto [known, fresh] = added_.emplace(token.id, std::move(entry)); !fresh)
+      throw Error(ExitCode::data,
+                  strfmt("%s and %s have the id %d", quote_name(known->second["content"].get<std::string>()).c_str(),
+                         quote_name(token.content).c_str(), token.id),
+                  directory_, "Correct vocab.json, or added_tokens_decoder of tokenizer_config.json");
     ids_[token.content] = token.id;
   }
 

@@ -169,6 +169,9 @@ TEST(TokenizerConfig, OfVocabAndMergesIsRefusedWhereItIsNotKnown) {
   }
   folder.file("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<|endoftext|>"})");
   EXPECT_EQ(TextTokenizer::load(folder.path()).encode("a", Special::with).front(), by_model.id_of("<|endoftext|>"));
+  const std::string id = std::to_string(by_model.vocab_size() - 1);
+  folder.file("tokenizer_config.json", R"({"added_tokens_decoder": {")" + id + R"(": "<eos>"}})");
+  refused("\"<eos>\" and \"<|endoftext|>\" have the id " + id);
   std::filesystem::remove(folder / "merges.txt");
   EXPECT_FALSE(TextTokenizer::exists(folder.path()));
 }

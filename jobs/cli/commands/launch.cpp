@@ -162,8 +162,8 @@ class Launched {
       const int number = ::sigtimedwait(&taken, nullptr, &second);
       look_for_ranks();
       if (number > 0 && number != SIGCHLD) take(number);
-      else if (number < 0 && request_ && !ended_at_ && !alone_since_)  // mpirun that has no more ranks dies of it
-        ::kill(mpirun_, SIGUSR1);                                      // it may have been starting its ranks
+      // Again: it may have been starting its ranks; one whose ranks have ended would die of it.
+      else if (number < 0 && request_ && !ended_at_ && !alone_since_) ::kill(mpirun_, SIGUSR1);
       if (ended_at_ && Clock::now() - *ended_at_ > time_to_end) ::kill(mpirun_, SIGKILL);
     }
     output_.finish();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "io/file/file.hpp"
 #include "models/architectures.hpp"
 #include "models/config_keys.hpp"
 #include "runtime/base/log.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 std::string quoted_list(std::span<const std::string> names) {
   std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "\"" : ", \"") + name + "\"";
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + io::quote_name(name);
   return list;
 }
 

@@ -75,7 +75,7 @@ void check_base_of_adapter(World& world, const std::string& directory, const std
     throw Error(ExitCode::data,
                 strfmt("E145 %s is an adapter of another base model: the checksum of this one is %08x, not %08x",
                        directory.c_str(), found.crc, expected->crc),
-                {}, "Give the base model that it was trained from, with --model");
+                {}, "Give the base model that it was trained from");
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ void read_adapter_of_checkpoint(World& world, const std::string& directory, cons
     throw Error(ExitCode::data,
                 strfmt("E145 %s has the parameters of another base model: the checksum of this one is %08x, not %08x",
                        directory.c_str(), before->crc, after.crc),
-                {}, "Give the base model that it was trained from, with --model");
+                {}, "Give the base model that it was trained from");
 }
 
 }  // namespace
