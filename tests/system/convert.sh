@@ -25,8 +25,10 @@ for n in 1 2 3 5; do
 done
 [ -f hf1/model.safetensors.index.json ] && [ ! -e hf1.tmp ] || fail "no index: $(ls hf1)"
 cmp -s config.json hf1/config.json || fail "config.json is not byte for byte"
-good 2 convert --in run/checkpoint-2 --from native --to hf --out whole
-good 2 convert --in run --from hf --to native --out exported
+good 2 convert --in run/checkpoint-2 --from native --to hf --out whole --checkpoint_file_size 1MB
+grep -q 'W024: --checkpoint_file_size 1MB has no effect: no checkpoint is written' log || fail "no W024: $(cat log)"
+good 2 convert --in run --from hf --to native --out exported --max_shard_size 1MB
+grep -q 'W024: --max_shard_size 1MB has no effect: a checkpoint is written' log || fail "no W024: $(cat log)"
 good 1 checkpoint diff exported whole
 cmp -s plain.safetensors whole/model.safetensors || fail "convert and the run's export differ"
 good 1 checkpoint diff native1 whole

@@ -33,6 +33,7 @@ namespace {
 constexpr const char *prefix_key = "tensor_prefix", *metadata_key = "safetensors_metadata";  // in run metadata
 
 struct ConvertRequest {
+  const Options* options = nullptr;
   std::string in, out;
   bool from_native = true, to_native = false;
   std::optional<DType> dtype;  // none: as stored
@@ -48,9 +49,21 @@ std::string required(const Options& options, const char* name, const char* examp
   return options.text(name);
 }
 
+/// W024: the size of files that are not written.
+void warn_of_file_size(const Options& options, const char* unread, const char* why) {
+  if (options.given(unread))
+    log::warn(24, strfmt("--%s %s has no effect: %s [%s]", unread, options.text(unread).c_str(), why,
+                         options.value(unread).source.text.c_str()));
+}
+void warn_of_file_size(const Options& options, bool to_native) {
+  if (to_native)
+    warn_of_file_size(options, "max_shard_size", "a checkpoint is written, for which it is --checkpoint_file_size");
+  else warn_of_file_size(options, "checkpoint_file_size", "no checkpoint is written");
+}
+
 /// The request by the options and the kind of input. Throws what can be refused before the data are read.
 ConvertRequest read_request(const Options& options, World& world) {
-  ConvertRequest request;
+  ConvertRequest request{.options = &options};
   request.in = io::without_slash(required(options, "in", "a checkpoint or a model directory"));
   request.out = io::output_path(required(options, "out", "a directory that does not exist yet"));
   request.target.directory = request.out;
@@ -183,6 +196,7 @@ std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io:
 /// The trained parameters of a LoRA run's checkpoint, as PEFT has them.
 io::ConvertReport adapter_to_peft(World& world, const io::CheckpointReader& checkpoint, ConvertRequest& request,
                                   const io::ConvertOptions& stream) {
+  warn_of_file_size(*request.options, "max_shard_size", "an adapter is one file");
   const AdapterConfig adapter{checkpoint.auxiliary_file(io::adapter_config_name), request.in};
   models::Model model = models::make(checkpoint.auxiliary_file("config.json"), request.in + "/config.json");
   models::add_lora(model, models::parse_lora_config(adapter.text, adapter.source()));
@@ -364,11 +378,15 @@ std::int64_t peak_bytes() {
 
 void convert_command(const Call& call, World& world) {
   const Options& options = call.options();
-  if (options.flag("merge_lora")) return merge_lora(call, world);
+  if (options.flag("merge_lora")) {
+    warn_of_file_size(options, /*to_native=*/false);
+    return merge_lora(call, world);
+  }
   if (options.given("save_dtype"))
     throw options.refuse("save_dtype", "--save_dtype is for --merge_lora true", "Use --dtype");
   if (options.has("adapters")) throw options.refuse("adapters", "--adapters is for --merge_lora true", "Add it");
   ConvertRequest request = read_request(options, world);
+  warn_of_file_size(options, request.to_native);
   const io::ConvertOptions stream = stream_options(options);
   if (!options.has("to"))
     log::info(strfmt("convert   %s to %s", request.from_native ? "a checkpoint" : "a Hugging Face model",
