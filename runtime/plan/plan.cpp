@@ -138,6 +138,15 @@ MovedBytes moved_bytes(const RunPlan& plan) {
   return moved;
 }
 
+/// FLOPs of training beside the model's, `whole`, where ranks divide the modules: of what several of them compute.
+double flops_of_several(const models::Model& model, models::BatchShape shape, double whole) {
+  double all = 0;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    all += model.modules[m]->forward_flops(shape) + model.modules[m]->backward_flops(shape, model.wanted(m));
+  constexpr double rounding = 1e-9;
+  return all - whole > rounding * whole ? all - whole : 0;
+}
+
 void price(RunPlan& plan) {
   Costs& costs = plan.costs;
   const RunSpec& spec = plan.spec;
@@ -163,6 +172,8 @@ void price(RunPlan& plan) {
   // Nothing before the first backward is recomputed.
   const models::BatchShape shape{spec.batch.global_batch * spec.sequences * spec.row_ranks(),
                                  spec.tokens / spec.row_ranks()};
+  if (spec.purpose == Purpose::train && spec.row_ranks() > 1)
+    costs.recompute_flops_per_step += flops_of_several(*spec.model, shape, costs.flops_per_step);
   for (int m = first_backward(plan.train.modules); m < static_cast<int>(plan.train.modules.size()); ++m) {
     const models::Module& module = *spec.model->modules[static_cast<std::size_t>(m)];
     const shard::ModuleUse& use = plan.train.modules[static_cast<std::size_t>(m)];

@@ -129,7 +129,7 @@ struct Costs {
   TrafficCount shard_axis, replicate_axis, exchange;
   MovedBytes moved;
   double flops_per_step = 0;  // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
-  double recompute_flops_per_step = 0;  // added by recompute, and Module::repeated_flops
+  double recompute_flops_per_step = 0;  // added by recompute, Module::repeated_flops, and what several ranks compute
 };
 
 struct RunPlan {

@@ -76,13 +76,13 @@ void print_plan_head(const plan::RunPlan& plan, const PlanOf& of) {
             precision_source(of.options));
   log::info("batch     " + batch_line(plan.spec.batch, plan.spec.row_ranks()) +
             reduction_text(plan.spec.batch, of.options.value("reduce_gradients").decided));
-  log::info(strfmt(
-      "work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
-      human_flops(plan.costs.flops_per_step).c_str(),
-      plan.costs.recompute_flops_per_step > 0
-          ? strfmt(", and %s for what is computed twice", human_flops(plan.costs.recompute_flops_per_step).c_str())
-                .c_str()
-          : ""));
+  log::info(strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
+                   human_flops(plan.costs.flops_per_step).c_str(),
+                   plan.costs.recompute_flops_per_step > 0
+                       ? strfmt(", and %s for what is computed more than once",
+                                human_flops(plan.costs.recompute_flops_per_step).c_str())
+                             .c_str()
+                       : ""));
   if (!all_trainable)
     log::info(strfmt("frozen    %s of a rank's params, kept in %s; no gradients and optimizer states",
                      human_bytes(plan::frozen_bytes(plan)).c_str(), frozen_types(model).c_str()));
