@@ -67,10 +67,12 @@ good 2 "${lora[@]}" --output_dir shared
 good 2 "${lora[@]}" --ref_model . --output_dir own
 good 2 "${lora[@]}" --precompute_ref_log_probs true --output_dir known
 expect '^reference log-probabilities of 40 answers computed' log
-for other in own known; do
-  diff <(losses shared) <(losses $other) > /dev/null || fail "the reference \"$other\" has other losses"
-  cmp -s shared/adapter_model.safetensors $other/adapter_model.safetensors || fail "\"$other\" trains another adapter"
-done
+diff <(losses shared) <(losses own) > /dev/null || fail 'the reference "own" has other losses'
+cmp -s shared/adapter_model.safetensors own/adapter_model.safetensors || fail '"own" trains another adapter'
+# The pass beforehand has other batches: some BLAS kernels give their rows other last bits (decision 0058).
+paste <(losses shared) <(losses known) |
+  awk '{ d = $3 - $6; size = $3 < 0 ? -$3 : $3; if (size < 1) size = 1; if ($1 != $4 || $2 != $5 || d > 1e-5 * size || d < -1e-5 * size) bad = 1; ++n }
+       END { exit bad || n < 15 }' || fail "the reference \"known\" has other losses: $(paste <(losses shared) <(losses known))"
 
 # Token files of labels are no pairs.
 tokens=$(grep -rl --include='*.bin.report' '"labelled"' cache | head -1)
