@@ -92,6 +92,13 @@ void set_output(const Options& options) {
   set_progress_style(progress_style(options));
 }
 
+/// W024, once the level of output and the rank are known: options that were accepted and change nothing. `config` lists
+/// them beside the others.
+void warn_of_options_without_effect(const Invocation& invocation) {
+  if (invocation.command == "config") return;
+  for (const std::string& text : invocation.options.without_effect) log::warn(24, text);
+}
+
 int run_with_world(const Call& call, World& world) {
   try {
     (void)kernels::isa();  // throws if the build needs an instruction set that this CPU lacks
@@ -132,6 +139,7 @@ int start_and_run(const Call& call) {
   } catch (const Error& error) { return print_on_rank_0(error); }
   log::set_rank(world->rank(), world->size(), world->host());
   set_output(call.options());
+  warn_of_options_without_effect(call.invocation);
   const int code = run_with_world(call, *world);
   if (code != 0 && world->rank() == 0 && world->size() > 1)
     std::this_thread::sleep_for(time_to_pass_output_on);  // the other ranks end after rank 0 does
@@ -146,6 +154,7 @@ int dispatch(const Call& call) {
   // The other commands need one process: under a launcher, rank 0.
   if (launcher_environment().rank != 0) return static_cast<int>(ExitCode::ok);
   set_output(call.options());
+  warn_of_options_without_effect(call.invocation);
   try {
     if (command == "plan") plan_command(call);
     else if (command == "config") config_command(call);

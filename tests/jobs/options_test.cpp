@@ -371,7 +371,7 @@ TEST(UseCpu, ChoosesTheBackend) {
 TEST(NoEffect, IsReported) {
   const Options options = parsed({"train", "--reduce_bucket_size", "5e8"}).options;
   ASSERT_EQ(options.without_effect.size(), 1u);
-  EXPECT_THAT(options.without_effect[0], HasSubstr("reduce_bucket_size has no effect"));
+  EXPECT_THAT(options.without_effect[0], HasSubstr("--reduce_bucket_size 5e8 has no effect: gradients"));
 }
 
 TEST(Shape, StartsFromScratch) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera convert`: a checkpoint to a model directory in Hugging Face's format, or back. Options, names and messages;
 // io/convert moves the bytes.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,6 +13,7 @@
 #include "io/model/model_part.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/commands/whole_model.hpp"
+#include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/lora.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
@@ -51,14 +50,7 @@ std::string required(const Options& options, const char* name, const char* examp
 
 /// W024: the size of files that are not written.
 void warn_of_file_size(const Options& options, const char* unread, const char* why) {
-  if (options.given(unread))
-    log::warn(24, strfmt("--%s %s has no effect: %s [%s]", unread, options.text(unread).c_str(), why,
-                         options.value(unread).source.text.c_str()));
-}
-void warn_of_file_size(const Options& options, bool to_native) {
-  if (to_native)
-    warn_of_file_size(options, "max_shard_size", "a checkpoint is written, for which it is --checkpoint_file_size");
-  else warn_of_file_size(options, "checkpoint_file_size", "no checkpoint is written");
+  if (options.given(unread)) log::warn(24, options.no_effect(unread, why));
 }
 
 /// The request by the options and the kind of input. Throws what can be refused before the data are read.
@@ -367,26 +359,21 @@ io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::
   return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
 }
 
-/// Peak resident memory of this process, program and libraries included.
-std::int64_t peak_bytes() {
-  struct rusage used {};
-  (void)::getrusage(RUSAGE_SELF, &used);
-  return std::int64_t{1024} * used.ru_maxrss;
-}
-
 }  // namespace
 
 void convert_command(const Call& call, World& world) {
   const Options& options = call.options();
   if (options.flag("merge_lora")) {
-    warn_of_file_size(options, /*to_native=*/false);
+    warn_of_file_size(options, "checkpoint_file_size", "no checkpoint is written");
     return merge_lora(call, world);
   }
   if (options.given("save_dtype"))
     throw options.refuse("save_dtype", "--save_dtype is for --merge_lora true", "Use --dtype");
   if (options.has("adapters")) throw options.refuse("adapters", "--adapters is for --merge_lora true", "Add it");
   ConvertRequest request = read_request(options, world);
-  warn_of_file_size(options, request.to_native);
+  if (request.to_native)
+    warn_of_file_size(options, "max_shard_size", "a checkpoint is written, for which it is --checkpoint_file_size");
+  else warn_of_file_size(options, "checkpoint_file_size", "no checkpoint is written");
   const io::ConvertOptions stream = stream_options(options);
   if (!options.has("to"))
     log::info(strfmt("convert   %s to %s", request.from_native ? "a checkpoint" : "a Hugging Face model",
@@ -395,7 +382,7 @@ void convert_command(const Call& call, World& world) {
                                    : request.to_native ? hf_to_native(world, request, stream)
                                                        : hf_to_hf(world, request, stream);
   const auto bytes = static_cast<double>(report.bytes);
-  const auto peak = static_cast<double>(world.max(peak_bytes()));
+  const auto peak = static_cast<double>(world.max(peak_resident_bytes()));
   if (request.target.verify)
     log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(),
                      report.verify_seconds, speed_text(bytes, report.verify_seconds).c_str()));

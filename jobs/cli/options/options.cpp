@@ -236,10 +236,10 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   if (spec->name == std::string("report_to") && items.size() > 1 && std::ranges::count(items, "none") > 0)
     throw RefusedOption(RefusedOption::Group::contradiction, "--report_to none cannot be combined with other values",
                         source.text, "Drop none, or the others");
-  if (spec->status == Status::no_effect && items.front() != spec->default_value)
-    without_effect.push_back(strfmt("--%s has no effect: %s [%s]", spec->name, spec->help, source.text.c_str()));
   if (positions.empty()) positions.assign(items.size(), assigned_++);
   slot = {std::move(items), source, std::move(positions)};
+  if (spec->status == Status::no_effect && slot.items.front() != spec->default_value)
+    without_effect.push_back(no_effect(spec->name, spec->help));
 }
 
 void Options::decide(const char* name, const std::string& value, const std::string& why) {

@@ -116,6 +116,8 @@ class Options {
   /// Throws RefusedOption or RefusedOptions if anything was refused; with it, what `further` throws of these options.
   void throw_refused(const OptionCheck& further = {}) const;
 
+  /// "--NAME VALUE has no effect: WHY [SOURCE]", the text of W024.
+  [[nodiscard]] std::string no_effect(const char* name, const std::string& why) const;
   /// JSON object: every option's value and source.
   [[nodiscard]] std::string json() const;
 

@@ -56,11 +56,14 @@ bool asks(const Options& options, const char* name) {
 
 }  // namespace
 
+std::string Options::no_effect(const char* name, const std::string& why) const {
+  return strfmt("--%s %s has no effect: ", name, text(name).c_str()) + why + " [" + value(name).source.text + "]";
+}
+
 void Options::note_unread() {
   if ((commands & for_runs) == 0) return;
   const auto note = [this](const char* name, const std::string& why) {
-    without_effect.push_back(strfmt("--%s %s has no effect: ", name, text(name).c_str()) + why + " [" +
-                             value(name).source.text + "]");
+    without_effect.push_back(no_effect(name, why));
   };
   for (const auto& [option, other, values] : read_with)
     if (given(option) && !is_named(values, text(other)))

@@ -3,6 +3,7 @@
 #include "jobs/cli/session/host_info.hpp"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -151,6 +152,12 @@ std::uint64_t number_in(const char* path) {
 }  // namespace
 
 std::uint64_t pss_bytes() { return proc_kilobytes("/proc/self/smaps_rollup", "Pss"); }
+
+std::int64_t peak_resident_bytes() {
+  struct rusage used {};
+  (void)::getrusage(RUSAGE_SELF, &used);
+  return std::int64_t{1024} * used.ru_maxrss;
+}
 
 HostMemory host_memory() {
   HostMemory memory{proc_kilobytes("/proc/meminfo", "MemAvailable"), proc_kilobytes("/proc/meminfo", "MemTotal")};

@@ -44,6 +44,8 @@ struct ThreadAllocation {
 
 /// Proportional set size of this process in bytes (a page shared by n processes counts 1/n); 0 if it cannot be read.
 [[nodiscard]] std::uint64_t pss_bytes();
+/// Peak resident memory of this process in bytes, program and libraries included.
+[[nodiscard]] std::int64_t peak_resident_bytes();
 /// Free and total bytes of this machine, or of the process' control group if that has less.
 struct HostMemory {
   std::uint64_t available = 0, total = 0;

@@ -78,7 +78,7 @@ infer::Sampling sampling_of(const Options& options) {
                                  .seed = static_cast<std::uint64_t>(options.integer("seed"))};
   for (const char* name : {"top_k", "top_p"})
     if (sampling.temperature == 0 && options.given(name))
-      log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the most likely token");
+      log::warn(24, options.no_effect(name, "temperature 0 takes the most likely token"));
   return sampling;
 }
 

@@ -62,7 +62,6 @@ ThreadAllocation set_rank_threads(const Options& options, World& world) {
     warn_about_binding(ranks);
     warn_of_torchrun_variables();
   }
-  for (const std::string& text : options.without_effect) log::warn(24, text);
   return share;
 }
 
