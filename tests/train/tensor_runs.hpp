@@ -57,19 +57,21 @@ inline Outcome run_tensor(const std::string& config, const Variant& v, const io:
   return run({&model, &tokens, steps, "", /*evaluate=*/false, plan_is_exact}, v);
 }
 
+/// `gradient_tolerance`: of gradients, ten times it of their norms; 0: the losses' tolerance.
 inline void expect_same_curve(const Outcome& one, const Outcome& other, const std::string& what,
-                              double tolerance = 1e-5) {
+                              double tolerance = 1e-5, double gradient_tolerance = 0) {
+  if (gradient_tolerance == 0) gradient_tolerance = tolerance;
   ASSERT_EQ(one.losses.size(), other.losses.size());
   EXPECT_EQ(one.tokens, other.tokens) << what;
   for (std::size_t s = 0; s < one.losses.size(); ++s) {
     EXPECT_NEAR(one.losses[s], other.losses[s], tolerance) << what << ", step " << s + 1;
-    EXPECT_NEAR(one.norms[s], other.norms[s], 10 * tolerance) << what << ", step " << s + 1;
+    EXPECT_NEAR(one.norms[s], other.norms[s], 10 * gradient_tolerance) << what << ", step " << s + 1;
   }
   ASSERT_EQ(one.grads.size(), other.grads.size());
   double most = 0;
   for (std::size_t i = 0; i < one.grads.size(); ++i)
     most = std::max(most, std::abs(static_cast<double>(one.grads[i]) - other.grads[i]));
-  EXPECT_LT(most, tolerance) << what;
+  EXPECT_LT(most, gradient_tolerance) << what;
 }
 
 }  // namespace tessera::test

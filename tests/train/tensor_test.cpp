@@ -27,7 +27,10 @@ TEST(Tensor, FewerKeyAndValueHeadsThanRanks) {
     const std::string config = tensor_config(family, kv_heads);
     const Outcome one = run_tensor(config, tensor_variant(1, 1), tokens),
                   zero0 = run_tensor(config, tensor_variant(4, ranks, "0"), tokens);
-    expect_same_curve(one, zero0, strfmt("%s, %d on %d", family, kv_heads, ranks));
+    // OLMo 2's norms behind sublayers enlarge the roundings of step 9, where they divide by little: one rank alone
+    // with micro-batches of 4 has gradients up to 1.6e-5 from its own, and a norm 2.1e-4 from it.
+    const double gradients = family == std::string("olmo2") ? 5e-5 : 1e-5;
+    expect_same_curve(one, zero0, strfmt("%s, %d on %d", family, kv_heads, ranks), 1e-5, gradients);
     EXPECT_EQ(difference(zero0, run_tensor(config, tensor_variant(4, ranks), tokens)), "") << family;
   }
 }

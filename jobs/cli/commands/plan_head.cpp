@@ -68,9 +68,10 @@ void print_plan_head(const plan::RunPlan& plan, const PlanOf& of) {
       "model     %s %s | %s, %s in matmuls | T %ld", model.family.c_str(), of.config.path.c_str(),
       all_trainable ? (human_count(model.num_params()) + " parameters").c_str() : parameters_text(model.params).c_str(),
       human_count(model.num_matmul_params()).c_str(), plan.spec.tokens));
-  log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
+  log::info(strfmt("parallel  %s %s | %d rank%s, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
-                   plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
+                   plan.spec.strategy.mesh.world() == 1 ? "" : "s", plan.spec.topology.ranks_per_node,
+                   name_of(plan.spec.topology.transport)));
   log::info(units_line(plan.layout));
   log::info("precision " + precision_text(plan) + " | " + state_precision(plan.spec.states) + " | " +
             precision_source(of.options));
