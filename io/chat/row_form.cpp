@@ -146,6 +146,17 @@ void take_system(Json& row, ConversationRow& conversation) {
   conversation.set_system(system);
 }
 
+/// Two keys of a row that --columns gives one name. `other`: the key that has it from --columns; null if it is the
+/// row's own name.
+RowError taken_name(const std::string& from, const std::string& to, const std::string* other) {
+  const auto quoted = [](const std::string& key) { return "\"" + shortened_key(key) + "\""; };
+  const std::string& leave_out = other == nullptr ? to : *other;
+  const std::string why =
+      other == nullptr ? quoted(from) + " is to be " + quoted(to) + " by --columns, which the row has itself"
+                       : quoted(*other) + " and " + quoted(from) + " are both to be " + quoted(to) + " by --columns";
+  return {why, "Leave one of the two out: --columns '{" + quoted(leave_out) + ": \"unused\", …}'"};
+}
+
 }  // namespace
 
 Columns parse_columns(const std::string& json, const std::string& option) {
@@ -175,14 +186,35 @@ Columns parse_columns(const std::string& json, const std::string& option) {
 }
 
 void rename_columns(Json& row, const Columns& columns) {
-  Json renamed = Json::object();
+  struct Renamed {
+    const std::string *from, *to;
+    Json value;
+  };
+  std::vector<Renamed> all;  // taken first: names may be exchanged
   for (const auto& [from, to] : columns) {
     const auto found = row.find(from);
     if (found == row.end()) continue;
-    if (to != unused_column) renamed[to] = std::move(*found);
+    if (to != unused_column) all.push_back({&from, &to, std::move(*found)});
     row.erase(found);
   }
-  for (auto& [key, value] : renamed.items()) row[key] = std::move(value);
+  std::map<std::string, const std::string*> origins;  // of new names
+  for (auto& [from, to, value] : all) {
+    const auto there = row.find(*to);
+    if (there == row.end() || there->is_null()) row[*to] = std::move(value);
+    else if (value.is_null()) continue;  // a missing value replaces nothing
+    else throw taken_name(*from, *to, origins[*to]);
+    origins[*to] = from;
+  }
+}
+
+Json named_by(const std::vector<std::string>& names, const Columns& columns) {
+  Json row = Json::object();
+  for (const std::string& name : names) {
+    const auto found = columns.find(name);
+    const std::string& to = found == columns.end() ? name : found->second;
+    if (found == columns.end() || to != unused_column) row[to] = name;
+  }
+  return row;
 }
 
 RowForm require_form(const Json& row) {

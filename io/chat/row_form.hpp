@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/chat/conversation_row.hpp"
 
@@ -24,9 +25,11 @@ using Columns = std::map<std::string, std::string>;
 [[nodiscard]] Columns parse_columns(const std::string& json, const std::string& option);
 /// The new name of a column that is left out.
 inline constexpr const char* unused_column = "unused";
-/// Renames keys of a row; a key that has a new name replaces one that is there. Keys whose new name is unused_column
-/// are removed.
+/// Renames keys of a row. Keys whose new name is unused_column are removed. Throws RowError: a new name that another
+/// key of the row has, or gets, too, unless one of the two values is null.
 void rename_columns(nlohmann::ordered_json& row, const Columns& columns);
+/// An object with the new names of `names` as its keys; of several with one new name, one.
+[[nodiscard]] nlohmann::ordered_json named_by(const std::vector<std::string>& names, const Columns& columns);
 
 /// The form of a row, absent if it has none of them.
 [[nodiscard]] std::optional<RowForm> form_of(const nlohmann::ordered_json& row);

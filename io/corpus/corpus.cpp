@@ -23,12 +23,7 @@ std::vector<DataFile> whole_files(const std::vector<std::string>& paths) {
 }  // namespace
 
 ColumnNames column_names(const Columns& columns) {
-  const auto renamed = [columns](const std::vector<std::string>& names) {
-    nlohmann::ordered_json row = nlohmann::ordered_json::object();
-    for (const std::string& name : names) row[name] = name;
-    rename_columns(row, columns);
-    return row;
-  };
+  const auto renamed = [columns](const std::vector<std::string>& names) { return named_by(names, columns); };
   return {.usable = [renamed](const std::vector<std::string>& names) { return form_of(renamed(names)).has_value(); },
           .is_json =
               [renamed](const std::string& name) {

@@ -77,8 +77,27 @@ TEST(RowForms, BecomeConversations) {
        R"(messages: user=q|assistant= tool_calls[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]|tool=r)"},
   };
   for (const auto& [row, expected] : forms) EXPECT_EQ(read(row), expected) << row;
-  EXPECT_EQ(read(R"({"q": "1", "a": "2", "query": "old"})", {{"q", "query"}, {"a", "response"}}),
+  EXPECT_EQ(read(R"({"q": "1", "a": "2", "query": null})", {{"q", "query"}, {"a", "response"}}),
             "query and response: user=1|assistant=2");
+}
+
+TEST(RowForms, RefuseTwoKeysOfOneName) {
+  EXPECT_EQ(read(R"({"q": "1", "response": "2", "query": "old"})", {{"q", "query"}}),
+            R"("q" is to be "query" by --columns, which the row has itself)");
+  EXPECT_EQ(read(R"({"text": "own", "t": "1"})", {{"t", "text"}}),
+            R"("t" is to be "text" by --columns, which the row has itself)");
+  EXPECT_EQ(read(R"({"q": "1", "p": "3", "response": "2"})", {{"q", "query"}, {"p", "query"}}),
+            R"("p" and "q" are both to be "query" by --columns)");
+  EXPECT_EQ(read(R"({"q": "1", "query": "3", "response": "2"})", {{"q", "query"}, {"query", "query"}}),
+            R"("q" and "query" are both to be "query" by --columns)");
+  const std::string both = "query and response: user=1|assistant=2";
+  EXPECT_EQ(read(R"({"q": "1", "query": "old", "response": "2"})", {{"q", "query"}, {"query", "unused"}}), both);
+  EXPECT_EQ(read(R"({"a": "1", "b": "3", "query": "1", "response": "2", "unused": "4"})",
+                 {{"a", "unused"}, {"b", "unused"}, {"query", "query"}}),
+            both);
+  EXPECT_EQ(read(R"({"query": "2", "response": "1"})", {{"query", "response"}, {"response", "query"}}), both);
+  EXPECT_EQ(read(R"({"q": null, "p": "1", "query": null, "response": "2"})", {{"q", "query"}, {"p", "query"}}), both);
+  EXPECT_EQ(read(R"({"q": null, "query": "1", "response": "2"})", {{"q", "query"}}), both);
 }
 
 /// The keys of a row that nothing reads, and those that only a template may read.

@@ -62,6 +62,32 @@ TEST(RowReport, HasRowsOfTablesWithoutAValue) {
                 table + ":3: no known form of row; its keys: \"query\" (null) \"response\" \"system\""}));
 }
 
+TEST(RowReport, HasRowsInWhichColumnsGiveANameTwice) {
+  const TempDir folder;
+  const std::string out = folder / "out.bin", why = R"("q" is to be "query" by --columns, which the row has itself)",
+                    table = folder.file("t.csv", "q,query,response\n1,2,a\n1,,a\n,2,a\n"),
+                    tabs = folder.file("t.tsv", "q\tquery\tresponse\n1\t2\ta\n1\t\ta\n\t2\ta\n"),
+                    lines = folder.file("r.jsonl", R"({"q": "1", "response": "a"}
+{"q": "1", "query": "2", "response": "a"}
+{"q": "1", "response": "a"}
+)"),
+                    pairs = folder.file("pairs.jsonl", R"({"p": "1", "prompt": "2", "chosen": "a", "rejected": "b"}
+{"p": "1", "chosen": "a", "rejected": "b"}
+)");
+  const Lines format;
+  for (const auto& [file, line] : {std::pair{table, ":2: "}, {tabs, ":2: "}, {lines, ":2: "}}) {
+    const io::CorpusReport report =
+        tokenize(1, {file}, {.out = out, .eos = 7, .rows = {.chat = &format}, .progress = {}}, {{"q", "query"}});
+    EXPECT_EQ(report.documents, 2);
+    EXPECT_EQ(report.skipped.named, std::vector{file + line + why});
+  }
+  const io::CorpusReport report = tokenize(
+      1, {pairs}, {.out = out, .eos = 7, .rows = {.chat = &format, .pairs = true}, .progress = {}}, {{"p", "prompt"}});
+  EXPECT_EQ(report.pairs, 1);
+  EXPECT_EQ(report.skipped.named,
+            std::vector{pairs + R"(:1: "p" is to be "prompt" by --columns, which the row has itself)"});
+}
+
 TEST(RowReport, HasConversationsWithTokensOfImages) {
   const TempDir folder;
   const std::string table = folder.file("t.csv", "query,response\nq,a\nq!,a\n"), out = folder / "out.bin";
