@@ -34,9 +34,16 @@ constexpr const char* llama3 = R"({{- bos_token }}
 )";
 
 constexpr const char* mistral = R"({{- bos_token }}
-{%- set system = messages[0]['content'] + '\n\n' if messages[0]['role'] == 'system' else '' %}
-{%- for message in messages if message['role'] != 'system' %}
-{%- if message['role'] == 'user' %}
+{%- set has_system = messages[0]['role'] == 'system' %}
+{%- set system = messages[0]['content'] + '\n\n' if has_system else '' %}
+{%- set rest = messages[1:] if has_system else messages %}
+{%- if has_system and (not rest or rest[0]['role'] != 'user') %}
+{{- raise_exception("The template mistral prints a system message with the user's message behind it") }}
+{%- endif %}
+{%- for message in rest %}
+{%- if message['role'] == 'system' %}
+{{- raise_exception("The template mistral has one system message, the first message") }}
+{%- elif message['role'] == 'user' %}
 {{- '[INST] ' + (system if loop.first else '') + message['content'] + '[/INST]' }}
 {%- elif message['role'] == 'assistant' %}
 {%- generation %}{{- ' ' + message['content'] | trim + eos_token }}{%- endgeneration %}
@@ -47,9 +54,16 @@ constexpr const char* mistral = R"({{- bos_token }}
 )";
 
 constexpr const char* gemma = R"({{- bos_token }}
-{%- set system = messages[0]['content'] | trim + '\n\n' if messages[0]['role'] == 'system' else '' %}
-{%- for message in messages if message['role'] != 'system' %}
-{%- if message['role'] == 'assistant' %}
+{%- set has_system = messages[0]['role'] == 'system' %}
+{%- set system = messages[0]['content'] | trim + '\n\n' if has_system else '' %}
+{%- set rest = messages[1:] if has_system else messages %}
+{%- if has_system and (not rest or rest[0]['role'] != 'user') %}
+{{- raise_exception("The template gemma prints a system message with the user's message behind it") }}
+{%- endif %}
+{%- for message in rest %}
+{%- if message['role'] == 'system' %}
+{{- raise_exception("The template gemma has one system message, the first message") }}
+{%- elif message['role'] == 'assistant' %}
 {{- '<start_of_turn>model\n' }}
 {%- generation %}{{- message['content'] | trim + '<end_of_turn>' }}{%- endgeneration %}
 {%- else %}

@@ -197,6 +197,38 @@ TEST(ChatTemplates, OfTheProgramMarkWhatTheAssistantWrote) {
   }
 }
 
+TEST(ChatTemplates, OfTheProgramLeaveNoMessageOut) {
+  const test::TempDir directory;
+  write(directory.path() + "/tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  const auto turn = [](const std::string& role) {
+    return R"({"role": ")" + role + R"(", "content": "the )" + role + R"("})";
+  };
+  const std::string comma = ", ", asked = turn("user") + comma + turn("assistant");
+  for (const std::string& name : ChatTemplate::names()) {
+    const ChatTemplate chat = ChatTemplate::load(directory.path(), name);
+    const auto text = [&](const std::string& messages) {
+      Conversation conversation;
+      conversation.messages = Json::parse("[" + messages + "]");
+      try {
+        return chat.render(conversation).text;
+      } catch (const jinja::TemplateError& error) { return std::string(error.raised() ? "refused" : error.what()); }
+    };
+    const bool merges = name == "gemma" || name == "mistral";  // the system message with the user's
+    for (const std::string& messages :
+         {asked + comma + turn("system"), turn("system") + comma + turn("system") + comma + asked, turn("system"),
+          turn("system") + comma + turn("assistant"), asked + comma + turn("system") + comma + asked}) {
+      EXPECT_EQ(text(messages) == "refused", merges) << name << " " << messages;
+      EXPECT_TRUE(merges || text(messages).find("the system") != std::string::npos) << name;
+    }
+    EXPECT_EQ(text(turn("system") + comma + asked).find("the system\n\nthe user") != std::string::npos, merges);
+    for (const char* role : {"developer", "tool"}) {
+      EXPECT_EQ(text(asked + comma + turn(role)) == "refused", name == "mistral") << name;
+      EXPECT_EQ(text(asked + comma + turn(role)).find("the " + std::string(role)) != std::string::npos,
+                name != "mistral");
+    }
+  }
+}
+
 TEST(ChatTemplates, HaveReasoningUnderEveryName) {
   const ChatTemplate chat = ChatTemplate::parse("{{ messages[0] }}", "t");
   Conversation conversation;
