@@ -68,6 +68,27 @@ std::size_t for_each_element(std::string_view text, const F& row) {
   }
 }
 
+/// Behind the ] of the array whose first element begins at `at`; absent if it has none.
+std::optional<std::size_t> array_end(std::string_view text, std::size_t at) {
+  while ((at = element_end(text, at)) < text.size())
+    if (text[at++] == ']') return at;
+  return std::nullopt;
+}
+
+/// The last character of a file, which begins with [ at `first`, is not ].
+Error array_error(const std::string& path, std::string_view file, std::size_t first) {
+  const std::optional<std::size_t> end = array_end(file, first + 1);
+  if (!end)
+    return Error(ExitCode::data, path + ": the JSON array has no end: the file was cut short", {},
+                 "Write the file again, with \"]\" at its end");
+  const std::size_t at = file.find_first_not_of(white, *end), line = file.rfind('\n', at) + 1;
+  const std::string_view rest = file.substr(at);
+  return Error(ExitCode::data,
+               strfmt("the JSON array ends, and at column %zu other text follows: \"", at - line + 1) +
+                   shortened_key(std::string(rest.substr(0, rest.find('\n')))) + "\"",
+               line_name(path, file, at), "Remove it, or put its rows into the array");
+}
+
 /// True if half or more of the first lines that are not blank are JSON objects, by their brackets.
 bool has_object_lines(std::string_view text) {
   constexpr int most = 16;
@@ -174,9 +195,7 @@ RowFormat row_format(const std::string& path, std::string_view bytes, const Colu
   const bool bracket = text.substr(first).starts_with('[');
   if (bracket && (kind == "json" || (second != text.npos && text[second] == '{'))) {
     const std::size_t last = text.find_last_not_of(white), before = text.substr(0, last).find_last_not_of(white);
-    if (text[last] != ']')
-      throw Error(ExitCode::data, path + ": the JSON array has no end: the file was cut short", {},
-                  "Write the file again, with \"]\" at its end");
+    if (text[last] != ']') throw array_error(path, bytes, bytes.size() - text.size() + first);
     if (last > 0 && text[before] == ',')
       throw Error(ExitCode::data, path + ": the JSON array ends with a comma", {},
                   "Remove the comma before \"]\", if all rows are there");

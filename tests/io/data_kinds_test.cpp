@@ -62,6 +62,14 @@ TEST(DataKinds, ComeFromTheContent) {
                [] { (void)format_of("x.tsv", "a\tb\n1\t2\n"); });
 }
 
+TEST(DataKinds, AnArrayEndsTheFile) {
+  expect_error(ExitCode::data, "x.json: the JSON array has no end: the file was cut short",
+               [] { (void)format_of("x.json", "[{\"text\": \"a]\"},\n{\"text\": \"b\"}"); });
+  expect_error(ExitCode::data, "the JSON array ends, and at column 16 other text follows: \"x y\" [x.json:2]",
+               [] { (void)format_of("x.json", "[{\"text\": \"a]\"},\n{\"text\": \"b\"}] x y\nz\n"); });
+  expect_error(ExitCode::data, "at column 5 other text follows: \"{}\" [x:1]", [] { (void)format_of("x", "[{}]{}"); });
+}
+
 TEST(DataKinds, ThatAreNotReadAreNamedWithACommand) {
   const auto refused = [](const std::string& path, const std::string& bytes, const std::string& words) {
     expect_error(ExitCode::data, words, [&] { io::reject_unsupported(path, bytes); });
