@@ -3,6 +3,7 @@
 
 #include "io/chat/conversation_row.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -103,13 +104,25 @@ class RowReader {
     if (content.is_null() && !rest.contains("tool_calls"))
       throw RowError{strfmt("the content of message %zu is null", number_)};
     append_key(message, "content", text_of_content(content));
-    for (const std::string& key :
-         keys_with_values(rest, {"tool_calls", "tool_call_id", "name", "reasoning_content", "thinking", "reasoning"}))
+    require_one_reasoning(rest);
+    for (const std::string& key : keys_with_values(rest, {"tool_calls", "reasoning_content", "thinking", "reasoning"}))
       (key == "content" ? made.unread : made.unknown).push_back("messages[]." + key);
     rest.erase("content");  // of a pair, which has its own
     for (auto& [key, value] : rest.items()) append_key(message, key, std::move(value));
     made.messages.push_back(std::move(message));
     made.weights.push_back(weight);
+  }
+
+  /// Under several keys it is the same.
+  void require_one_reasoning(const Json& message) const {
+    const char* first = nullptr;
+    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+      const auto found = message.find(key);
+      if (found == message.end() || found->is_null() || *found == "") continue;
+      if (first != nullptr && message[first] != *found)
+        throw RowError{strfmt("\"%s\" and \"%s\" of message %zu contradict each other", first, key, number_)};
+      if (first == nullptr) first = key;
+    }
   }
 
   /// A string, null, or a list of texts and {"type": "text", "text"}.
@@ -210,6 +223,7 @@ void ConversationRow::set_system(const std::string& content) {
   messages.insert(messages.begin(), Json{{"role", "system"}, {"content", content}});
   weights.insert(weights.begin(), std::nullopt);
   for (ArgumentsText& arguments : argument_texts) ++arguments.message;
+  if (prompt_messages > 0) ++prompt_messages;
 }
 
 ConversationRow ConversationRow::with_argument_texts() const {
@@ -249,6 +263,22 @@ ConversationRow read_messages(Json messages) {
   for (Json& message : messages) reader.add(std::move(message));
   if (reader.made.messages.empty()) throw RowError{"the row has no message"};
   return std::move(reader.made);
+}
+
+bool same_message(const Json& one, const Json& other) {
+  if (one == other) return true;
+  const auto unordered = [](const Json& message) {
+    nlohmann::json kept = nlohmann::json::object();
+    for (const auto& [key, value] : message.items())
+      if (!value.is_null()) kept[key] = value;
+    return kept;
+  };
+  return one.is_object() && other.is_object() && unordered(one) == unordered(other);
+}
+
+bool continues(const Json& messages, const Json& beginning) {
+  return messages.is_array() && beginning.is_array() && messages.size() > beginning.size() &&
+         std::equal(beginning.begin(), beginning.end(), messages.begin(), same_message);
 }
 
 Json read_tools(Json tools) {

@@ -26,6 +26,9 @@ struct ConversationRow {
   nlohmann::ordered_json tools;                                         // a list of descriptions; null if none
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // of the template ("chat_template_kwargs")
   std::vector<ArgumentsText> argument_texts;
+  /// So many messages are the row's prompt, beside a completion of one or more: their answers have no loss by
+  /// --loss_scale default.
+  std::size_t prompt_messages = 0;
   /// Keys with a value that nothing reads: "id", "messages[].content[].cache".
   std::vector<std::string> unread;
   /// Keys of messages and calls that are not known, but go to the template, which may read them: "messages[].train".
@@ -46,6 +49,10 @@ struct ConversationRow {
 /// Checks roles, contents and weights of messages, and unifies what tools write differently: ShareGPT's from/value and
 /// human/assistant, names of roles, contents in parts, tool calls as text, OpenAI's old function_call. Throws RowError.
 [[nodiscard]] ConversationRow read_messages(nlohmann::ordered_json messages);
+/// True if two messages have the same values under the same keys, in any order. A null is no value.
+[[nodiscard]] bool same_message(const nlohmann::ordered_json& one, const nlohmann::ordered_json& other);
+/// True of two lists of messages, if the first begins with all of the second and goes on.
+[[nodiscard]] bool continues(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& beginning);
 /// A list of tools, or a JSON text of one. Throws RowError.
 [[nodiscard]] nlohmann::ordered_json read_tools(nlohmann::ordered_json tools);
 /// Moves the first of `names` that the object has out of it; null if it has none.

@@ -42,10 +42,10 @@ ConversationRow with_answer(const ConversationRow& base, const std::string& answ
   return row;
 }
 
-/// The same but for the messages.
-ConversationRow with_messages(const ConversationRow& base, Json messages) {
+/// The same but for the messages. `system`: the row's.
+ConversationRow with_messages(const ConversationRow& base, Json messages, const Json& system) {
   ConversationRow row = read_messages(std::move(messages));
-  if (base.has_system()) row.set_system(base.content(0));
+  if (system.is_string() && system != "") row.set_system(system.get<std::string>());
   row.tools = base.tools;
   row.variables = base.variables;
   return row;
@@ -59,6 +59,17 @@ void require_answer(const ConversationRow& row, const char* which) {
                    "Give its prompt under \"prompt\""};
 }
 
+/// The two answers are to one prompt.
+void require_one_prompt(const PairRow& pair) {
+  const ConversationRow &one = pair.chosen, &other = pair.rejected;
+  const std::size_t last = one.messages.size() - 1, other_last = other.messages.size() - 1;
+  for (std::size_t i = 0; i < std::max(last, other_last); ++i)
+    if (i >= last || i >= other_last || !same_message(one.messages[i], other.messages[i]) ||
+        one.weights[i] != other.weights[i])
+      throw RowError{strfmt("the messages before the two answers differ: message %zu", i + 1),
+                     "Give both answers the same messages before them"};
+}
+
 /// ms-swift's forms.
 PairRow read_rejected(Json row) {
   if (has_value(row, "rejected_response") && has_value(row, "rejected_messages"))
@@ -68,9 +79,10 @@ PairRow read_rejected(Json row) {
   if (!form_of(row) || form_of(row) == RowForm::text)
     throw RowError{"the row has a rejected answer, and no conversation (\"messages\") with the chosen one"};
   const RowForm form = *form_of(row);
+  const Json system = row.value("system", Json());
   PairRow pair{.chosen = read_conversation(std::move(row), form), .rejected = {}, .text = {}};
   if (!messages.is_null()) {
-    pair.rejected = with_messages(pair.chosen, std::move(messages));
+    pair.rejected = with_messages(pair.chosen, std::move(messages), system);
   } else {
     if (!response.is_string()) throw RowError{"\"rejected_response\" is not a string"};
     pair.rejected = with_answer(pair.chosen, response.get<std::string>());
@@ -94,9 +106,10 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-/// True if the messages of an answer have a user's message, which is then the prompt, a text. Blanks around it do not
-/// count.
+/// True if the messages of an answer begin with those of the prompt, or have a user's message, which is then the
+/// prompt, a text. Blanks around it do not count.
 bool begins_with(const Json& answer, const Json& prompt) {
+  if (continues(answer, prompt)) return true;
   if (!answer.is_array() || !prompt.is_string()) return false;
   for (const Json& message : answer) {
     if (!message.is_object() || message.value("role", Json()) != "user") continue;
@@ -162,10 +175,11 @@ PairRow read_chosen(Json row) {
   }
   if (chosen.is_string() && prompt.is_string())
     pair.text = {prompt.get<std::string>(), chosen.get<std::string>(), rejected.get<std::string>()};
+  const Json system = row.value("system", Json());
   Json rest = std::move(row);
   rest["messages"] = answer_list(prompt, chosen);
   pair.chosen = read_conversation(std::move(rest), RowForm::messages);
-  pair.rejected = with_messages(pair.chosen, answer_list(std::move(prompt), rejected));
+  pair.rejected = with_messages(pair.chosen, answer_list(std::move(prompt), rejected), system);
   return pair;
 }
 
@@ -177,7 +191,7 @@ bool take_label(Json& row) {
   std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (word == "true" || word == "1") return true;
   if (word == "false" || word == "0") return false;
-  throw RowError{"\"label\" is not true or false"};
+  throw RowError{"\"label\" is not true or false: expected true, false, 1 or 0, or one of them as a text"};
 }
 
 /// "prompt" and "completion", lists of messages or texts, become "messages"; two texts are also `text`, unless they
@@ -234,6 +248,7 @@ PairRow read_pair(Json row) {
   if (!pair.has_template) return pair;
   require_answer(pair.chosen, "chosen");
   require_answer(pair.rejected, "rejected");
+  require_one_prompt(pair);
   return pair;
 }
 

@@ -65,10 +65,21 @@ void take_history(Json& row, ConversationRow& conversation) {
   }
 }
 
-/// A prompt and a completion that are lists of messages (TRL): one list.
-ConversationRow read_lists(Json query, const Json& response) {
-  for (const Json& message : response) query.push_back(message);
-  return read_messages(std::move(query));
+/// A prompt and a completion that are lists of messages (TRL): one list. A completion that begins with the messages of
+/// the prompt is the whole conversation.
+ConversationRow read_lists(const Json& query, Json response) {
+  if (query.empty()) return read_messages(std::move(response));
+  const std::size_t prompt = read_messages(query).messages.size();
+  Json all = std::move(response);
+  if (!continues(all, query)) all.insert(all.begin(), query.begin(), query.end());
+  ConversationRow conversation = read_messages(Json(all));
+  const auto own = static_cast<std::ptrdiff_t>(query.size());
+  if (all.size() > query.size() &&
+      conversation.messages.size() != prompt + read_messages(Json(all.begin() + own, all.end())).messages.size())
+    throw RowError{"the completion begins with a tool call that is part of the prompt's last message",
+                   "Put both into the prompt, or into the completion"};
+  conversation.prompt_messages = prompt;
+  return conversation;
 }
 
 ConversationRow read_alpaca(Json& row) {
@@ -90,9 +101,9 @@ ConversationRow read_alpaca(Json& row) {
 ConversationRow read_query(Json& row) {
   if (is_alpaca(row)) return read_alpaca(row);
   Json query = take_first(row, query_names);
-  const Json response = take_first(row, response_names);
+  Json response = take_first(row, response_names);
   if (query.is_null() || response.is_null()) throw RowError{"the row has no query, or no response"};
-  if (query.is_array() && response.is_array()) return read_lists(std::move(query), response);
+  if (query.is_array() && response.is_array()) return read_lists(query, std::move(response));
   if (!query.is_string()) throw RowError{"the query is not a string"};
   if (!response.is_string()) throw RowError{"the response is not a string"};
   ConversationRow conversation;

@@ -111,6 +111,39 @@ std::vector<std::string> unread(const std::string& text) {
   return keys;
 }
 
+/// "role=content" of each message, then how many of them are the prompt; or why the row is refused.
+std::string asked(const std::string& prompt, const std::string& completion, const std::string& more = "") {
+  std::int64_t repaired = 0;
+  try {
+    Json row =
+        io::parse_row(R"({"prompt": [)" + prompt + R"(], "completion": [)" + completion + "]" + more + "}", repaired);
+    const io::ConversationRow made = io::read_conversation(std::move(row), io::RowForm::query);
+    std::string all;
+    for (std::size_t i = 0; i < made.messages.size(); ++i) all += made.role(i) + "=" + made.content(i) + "|";
+    return all + std::to_string(made.prompt_messages);
+  } catch (const io::RowError& error) { return error.why; }
+}
+
+TEST(RowForms, HavePromptsOfSeveralMessages) {
+  const std::string q = R"({"role": "user", "content": "q"})", a = R"({"role": "assistant", "content": "a"})",
+                    b = R"({"role": "assistant", "content": "b"})",
+                    f = R"({"role": "tool_call", "content": "{\"name\": \"f\"}"})", comma = ", ";
+  EXPECT_EQ(asked(q, a), "user=q|assistant=a|1");
+  EXPECT_EQ(asked("", q + comma + a), "user=q|assistant=a|0");
+  EXPECT_EQ(asked(q + comma + a + comma + q, b, R"(, "system": "s")"),
+            "system=s|user=q|assistant=a|user=q|assistant=b|4");
+  EXPECT_EQ(asked(R"({"human": "q", "assistant": "a"}, )" + q, b), "user=q|assistant=a|user=q|assistant=b|3");
+  // A completion that begins with the prompt is the whole conversation; the order of keys, and nulls, do not count.
+  EXPECT_EQ(asked(q, q + comma + a), "user=q|assistant=a|1");
+  EXPECT_EQ(asked(q, R"({"content": "q", "tool_calls": null, "role": "user"}, )" + a), "user=q|assistant=a|1");
+  EXPECT_EQ(asked(q + comma + a + comma + q, q + comma + a + comma + q + comma + b),
+            "user=q|assistant=a|user=q|assistant=b|3");
+  EXPECT_EQ(asked(q, q), "user=q|user=q|1") << "nothing follows it";
+  EXPECT_EQ(asked(q + comma + f, a), "user=q|assistant=|assistant=a|2");
+  EXPECT_EQ(asked(q + comma + a, f),
+            "the completion begins with a tool call that is part of the prompt's last message");
+}
+
 TEST(RowForms, NameKeysThatAreNotRead) {
   using Keys = std::vector<std::string>;
   EXPECT_EQ(
@@ -124,7 +157,7 @@ TEST(RowForms, NameKeysThatAreNotRead) {
       unread(R"({"prompt": "p", "rejected_response": "r", "system": "other", "history": [["a", "b"]], "messages": [
                       {"role": "system", "content": "s"}, {"role": "user", "content": "q", "name": "Ada"},
                       {"from": "gpt", "value": "a", "loss": true, "tool_calls": null, "refusal": null}]})"),
-      (Keys{"system", "prompt", "rejected_response", "history"}));
+      (Keys{"system", "prompt", "rejected_response", "history", "? messages[].name"}));
   EXPECT_EQ(
       unread(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q", "cache": 1}], "train": 1},
                       {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "loss": false,
@@ -177,6 +210,12 @@ TEST(RowForms, RefuseWhatIsNoConversation) {
        "message 1 has \"tool_calls\" and \"function_call\""},
       {R"({"messages": [{"role": "user", "content": "q", "weight": 1}]})",
        "message 1 has \"weight\", but its role is user: only an assistant's text has loss"},
+      {R"({"messages": [{"role": "assistant", "content": "a", "reasoning_content": "r", "thinking": "t"}]})",
+       "\"reasoning_content\" and \"thinking\" of message 1 contradict each other"},
+      {R"({"messages": [{"role": "assistant", "content": "a", "reasoning_content": "", "thinking": "t", "reasoning": "u"}]})",
+       "\"thinking\" and \"reasoning\" of message 1 contradict each other"},
+      {R"({"messages": [{"role": "assistant", "content": "a", "reasoning": "r", "thinking": "r", "reasoning_content": null}]})",
+       R"(messages: assistant=a reasoning"r" thinking"r" reasoning_contentnull)"},
       {R"({"query": "q", "response": "a", "chat_template_kwargs": [1]})", "\"chat_template_kwargs\" is not an object"},
       {R"({"query": "q", "response": "a", "chat_template_kwargs": {"tools": []}})",
        "\"chat_template_kwargs\" sets \"tools\", which is the conversation's"},

@@ -128,7 +128,13 @@ TEST(LabelledRow, Forms) {
   EXPECT_EQ(labelled(R"({"prompt": "q", "chosen": "yes", "rejected": "no"})"), "pair uq|ayes / uq|ano");
   EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a"})"),
             "refused: the row has no \"label\" that says whether its answer is wanted, and no second answer");
-  EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a", "label": 2})"), "refused: \"label\" is not true or false");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a", "label": 2})"),
+            "refused: \"label\" is not true or false: expected true, false, 1 or 0, or one of them as a text");
+  EXPECT_EQ(labelled(R"({"prompt": "q", "completion": "a", "label": 1.0})"),
+            "refused: \"label\" is not true or false: expected true, false, 1 or 0, or one of them as a text");
+  // A completion that begins with the prompt is the whole conversation.
+  EXPECT_EQ(labelled(R"({"prompt": [{"role": "user", "content": "q"}], "completion": )" + turns + R"(, "label": 1})"),
+            "chosen uq|aa");
   EXPECT_EQ(labelled(R"({"prompt": "q", "chosen": "a", "rejected": "b", "label": true})"),
             "refused: the row has \"label\" and two answers");
   EXPECT_NE(labelled(R"({"text": "q", "label": true})").find("no conversation"), std::string::npos);
