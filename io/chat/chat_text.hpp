@@ -26,6 +26,7 @@ struct ChatText {
   std::vector<LossSpan> loss;       // ascending, disjoint
   bool lacks_tools = false;         // the conversation has descriptions of tools, which the template does not read
   bool lacks_reasoning = false;     // an answer has reasoning, which the template leaves out
+  bool lacks_message = false;       // a message of the system, the user or a tool is left out by the template
   std::vector<std::string> unread;  // keys of messages and variables of the template that the template does not read
 };
 

@@ -88,6 +88,38 @@ void remove_key(Json& messages, const std::string& path) {
   }
 }
 
+/// For each role whose messages have this key: the messages, these ones without it.
+std::vector<Json> without_key(const ConversationRow& row, const char* key) {
+  std::vector<Json> all;
+  for (const char* role : {"system", "developer", "user", "assistant", "tool"}) {
+    Json messages = row.messages;
+    std::size_t removed = 0;
+    for (std::size_t i = 0; i < messages.size(); ++i)
+      if (row.role(i) == role) removed += messages[i].erase(key);
+    if (removed > 0) all.push_back(std::move(messages));
+  }
+  return all;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr const char* blanks = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(blanks), text.size());
+  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
+/// Messages that are no answers, and whose content does not stand in `text` behind that of the messages before: the
+/// template leaves them out, or prints them changed or elsewhere.
+std::vector<std::size_t> missing_messages(const ConversationRow& row, const std::string& text) {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0, at = 0; i < row.messages.size(); ++i) {
+    const std::string_view content = without_blanks(row.content(i));
+    const std::size_t found = text.find(content, at);
+    if (found != text.npos) at = found + content.size();
+    else if (row.role(i) != "assistant") missing.push_back(i);
+  }
+  return missing;
+}
+
 }  // namespace
 
 bool prints_python(const ConversationRow& row, const std::string& text) {
@@ -103,12 +135,21 @@ std::vector<std::string> unread_keys(const jinja::Template& used, const Conversa
   std::vector<std::string> keys;
   for (const std::string& path : row.unknown)
     if (!used.mentions(std::string_view(path).substr(path.rfind('.') + 1))) keys.push_back(path);
+  const auto is_same = [&](const Json& messages) {
+    try {
+      return render(messages) == text;
+    } catch (const RowError&) { return false; }
+  };
   if (!keys.empty()) {
     Json messages = row.messages;
     for (const std::string& path : keys) remove_key(messages, path);
-    try {
-      if (render(messages) != text) keys.clear();  // it prints messages as JSON, for example
-    } catch (const RowError&) { keys.clear(); }
+    if (!is_same(messages)) keys.clear();  // it prints messages as JSON, for example
+  }
+  for (const char* key : {"name", "tool_call_id"}) {  // templates read them of calls, or of one role
+    const std::string path = std::string("messages[].") + key;
+    if (!used.mentions(key) || std::ranges::find(row.unknown, path) == row.unknown.end()) continue;
+    const std::vector<Json> without = without_key(row, key);
+    if (std::ranges::any_of(without, is_same)) keys.push_back(path);
   }
   for (const auto& [name, value] : row.variables.items())
     if (!used.reads(name)) keys.push_back("chat_template_kwargs." + name);
@@ -179,6 +220,23 @@ jinja::Rendered TemplateFormat::rendered(const ConversationRow& row, const Json&
   }
 }
 
+/// True if the text of a message can be any other and `text`, made of the row, is the same.
+bool TemplateFormat::leaves_out_message(const ConversationRow& row, const std::string& text) const {
+  const std::vector<std::size_t> missing = missing_messages(row, text);
+  const auto other = [](std::size_t message) { return AnswerSearch::example() + std::to_string(message) + "."; };
+  const auto with_others = [&](const std::vector<std::size_t>& replaced) -> std::optional<std::string> {
+    Json messages = row.messages;
+    for (const std::size_t i : replaced) messages[i]["content"] = other(i);
+    try {
+      return rendered(row, messages, false).text;
+    } catch (const RowError&) { return std::nullopt; }
+  };
+  if (missing.empty()) return false;
+  const std::string all = with_others(missing).value_or("");  // shows the most of them with one rendering
+  return std::ranges::any_of(missing,
+                             [&](std::size_t i) { return all.find(other(i)) == all.npos && with_others({i}) == text; });
+}
+
 std::vector<LossSpan> TemplateFormat::answers(const ConversationRow& row, const jinja::Rendered& whole) const {
   std::size_t answers = 0, first = row.messages.size();
   for (std::size_t i = row.messages.size(); i-- > 0;)
@@ -236,13 +294,15 @@ ChatText TemplateFormat::render_row(const ConversationRow& row) const {
     if (!spans.empty()) before = spans[k].end;
   }
   for (std::size_t k = 0; k < spans.size(); ++k) {
-    const bool counts = rule_ != LossRule::last_round || k + 1 == spans.size();
+    const bool counts = rule_ == LossRule::last_round ? k + 1 == spans.size()
+                                                      : rule_ == LossRule::all || messages[k] >= row.prompt_messages;
     spans[k].weight = weights[k].value_or(counts ? 1 : 0);
   }
   made.loss = rule_ == LossRule::all ? complement(spans, whole.text.size()) : std::move(spans);
   made.unread = unread_keys(chat_.used(!row.tools.is_null()), row, whole.text,
                             [&](const Json& all) { return rendered(row, all, false).text; });
   made.text = std::move(whole.text);
+  made.lacks_message = leaves_out_message(row, made.text);
   made.lacks_tools = !row.tools.is_null() && !chat_.used(true).reads("tools");
   return made;
 }

@@ -31,6 +31,7 @@ class TemplateFormat final : public ChatFormat {
                                          bool add_generation_prompt) const;
   [[nodiscard]] std::optional<TurnText> turn_around(const ConversationRow& row, std::size_t answer) const;
   [[nodiscard]] std::vector<LossSpan> answers(const ConversationRow& row, const jinja::Rendered& whole) const;
+  [[nodiscard]] bool leaves_out_message(const ConversationRow& row, const std::string& text) const;
   [[nodiscard]] ChatText render_row(const ConversationRow& row) const;
 
   ChatTemplate chat_;
@@ -43,7 +44,8 @@ class TemplateFormat final : public ChatFormat {
 /// text.
 [[nodiscard]] bool prints_python(const ConversationRow& row, const std::string& text);
 /// What a template does not read of `row`, of which it made `text`: keys of messages that it does not name and whose
-/// absence changes nothing, and variables. `render`: the text of the row with other messages; may throw RowError.
+/// absence changes nothing, "name" and "tool_call_id" if their absence from the messages of a role changes nothing, and
+/// variables. `render`: the text of the row with other messages; may throw RowError.
 [[nodiscard]] std::vector<std::string> unread_keys(
     const jinja::Template& used, const ConversationRow& row, const std::string& text,
     const std::function<std::string(const nlohmann::ordered_json& messages)>& render);

@@ -49,7 +49,7 @@ void EncodedDocuments::clear() {
   loss.clear();
   ends.clear();
   skipped = {};
-  without_tools = without_reasoning = 0;
+  without_tools = without_reasoning = without_messages = 0;
   pairs = equal_pairs = labelled = after_think = 0;
   read = {};
 }
@@ -146,6 +146,7 @@ void DocumentEncoder::encode_chat(ChatText chat, EncodedDocuments& made) {
   made.ends.push_back(static_cast<std::int64_t>(made.ids.size()));
   made.without_tools += chat.lacks_tools ? 1 : 0;
   made.without_reasoning += chat.lacks_reasoning ? 1 : 0;
+  made.without_messages += chat.lacks_message ? 1 : 0;
 }
 
 void DocumentEncoder::encode_conversation(ConversationRow conversation, EncodedDocuments& made) {
@@ -197,7 +198,7 @@ void DocumentEncoder::encode_answer(const std::string& prompt, const std::string
 void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
   const std::size_t first = made.ids.size(), documents = made.ends.size();
   const std::int64_t without_tools = made.without_tools, without_reasoning = made.without_reasoning,
-                     after_think = made.after_think;
+                     without_messages = made.without_messages, after_think = made.after_think;
   const bool as_text = pair.text && (settings_.chat == nullptr || !pair.has_template);
   if (!as_text && settings_.chat == nullptr)
     throw RowError{"the row is a conversation, and there is no chat template",
@@ -220,7 +221,7 @@ void DocumentEncoder::encode_pair(PairRow pair, EncodedDocuments& made) {
     made.loss.resize(first);
     made.ends.resize(documents);
     made.without_tools = without_tools, made.without_reasoning = without_reasoning;
-    made.after_think = after_think;
+    made.without_messages = without_messages, made.after_think = after_think;
     throw;
   }
   made.labelled += pair.has_chosen && pair.has_rejected ? 0 : 1;

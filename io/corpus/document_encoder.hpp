@@ -39,6 +39,7 @@ struct EncodedDocuments {
   std::set<std::string> renamed;            // keys of the corpus' columns that a row had
   std::int64_t without_tools = 0;           // conversations whose tools the chat template does not read
   std::int64_t without_reasoning = 0;       // conversations with reasoning that the chat template leaves out
+  std::int64_t without_messages = 0;        // conversations with a message that it leaves out
   std::int64_t pairs = 0, equal_pairs = 0;  // of two answers; those whose two documents are the same
   std::int64_t labelled = 0;                // rows with one answer and a label
   std::int64_t after_think = 0;             // of labels: answers behind an empty think block, which has no loss

@@ -241,7 +241,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   made.masks = loss.has_value();
   Counts all;
   std::uint64_t bytes_done = 0;
-  std::int64_t without_tools = 0, without_reasoning = 0, pairs = 0, equal_pairs = 0, labelled = 0,
+  std::int64_t without_tools = 0, without_reasoning = 0, without_messages = 0, pairs = 0, equal_pairs = 0, labelled = 0,
                after_think = 0;  // of this rank
   std::vector<std::int64_t> documents_of(corpus.files(), 0), characters_of = documents_of, invalid_of = documents_of;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
@@ -265,6 +265,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     add_skipped(world, made.skipped, report.skipped);
     without_tools += made.without_tools;
     without_reasoning += made.without_reasoning;
+    without_messages += made.without_messages;
     pairs += made.pairs;
     equal_pairs += made.equal_pairs;
     labelled += made.labelled;
@@ -285,6 +286,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.repairs.replaced = world.sum(encoder.replaced());
   report.without_tools = world.sum(without_tools);
   report.without_reasoning = world.sum(without_reasoning);
+  report.without_messages = world.sum(without_messages);
   report.pairs = world.sum(pairs);
   report.equal_pairs = world.sum(equal_pairs);
   report.labelled = world.sum(labelled);

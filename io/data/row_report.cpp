@@ -56,6 +56,7 @@ void RowReport::add(const RowReport& other) {
   skipped.unread.others += other.skipped.unread.others;
   without_tools += other.without_tools;
   without_reasoning += other.without_reasoning;
+  without_messages += other.without_messages;
   files_of_pairs += other.files_of_pairs;
   files_of_margins += other.files_of_margins;
   files_of_labels += other.files_of_labels;
@@ -102,6 +103,7 @@ std::string row_report_text(const RowReport& report, std::int64_t tokens) {
                                  {"other_unread_keys", report.skipped.unread.others},
                                  {"without_tools", report.without_tools},
                                  {"without_reasoning", report.without_reasoning},
+                                 {"without_messages", report.without_messages},
                                  {"absent_columns", report.absent_columns}};
   if (report.files_of_pairs > 0) json["pairs"] = {{"rows", report.pairs}, {"equal", report.equal_pairs}};
   if (report.files_of_margins > 0) json["pairs"]["margins"] = true;
@@ -127,6 +129,7 @@ RowReport parse_row_report(std::string_view text, std::int64_t tokens, const std
     report.skipped.unread.others = json.at("other_unread_keys").get<std::int64_t>();
     report.without_tools = json.at("without_tools").get<std::int64_t>();
     report.without_reasoning = json.at("without_reasoning").get<std::int64_t>();
+    report.without_messages = json.value("without_messages", std::int64_t{0});  // absent: of an older version
     report.absent_columns = json.at("absent_columns").get<std::vector<std::string>>();
     if (json.contains("pairs")) {
       report.files_of_pairs = 1;

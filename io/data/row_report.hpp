@@ -47,6 +47,7 @@ struct RowReport {
   SkippedRows skipped;
   std::int64_t without_tools = 0;           // conversations with tools, which the chat template does not read
   std::int64_t without_reasoning = 0;       // conversations with reasoning that it leaves out
+  std::int64_t without_messages = 0;        // conversations with a message of another role that it leaves out
   std::int64_t files_of_pairs = 0;          // files each of whose rows is two documents, a chosen and a rejected one
   std::int64_t files_of_margins = 0;        // of these, with the margin of each row as a third document
   std::int64_t files_of_labels = 0;         // of these, made for labels: a row may have one answer

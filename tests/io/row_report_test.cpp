@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "io/chat/template_format.hpp"
 #include "io/corpus/tokenize_corpus.hpp"
 #include "io/data/dataset.hpp"
 #include "io/file/text_file.hpp"
@@ -194,6 +195,31 @@ TEST(RowReport, HasRowsWhoseMarginIsNoNumber) {
   EXPECT_EQ(report.skipped.named, (std::vector<std::string>{rows + ":1: \"margin\" is NaN or Infinity",
                                                             rows + ":3: \"margin\" is NaN or Infinity",
                                                             rows + ":4: \"margin\" is not a number"}));
+}
+
+TEST(RowReport, CountsConversationsWithMessagesThatTheTemplateLeavesOut) {
+  const TempDir folder;
+  const io::TemplateFormat format(
+      io::ChatTemplate::parse("{% for m in messages if m.role in ['user', 'assistant'] %}{{ m.role + ':' + m.content + "
+                              "';' }}{% endfor %}",
+                              "test"),
+      io::LossRule::standard, "");
+  std::string rows;
+  for (int i = 0; i < 30; ++i)
+    rows += std::string(R"({"query": "q", "response": "a")") + (i % 3 == 0 ? R"(, "system": "Be brief.")" : "") + "}\n";
+  const std::string path = folder.file("r.jsonl", rows), out = folder / "out.bin";
+  for (const int ranks : {1, 3}) {
+    const io::CorpusReport report =
+        tokenize(ranks, {path}, {.out = out, .eos = 7, .range_bytes = 100, .rows = {.chat = &format}, .progress = {}});
+    EXPECT_EQ(report.without_messages, 10) << ranks;
+    EXPECT_EQ(io::open_dataset({out}).rows.without_messages, 10);
+  }
+  // A report of an older version does not have the count.
+  std::string text = io::read_text(io::row_report_name(out));
+  const std::string counted = " \"without_messages\": 10,\n";
+  ASSERT_NE(text.find(counted), std::string::npos);
+  text.erase(text.find(counted), counted.size());
+  EXPECT_EQ(io::parse_row_report(text, io::open_dataset({out}).tokens->size(), "old").without_messages, 0);
 }
 
 TEST(RowReport, SaysThatPairsHaveMargins) {

@@ -106,6 +106,20 @@ TEST(ChatMasks, FollowSystemWeightsAndGenerationBlocks) {
             "[q;][0.5:a;]");
 }
 
+TEST(ChatMasks, OfRowsWithAPromptOfMessagesAreOfTheCompletion) {
+  const std::string text = "{% for m in messages %}{{ m.role[0] + ':' + m.content + ';' }}{% endfor %}";
+  const auto row = [](const std::string& key) {
+    return R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")" + key +
+           R"(}, {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "b"},
+               {"role": "user", "content": "s"}, {"role": "assistant", "content": "c"}], "system": "x"})";
+  };
+  EXPECT_EQ(bracketed(text, row("")), "s:x;u:q;a:[0:a;]u:r;a:[b;]u:s;a:[c;]");
+  EXPECT_EQ(bracketed(text, row(R"(, "weight": 0.5)")), "s:x;u:q;a:[0.5:a;]u:r;a:[b;]u:s;a:[c;]");
+  EXPECT_EQ(bracketed(text, row(R"(, "loss": true)")), "s:x;u:q;a:[a;]u:r;a:[b;]u:s;a:[c;]");
+  EXPECT_EQ(bracketed(text, row(""), LossRule::last_round), "s:x;u:q;a:[0:a;]u:r;a:[0:b;]u:s;a:[c;]");
+  EXPECT_EQ(bracketed(text, row(""), LossRule::all), "[s:x;u:q;a:a;u:r;a:b;u:s;a:c;]");
+}
+
 TEST(ChatMasks, RefuseToolCallsThatAreNotPrinted) {
   const std::string row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "",
       "tool_calls": [{"name": "lookup", "arguments": {}}]}, {"role": "tool", "content": "r"},

@@ -304,6 +304,27 @@ TEST(ChatRowKeys, ThatTheTemplateDoesNotReadAreNamed) {
   EXPECT_TRUE(made_of("{{ voice }}{{ messages | tojson }};" + text, row).chat.unread.empty()) << "all is printed";
 }
 
+TEST(ChatRowKeys, NamesAreReadOfTheRolesThatTheTemplatePrintsThemOf) {
+  const auto row = [](const std::string& user, const std::string& tool) {
+    return R"({"messages": [{"role": "user", "content": "q")" + user + R"(}, {"role": "assistant", "content": "",
+        "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {}}}]}, {"role": "tool", "content": "r")" +
+           tool + R"(}, {"role": "assistant", "content": "a"}]})";
+  };
+  const std::string of_user = R"(, "name": "Ada")", of_tool = R"(, "name": "f", "tool_call_id": "1")",
+                    plain = with_arguments("''"), tools = "{% for m in messages if m.role == 'tool' %}",
+                    reads = tools + "{{ m.name + m.tool_call_id }}{% endfor %}" + plain,
+                    demands = tools +
+                              "{% if m.tool_call_id is not defined %}{{ raise_exception('id') }}{% endif %}"
+                              "{% endfor %}" +
+                              plain;
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(made_of(plain, row(of_user, "")).chat.unread, Keys{"messages[].name"}) << "it reads the call's";
+  EXPECT_EQ(made_of(plain, row("", of_tool)).chat.unread, (Keys{"messages[].tool_call_id", "messages[].name"}));
+  EXPECT_EQ(made_of(reads, row("", of_tool)).chat.unread, Keys{});
+  EXPECT_EQ(made_of(reads, row(of_user, of_tool)).chat.unread, Keys{"messages[].name"});
+  EXPECT_EQ(made_of(demands, row("", of_tool)).chat.unread, Keys{"messages[].name"});
+}
+
 TEST(ChatReasoning, ThatIsNotPrintedIsCounted) {
   const std::string plain = with_arguments("''"),
                     prints =

@@ -169,5 +169,77 @@ TEST(ChatMarks, OfOneAnswerMayBeSeveral) {
             "the chat template marks 4 answers with {% generation %}, and the conversation has 2");
 }
 
+/// True if the template leaves out a message of the row.
+bool leaves_out(const std::string& text, const std::string& messages, const std::string& more = "") {
+  const Made made =
+      made_of(text, R"({"messages": [)" + messages + R"(, {"role": "assistant", "content": "a"}])" + more + "}");
+  EXPECT_EQ(made.why, "");
+  return made.chat.lacks_message;
+}
+
+TEST(ChatMessages, ThatTheTemplateLeavesOutAreCounted) {
+  const std::string known =
+                        "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ '<' + m.role + '>' + "
+                        "m.content + '<end>' }}{% endif %}{% endfor %}",
+                    standard = "{{ '<system>Be good.<end>' }}" + known,
+                    otherwise =
+                        "{% if messages[0].role == 'system' %}{{ '<s>' }}{% else %}{{ 'Be good.' }}{% endif %}" + known,
+                    q = R"({"role": "user", "content": "q"})", last = R"(, {"role": "user", "content": "r"})";
+  for (const char* role : {"system", "developer", "tool"}) {
+    const std::string message = std::string(R"({"role": ")") + role + R"(", "content": " Be brief. "})";
+    EXPECT_TRUE(leaves_out(known, message + ", " + q)) << role;
+    EXPECT_TRUE(leaves_out(standard, q + ", " + message + last)) << role;
+    EXPECT_FALSE(leaves_out("{% for m in messages %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}",
+                            message + ", " + q))
+        << role;
+  }
+  EXPECT_TRUE(leaves_out(otherwise, R"({"role": "system", "content": "Be brief."}, )" + q)) << "instead of the default";
+  EXPECT_TRUE(leaves_out(known, q, R"(, "system": "Be brief.")")) << "the row's";
+  EXPECT_FALSE(leaves_out(known, q));
+  EXPECT_FALSE(leaves_out(known, R"({"role": "tool", "content": " "}, )" + q)) << "nothing to leave out";
+  EXPECT_TRUE(leaves_out(known, q + R"(, {"role": "tool", "content": "q"})" + last)) << "a text that stands before";
+  const std::string first =
+      "{{ '<user>' + messages[0].content + '<end>' }}{% for m in messages[1:] %}"
+      "{% if m.role == 'assistant' %}{{ m.content + '<end>' }}{% endif %}{% endfor %}";
+  EXPECT_TRUE(leaves_out(first, q + last)) << "the user's second";
+}
+
+TEST(ChatMessages, ThatThePrintedTextHasOtherwiseAreNot) {
+  const std::string row = R"({"role": "system", "content": "say \"hi\""}, {"role": "user", "content": "Ask"},
+      {"role": "tool", "content": "{\"x\": 1}"}, {"role": "user", "content": "q"})";
+  const auto printing = [](const std::string& expression) {
+    return "{% for m in messages %}{{ '<' + m.role + '>' }}{% if m.role == 'assistant' %}{{ m.content }}{% else %}{{ " +
+           expression + " }}{% endif %}{{ '<end>' }}{% endfor %}";
+  };
+  EXPECT_FALSE(leaves_out(printing("m.content | tojson"), row));
+  EXPECT_FALSE(leaves_out(printing("m.content | upper"), row)) << "in capitals the other text is not found either";
+  EXPECT_FALSE(
+      leaves_out("{% if messages[0].content == 'say \"hi\"' %}{{ '<hi>' }}{% endif %}"
+                 "{% for m in messages[1:] %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}",
+                 row))
+      << "the template reads it";
+  EXPECT_FALSE(
+      leaves_out("{% for m in messages | reverse %}{% if m.role != 'assistant' %}{{ m.content + ';' }}{% endif %}"
+                 "{% endfor %}{% for m in messages if m.role == 'assistant' %}{{ '<assistant>' + m.content }}"
+                 "{% endfor %}",
+                 row))
+      << "in another order";
+}
+
+TEST(ChatMessages, OfTheOptionSystemAreCountedToo) {
+  const std::string text =
+      "{% for m in messages if m.role != 'system' %}{{ '<' + m.role + '>' + m.content }}{% endfor %}";
+  io::ConversationRow row;
+  row.add("user", "q");
+  row.add("assistant", "a");
+  const auto lacks = [&](const std::string& system) {
+    return io::TemplateFormat(io::ChatTemplate::parse(text, "test"), io::LossRule::standard, system)
+        .render(row)
+        .lacks_message;
+  };
+  EXPECT_TRUE(lacks("Be brief."));
+  EXPECT_FALSE(lacks(""));
+}
+
 }  // namespace
 }  // namespace tessera
