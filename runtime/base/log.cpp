@@ -2,11 +2,13 @@
 #include "runtime/base/log.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <set>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/error_listener.hpp"
 #include "runtime/base/progress_line.hpp"
 #include "runtime/base/warning_list.hpp"
 
@@ -97,6 +99,15 @@ void error(const std::string& text) {
   say(stderr, "error: " + line);
 }
 
-void error_here(const std::string& text) { error(prefix(state()) + text); }
+namespace {
+std::atomic<ErrorListener> listener{nullptr};
+}
+
+void set_error_listener(ErrorListener other) noexcept { listener = other; }
+
+void error_here(const std::string& text) {
+  if (const ErrorListener told = listener) told(text.c_str());
+  error(prefix(state()) + text);
+}
 
 }  // namespace tessera::log

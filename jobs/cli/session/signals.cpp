@@ -18,6 +18,7 @@
 
 #include "io/scratch/scratch_file.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/error_listener.hpp"
 
 namespace tessera::jobs {
 
@@ -71,6 +72,16 @@ bool write_failed(const char* name) {
   if (::pwrite(descriptor, line.text, line.size, 0) > 0)
     while (::ftruncate(descriptor, static_cast<off_t>(line.size)) != 0 && errno == EINTR) continue;
   return true;
+}
+
+/// What ends this rank, before mpirun, which then ends the others, makes a signal of it.
+void write_error(const char* text) {
+  const int descriptor = status_descriptor.load();
+  char first = 0;
+  if (descriptor < 0 || ::pread(descriptor, &first, 1, 0) != 1 || first != 'r') return;
+  SignalLine line;
+  line << "failed\n" << text << "\n";
+  if (::pwrite(descriptor, line.text, line.size, 0) > 0) (void)!::ftruncate(descriptor, static_cast<off_t>(line.size));
 }
 
 void print_from_handler(const SignalLine& line) {
@@ -188,6 +199,7 @@ void handle_end_signals(const char* status_file, bool prints) noexcept {
   const int descriptor = status_file == nullptr ? -1 : ::open(status_file, O_RDWR | O_CLOEXEC);
   const int before = status_descriptor.exchange(descriptor);
   if (before >= 0) ::close(before);
+  log::set_error_listener(status_file == nullptr ? nullptr : write_error);
   if (status_file == nullptr) {
     // What follows a run has no step to finish.
     for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {

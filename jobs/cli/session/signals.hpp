@@ -24,7 +24,7 @@ void install_preemption_handlers() noexcept;
 /// one, SIGPIPE, and SIGTERM from Open MPI's mpirun (which kills its ranks a second later) end the process as usual.
 /// Before that, "running" in the file `status_file` becomes "failed" with the reason and the last checkpoint, and with
 /// `prints` one line on stderr says the same. Signals that the process was started to ignore stay ignored; a file that
-/// cannot be opened stays as it is.
+/// cannot be opened stays as it is. The error that ends this rank (log::error_here) is written there in the same way.
 void handle_end_signals(const char* status_file, bool prints) noexcept;
 /// While it lives, the first SIGTERM, SIGINT or SIGHUP is recorded, for what ends by an error and cleans up. One at a
 /// time, and not beside handle_end_signals.
