@@ -86,9 +86,13 @@ expect 'alone/checkpoint-8 has no optimizer state, only the model' log
 ! grep -q 'checkpoint-4' log || fail "an older checkpoint is tried"
 
 # A stop has a reason.
-run --max_steps 100000000 --logging_steps 100000 --eval_steps 0 --time_limit 4s --output_dir limited
+endless=(--max_steps 100000000 --logging_steps 100000 --eval_steps 0)
+run "${endless[@]}" --time_limit 4s --save_only_model --output_dir limited
 [ $code = 75 ] || fail "the time limit: exit $code"
 expect '^stopped [0-9]+/100000000 by time limit \(--time_limit 4s\) \| the checkpoint is saved' log
+# With --save_only_model, too, a run that has stopped goes on.
+run "${endless[@]}" --time_limit 3s --save_only_model --resume_from_checkpoint auto --output_dir limited
+[ $code = 75 ] || fail "resuming what a stop has saved: exit $code"
 : > log
 "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000000 --output_dir signalled > log 2>&1 < /dev/null &
 until grep -q '^step 2/' log; do sleep 0.1; done

@@ -124,8 +124,11 @@ bool TrainRun::stop_now() {
 int TrainRun::stopped_early() {
   world_.run_on_rank_0([&] { output_->status("preempted"); });
   write_report();
-  const char* kept = progress_.step > 0 ? "the checkpoint is saved: continue with --resume_from_checkpoint auto"
-                                        : "no step was done, there is nothing to save: start it again";
+  const char* kept = progress_.step == 0                 ? "no step was done, there is nothing to save: start it again"
+                     : checkpoint_manager_->can_resume() ? "the checkpoint is saved: continue with "
+                                                           "--resume_from_checkpoint auto"
+                                                         : "the checkpoint has the model alone (--save_only_model): it "
+                                                           "cannot be resumed, start a run from it with --model";
   log::info(strfmt("stopped %ld/%ld by %s | %s | %s", progress_.step, length_.total_steps,
                    checkpoint_manager_->stop_reason().c_str(), kept, output_->path().c_str()));
   return static_cast<int>(ExitCode::preempted);

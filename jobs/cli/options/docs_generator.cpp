@@ -93,7 +93,8 @@ output directory stores the same.
 A configuration file contains options by name, and the blocks `env:`, `fsdp_config:`, `deepspeed:` and
 `zero_optimization:`. Files of accelerate and DeepSpeed work as they are; `tessera config explain FILE` lists each of
 their keys as used, mapped, harmless or refused ([coming-from.md](coming-from.md)). `"auto"` leaves the default. A file
-that another one names (`deepspeed: ds.json`) is overridden by it.
+that another one names (`deepspeed: ds.json`) is overridden by it. An option of a file or of the environment that the
+command does not read is named in a warning (W024); `generate` and `eval` take of a training run's file what they have.
 
 Options of other tools that are not built yet, or have another name here, are not listed. Naming one is an error that
 says what to use instead ([coming-from.md](coming-from.md)).

@@ -39,7 +39,8 @@ const OptionSpec run_table[] = {
     {.name = "save_total_limit", .type = Type::integer, .values = "K", .group = "Checkpoints",
      .help = "keep the newest K complete checkpoints [all; with save_every 2]", .equivalents = "ms-swift --save_total_limit", .min = 1},
     {.name = "save_only_model", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
-     .help = "checkpoints without optimizer state: a third of the size; a run can start from them, but not resume",
+     .help = "checkpoints without optimizer state: a third of the size; a run can start from them, but not resume. What "
+             "a stop saves has it (exit code 75)",
      .equivalents = "ms-swift --save_only_model"},
     {.name = "save_only_trainable", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
      .help = "checkpoints without frozen parameters: these are read from --model, or from the path of the model that "

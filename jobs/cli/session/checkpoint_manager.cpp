@@ -205,9 +205,11 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.step = saving_step_ = progress.step;
   request.params = trainer.plan().spec.model->own_params();
   request.layout = &trainer.plan().layout;
-  if (!options.flag("save_only_model")) trainer.collect_residuals();
+  // What a stop saves is there to continue from.
+  saving_all_ = !options.flag("save_only_model") || !stop_reason_.empty();
+  if (saving_all_) trainer.collect_residuals();
   request.state = trainer.state();
-  if (options.flag("save_only_model")) request.state.states.clear();
+  if (!saving_all_) request.state.states.clear();
   request.base = parts_.base;
   request.file_bytes = options.bytes("checkpoint_file_size");
   request.alignment = options.bytes("checkpoint_alignment");
@@ -240,6 +242,7 @@ void CheckpointManager::commit(IfFailed next) {
   }
   saving_.reset();
   saved_step_ = saving_step_;
+  saved_all_ = saving_all_;
   set_last_checkpoint(saving_path_);
   best_ = saving_best_;
   const bool is_best = best_ && best_->step == saved_step_;

@@ -58,6 +58,8 @@ class CheckpointManager final : public exec::StepCallback {
   void stop(const Progress& progress);
   /// True if the step's checkpoint is the last one saved.
   [[nodiscard]] bool has(std::int64_t step) const { return saved_step_ == step; }
+  /// Whether the last checkpoint has optimizer states: one of --save_only_model has not, unless a stop saved it.
+  [[nodiscard]] bool can_resume() const { return saved_all_; }
   /// "SIGTERM" or "time limit (--time_limit 8s)", once after_step has returned true, or after stop().
   [[nodiscard]] const std::string& stop_reason() const { return stop_reason_; }
   /// Around an evaluation or samples: the time between two calls of flags() is then that of a pass.
@@ -99,7 +101,8 @@ class CheckpointManager final : public exec::StepCallback {
   std::unique_ptr<io::CheckpointSave> saving_;
   std::string saving_path_;
   std::int64_t saving_step_ = -1, saved_step_ = -1;
-  std::int64_t save_steps_ = 0;  // 0: none by steps
+  bool saving_all_ = true, saved_all_ = true;  // optimizer states included
+  std::int64_t save_steps_ = 0;                // 0: none by steps
   std::optional<BestMetric> metric_;
   std::optional<BestCheckpoint> best_, saving_best_;  // on disk; once the save in progress is
   std::int64_t evaluated_step_ = -1;
