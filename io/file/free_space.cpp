@@ -30,7 +30,8 @@ std::uint64_t file_identity(const std::string& path) {
   struct stat state {};
   if (::stat(path.c_str(), &state) != 0) throw system_error("read", path, errno);
   std::uint64_t hash = hash64(std::filesystem::canonical(path).string());
-  for (const std::int64_t number : {state.st_size, state.st_mtim.tv_sec, state.st_mtim.tv_nsec})
+  for (const std::int64_t number :
+       {state.st_size, state.st_mtim.tv_sec, state.st_mtim.tv_nsec, state.st_ctim.tv_sec, state.st_ctim.tv_nsec})
     hash = hash64(static_cast<std::uint64_t>(number), hash);
   return hash;
 }

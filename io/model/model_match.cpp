@@ -91,7 +91,9 @@ class Matcher {
                        (base ? " does not match its config.json:" : " is an adapter of another model:");
     text += missing.text("missing") + unexpected_.text("unexpected") + wrong_.text("wrong");
     text.pop_back();
-    if (!base) throw Error(ExitCode::data, text, {}, "Give the base model that it was trained from");
+    if (!base)
+      throw Error(ExitCode::data, text, {},
+                  "Give the base model that it was trained from, or the adapter_config.json of this adapter");
     const std::string other = other_prefix();
     throw Error(ExitCode::data, text, {}, other.empty() ? "Give the config.json that belongs to these weights" : other);
   }

@@ -155,6 +155,7 @@ class UnmappedTensors {
 
 std::vector<SafetensorsFile> open_index(const std::string& path) {
   const SafetensorsIndex index = parse_safetensors_index(read_text(path, max_index_bytes), path);
+  if (index.entries.empty()) throw refusal(path, "E111", "\"weight_map\" is empty: it names no file");
   const std::string directory = directory_of(path);
   std::vector<SafetensorsFile> files;
   UnmappedTensors unmapped(index, path);

@@ -85,6 +85,7 @@ TEST(SafetensorsIndex, FilesAreCheckedAgainstIt) {
   refused("its shard \"m-3.safetensors\" is not there", index_of(good_map + R"(,"d":"m-3.safetensors")"));
   refused("\"d\" is mapped to m-1.safetensors, which has no such tensor",
           index_of(good_map + R"(,"d":"m-1.safetensors")"));
+  refused("E111", index_of(""));
   refused("E111", index_of(R"("c":"m-1.safetensors","a":"m-1.safetensors","b":"m-1.safetensors")"));
   const TempDir empty;
   expect_error(ExitCode::data, "neither model.safetensors nor",

@@ -26,7 +26,10 @@ std::uint64_t stamp_of(const std::string& path, std::uint64_t seed) {
   if (::stat(path.c_str(), &status) != 0) return io::mix(seed, 0);
   const auto word = [](auto number) { return static_cast<std::uint64_t>(number); };
   seed = hash64(word(status.st_size), seed);
-  return hash64(word(status.st_mtim.tv_nsec), hash64(word(status.st_mtim.tv_sec), seed));
+  // st_ctim also changes where another file takes the place of this one and is given its time.
+  for (const timespec& time : {status.st_mtim, status.st_ctim})
+    seed = hash64(word(time.tv_nsec), hash64(word(time.tv_sec), seed));
+  return seed;
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ std::uint64_t files_stamp(const std::string& directory, std::uint64_t key) {
     struct stat status {};
     if (::stat((directory + "/" + name).c_str(), &status) != 0) continue;
     key = hash64(name, key);
-    for (const auto number : {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec})
+    for (const auto number :
+         {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec})
       key = hash64(static_cast<std::uint64_t>(number), key);
   }
   return key;
