@@ -97,6 +97,9 @@ TEST(DefaultPrecision, OptionsOverruleIt) {
   EXPECT_EQ(decided({"sft", "--fp16"}, bf16, place), "fp16, --fp16: command line");
   EXPECT_EQ(decided({"sft", "--bf16", "false"}, bf16, place),
             "fp32, default: config.json says bf16, and --bf16 is false");
+  EXPECT_EQ(precision_of(parsed({"sft", "--bf16", "false"}, {"TESSERA_MIXED_PRECISION=bf16"}).options).compute,
+            DType::f32);
+  EXPECT_THROW((void)precision_of(parsed({"sft", "--no-bf16", "--mixed_precision", "bf16"}).options), Error);
   EXPECT_EQ(decided({"sft", "--mixed_precision", "auto"}, bf16, place), "bf16, auto: config.json says bf16");
   EXPECT_EQ(decided({"bench", "step"}, bf16, place), "fp32, default: bench");
   EXPECT_EQ(parsed({"bench", "step"}).options.text("gradient_checkpointing"), "none");
@@ -116,7 +119,7 @@ TEST(DefaultPrecision, ABlockOfDeepSpeedThatIsOffTurnsBf16Off) {
   };
   EXPECT_EQ(compute("bf16: {enabled: false}\n"), DType::f32);
   EXPECT_EQ(compute("bf16: false\n"), DType::f32);
-  EXPECT_EQ(compute("bf16: {enabled: false}\nmixed_precision: bf16\n"), DType::bf16);
+  EXPECT_THROW((void)compute("bf16: {enabled: false}\nmixed_precision: bf16\n"), Error);  // one file says both
   for (const char* silent :
        {"", "bf16: {enabled: auto}\n", "bf16: {check_grad_overflow: false}\n", "fp16: {enabled: false}\n"})
     EXPECT_EQ(compute(silent), DType::bf16) << silent;

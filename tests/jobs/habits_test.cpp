@@ -21,6 +21,7 @@
 namespace tessera::jobs::habits {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -197,6 +198,12 @@ TEST(Unread, OptionsAreNamedWhereWhatTheyAreForIsNotAskedFor) {
                {{"--save_dtype", "bf16", "--save_model", "false"}, {"--save_model", "true"}},
                {{"--ignore_data_skip", "true"}, {"--resume_from_checkpoint", "auto"}},
                {{"--resume_only_model", "true"}, {"--resume_from_checkpoint", "auto"}},
+               {{"--num_train_epochs", "3", "--max_steps", "3"}, {"--max_steps", "-1"}},
+               {{"--per_device_eval_batch_size", "2"}, {"--split_dataset_ratio", "0.1"}},
+               {{"--save_steps", "5", "--save_strategy", "no"}, {"--save_strategy", "steps"}},
+               {{"--save_every", "5m", "--save_steps", "5"}, {"--save_steps", "5", "--save_every", "0"}},
+               {{"--save_total_limit", "2", "--save_steps", "0"}, {"--save_steps", "5"}},
+               {{"--async_save", "true", "--save_strategy", "no"}, {"--save_strategy", "epoch"}},
                {{"--warmup_ratio", "0.1", "--warmup_steps", "3"}, {"--warmup_steps", "0"}}};
   for (const auto& [alone, beside] : cases) {
     EXPECT_THAT(options_of(alone).without_effect, ElementsAre(HasSubstr(alone[0] + " " + alone[1] + " has no effect")));
@@ -210,6 +217,33 @@ TEST(Unread, OptionsAreNamedWhereWhatTheyAreForIsNotAskedFor) {
   EXPECT_THAT(options_of({"--logging_dir", "x"}).without_effect, IsEmpty());
   EXPECT_THAT(options_of({"--eval_steps", "0.5", "--split_dataset_ratio", "0.1"}).without_effect, IsEmpty());
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_strategy", "epoch"})); }), HasSubstr("validation data"));
+}
+
+TEST(Unread, OptionsOfOtherCommandsInFilesAndTheEnvironmentAreNamed) {
+  const auto notes = [](const std::string& command, std::vector<std::string> environment) {
+    return parsed({command}, std::move(environment)).options.without_effect;
+  };
+  EXPECT_THAT(notes("train", {"TESSERA_DTYPE=bf16"}),
+              ElementsAre(AllOf(HasSubstr("--dtype bf16 has no effect: it is for convert. Use --mixed_precision ["),
+                                HasSubstr("TESSERA_DTYPE"))));
+  EXPECT_THAT(notes("sft", {"TESSERA_OUT=x", "TESSERA_TEMPERATURE=3", "TESSERA_WORLD_SIZE=8"}).size(), 3u);
+  EXPECT_THAT(notes("plan", {"TESSERA_WORLD_SIZE=8", "TESSERA_SAVE_STEPS=3"}), IsEmpty());
+  // generate reads a training run's file, of which it takes what it has.
+  const Options options = parsed({"generate"}, {"TESSERA_LORA_ALPHA=3", "TESSERA_TOP_K=5"}).options;
+  EXPECT_THAT(options.without_effect, IsEmpty());
+  EXPECT_FALSE(options.given("lora_alpha"));
+  EXPECT_EQ(options.integer("top_k"), 5);
+}
+
+TEST(Unread, DeepSpeedsKeysSayWhatOverridesThem) {
+  const Options options = options_of_yaml(
+      "deepspeed:\n  optimizer: {type: AdamW, params: {lr: 5.0e-4}}\n  scheduler: {type: WarmupDecayLR, "
+      "params: {total_num_steps: 700, warmup_num_steps: 2, warmup_type: linear}}\n");
+  EXPECT_EQ(options.real("learning_rate"), 5e-4);
+  std::string all;
+  for (const ExternalKey& key : options.external_keys) all += key.key + ": " + key.str() + "\n";
+  EXPECT_THAT(all, HasSubstr("DeepSpeed's default, mapped to learning_rate 0.001; overridden: 5.0e-4 [conf.yaml"));
+  EXPECT_EQ(options_of_yaml("deepspeed:\n  scheduler: {type: WarmupLR}\n").real("learning_rate"), 0.001);
 }
 
 TEST(Stream, IsAccepted) {

@@ -31,11 +31,7 @@ std::string explanation(const Options& options, const ExternalKey& key) {
     text = "--" + key.option;
     for (const std::string& item : value.items) text += " " + item;
   }
-  const bool from_here = value.source.text == key.where || value.source.text.starts_with(key.where + " ") ||
-                         value.source.text.starts_with(key.where + ",");
-  if (!from_here && value.source.precedence > precedence::default_value)
-    text += "; overridden: " + options.text(key.option.c_str()) + " [" + value.source.text + "]";
-  return text;
+  return text + (key.outcome == ExternalKey::Outcome::option ? key.overridden : "");
 }
 
 /// The table of keys; then every refusal of the run, as an error.

@@ -14,31 +14,15 @@ namespace {
 
 bool looks_like_option(const std::string& token) { return token.size() > 2 && token[0] == '-' && token[1] == '-'; }
 
-/// What to use in place of an option that other commands have; "" if there is nothing to say.
-std::string instead_of(const OptionSpec& spec, unsigned commands) {
-  const std::string name = spec.name;
-  if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file. ";
-  if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
-  if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
-  if (commands == for_convert && name == "model") return "Use --in. ";
-  if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is. ";
-  if (name == "dtype") return "Use --mixed_precision. ";
-  return "";
-}
-
 [[noreturn]] void unknown(const std::string& dashes, const std::string& name, unsigned commands) {
   const OptionSpec* elsewhere = find_option(name);
   if (elsewhere != nullptr && (elsewhere->commands & commands) != 0)
     throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + dashes + name, "command line",
                         "Options begin with two dashes: --" + name);
-  if (elsewhere != nullptr) {
-    std::string takers;
-    for (const CommandSpec& command : command_table()) {
-      if ((elsewhere->commands & command.bit) != 0) takers += (takers.empty() ? "" : ", ") + std::string(command.name);
-    }
-    throw RefusedOption(RefusedOption::Group::not_supported, "this command has no option --" + name, "command line",
-                        instead_of(*elsewhere, commands) + "Commands that have it: " + takers);
-  }
+  if (elsewhere != nullptr)
+    throw RefusedOption(
+        RefusedOption::Group::not_supported, "this command has no option --" + name, "command line",
+        instead_of(*elsewhere, commands) + "Commands that have it: " + names_of_commands(elsewhere->commands));
   const std::string near = suggestion(name, option_names(commands));
   throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + dashes + name, "command line",
                       near.empty() ? "See --help-all" : near);

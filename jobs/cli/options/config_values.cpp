@@ -223,6 +223,7 @@ void ConfigFileReader::scheduler(const io::ConfigNode& node, const std::string& 
     without("warmup_type", "warmup_type", "log");
     without("warmup_num_steps", "warmup_steps", "1000");
     if (cosine) without("cos_min_ratio", "min_lr_rate", "0.0001");
+    else without("warmup_max_lr", "learning_rate", "0.001");
   }
   for (const auto& [name, child] : node.entries)
     if (name != "type")

@@ -106,23 +106,25 @@ std::string both_sources(const Source& a, const Source& b) {
 std::string ExternalKey::str() const {
   switch (outcome) {
     case Outcome::option: return "an option";
-    case Outcome::used: return text.empty() ? "used" : "used: " + text;
-    case Outcome::mapped: return text;
+    case Outcome::used: return (text.empty() ? "used" : "used: " + text) + overridden;
+    case Outcome::mapped: return text + overridden;
     case Outcome::harmless: return "harmless: " + text;
     case Outcome::refused: return "refused: " + text;
   }
   return "";
 }
 
-Options::Options() {
-  for (const OptionSpec& spec : option_table()) {
-    Value value;
-    if (spec.default_value[0] != '\0') {
-      value.items.emplace_back(spec.default_value);
-      value.positions.push_back(0);
-    }
-    values_.emplace(spec.name, std::move(value));
+Value default_of(const OptionSpec& spec) {
+  Value value;
+  if (spec.default_value[0] != '\0') {
+    value.items.emplace_back(spec.default_value);
+    value.positions.push_back(0);
   }
+  return value;
+}
+
+Options::Options() {
+  for (const OptionSpec& spec : option_table()) values_.emplace(spec.name, default_of(spec));
 }
 
 const Value& Options::value(const char* name) const {
@@ -228,6 +230,8 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
         strfmt("--%s: expected %s, got %zu", spec->name, many ? "at least one value" : "one value", items.size()),
         source.text);
   if (!many && assign_strategy(*spec, items.front(), source)) return;
+  if (!many && items.front().empty() && (spec->name == std::string("model") || spec->name == std::string("output_dir")))
+    throw RefusedOption(RefusedOption::Group::wrong_value, strfmt("--%s: expected a value", spec->name), source.text);
   check(*spec, items, source);
   Value& slot = values_.find(spec->name)->second;
   if (source.precedence < slot.source.precedence) return;

@@ -50,8 +50,9 @@ struct ExternalKey {
   enum class Outcome : unsigned char { option, used, mapped, harmless, refused };
   std::string where, key;  // "accelerate.yaml:7", "fsdp_config.fsdp_sharding_strategy"; "command line", "--attn_impl"
   Outcome outcome;
-  std::string text;    // "mapped to sharding_strategy FULL_SHARD"; harmless: why; refused: the error
-  std::string option;  // the option that it sets; "": none
+  std::string text;             // "mapped to sharding_strategy FULL_SHARD"; harmless: why; refused: the error
+  std::string option;           // the option that it sets; "": none
+  std::string overridden = {};  // "; overridden: 50 [command line]" by another source of its option; "": by none
   /// "used", "mapped to sharding_strategy FULL_SHARD", "harmless: set by the launcher (mpirun, srun)".
   [[nodiscard]] std::string str() const;
 };
@@ -158,12 +159,22 @@ class Options {
   void resolve_shape();
   void resolve_dataset();
   void note_unread();
+  void note_other_commands();
+  void note_saves();
+  void note_overridden();
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;
   std::vector<RefusedOption> refusals_;
   int files_ = 0, depth_ = 0, assigned_ = 0;
 };
+
+/// What the option has where no source sets it.
+[[nodiscard]] Value default_of(const OptionSpec& spec);
+/// "convert, tokenize" of a set of bits.
+[[nodiscard]] std::string names_of_commands(unsigned commands);
+/// What to use in place of an option that other commands have, with a blank behind it; "" if there is nothing to say.
+[[nodiscard]] std::string instead_of(const OptionSpec& spec, unsigned commands);
 
 /// Where those of these options that the user set come from: "--bf16: command line; --fp16: run.yaml:3".
 [[nodiscard]] std::string option_sources(const Options& options, std::initializer_list<const char*> names);

@@ -75,7 +75,7 @@ const std::vector<RenamedOption>& renamed_options() {
       {"validation_file", "none", "TRL", "--val_dataset with the files"},
       {"dataset_text_field", "text|none", "TRL", "--columns '{\"NAME\": \"text\"}'"},
       {"dataset_config dataset_train_split dataset_test_split", "none|train|test", "TRL", "--dataset and --val_dataset with the files"},
-      {"max_samples train_dataset_sample", "none|_1", "LLaMA-Factory", "--dataset FILE#N for the first N rows of a file"},
+      {"max_samples train_dataset_sample", "none|_1", "LLaMA-Factory", "--dataset FILE#N for N rows of a file, chosen by --data_seed"},
       {"val_size val_set_size dataset_test_ratio", "none|0|0.0", "LLaMA-Factory and axolotl", "--split_dataset_ratio for a share, below 1; for a number of rows --val_dataset FILE#N"},
       {"cutoff_len sequence_len max_packed_sequence_len max_seq_length max_seq_len model_max_length", "none", all_of_them, "--max_length, and --truncation_strategy right to shorten longer conversations as they do"},
       {"excess_length_strategy", "none", "axolotl", "--truncation_strategy delete or right"},

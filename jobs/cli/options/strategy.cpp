@@ -253,7 +253,7 @@ void Options::resolve() {
   for (void (Options::*step)() :
        {&Options::resolve_stage, &Options::resolve_bench, &Options::resolve_strategy, &Options::resolve_backend,
         &Options::resolve_wrap_policy, &Options::resolve_save_dtype, &Options::resolve_model, &Options::resolve_dataset,
-        &Options::resolve_shape, &Options::note_unread}) {
+        &Options::resolve_shape, &Options::note_unread, &Options::note_overridden}) {
     try {
       (this->*step)();
     } catch (const RefusedOption& refusal) { refuse_later(refusal); }

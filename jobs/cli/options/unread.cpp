@@ -56,15 +56,75 @@ bool asks(const Options& options, const char* name) {
 
 }  // namespace
 
+std::string names_of_commands(unsigned commands) {
+  std::string names;
+  for (const CommandSpec& command : command_table())
+    if ((commands & command.bit) != 0) names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
+}
+
+std::string instead_of(const OptionSpec& spec, unsigned commands) {
+  const std::string name = spec.name;
+  if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file. ";
+  if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
+  if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
+  if (commands == for_convert && name == "model") return "Use --in. ";
+  if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is. ";
+  if (name == "dtype") return "Use --mixed_precision. ";
+  return "";
+}
+
+namespace {
+/// ". Use --mixed_precision" of "Use --mixed_precision. ".
+std::string suggested(const std::string& instead) {
+  return instead.empty() ? "" : ". " + instead.substr(0, instead.find_last_not_of(". ") + 1);
+}
+}  // namespace
+
 std::string Options::no_effect(const char* name, const std::string& why) const {
   return strfmt("--%s %s has no effect: ", name, text(name).c_str()) + why + " [" + value(name).source.text + "]";
 }
 
+/// Of files and the environment; on the command line such an option is refused. generate and the like read a training
+/// run's file, of which they take what they have.
+void Options::note_other_commands() {
+  if (commands == for_config || commands == for_all) return;
+  if ((commands & for_inference) != 0)
+    for (const OptionSpec& spec : option_table())
+      if (given(spec.name) && (spec.commands & commands) == 0 && (spec.commands & for_runs) != 0)
+        values_.find(spec.name)->second = default_of(spec);
+  const unsigned readers = commands == for_train ? for_train : commands | for_runs;
+  for (const OptionSpec& spec : option_table())
+    if (given(spec.name) && (spec.commands & readers) == 0)
+      without_effect.push_back(no_effect(spec.name, "it is for " + names_of_commands(spec.commands & ~for_config) +
+                                                        suggested(instead_of(spec, commands))));
+}
+
+/// What the strategy of saves and evaluations leaves unread.
+void Options::note_saves() {
+  const auto note = [this](const char* name, const std::string& why) {
+    if (given(name) && asks(*this, name)) without_effect.push_back(no_effect(name, why));
+  };
+  const std::string saves = text("save_strategy"), evaluates = text("eval_strategy");
+  const bool by_steps = saves == "steps" && asks(*this, "save_steps");
+  if (saves != "steps") note("save_steps", "--save_strategy is " + saves);
+  if (evaluates != "steps") note("eval_steps", "--eval_strategy is " + evaluates);
+  if (by_steps) note("save_every", "--save_steps is " + text("save_steps"));
+  else if (saves != "steps") note("save_every", "--save_strategy is " + saves);
+  else if (given("save_steps")) note("save_every", "--save_steps 0 asks for no checkpoint");
+  const bool by_time = saves == "steps" && !given("save_steps") && seconds("save_every") > 0;
+  if (by_steps || by_time || saves == "epoch") return;
+  for (const char* name : {"save_total_limit", "async_save"})
+    note(name, "no checkpoint is asked for, and a stop saves one");
+}
+
 void Options::note_unread() {
+  note_other_commands();
   if ((commands & for_runs) == 0) return;
   const auto note = [this](const char* name, const std::string& why) {
     without_effect.push_back(no_effect(name, why));
   };
+  note_saves();
   for (const auto& [option, other, values] : read_with)
     if (given(option) && !is_named(values, text(other)))
       note(option,
@@ -79,11 +139,26 @@ void Options::note_unread() {
         std::ranges::none_of(names, [this](const std::string& other) { return asks(*this, other.c_str()); }))
       note(option, without);
   }
+  if (given("num_train_epochs") && given("max_steps") && integer("max_steps") > 0)
+    note("num_train_epochs", "--max_steps is " + text("max_steps") + " (" + value("max_steps").source.text + ")");
+  if (commands == for_train && given("per_device_eval_batch_size") && !evaluates)
+    note("per_device_eval_batch_size", no_validation);
   if (given("warmup_ratio") && asks(*this, "warmup_ratio") && asks(*this, "warmup_steps"))
     note("warmup_ratio", "--warmup_steps is " + text("warmup_steps"));
   const std::vector<std::string>& reports = list("report_to");
   if (given("logging_dir") && std::ranges::find(reports, "tensorboard") == reports.end())
     note("logging_dir", "--report_to is " + text("report_to"));
+}
+
+void Options::note_overridden() {
+  for (ExternalKey& key : external_keys) {
+    if (key.option.empty() || key.outcome == ExternalKey::Outcome::refused) continue;
+    const Source& source = value(key.option.c_str()).source;
+    const bool from_here = source.text == key.where || source.text.starts_with(key.where + " ") ||
+                           source.text.starts_with(key.where + ",");
+    if (!from_here && source.precedence > precedence::default_value)
+      key.overridden = "; overridden: " + text(key.option.c_str()) + " [" + source.text + "]";
+  }
 }
 
 }  // namespace tessera::jobs

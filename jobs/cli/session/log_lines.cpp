@@ -170,7 +170,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   for (const ExternalKey& key : *start.external_keys) {
     if (key.outcome == ExternalKey::Outcome::option) continue;
     const bool typed = key.key.starts_with("--");  // an option of another tool, not a key of its file
-    if (typed || (key.outcome != ExternalKey::Outcome::harmless && shown < 8))
+    if (typed || !key.overridden.empty() || (key.outcome != ExternalKey::Outcome::harmless && shown < 8))
       lines.push_back("config    " + key.where + " " + key.key + ": " + key.str()), ++shown;
     else ++more;
   }

@@ -26,14 +26,16 @@ Asked asked_of(const Options& options) {
   Asked asked{options.text("mixed_precision"), "mixed_precision"};
   if (asked.word == "fp32") asked.word = "no";
   for (const char* name : {"bf16", "fp16"}) {
-    if (!options.given(name) || !options.flag(name)) continue;
+    if (!options.given(name)) continue;
     const Source &now = options.value(name).source, &before = options.value(asked.option).source;
-    if (now.precedence < before.precedence) continue;
-    if (now.precedence == before.precedence && asked.word != name && asked.word != "auto")
+    const bool wanted = options.flag(name);
+    if (now.precedence < before.precedence || (!wanted && asked.word != name)) continue;
+    if (now.precedence == before.precedence && (!wanted || asked.word != name) && asked.word != "auto")
       throw Error(ExitCode::usage,
-                  strfmt("--%s asks for %s, but --%s for %s", name, name, asked.option, asked.word.c_str()),
+                  (wanted ? strfmt("--%s asks for %s", name, name) : strfmt("--%s is false", name)) +
+                      strfmt(", but --%s %sfor %s", asked.option, wanted ? "" : "asks ", asked.word.c_str()),
                   both_sources(now, before), "Keep one of the two");
-    asked = {name, name};
+    asked = {wanted ? name : "no", name};
   }
   if (asked.word != "auto" || options.text("quant_bits") != "4") return asked;
   const std::string type = options.text("bnb_4bit_compute_dtype");
