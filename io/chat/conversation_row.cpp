@@ -105,8 +105,10 @@ class RowReader {
       throw RowError{strfmt("the content of message %zu is null", number_)};
     append_key(message, "content", text_of_content(content));
     require_one_reasoning(rest);
+    const bool of_tool = role == "tool";  // its name and its id are the call's
     for (const std::string& key : keys_with_values(rest, {"tool_calls", "reasoning_content", "thinking", "reasoning"}))
-      (key == "content" ? made.unread : made.unknown).push_back("messages[]." + key);
+      if (!of_tool || (key != "name" && key != "tool_call_id"))
+        (key == "content" ? made.unread : made.unknown).push_back("messages[]." + key);
     rest.erase("content");  // of a pair, which has its own
     for (auto& [key, value] : rest.items()) append_key(message, key, std::move(value));
     made.messages.push_back(std::move(message));

@@ -130,3 +130,22 @@ for system in system.txt $'Be\nbrief.'; do
 done
 cmp s10.bin s9.bin || fail "--system FILE differs from its text"
 refuse 2 'there is no file none.txt' tokenize --model model --template chatml --dataset data/a.jsonl --out n.bin --system none.txt
+
+# Validation data change nothing of training data: texts that are too long are split, conversations are left out.
+for i in $(seq 8); do echo "{\"text\": \"$(printf 'long text %.0s' $(seq $((i * 20))))\"}"; done > texts.jsonl
+refuse 2 'conversations are not.*--packing true' "${t[@]}" --template chatml --dataset texts.jsonl --val_dataset data/a.jsonl
+"$tessera" "${t[@]}" --dataset texts.jsonl --packing true --max_length 64 > log 2>&1 || fail "packed texts"
+data_of() { grep -E '^data ' "$1" | head -n 1 | cut -d '|' -f 2-; }
+alone=$(data_of log)
+"$tessera" "${t[@]}" --template chatml --dataset texts.jsonl --val_dataset data/a.jsonl --packing true --max_length 64 > log 2>&1 || fail "packed texts beside conversations"
+if [ -z "$alone" ] || [ "$(data_of log)" != "$alone" ]; then fail "training data beside conversations: $(data_of log), not $alone"; fi
+# A system message in a file has no byte order mark and no line end.
+printf '\xef\xbb\xbfBe\nbrief.\r\n' > marked.txt
+"$tessera" tokenize --model model --template chatml --dataset data/a.jsonl --out marked.bin --system marked.txt > log 2>&1 || fail "a marked system message"
+cmp marked.bin s9.bin || fail "--system FILE with a byte order mark differs from its text"
+refuse 2 'data is a directory' tokenize --model model --template chatml --dataset data/a.jsonl --out n.bin --system data
+# A message that the template leaves out is counted.
+cp -r model narrow
+echo "{% for m in messages if m.role != 'system' %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}" > narrow/chat_template.jinja
+"$tessera" tokenize --model narrow --dataset data/a.jsonl --out narrow.bin --system 'Be brief.' > log 2>&1 || fail "a template without system messages"
+expect 'warning W045: 40 conversations have a message of the system, the user or a tool that the chat template leaves out'

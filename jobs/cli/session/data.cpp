@@ -22,19 +22,6 @@ namespace tessera::jobs {
 
 namespace {
 
-Error no_sample(const io::PackedStream& packed, const char* what, const char* option) {
-  const io::PackingCount& count = packed.count();
-  if (count.too_long > 0)
-    return Error(ExitCode::data,
-                 strfmt("no document of the %s can be used: %ld have more than max_length = %ld tokens", what,
-                        count.too_long, packed.tokens()),
-                 option, "Give a larger --max_length, or --truncation_strategy right");
-  return Error(ExitCode::data,
-               strfmt("the %s has no document of two tokens or more, one of them with loss, within %ld tokens", what,
-                      packed.tokens()),
-               option, "Give more data, a larger --max_length, or --truncation_strategy left");
-}
-
 io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t length, const char* what,
                                 const char* option) {
   const io::SampleCount count = io::count_samples(tokens, length);
@@ -61,7 +48,11 @@ std::shared_ptr<const io::TextTokenizer> tokenizer_of(const Options& options, Wo
                                                       const std::string& model_directory) {
   auto tokenizer = load_tokenizer(options, world, model_directory);
   world.run_and_agree([&] {
-    if (tokenizer == nullptr) require_bytes(options, model_directory, model.vocab);
+    if (tokenizer != nullptr) return;
+    require_bytes(options, model_directory, model.vocab);
+    if (options.given("eos_token") && options.text("eos_token") != "none")
+      throw options.refuse("eos_token", "--eos_token is a token of a tokenizer, and the tokens are bytes",
+                           "Leave it out, or give a --tokenizer that has it");
   });
   return tokenizer;
 }
@@ -163,18 +154,17 @@ io::Dataset open_checked(const Options& options, const NamedFiles& of, const mod
   return data;
 }
 
-/// How streams become samples: of complete documents (with --packing, or of conversations), or of T tokens each.
+/// How streams become samples: of complete documents (with --packing, or of conversations), or of T tokens each. What
+/// becomes of a document that is too long depends on the set that it is in, not on the others.
 class Samples {
  public:
   Samples(const Options& options, std::int64_t tokens, bool conversations, RunData& data)
       : options_(options), tokens_(tokens), data_(data), documents_(conversations || options.flag("packing")) {
     if (!conversations) refuse_chat_options(options);
-    const std::string truncation = truncation_word(options, conversations);
-    if (!documents_ && truncation != "split")
+    if (!documents_ && truncation_word(options, conversations) != "split")
       throw options.refuse("truncation_strategy",
                            "texts are read as one stream of tokens, in which no document is too long",
                            "Add --packing true, or leave --truncation_strategy out");
-    truncation_ = io::truncation_of(truncation);
   }
   [[nodiscard]] bool documents() const { return documents_; }
   /// `named`: the files, if they are token files that the user has named; some of their samples or documents may be
@@ -214,7 +204,8 @@ class Samples {
     const std::int64_t group =
         kl_group(options_,
                  options_.commands == for_eval ? eval_rows_of(options_) : batch_of(options_, world.size()).micro_batch);
-    const io::PackingRule rule{tokens_, io::packing_of(packing_word(options_)), truncation_, group};
+    const io::Truncation truncation = io::truncation_of(truncation_word(options_, files.tokens->masked()));
+    const io::PackingRule rule{tokens_, io::packing_of(packing_word(options_)), truncation, group};
     return data_.packed.emplace_back(
         packed_samples(options_, world, files.tokens, files.documents.value(), part, position, rule));
   }
@@ -228,7 +219,6 @@ class Samples {
   std::int64_t tokens_;
   RunData& data_;
   bool documents_;
-  io::Truncation truncation_ = io::Truncation::split;
 };
 
 /// Collective: reads the tokens from `first` on, each rank a share, and throws on every rank at an id beyond the
@@ -349,6 +339,11 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
       conversations = conversations || others.back().tokens->masked();
       data.validation.push_back(std::move(set));
     }
+    if (conversations && !opened.tokens->masked() && !options.flag("packing"))
+      throw options.refuse("val_dataset",
+                           "it has conversations and --dataset has none: texts are one stream of tokens, and "
+                           "conversations are not",
+                           "Add --packing true, or validate on texts");
     samples.emplace(options, tokens, conversations, data);
     for (std::size_t i = 0; i < others.size(); ++i)
       sets.push_back(samples->opened(std::move(others[i]), validation[i], model_directory));

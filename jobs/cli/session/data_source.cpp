@@ -128,13 +128,18 @@ void refuse_row_options(const Options& options) {
 std::string system_text(const Options& options) {
   std::string given = options.text("system");
   std::error_code no_file;
+  if (std::filesystem::is_directory(given, no_file))
+    throw options.refuse("system", given + " is a directory", "Give a text, or a file");
   if (!std::filesystem::is_regular_file(given, no_file)) {
     if (given.ends_with(".txt")) throw options.refuse("system", "there is no file " + given, "Give a text, or a file");
     return given;
   }
   std::string text = io::read_text(given);
   if (io::utf8::valid_prefix(text) != text.size()) throw io::not_utf8_error(given);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  if (text.empty()) throw options.refuse("system", given + " has no text", "Leave it out, or give a text");
   return text;
 }
 
@@ -153,6 +158,22 @@ void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer)
   log::warn(43, "--template " + options.text("template") + " marks turns with " + missing +
                     ", which the tokenizer has no token for: it splits them like text. Choose the template that the "
                     "model was made with");
+}
+
+Error no_sample(const io::PackedStream& packed, const char* what, const char* option) {
+  const io::PackingCount& count = packed.count();
+  if (count.too_long > 0)
+    return Error(ExitCode::data,
+                 strfmt("no document of the %s can be used: %ld have more than max_length = %ld tokens", what,
+                        count.too_long, packed.tokens()),
+                 option, "Give a larger --max_length, or --truncation_strategy right");
+  if (option == std::string("--split_dataset_ratio") && count.documents + count.no_loss + count.dropped == 0)
+    return Error(ExitCode::data, strfmt("the %s has no document: the share is less than the last one", what), option,
+                 "Give a larger share, or more data");
+  return Error(ExitCode::data,
+               strfmt("the %s has no document of two tokens or more, one of them with loss, within %ld tokens", what,
+                      packed.tokens()),
+               option, "Give more data, a larger --max_length, or --truncation_strategy left");
 }
 
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what) {
@@ -189,6 +210,10 @@ void warn_of_left_out(const io::RowReport& report) {
     log::warn(45, strfmt("%ld conversations have reasoning that the chat template leaves out: the model does not learn "
                          "it. Give a template that prints it, with --template",
                          report.without_reasoning));
+  if (report.without_messages > 0)
+    log::warn(45, strfmt("%ld conversations have a message of the system, the user or a tool that the chat template "
+                         "leaves out: the model will not see it. Give a template that prints it, with --template",
+                         report.without_messages));
   std::string absent;
   for (const std::string& key : report.absent_columns) absent += (absent.empty() ? "\"" : ", \"") + key + "\"";
   if (!absent.empty())

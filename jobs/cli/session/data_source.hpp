@@ -59,6 +59,8 @@ void refuse_row_options(const Options& options);
 void warn_of_documents(const std::vector<std::string>& ambiguous);
 /// W043: marks of turns that a template of the program writes (--template), and the tokenizer has no token for.
 void warn_of_markers(const Options& options, const io::TextTokenizer& tokenizer);
+/// Why no sample could be made of the documents of `what`, which `option` names.
+[[nodiscard]] Error no_sample(const io::PackedStream& packed, const char* what, const char* option);
 /// W044: a notable share of documents is left out since they are longer than `tokens`, or since truncation left none of
 /// their tokens with loss. `what`: "training data".
 void warn_of_long_documents(const io::PackingCount& count, std::int64_t tokens, const char* what);

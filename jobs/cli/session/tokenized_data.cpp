@@ -23,7 +23,7 @@ namespace tessera::jobs {
 namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
-constexpr std::uint64_t cache_form = 6;  // increase when the same key would mean other tokens
+constexpr std::uint64_t cache_form = 7;  // increase when the same key would mean other tokens
 
 /// The directory of a tokenizer that --tokenizer names: chat templates lie beside it.
 std::string directory_of_tokenizer(const std::string& path) {

@@ -319,10 +319,11 @@ TEST(ChatRowKeys, NamesAreReadOfTheRolesThatTheTemplatePrintsThemOf) {
                               plain;
   using Keys = std::vector<std::string>;
   EXPECT_EQ(made_of(plain, row(of_user, "")).chat.unread, Keys{"messages[].name"}) << "it reads the call's";
-  EXPECT_EQ(made_of(plain, row("", of_tool)).chat.unread, (Keys{"messages[].tool_call_id", "messages[].name"}));
+  EXPECT_EQ(made_of(plain, row("", of_tool)).chat.unread, Keys{}) << "a result's are the call's";
+  EXPECT_EQ(made_of(plain, row(R"(, "tool_call_id": "1")", of_tool)).chat.unread, Keys{"messages[].tool_call_id"});
   EXPECT_EQ(made_of(reads, row("", of_tool)).chat.unread, Keys{});
   EXPECT_EQ(made_of(reads, row(of_user, of_tool)).chat.unread, Keys{"messages[].name"});
-  EXPECT_EQ(made_of(demands, row("", of_tool)).chat.unread, Keys{"messages[].name"});
+  EXPECT_EQ(made_of(demands, row("", of_tool)).chat.unread, Keys{});
 }
 
 TEST(ChatReasoning, ThatIsNotPrintedIsCounted) {
