@@ -120,7 +120,8 @@ class RowReader {
     const char* first = nullptr;
     for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
       const auto found = message.find(key);
-      if (found == message.end() || found->is_null() || *found == "") continue;
+      if (found == message.end() || found->is_null()) continue;
+      if (const auto* text = found->get_ptr<const std::string*>(); text != nullptr && text->empty()) continue;
       if (first != nullptr && message[first] != *found)
         throw RowError{strfmt("\"%s\" and \"%s\" of message %zu contradict each other", first, key, number_)};
       if (first == nullptr) first = key;

@@ -45,7 +45,7 @@ ConversationRow with_answer(const ConversationRow& base, const std::string& answ
 /// The same but for the messages. `system`: the row's.
 ConversationRow with_messages(const ConversationRow& base, Json messages, const Json& system) {
   ConversationRow row = read_messages(std::move(messages));
-  if (system.is_string() && system != "") row.set_system(system.get<std::string>());
+  if (system.is_string() && !system.get_ref<const std::string&>().empty()) row.set_system(system.get<std::string>());
   row.tools = base.tools;
   row.variables = base.variables;
   return row;
