@@ -20,13 +20,6 @@ constexpr auto nowhere = std::string_view::npos;
 std::string marker(std::size_t answer) { return "\uE0A0tessera" + std::to_string(answer) + "\uE0A1"; }
 constexpr std::string_view marker_begin = "\uE0A0tessera";
 constexpr std::string_view end_of_thinking = "</think>";
-constexpr std::array keys_of_reasoning = {"reasoning_content", "thinking", "reasoning"};
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == nowhere) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-}
 
 /// The part of an answer that every template prints as it is: without its reasoning, which some leave out.
 std::string_view kept_part(std::string_view content) {

@@ -118,7 +118,7 @@ class RowReader {
   /// Under several keys it is the same.
   void require_one_reasoning(const Json& message) const {
     const char* first = nullptr;
-    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    for (const char* key : keys_of_reasoning) {
       const auto found = message.find(key);
       if (found == message.end() || found->is_null()) continue;
       if (const auto* text = found->get_ptr<const std::string*>(); text != nullptr && text->empty()) continue;
@@ -266,6 +266,12 @@ ConversationRow read_messages(Json messages) {
   for (Json& message : messages) reader.add(std::move(message));
   if (reader.made.messages.empty()) throw RowError{"the row has no message"};
   return std::move(reader.made);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
 
 bool same_message(const Json& one, const Json& other) {

@@ -2,10 +2,12 @@
 #pragma once
 // The conversation in a row of training data.
 
+#include <array>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::io {
@@ -49,6 +51,10 @@ struct ConversationRow {
 /// Checks roles, contents and weights of messages, and unifies what tools write differently: ShareGPT's from/value and
 /// human/assistant, names of roles, contents in parts, tool calls as text, OpenAI's old function_call. Throws RowError.
 [[nodiscard]] ConversationRow read_messages(nlohmann::ordered_json messages);
+/// Keys of an assistant's message that hold its reasoning.
+inline constexpr std::array keys_of_reasoning = {"reasoning_content", "thinking", "reasoning"};
+/// Without the blanks, tabs and line ends around it.
+[[nodiscard]] std::string_view trimmed(std::string_view text);
 /// True if two messages have the same values under the same keys, in any order. A null is no value.
 [[nodiscard]] bool same_message(const nlohmann::ordered_json& one, const nlohmann::ordered_json& other);
 /// True of two lists of messages, if the first begins with all of the second and goes on.

@@ -100,12 +100,6 @@ TextPair without_prompt(const std::string& chosen, const std::string& rejected) 
   return {chosen.substr(0, common), chosen.substr(common), rejected.substr(common)};
 }
 
-std::string trimmed(const std::string& text) {
-  constexpr const char* blanks = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(blanks);
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
 /// True if the messages of an answer begin with those of the prompt, or have a user's message, which is then the
 /// prompt, a text. Blanks around it do not count.
 bool begins_with(const Json& answer, const Json& prompt) {
@@ -114,7 +108,9 @@ bool begins_with(const Json& answer, const Json& prompt) {
   for (const Json& message : answer) {
     if (!message.is_object() || message.value("role", Json()) != "user") continue;
     const Json content = message.value("content", Json());
-    if (content.is_string() && trimmed(content.get<std::string>()) == trimmed(prompt.get<std::string>())) return true;
+    if (content.is_string() &&
+        trimmed(content.get_ref<const std::string&>()) == trimmed(prompt.get_ref<const std::string&>()))
+      return true;
     throw RowError{"\"prompt\" is not the first message of the user in \"chosen\" and \"rejected\"",
                    "Drop one of the two"};
   }

@@ -88,10 +88,11 @@ void remove_key(Json& messages, const std::string& path) {
   }
 }
 
-/// For each role whose messages have this key: the messages, these ones without it.
+/// For each role whose messages have this key: the messages, these ones without it. A tool's result has that of its
+/// call.
 std::vector<Json> without_key(const ConversationRow& row, const char* key) {
   std::vector<Json> all;
-  for (const char* role : {"system", "developer", "user", "assistant", "tool"}) {
+  for (const char* role : {"system", "developer", "user", "assistant"}) {
     Json messages = row.messages;
     std::size_t removed = 0;
     for (std::size_t i = 0; i < messages.size(); ++i)
@@ -101,18 +102,12 @@ std::vector<Json> without_key(const ConversationRow& row, const char* key) {
   return all;
 }
 
-std::string_view without_blanks(std::string_view text) {
-  constexpr const char* blanks = " \t\r\n";
-  const std::size_t begin = std::min(text.find_first_not_of(blanks), text.size());
-  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
-}
-
 /// Messages that are no answers, and whose content does not stand in `text` behind that of the messages before: the
 /// template leaves them out, or prints them changed or elsewhere.
 std::vector<std::size_t> missing_messages(const ConversationRow& row, const std::string& text) {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0, at = 0; i < row.messages.size(); ++i) {
-    const std::string_view content = without_blanks(row.content(i));
+    const std::string_view content = trimmed(row.content(i));
     const std::size_t found = text.find(content, at);
     if (found != text.npos) at = found + content.size();
     else if (row.role(i) != "assistant") missing.push_back(i);

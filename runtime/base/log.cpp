@@ -92,12 +92,14 @@ std::vector<Warning> warnings_from(int first) {
   return {all.begin() + std::min<std::ptrdiff_t>(first, static_cast<std::ptrdiff_t>(all.size())), all.end()};
 }
 
-void error(const std::string& text) {
-  std::string line = text;
-  for (auto& c : line)
-    if (c == '\n') c = ' ';
-  say(stderr, "error: " + line);
+namespace {
+std::string one_line(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text;
 }
+}  // namespace
+
+void error(const std::string& text) { say(stderr, "error: " + one_line(text)); }
 
 namespace {
 std::atomic<ErrorListener> listener{nullptr};
@@ -106,7 +108,7 @@ std::atomic<ErrorListener> listener{nullptr};
 void set_error_listener(ErrorListener other) noexcept { listener = other; }
 
 void error_here(const std::string& text) {
-  if (const ErrorListener told = listener) told(text.c_str());
+  if (const ErrorListener told = listener) told(one_line(text).c_str());
   error(prefix(state()) + text);
 }
 

@@ -3,25 +3,13 @@
 #include "io/chat/pair_row.hpp"
 #include "io/data/rows.hpp"
 #include "tests/io/files.hpp"
+#include "tests/io/pairs.hpp"
 
 namespace tessera::pair_prompt {
 namespace {
 
-std::string turns_of(const io::ConversationRow& row) {
-  std::string all;
-  for (std::size_t i = 0; i < row.messages.size(); ++i)
-    all += std::string(i == 0 ? "" : "|") + row.role(i)[0] + row.content(i);
-  return all;
-}
-
-/// "chosen / rejected" by first letters of roles, or why the row is refused.
-std::string pair_of(const std::string& text) {
-  std::int64_t repaired = 0;
-  try {
-    const io::PairRow pair = io::read_pair(io::parse_row(text, repaired));
-    return turns_of(pair.chosen) + " / " + turns_of(pair.rejected);
-  } catch (const io::RowError& error) { return "refused: " + error.why; }
-}
+using test::pair_of;
+using test::turns_of;
 
 TEST(PairPrompt, OneThatBeginsWithThePromptIsTheWholeConversation) {
   const std::string prompt = R"({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},

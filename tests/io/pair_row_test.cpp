@@ -5,30 +5,15 @@
 #include "io/data/packing.hpp"
 #include "io/data/rows.hpp"
 #include "tests/io/files.hpp"
+#include "tests/io/pairs.hpp"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string turns_of(const io::ConversationRow& row) {
-  std::string all;
-  for (std::size_t i = 0; i < row.messages.size(); ++i)
-    all += std::string(i == 0 ? "" : "|") + row.role(i)[0] + row.content(i);
-  return all;
-}
-
-/// "chosen / rejected" by first letters of roles, "text: prompt + chosen / rejected", or why the row is refused.
-std::string pair_of(const std::string& text) {
-  std::int64_t repaired = 0;
-  try {
-    const io::PairRow pair = io::read_pair(io::parse_row(text, repaired));
-    const std::string raw =
-        pair.text ? "text: " + pair.text->prompt + "+" + pair.text->chosen + "/" + pair.text->rejected : "";
-    if (!pair.has_template) return raw;
-    return turns_of(pair.chosen) + " / " + turns_of(pair.rejected) + (raw.empty() ? "" : " " + raw);
-  } catch (const io::RowError& error) { return "refused: " + error.why; }
-}
+using test::pair_of;
+using test::turns_of;
 
 TEST(PairRow, Forms) {
   const std::string expected = "uq|ayes / uq|ano";

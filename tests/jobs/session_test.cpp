@@ -100,6 +100,17 @@ TEST(Log, OfARunWhoseDirectoryWasTakenStaysAsItIs) {
   });
 }
 
+TEST(RunDirectoryStatus, HasTheErrorThatEndsTheRank) {
+  const test::TempDir folder;
+  const Options options = parsed({"train", "--output_dir", folder / "run"}).options;
+  run_local(1, [&](World& world) {
+    const RunDirectory run(world, options);
+    log::error_here("rank 1 has died\nin step 4");
+    log::error_here("another one");
+    EXPECT_EQ(io::read_text(run.file("STATUS"), 4096), "failed\nrank 1 has died in step 4\n") << "the first error";
+  });
+}
+
 TEST(Peak, IsMeasuredAgainWhenAStepIsFaster) {
   testing::internal::CaptureStdout();
   run_local(3, [](World& world) {

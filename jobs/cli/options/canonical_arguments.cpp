@@ -19,10 +19,12 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
   if (elsewhere != nullptr && (elsewhere->commands & commands) != 0)
     throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + dashes + name, "command line",
                         "Options begin with two dashes: --" + name);
-  if (elsewhere != nullptr)
+  if (elsewhere != nullptr) {
+    const std::string instead = instead_of(*elsewhere, commands);
     throw RefusedOption(
         RefusedOption::Group::not_supported, "this command has no option --" + name, "command line",
-        instead_of(*elsewhere, commands) + "Commands that have it: " + names_of_commands(elsewhere->commands));
+        (instead.empty() ? "" : instead + ". ") + "Commands that have it: " + names_of_commands(elsewhere->commands));
+  }
   const std::string near = suggestion(name, option_names(commands));
   throw RefusedOption(RefusedOption::Group::unknown, "unknown option " + dashes + name, "command line",
                       near.empty() ? "See --help-all" : near);

@@ -159,6 +159,8 @@ class Options {
   void resolve_shape();
   void resolve_dataset();
   void note_unread();
+  /// generate and eval take of a training run's file what they have; the rest has its default again.
+  void leave_out_options_of_runs();
   void note_other_commands();
   void note_saves();
   void note_overridden();
@@ -173,7 +175,7 @@ class Options {
 [[nodiscard]] Value default_of(const OptionSpec& spec);
 /// "convert, tokenize" of a set of bits.
 [[nodiscard]] std::string names_of_commands(unsigned commands);
-/// What to use in place of an option that other commands have, with a blank behind it; "" if there is nothing to say.
+/// What to use in place of an option that other commands have; "" if there is nothing to say.
 [[nodiscard]] std::string instead_of(const OptionSpec& spec, unsigned commands);
 
 /// Where those of these options that the user set come from: "--bf16: command line; --fp16: run.yaml:3".

@@ -65,39 +65,37 @@ std::string names_of_commands(unsigned commands) {
 
 std::string instead_of(const OptionSpec& spec, unsigned commands) {
   const std::string name = spec.name;
-  if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file. ";
-  if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
-  if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
-  if (commands == for_convert && name == "model") return "Use --in. ";
-  if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is. ";
-  if (name == "dtype") return "Use --mixed_precision. ";
+  if (commands == for_generate && (name == "val_dataset" || name == "dataset")) return "Use --prompt_file";
+  if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset";
+  if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out";
+  if (commands == for_convert && name == "model") return "Use --in";
+  if ((commands & ~for_inference) == 0 && name == "merge_lora") return "Leave it out: --adapters is applied as it is";
+  if (name == "dtype") return "Use --mixed_precision";
   return "";
 }
-
-namespace {
-/// ". Use --mixed_precision" of "Use --mixed_precision. ".
-std::string suggested(const std::string& instead) {
-  return instead.empty() ? "" : ". " + instead.substr(0, instead.find_last_not_of(". ") + 1);
-}
-}  // namespace
 
 std::string Options::no_effect(const char* name, const std::string& why) const {
   return strfmt("--%s %s has no effect: ", name, text(name).c_str()) + why + " [" + value(name).source.text + "]";
 }
 
-/// Of files and the environment; on the command line such an option is refused. generate and the like read a training
-/// run's file, of which they take what they have.
+void Options::leave_out_options_of_runs() {
+  if ((commands & for_inference) == 0) return;
+  for (const OptionSpec& spec : option_table())
+    if (given(spec.name) && (spec.commands & commands) == 0 && (spec.commands & for_runs) != 0)
+      values_.find(spec.name)->second = default_of(spec);
+}
+
+/// Of files and the environment; on the command line such an option is refused. A training run's file is good for other
+/// commands too.
 void Options::note_other_commands() {
   if (commands == for_config || commands == for_all) return;
-  if ((commands & for_inference) != 0)
-    for (const OptionSpec& spec : option_table())
-      if (given(spec.name) && (spec.commands & commands) == 0 && (spec.commands & for_runs) != 0)
-        values_.find(spec.name)->second = default_of(spec);
   const unsigned readers = commands == for_train ? for_train : commands | for_runs;
-  for (const OptionSpec& spec : option_table())
-    if (given(spec.name) && (spec.commands & readers) == 0)
-      without_effect.push_back(no_effect(spec.name, "it is for " + names_of_commands(spec.commands & ~for_config) +
-                                                        suggested(instead_of(spec, commands))));
+  for (const OptionSpec& spec : option_table()) {
+    if (!given(spec.name) || (spec.commands & readers) != 0) continue;
+    const std::string instead = instead_of(spec, commands);
+    without_effect.push_back(no_effect(spec.name, "it is for " + names_of_commands(spec.commands & ~for_config) +
+                                                      (instead.empty() ? "" : ". " + instead)));
+  }
 }
 
 /// What the strategy of saves and evaluations leaves unread.
@@ -114,11 +112,11 @@ void Options::note_saves() {
   else if (given("save_steps")) note("save_every", "--save_steps 0 asks for no checkpoint");
   const bool by_time = saves == "steps" && !given("save_steps") && seconds("save_every") > 0;
   if (by_steps || by_time || saves == "epoch") return;
-  for (const char* name : {"save_total_limit", "async_save"})
-    note(name, "no checkpoint is asked for, and a stop saves one");
+  for (const char* name : {"save_total_limit", "async_save"}) note(name, "no checkpoint is saved but one at a stop");
 }
 
 void Options::note_unread() {
+  leave_out_options_of_runs();
   note_other_commands();
   if ((commands & for_runs) == 0) return;
   const auto note = [this](const char* name, const std::string& why) {

@@ -60,8 +60,10 @@ void CheckpointManager::check_free_space() {
   const std::string& path = parts_.output->path();
   if (::statvfs(path.c_str(), &disk) != 0) throw io::system_error("ask for free space at", path, errno);
   const plan::RunSpec& run = parts_.trainer->plan().spec;
-  const std::vector<StateSpec> states =
-      options.flag("save_only_model") ? std::vector<StateSpec>() : parts_.trainer->plan().saved_states();
+  // The stop at a time limit saves optimizer states in any case.
+  const std::vector<StateSpec> states = options.flag("save_only_model") && !limit_.exists()
+                                            ? std::vector<StateSpec>()
+                                            : parts_.trainer->plan().saved_states();
   const double needed =
       1.01 * static_cast<double>(io::state_bytes(run.model->own_params(), states,
                                                  parts_.base ? io::SavedParams::trainable : io::SavedParams::all)) +
